@@ -1,0 +1,61 @@
+"""Fixtures: an offline Ultralytics with settings of its own, a vendor library that is broken, and made data."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+# Before anything imports Ultralytics: no network, and never the developer's own settings file.
+os.environ["YOLO_OFFLINE"] = "true"
+os.environ["YOLO_AUTOINSTALL"] = "false"
+os.environ["YOLO_CONFIG_DIR"] = tempfile.mkdtemp(prefix="yolo_rocm_tests_")
+os.environ.pop("YOLO_ROCM", None)
+
+import pytest
+
+BCCD = Path(__file__).parents[2] / "shared" / "data" / "bccd"
+
+
+@pytest.fixture
+def sick() -> Iterator[None]:
+    """Every native convolution kernel raises."""
+    from .sick_vendor import sick_vendor
+
+    with sick_vendor():
+        yield
+
+
+@pytest.fixture(scope="session")
+def made_data(tmp_path_factory: pytest.TempPathFactory):
+    """Return a function from task to a small data set, made once per task."""
+    from yolo_rocm.demo_data import make_data
+
+    made: dict[str, Path] = {}
+
+    def get(task: str = "detect") -> Path:
+        if task not in made:
+            made[task] = make_data(tmp_path_factory.mktemp(task), task=task, images=8, size=64)
+        return made[task]
+
+    return get
+
+
+@pytest.fixture(autouse=True)
+def torch_is_left_as_found() -> Iterator[None]:
+    """Nothing of this package may stay behind in torch or Ultralytics after any test."""
+    yield
+    import sys
+
+    seam = sys.modules.get("yolo_rocm.conv.seam")
+    if seam is not None:
+        assert seam.active_devices() == ()
+        assert seam._libraries == {}
+    build = sys.modules.get("ultralytics.data.build")
+    if build is not None:
+        assert build.InfiniteDataLoader.__name__ == "InfiniteDataLoader"
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        assert torch.backends.cudnn.enabled
+        assert torch._C._get_mkldnn_enabled()

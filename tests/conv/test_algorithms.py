@@ -1,0 +1,223 @@
+"""Every algorithm against the native kernels: values, gradients, layouts, dtypes, memory."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing._internal.common_methods_invocations import op_db
+
+import yolo_rocm
+from yolo_rocm.conv.algorithms import ALGORITHMS
+from yolo_rocm.conv.problem import ConvProblem
+
+from ..sick_vendor import sick_vendor
+
+CPU = ("cpu",)
+CONVOLUTIONS = [op for op in op_db if op.name.startswith("nn.functional.conv")]
+GEMM = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "gemm"]
+
+
+def gradients(function, tensors):
+    """Call `function` and return its value and the gradients of its floating-point arguments."""
+    leaves = [t.detach().clone().requires_grad_() for t in tensors]
+    value = function(*leaves)
+    weights = torch.linspace(-1, 1, value.numel(), dtype=value.dtype).view(value.shape)
+    return [value.detach(), *torch.autograd.grad((value * weights).sum(), leaves)]
+
+
+def relative_error(value, exact):
+    """Distance from the fp64 result, relative to its size."""
+    return float((value.double() - exact).norm() / exact.norm().clamp_min(1e-300)) if exact.numel() else 0.0
+
+
+def assert_as_exact_as_native(ours, native, exact):
+    """At most twice the native kernel's own error, or the rounding of a few operations; NaN never passes."""
+    for mine, theirs, true in zip(ours, native, exact, strict=True):
+        assert mine.shape == true.shape
+        assert relative_error(mine, true) <= max(2 * relative_error(theirs, true), 4 * torch.finfo(mine.dtype).eps)
+
+
+def test_all_convolution_functions_of_torch_are_tested():
+    names = {op.name.rpartition(".")[2] for op in CONVOLUTIONS}
+    assert names >= {"conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("engine", ["gemm", "aten"])
+@pytest.mark.parametrize("op", CONVOLUTIONS, ids=lambda op: op.name)
+def test_torchs_own_samples(op, engine, dtype):
+    for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
+        tensors = [sample.input, *(a for a in sample.args if isinstance(a, torch.Tensor))]
+        rest = sample.args[len(tensors) - 1 :]
+
+        def call(*leaves, rest=rest, sample=sample):
+            return op.op(*leaves, *rest, **sample.kwargs)
+
+        native = gradients(call, tensors)
+        if engine == "gemm":
+            with sick_vendor(), yolo_rocm.patched(CPU, engine):
+                ours = gradients(call, tensors)
+        else:
+            with yolo_rocm.patched(CPU, engine):
+                ours = gradients(call, tensors)
+        exact = gradients(call, [t.double() for t in tensors])
+        assert_as_exact_as_native(ours, native, exact)
+
+
+@pytest.mark.parametrize("op", CONVOLUTIONS, ids=lambda op: op.name)
+def test_double_backward(op):
+    sample = next(s for s in op.sample_inputs("cpu", torch.float64, requires_grad=True) if s.input.numel())
+    tensors = [sample.input, *(a for a in sample.args if isinstance(a, torch.Tensor))]
+    rest = sample.args[len(tensors) - 1 :]
+    leaves = [t.detach().requires_grad_() for t in tensors]
+    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+        assert torch.autograd.gradgradcheck(lambda *t: op.op(*t, *rest, **sample.kwargs), leaves)
+
+
+GEOMETRIES = [
+    {"kernel": 1},
+    {"kernel": 1, "stride": 2},
+    {"kernel": 3, "padding": 1},
+    {"kernel": 3, "stride": 2, "padding": 1},
+    {"kernel": 3, "dilation": 2, "padding": 2},
+    {"kernel": 3, "padding": 1, "groups": 2},
+    {"kernel": 3, "padding": 1, "groups": 4},
+    {"kernel": 5, "stride": 3, "padding": 4, "dilation": 2},
+    {"kernel": (1, 3), "padding": (0, 1)},
+    {"kernel": 2, "stride": 2, "transposed": True},
+    {"kernel": 3, "stride": 2, "padding": 1, "output_padding": 1, "transposed": True, "groups": 2},
+    {"kernel": 3, "dilation": 2, "output_padding": 1, "transposed": True},
+]
+
+
+def geometry_call(kernel, channels=4, transposed=False, **kwargs):
+    """Return a convolution function and a weight's shape."""
+    size = (kernel, kernel) if isinstance(kernel, int) else kernel
+    function = F.conv_transpose2d if transposed else F.conv2d
+    return (lambda x, w, b: function(x, w, b, **kwargs)), (channels, channels // kwargs.get("groups", 1), *size)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_values_gradients_and_layout(geometry, channels_last, dtype):
+    """Against fp64, in the layout of the input."""
+    torch.manual_seed(0)
+    call, shape = geometry_call(**geometry)
+    tensors = [torch.randn(3, 4, 11, 13), torch.randn(shape), torch.randn(4)]
+    tensors = [t.to(dtype) for t in tensors]
+    if channels_last:
+        tensors[0] = tensors[0].contiguous(memory_format=torch.channels_last)
+    exact = gradients(call, [t.double() for t in tensors])
+    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+        ours = gradients(call, tensors)
+    assert {t.dtype for t in ours} == {dtype}
+    assert_as_exact_as_native(ours, exact, exact)  # inputs are exact, so only our own rounding counts
+    if channels_last:
+        assert ours[0].is_contiguous(memory_format=torch.channels_last)
+        assert ours[1].is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+@pytest.mark.parametrize("padding", ["same", 2], ids=str)
+def test_padding_modes_of_modules(padding, mode):
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(3, 4, 4, padding=padding, padding_mode=mode, dilation=2).double()
+    x = torch.randn(2, 3, 9, 10, dtype=torch.double)
+    expected = gradients(conv, [x])
+    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+        ours = gradients(conv, [x])
+    for mine, theirs in zip(ours, expected, strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_empty_batch(geometry):
+    call, shape = geometry_call(**geometry)
+    tensors = [torch.randn(0, 4, 8, 8), torch.randn(shape), torch.randn(4)]
+    expected = gradients(call, tensors)
+    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+        ours = gradients(call, tensors)
+    assert [t.shape for t in ours] == [t.shape for t in expected]
+    assert not any(t.any() for t in ours[1:])
+
+
+def test_non_contiguous_and_expanded_inputs():
+    torch.manual_seed(0)
+    x = torch.randn(2, 8, 9, 18, dtype=torch.double)[:, ::2, :, ::2].transpose(2, 3)
+    w = torch.randn(4, 1, 3, 3, dtype=torch.double).expand(4, 4, 3, 3)
+    expected = F.conv2d(x, w, padding=1)
+    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+        torch.testing.assert_close(F.conv2d(x, w, padding=1), expected)
+
+
+@pytest.mark.parametrize("algorithm", GEMM, ids=lambda a: a.name)
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_each_algorithm_split_over_the_batch(algorithm, geometry):
+    """Every algorithm that claims a problem serves it, also with room for one sample at a time; results are written whole."""
+    torch.manual_seed(0)
+    call, shape = geometry_call(**geometry)
+    x, w = torch.randn(3, 4, 9, 9, dtype=torch.double), torch.randn(shape, dtype=torch.double)
+    kernel = tuple(shape[2:])
+    given = {k: v for k, v in geometry.items() if k != "kernel"}
+
+    def pair(name, usual):
+        value = given.get(name, usual)
+        return [value, value] if isinstance(value, int) else list(value)
+
+    problem = ConvProblem.of(
+        x,
+        w,
+        pair("stride", 1),
+        pair("padding", 0),
+        pair("dilation", 1),
+        given.get("transposed", False),
+        pair("output_padding", 0),
+        given.get("groups", 1),
+    )
+    assert problem.kernel == kernel
+    reasons = algorithm.not_supported_reasons(problem)
+    if reasons:
+        pytest.skip("; ".join(reasons))
+    b = torch.randn(4, dtype=torch.double)
+    expected = gradients(call, [x, w, b])
+    assert problem.output_shape == tuple(expected[0].shape)
+    weights = torch.linspace(-1, 1, expected[0].numel(), dtype=torch.double).view(expected[0].shape)
+    for budget in (1, 2**30):
+        ours = [
+            algorithm.forward(problem, x, w, b, budget),
+            algorithm.grad_input(problem, weights, w, budget),
+            algorithm.grad_weight(problem, weights, x, budget),
+        ]
+        for mine, theirs in zip(ours, expected, strict=False):
+            torch.testing.assert_close(mine, theirs)
+    assert algorithm.workspace_bytes(problem) >= 0
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+def test_backward_keeps_no_columns(geometry):
+    """Autograd holds the input, the weight and nothing larger."""
+    call, shape = geometry_call(**geometry)
+    x, w, b = torch.randn(2, 4, 16, 16, requires_grad=True), torch.randn(shape, requires_grad=True), torch.randn(4)
+    kept: list[torch.Tensor] = []
+
+    def keep(tensor):
+        kept.append(tensor)
+        return tensor
+
+    with yolo_rocm.patched(CPU, "gemm"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        call(x, w, b)
+    assert {t.data_ptr() for t in kept} <= {x.data_ptr(), w.data_ptr()}
+    assert sum(t.numel() for t in kept) == x.numel() + w.numel()
+
+
+def test_every_reason_is_a_sentence_part_that_names_the_value():
+    x, w = torch.randn(1, 4, 8, 8), torch.randn(4, 2, 3, 3)
+    problem = ConvProblem.of(x, w, [1, 1], [1, 1], [1, 1], False, [0, 0], 2)
+    reasons = list(itertools.chain.from_iterable(a.not_supported_reasons(problem) for a in GEMM))
+    assert "kernel (3, 3) is not 1x1" in reasons
+    assert "groups is 2, not 1" in reasons
+    assert "not transposed" in reasons

@@ -1,0 +1,193 @@
+"""The seam: on while it should be, gone afterwards, invisible to everything above it."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import yolo_rocm
+from yolo_rocm.conv import seam
+from yolo_rocm.errors import ConfigError, EngineError, YoloRocmError
+
+from ..sick_vendor import MESSAGE, sick_vendor
+
+CPU = ("cpu",)
+
+
+@pytest.fixture
+def layer():
+    """An input and a weight that want gradients."""
+    torch.manual_seed(0)
+    return torch.randn(2, 3, 9, 9, requires_grad=True), torch.randn(4, 3, 3, 3, requires_grad=True)
+
+
+def test_the_sick_vendor_kills_stock_torch_forward_and_backward(layer):
+    with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
+        F.conv2d(*layer)
+    y = F.conv2d(*layer)
+    with sick_vendor(forward=False), pytest.raises(RuntimeError, match=MESSAGE):
+        y.sum().backward()
+    F.conv2d(*layer).sum().backward()
+
+
+def test_gemm_works_where_the_vendor_is_sick(sick, layer):
+    with yolo_rocm.patched(CPU, "gemm") as report:
+        F.conv2d(*layer).sum().backward()
+    (served,) = report.served.values()
+    assert (served.forward_calls, served.backward_calls, served.plan.engine) == (1, 1, "gemm")
+    assert layer[0].grad is not None and layer[1].grad is not None
+
+
+@pytest.mark.parametrize("engine", ["vendor", "aten"])
+def test_native_kernels_are_reached_below_the_seam(sick, layer, engine):
+    with yolo_rocm.patched(CPU, engine), pytest.raises(RuntimeError, match=MESSAGE):
+        F.conv2d(*layer)
+
+
+def test_auto_takes_the_vendor_only_when_it_is_said_to_be_healthy(layer):
+    for vendor, engine in ((True, "vendor"), (False, "gemm")):
+        with yolo_rocm.patched(CPU, "auto", vendor=vendor) as report:
+            F.conv2d(*layer)
+        assert dict(report.engines()) == {engine: 1}
+
+
+def test_nested_patches_count_and_the_newest_serves(layer):
+    with yolo_rocm.patched(CPU, "gemm") as outer:
+        with yolo_rocm.patched(CPU, "aten") as inner:
+            F.conv2d(*layer)
+        F.conv2d(*layer)
+        assert seam.active_devices() == CPU
+    assert dict(inner.engines()) == {"aten": 1}
+    assert dict(outer.engines()) == {"gemm": 1}
+    assert seam.active_devices() == ()
+
+
+def test_patch_and_unpatch_count(sick, layer):
+    first = yolo_rocm.patch(CPU, "gemm")
+    second = yolo_rocm.patch(CPU, "gemm")
+    yolo_rocm.unpatch()
+    F.conv2d(*layer)
+    yolo_rocm.unpatch()
+    assert (len(first.served), len(second.served)) == (1, 0)
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        F.conv2d(*layer)
+    with pytest.raises(YoloRocmError, match="without a patch"):
+        yolo_rocm.unpatch()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_everything_is_restored_after_an_error(layer, error):
+    with pytest.raises(error), yolo_rocm.patched(CPU, "gemm"):
+        raise error
+    with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
+        F.conv2d(*layer)
+
+
+def test_an_interrupt_inside_a_convolution_restores_and_arrives(layer, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("yolo_rocm.conv.algorithms.unfold.Unfold.forward", interrupted)
+    with pytest.raises(KeyboardInterrupt), yolo_rocm.patched(CPU, "gemm"):
+        F.conv2d(*layer)
+
+
+def test_no_warning_is_printed(layer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            with yolo_rocm.patched(("cpu", "cuda"), "gemm"):
+                F.conv2d(*layer).sum().backward()
+
+
+def test_threads_share_the_seam_and_each_gets_right_results(sick):
+    torch.manual_seed(1)
+    x, w = torch.randn(2, 4, 12, 12, dtype=torch.double), torch.randn(4, 4, 3, 3, dtype=torch.double)
+    with yolo_rocm.patched(CPU, "gemm"):
+        expected = F.conv2d(x, w)
+    wrong: list[object] = []
+
+    def work() -> None:
+        try:
+            for _ in range(40):
+                with yolo_rocm.patched(CPU, "gemm"):
+                    if not torch.equal(F.conv2d(x, w), expected):
+                        wrong.append("values")
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_backward_in_another_thread_uses_the_seam(sick, layer):
+    with yolo_rocm.patched(CPU, "gemm"):
+        y = F.conv2d(*layer).sum()
+        thread = threading.Thread(target=y.backward)
+        thread.start()
+        thread.join()
+    assert layer[1].grad is not None
+
+
+def test_wrong_calls_get_torchs_own_message(layer):
+    x, _ = layer
+    bad = torch.randn(4, 5, 3, 3)
+    with pytest.raises(RuntimeError) as stock:
+        F.conv2d(x, bad)
+    with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError) as ours:
+        F.conv2d(x, bad)
+    assert str(ours.value) == str(stock.value)
+
+
+def test_an_explicit_engine_that_cannot_serve_says_why():
+    x, w = torch.ones(1, 1, 4, 4, dtype=torch.long), torch.ones(1, 1, 3, 3, dtype=torch.long)
+    with yolo_rocm.patched(CPU, "gemm"), pytest.raises(EngineError) as error:
+        F.conv2d(x, w)
+    assert "unfold: dtype torch.int64 is not floating point" in str(error.value)
+    with yolo_rocm.patched(CPU, "auto") as report:
+        assert F.conv2d(x, w).sum() == 36
+    assert dict(report.engines()) == {"aten": 1}
+
+
+@pytest.mark.parametrize("devices", [("gpu",), (), "cpu", ("cpu", "hip")])
+def test_wrong_devices_are_refused(devices):
+    with pytest.raises(ConfigError, match="Allowed: cuda, cpu"), yolo_rocm.patched(devices):
+        pass
+
+
+def test_wrong_engine_offers_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'gemm'"), yolo_rocm.patched(CPU, "gem"):
+        pass
+
+
+def test_the_off_switch(sick, layer, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM", "0")
+    with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError, match=MESSAGE):
+        F.conv2d(*layer)
+    yolo_rocm.patch(CPU, "gemm")
+    yolo_rocm.unpatch()
+
+
+def test_autocast_reaches_the_seam_in_its_dtype(layer):
+    with yolo_rocm.patched(CPU, "gemm") as report, torch.autocast("cpu", dtype=torch.bfloat16):
+        y = F.conv2d(*layer)
+    assert y.dtype == torch.bfloat16
+    assert {problem.dtype for problem in report.served} == {torch.bfloat16}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_traced_module_holds_an_ordinary_convolution():
+    conv = torch.nn.Conv2d(3, 4, 3)
+    with yolo_rocm.patched(CPU, "gemm"):
+        traced = torch.jit.trace(conv, torch.randn(1, 3, 8, 8))
+    kinds = [node.kind() for node in traced.inlined_graph.nodes()]
+    assert kinds.count("aten::_convolution") == 1
+    assert "aten::bmm" not in kinds

@@ -1,0 +1,71 @@
+"""Train Ultralytics YOLO on AMD GPUs, also where MIOpen is broken.
+
+Importing this package loads neither torch nor Ultralytics and changes nothing; every spawned data-loading worker
+imports it again.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .api import Registration, callbacks, register, train
+    from .conv.report import ConvReport
+    from .conv.seam import patch, patched, unpatch
+    from .errors import ConfigError, EngineError, PresetError, StackError, YoloRocmError
+    from .preset import Preset, load_preset, presets
+
+_HOMES = {
+    "Registration": "api",
+    "callbacks": "api",
+    "register": "api",
+    "train": "api",
+    "ConvReport": "conv.report",
+    "patch": "conv.seam",
+    "patched": "conv.seam",
+    "unpatch": "conv.seam",
+    "ConfigError": "errors",
+    "EngineError": "errors",
+    "PresetError": "errors",
+    "StackError": "errors",
+    "YoloRocmError": "errors",
+    "Preset": "preset",
+    "load_preset": "preset",
+    "presets": "preset",
+}
+
+__all__ = [
+    "ConfigError",
+    "ConvReport",
+    "EngineError",
+    "Preset",
+    "PresetError",
+    "Registration",
+    "StackError",
+    "YoloRocmError",
+    "__version__",
+    "callbacks",
+    "load_preset",
+    "patch",
+    "patched",
+    "presets",
+    "register",
+    "train",
+    "unpatch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'yolo_rocm' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOMES))

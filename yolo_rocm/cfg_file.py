@@ -1,0 +1,76 @@
+"""The command line's arguments: an optional YAML file, then `key=value` pairs over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .errors import ConfigError
+
+
+def parse(words: Sequence[str]) -> dict[str, Any]:
+    """Turn `cfg.yaml key=value rocm.conv.engine=gemm` into one dictionary.
+
+    Raises:
+        ConfigError: A file is missing or not a YAML mapping, or a word is neither a file nor `key=value`.
+    """
+    result: dict[str, Any] = {}
+    for position, word in enumerate(words):
+        word = word.removeprefix("--")
+        key, separator, text = word.partition("=")
+        if separator:
+            _put(result, key.strip(), _value(text), word)
+        elif position == 0:
+            result.update(read(Path(word)))
+        else:
+            raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only stand first.")
+    return result
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: It is missing, not YAML, empty, or not a mapping.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"configuration file {path} does not exist. Give a YAML file or key=value pairs.") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration file {path}: {error.strerror or error}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"configuration file {path} is not YAML: {error}") from None
+    if data is None:
+        raise ConfigError(f"configuration file {path} is empty. It takes Ultralytics keys, `preset:` and `rocm:`.")
+    if not isinstance(data, dict):
+        raise ConfigError(f"configuration file {path} must hold `key: value` lines, got a {type(data).__name__}.")
+    return data
+
+
+def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:
+    if not key:
+        raise ConfigError(f"expected key=value, got {word!r}.")
+    *sections, name = key.split(".")
+    if sections and sections[0] != "rocm":
+        raise ConfigError(f"unknown key {key!r}. Only keys of the preset have dots, as in rocm.conv.engine=gemm.")
+    place = result
+    for section in sections:
+        below = place.setdefault(section, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"{word!r}: '{section}' already holds {below!r}, not a section.")
+        place = below
+    place[name] = value
+
+
+def _value(text: str) -> Any:
+    """Read a value as YAML does, plus Python's spellings that `yolo` takes: None, True, False and lists."""
+    if text.lower() == "none":
+        return None
+    try:
+        return yaml.safe_load(text) if text else ""
+    except yaml.YAMLError:
+        return text

@@ -1,0 +1,119 @@
+"""The command line: `yolo-rocm`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from . import __version__
+from .errors import YoloRocmError
+
+app = typer.Typer(
+    name="yolo-rocm",
+    help="Train Ultralytics YOLO on AMD GPUs, also where MIOpen is broken.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_out = Console(soft_wrap=True, highlight=False)
+
+_KEY_VALUES = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        _out.print(f"yolo-rocm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    context_settings=_KEY_VALUES,
+    epilog="Example: yolo-rocm train model=yolo11n.yaml data=coco8.yaml epochs=3 preset=rx5600xt",
+)
+def train(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[CFG.yaml] [key=value]...", help="Ultralytics arguments, preset=, rocm.SECTION.KEY="),
+    ] = None,
+    table: Annotated[bool, typer.Option("--table", help="Print every convolution and what serves it.")] = False,
+) -> None:
+    """Train a model under a preset."""
+    from .api import run_training
+    from .cfg_file import parse
+
+    arguments = parse(words or [])
+    if not arguments:
+        raise typer.BadParameter("give a configuration file or key=value pairs, at least data=")
+    outcome = run_training(**arguments)
+    if table and outcome.report is not None:
+        _out.print(outcome.report.table(), markup=False)
+
+
+@app.command(epilog="Example: yolo-rocm presets rx5600xt")
+def presets(
+    name: Annotated[str | None, typer.Argument(help="A preset's name, `auto`, or a YAML file.")] = None,
+) -> None:
+    """List the presets, or print every final value of one with the file that set it."""
+    from . import environ
+    from .hardware import detect
+    from .preset import presets as names
+    from .preset import resolve
+
+    machine = detect()
+    if name is None:
+        chosen = resolve("auto", machine=machine)
+        table = Table("preset", "for", "evidence", box=None, pad_edge=False)
+        for each in names():
+            preset = resolve(each, machine=machine).preset
+            table.add_row(each, preset.title, preset.evidence)
+        _out.print(table)
+        _out.print(f"\nauto here: {chosen.why}")
+        return
+    settings = resolve(name, machine=machine)
+    table = Table("key", "value", "set by", box=None, pad_edge=False)
+    for key, value, origin in settings.rows():
+        table.add_row(key, str(value), origin)
+    _out.print(f"{settings.why}\n")
+    _out.print(table)
+    for decision in environ.plan(settings.preset, machine):
+        _out.print(f"{decision.name}: {decision.action} ({decision.reason})")
+
+
+@app.command(epilog="Example: yolo-rocm demo --epochs 5")
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where data and results go.")] = Path("yolo-rocm-demo"),
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs to train.")] = None,
+    preset: Annotated[str, typer.Option(help="Preset to use.")] = "auto",
+) -> None:
+    """Make a small data set, train a nano model on whatever device there is, and say what happened."""
+    from .demo import EPOCHS, make_demo_data, run_demo
+
+    with Progress(console=_out, transient=True) as bars:
+        task = bars.add_task("making images", total=None)
+        data = make_demo_data(folder, lambda done, total: bars.update(task, completed=done, total=total))
+    run_demo(folder, data, epochs or EPOCHS, preset, lambda line: _out.print(line, markup=False))
+
+
+def main() -> None:
+    """Run the command line; a mistake of the user ends in one message and exit code 1."""
+    try:
+        app()
+    except YoloRocmError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        sys.exit(1)

@@ -1,0 +1,111 @@
+"""torch's own kernels, below the seam: as the vendor library serves them, and with the vendor library off."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from ..problem import ConvProblem
+from ..vendor import vendor_off
+from .base import Algorithm, Grads
+
+
+def native_convolution(*args: Any) -> torch.Tensor:
+    """Call `aten::convolution` as if the seam were not there."""
+    key = torch._C.DispatchKey.CompositeExplicitAutograd  # type: ignore[attr-defined]
+    result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(key, *args)
+    return result
+
+
+def native_convolution_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
+    """Call `aten::convolution_backward` as if the seam were not there."""
+    key = torch._C.DispatchKey.CompositeExplicitAutograd  # type: ignore[attr-defined]
+    result: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default._op_dk(key, *args)
+    return result
+
+
+class Vendor(Algorithm):
+    """MIOpen on AMD, cuDNN on NVIDIA, oneDNN on a CPU: what torch would have done."""
+
+    name: ClassVar[str] = "vendor"
+    engine: ClassVar[str] = "vendor"
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Nothing is refused: what torch cannot do, torch says itself."""
+        return []
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """Unknown from outside; the vendor library allocates its own workspace."""
+        return 0
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+    ) -> torch.Tensor:
+        """Compute the output."""
+        p = problem
+        return native_convolution(
+            x, weight, bias, p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups
+        )
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
+        """Compute the gradient of the input; the native kernel wants an input only for its shape and layout."""
+        x = torch.empty(problem.input_shape, dtype=grad.dtype, device=grad.device)
+        if problem.channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        result = self.backward(problem, grad, x, weight, (True, False), budget)[0]
+        assert result is not None  # the mask asked for it
+        return result
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
+        """Compute the gradient of the weight; the native kernel wants a weight only for its shape and layout."""
+        weight = torch.empty(problem.weight_shape, dtype=grad.dtype, device=grad.device)
+        result = self.backward(problem, grad, x, weight, (False, True), budget)[1]
+        assert result is not None  # the mask asked for it
+        return result
+
+    def backward(
+        self,
+        problem: ConvProblem,
+        grad: torch.Tensor,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        wanted: tuple[bool, bool],
+        budget: int,
+    ) -> Grads:
+        """Compute both gradients with one native call."""
+        p = problem
+        mask = [wanted[0], wanted[1], False]
+        shape = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups, mask)
+        grads = native_convolution_backward(grad, x, weight, None, *shape)
+        return grads[0], grads[1]
+
+
+class Aten(Vendor):
+    """torch's own kernels with the vendor library off, in forward and in backward.
+
+    The backend is chosen again from the global flag when backward runs, so both passes are wrapped.
+    """
+
+    name: ClassVar[str] = "aten"
+    engine: ClassVar[str] = "aten"
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+    ) -> torch.Tensor:
+        """Compute the output."""
+        with vendor_off(problem.device):
+            return super().forward(problem, x, weight, bias, budget)
+
+    def backward(
+        self,
+        problem: ConvProblem,
+        grad: torch.Tensor,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        wanted: tuple[bool, bool],
+        budget: int,
+    ) -> Grads:
+        """Compute both gradients with one native call."""
+        with vendor_off(problem.device):
+            return super().backward(problem, grad, x, weight, wanted, budget)

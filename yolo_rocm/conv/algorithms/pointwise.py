@@ -1,0 +1,102 @@
+"""1x1 convolution: the image already is the matrix, one batched GEMM and no copy."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+
+from ..problem import ConvProblem, is_channels_last
+from .base import Algorithm, compute_dtype, dtype_reasons, element_bytes
+
+
+class Pointwise(Algorithm):
+    """Multiply the channel matrix with every pixel; strides only choose which pixels."""
+
+    name: ClassVar[str] = "pointwise"
+    engine: ClassVar[str] = "gemm"
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve 1x1 kernels without padding and groups."""
+        reasons = dtype_reasons(problem)
+        if problem.transposed:
+            reasons.append("transposed")
+        if math.prod(problem.kernel) != 1:
+            reasons.append(f"kernel {problem.kernel} is not 1x1")
+        if any(problem.padding):
+            reasons.append(f"padding {problem.padding} is not 0")
+        if problem.groups != 1:
+            reasons.append(f"groups is {problem.groups}, not 1")
+        return reasons
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """A strided convolution copies the pixels it uses; grad-weight holds one partial result per sample."""
+        pixels = math.prod(problem.output_size) if max(problem.stride) > 1 else 0
+        partial = problem.in_channels * problem.out_channels
+        return problem.batch * (pixels * problem.in_channels + partial) * element_bytes(problem)
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+    ) -> torch.Tensor:
+        """Compute the output."""
+        dtype = compute_dtype(problem)
+        used, matrix = _used_pixels(problem, x).to(dtype), _matrix(problem, weight).to(dtype)
+        offset = None if bias is None else bias.to(dtype)
+        if is_channels_last(used):
+            rows = _rows(used)
+            flat = rows @ matrix.t() if offset is None else torch.addmm(offset, rows, matrix.t())
+            return _image(flat, problem.output_shape).to(problem.dtype)
+        # bmm with a stride-0 batch: `matrix @ pixels` would clone the pixels and the result.
+        weights = matrix.expand(problem.batch, -1, -1)
+        pixels = used.flatten(2)
+        if offset is None:
+            flat = torch.bmm(weights, pixels)
+        else:
+            flat = torch.baddbmm(offset.view(1, -1, 1), weights, pixels)
+        return flat.view(problem.output_shape).to(problem.dtype)
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
+        """Compute the gradient of the input."""
+        dtype = compute_dtype(problem)
+        grad, matrix = grad.to(dtype), _matrix(problem, weight).to(dtype)
+        shape = (problem.batch, problem.in_channels, *problem.output_size)
+        if is_channels_last(grad):
+            used = _image(_rows(grad) @ matrix, shape)
+        else:
+            used = torch.bmm(matrix.t().expand(problem.batch, -1, -1), grad.flatten(2)).view(shape)
+        if max(problem.stride) == 1:
+            return used.to(problem.dtype)
+        full = torch.zeros(problem.input_shape, dtype=problem.dtype, device=grad.device)
+        _used_pixels(problem, full).copy_(used)
+        return full
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
+        """Compute the gradient of the weight."""
+        dtype = compute_dtype(problem)
+        grad, used = grad.to(dtype), _used_pixels(problem, x).to(dtype)
+        if is_channels_last(grad) and is_channels_last(used):
+            matrix = _rows(grad).t() @ _rows(used)
+        else:
+            matrix = torch.bmm(grad.flatten(2), used.flatten(2).transpose(1, 2)).sum(0)
+        return matrix.view(problem.weight_shape).to(problem.dtype)
+
+
+def _matrix(problem: ConvProblem, weight: torch.Tensor) -> torch.Tensor:
+    return weight.reshape(problem.out_channels, problem.in_channels)
+
+
+def _used_pixels(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
+    if max(problem.stride) == 1:
+        return x
+    return x[(slice(None), slice(None), *(slice(None, None, s) for s in problem.stride))]
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """View a channels_last image as one row of channels per pixel."""
+    return x.movedim(1, -1).reshape(-1, x.shape[1])
+
+
+def _image(rows: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """View rows of channels as a channels_last image of `shape`."""
+    return rows.view(shape[0], *shape[2:], shape[1]).movedim(-1, 1)

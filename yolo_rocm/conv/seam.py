@@ -1,0 +1,254 @@
+"""The seam: every convolution of the process passes through here while a patch is on.
+
+`aten::convolution` and `aten::convolution_backward` get Python kernels at the dispatch key of a device type. Autograd,
+autocast, `torch.compile` and `nn.Module` sit above that key and see an ordinary convolution; the native kernels below it
+stay reachable. Modules are never touched, so checkpoints stay those of plain torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from ..errors import ConfigError, YoloRocmError, nearest
+from ..off_switch import enabled
+from .algorithms.native import native_convolution, native_convolution_backward
+from .plan import Planner
+from .problem import ConvProblem, is_channels_last
+from .report import ConvReport
+
+DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
+
+
+class Patch:
+    """One request to serve the convolutions of some device types; several may be on at once, the newest wins."""
+
+    def __init__(self, devices: Sequence[str], planner: Planner) -> None:
+        unknown = [d for d in devices if d not in DISPATCH_KEYS]
+        if unknown or not devices or isinstance(devices, str):
+            hint = nearest(unknown[0], DISPATCH_KEYS) if unknown else "."
+            raise ConfigError(
+                f"devices must be a list of device types, got {devices!r}{hint} "
+                f"Allowed: {', '.join(DISPATCH_KEYS)} ('cuda' is also torch's name for an AMD GPU)."
+            )
+        self.devices = tuple(devices)
+        self.planner = planner
+        self.report = ConvReport()
+
+
+_lock = threading.RLock()
+_patches: list[Patch] = []
+_opened_by_patch: list[Patch] = []
+_libraries: dict[str, torch.library.Library] = {}
+# Read without the lock on every convolution: replaced as a whole, never changed in place.
+_serving: dict[str, Patch] = {}
+
+
+def active_devices() -> tuple[str, ...]:
+    """Return the device types whose convolutions go through the seam now."""
+    return tuple(_serving)
+
+
+@contextmanager
+def patched(
+    devices: Sequence[str] = ("cuda",), engine: str = "auto", *, vendor: bool = False, memory_mb: int | None = None
+) -> Iterator[ConvReport]:
+    """Serve the convolutions of this process with `engine` while the context is open.
+
+    Nested and concurrent use counts: the newest patch of a device type serves it, and torch is as it was once the last
+    one is closed, also after an error or Ctrl-C.
+
+    Args:
+        devices: Device types to serve; `cuda` covers AMD and NVIDIA GPUs, `cpu` runs the same code without a GPU.
+        engine: `vendor`, `aten`, `gemm` or `auto`.
+        vendor: Whether `auto` may use the vendor library, because the caller knows it to be healthy.
+        memory_mb: Workspace in MiB that a convolution may take beside its result.
+
+    Yields:
+        The report of what was served, filled as it happens.
+    """
+    patch = Patch(devices, Planner(engine, vendor, memory_mb))
+    if not enabled():
+        yield patch.report
+        return
+    _add(patch)
+    try:
+        yield patch.report
+    finally:
+        _remove(patch)
+
+
+def patch(
+    devices: Sequence[str] = ("cuda",), engine: str = "auto", *, vendor: bool = False, memory_mb: int | None = None
+) -> ConvReport:
+    """Like `patched`, without a block: stays on until `unpatch()` is called as often as `patch()` was."""
+    opened = Patch(devices, Planner(engine, vendor, memory_mb))
+    with _lock:
+        _opened_by_patch.append(opened)
+        if enabled():
+            _add(opened)
+    return opened.report
+
+
+def unpatch() -> None:
+    """Undo the newest `patch()`.
+
+    Raises:
+        YoloRocmError: There is none.
+    """
+    with _lock:
+        if not _opened_by_patch:
+            raise YoloRocmError("unpatch() without a patch(): nothing of this process is patched by patch().")
+        _remove(_opened_by_patch.pop())
+
+
+def _add(patch: Patch) -> None:
+    with _lock:
+        _patches.append(patch)
+        try:
+            _install()
+        except BaseException:
+            _patches.remove(patch)
+            _install()
+            raise
+
+
+def _remove(patch: Patch) -> None:
+    with _lock:
+        if patch in _patches:
+            _patches.remove(patch)
+            _install()
+
+
+def _install() -> None:
+    """Make the kernels of the dispatcher agree with the list of patches."""
+    global _serving
+    serving = {device: patch for patch in _patches for device in patch.devices}
+    for device in set(serving) - set(_libraries):
+        _libraries[device] = _register(DISPATCH_KEYS[device])
+    _serving = serving
+    for device in set(_libraries) - set(serving):
+        _destroy(_libraries.pop(device))
+
+
+def _register(key: str) -> torch.library.Library:
+    library = torch.library.Library("aten", "IMPL")
+    override = "allow_override" in inspect.signature(library.impl).parameters
+    options = {"allow_override": True} if override else {}
+    try:
+        with warnings.catch_warnings():
+            # Older torch cannot be told that the override is meant and warns about it.
+            warnings.filterwarnings("ignore", message=".*(Overriding a previously registered|overriding).*")
+            library.impl("convolution", _convolution, key, **options)
+            library.impl("convolution_backward", _convolution_backward, key, **options)
+    except BaseException:
+        _destroy(library)
+        raise
+    return library
+
+
+def _destroy(library: torch.library.Library) -> None:
+    if hasattr(library, "_destroy"):
+        library._destroy()
+        return
+    # torch < 2.1 frees the kernels only when the object dies; a traceback may keep it alive.
+    torch.library._impls.difference_update(library._op_impls)
+    library._op_impls.clear()
+    del library.m
+
+
+def _convolution(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> torch.Tensor:
+    geometry = (stride, padding, dilation, transposed, output_padding, groups)
+    patch = _serving.get(x.device.type)
+    problem = None if patch is None else _problem(x, weight, geometry)
+    if patch is None or problem is None:
+        return native_convolution(x, weight, bias, *geometry)
+    plan = patch.planner.plan(problem)
+    patch.report.count_forward(problem, plan)
+    if problem.empty:
+        y = torch.zeros(problem.output_shape, dtype=x.dtype, device=x.device)
+        if bias is not None:
+            y = y + bias.view(-1, *[1] * len(problem.kernel))
+    else:
+        y = plan.forward.algorithm.forward(problem, x, weight, bias, patch.planner.budget)
+    return _as_native_lays_out(y, problem.channels_last)
+
+
+def _convolution_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    mask: Sequence[bool],
+) -> tuple[torch.Tensor | None, ...]:
+    geometry = (stride, padding, dilation, transposed, output_padding, groups)
+    patch = _serving.get(x.device.type)
+    problem = None if patch is None else _problem(x, weight, geometry)
+    if patch is None or problem is None:
+        return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
+    plan = patch.planner.plan(problem)
+    patch.report.count_backward(problem, plan)
+    grad_bias = grad.sum([0, *range(2, grad.dim())]) if mask[2] else None
+    if problem.empty:
+        return (
+            torch.zeros_like(x) if mask[0] else None,
+            torch.zeros_like(weight) if mask[1] else None,
+            grad_bias,
+        )
+    budget = patch.planner.budget
+    for_input, for_weight = plan.grad_input.algorithm, plan.grad_weight.algorithm
+    if for_input is for_weight:
+        grads = for_input.backward(problem, grad, x, weight, (mask[0], mask[1]), budget)
+    else:
+        grads = (
+            for_input.grad_input(problem, grad, weight, budget) if mask[0] else None,
+            for_weight.grad_weight(problem, grad, x, budget) if mask[1] else None,
+        )
+    grad_input, grad_weight = grads
+    if grad_input is not None:
+        grad_input = _as_native_lays_out(grad_input, problem.channels_last)
+    if grad_weight is not None:
+        grad_weight = _as_native_lays_out(grad_weight, problem.channels_last)
+    return grad_input, grad_weight, grad_bias
+
+
+def _problem(x: torch.Tensor, weight: torch.Tensor, geometry: tuple[Any, ...]) -> ConvProblem | None:
+    """Describe the call, or return None where the native kernel has to answer.
+
+    While torch.jit.trace records (TorchScript, ONNX), only the native kernel leaves a convolution node in the graph. A
+    call that is wrong in itself also goes there: torch's own message is the one users know.
+    """
+    if torch._C._get_tracing_state() is not None or x.dtype != weight.dtype or x.device != weight.device:
+        return None
+    problem = ConvProblem.of(x, weight, *geometry)
+    return None if problem.problems() else problem
+
+
+def _as_native_lays_out(y: torch.Tensor, channels_last: bool) -> torch.Tensor:
+    if not channels_last or y.dim() not in (4, 5):
+        return y.contiguous()
+    if is_channels_last(y):
+        return y
+    return y.contiguous(memory_format=torch.channels_last if y.dim() == 4 else torch.channels_last_3d)

@@ -1,0 +1,32 @@
+"""Errors for mistakes a user can correct; each message says what, what was got, what is allowed and what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class YoloRocmError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class PresetError(YoloRocmError, ValueError):
+    """A preset, a `rocm` section or a value in one of them is wrong."""
+
+
+class ConfigError(YoloRocmError, ValueError):
+    """A configuration file or command-line argument is wrong."""
+
+
+class EngineError(YoloRocmError, RuntimeError):
+    """The requested convolution engine cannot serve a convolution."""
+
+
+class StackError(YoloRocmError, RuntimeError):
+    """The installed torch or Ultralytics is missing, too old, or lacks something the package builds on."""
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the allowed word closest to `word`, or a full stop."""
+    matches = difflib.get_close_matches(str(word), [str(a) for a in allowed], n=1, cutoff=0.6)
+    return f"; did you mean '{matches[0]}'?" if matches else "."

@@ -1,0 +1,246 @@
+"""What is on, for how long: one preset applied to a training, a YOLO object, or every YOLO object of the process."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import environ
+from .hardware import detect
+from .off_switch import enabled
+from .preset import Settings, resolve
+
+if TYPE_CHECKING:
+    from .conv.report import ConvReport
+    from .training import TrainingRun
+
+CHILD_VARIABLE = "YOLO_ROCM_CHILD"
+_EVENTS = (
+    "on_pretrain_routine_start",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_train_epoch_end",
+    "on_fit_epoch_end",
+    "on_train_end",
+    "teardown",
+    "on_predict_start",
+)
+
+
+class Session:
+    """A resolved preset and the switches it needs. Nothing is changed until `active` is entered.
+
+    Instances hold plain data apart from what `active` keeps, so that Ultralytics may pickle their callbacks.
+    """
+
+    def __init__(
+        self, preset: str | Path | Mapping[str, Any] | None, rocm: Mapping[str, Any] | None, **arguments: Any
+    ) -> None:
+        self.source, self.rocm = preset, rocm
+        self.machine = detect()
+        self.settings: Settings = resolve(preset, rocm, arguments, machine=self.machine)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._switches = ExitStack()
+        self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
+        self.report: ConvReport | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what belongs to this process."""
+        return {name: getattr(self, name) for name in ("source", "rocm", "machine", "settings")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Start inactive."""
+        self.__dict__.update(state)
+        self._reset()
+
+    @contextmanager
+    def environment(self) -> Iterator[list[str]]:
+        """Set the preset's environment variables that apply here, where that is still in time.
+
+        Yields:
+            One line for each variable that came too late.
+        """
+        with environ.applied(environ.plan(self.settings.preset, self.machine) if enabled() else []) as late:
+            yield late
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Apply the preset: environment, vendor library, convolutions, loaders. Nested use counts."""
+        with self._lock:
+            if self._depth == 0 and enabled():
+                with ExitStack() as switches:
+                    self.report = self._switch_on(switches)
+                    self._switches = switches.pop_all()
+            self._depth += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depth -= 1
+                if self._depth == 0:
+                    self._switches.close()
+
+    @property
+    def is_active(self) -> bool:
+        """Tell whether the preset is applied now."""
+        return self._depth > 0
+
+    def _switch_on(self, switches: ExitStack) -> ConvReport:
+        preset = self.settings.preset
+        # The environment comes first: importing torch may be the moment at which it is read.
+        late = switches.enter_context(self.environment())
+        from . import ultralytics_hooks as hooks
+        from .conv.seam import patched
+        from .conv.vendor import vendor_off
+        from .data.loader import LoaderPolicy
+
+        hooks.require()
+        for line in late:
+            hooks.say(line, warning=True)
+        for line in self._opening_lines():
+            hooks.say(line)
+        if preset.conv.vendor == "off":
+            for device in preset.conv.devices:
+                switches.enter_context(vendor_off(device))
+        loader = preset.loader.model_dump()
+        insist = "loader.workers" in self.settings.explicit
+        switches.enter_context(hooks.loaders_follow(LoaderPolicy(**loader, insist=insist)))
+        return switches.enter_context(
+            patched(
+                preset.conv.devices,
+                preset.conv.engine,
+                vendor=preset.conv.vendor == "on",
+                memory_mb=preset.conv.memory_mb,
+            )
+        )
+
+    def _opening_lines(self) -> Iterator[str]:
+        import torch
+
+        preset = self.settings.preset
+        conv = preset.conv
+        yield (
+            f"{self.settings.why}; conv {conv.engine} on {'+'.join(conv.devices)}, vendor library {conv.vendor}, "
+            f"evidence: {preset.evidence} (YOLO_ROCM=0 turns this off)"
+        )
+        yield from self.settings.notes
+        if "cuda" in conv.devices and not torch.cuda.is_available():
+            yield f"preset {preset.name} is for a GPU and torch finds none: its settings for cuda stay idle, the CPU runs"
+
+    def train_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Lay the preset's Ultralytics arguments under those of a call. A resumed run keeps the ones it began with."""
+        from . import ultralytics_hooks as hooks
+
+        if arguments.get("resume"):
+            return dict(arguments)
+        taken = set(arguments) | set(_keys_of_cfg(arguments.get("cfg")))
+        added = {k: v for k, v in self.settings.preset.train.items() if k not in taken}
+        unknown = [name for name in added if not hooks.knows_argument(name)]
+        if unknown:
+            hooks.say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
+        return {**{k: v for k, v in added.items() if k not in unknown}, **arguments}
+
+    def run_mode(self, yolo: Any, mode: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run one mode of a YOLO object under the preset; a stream stays under it while it computes, not between."""
+        from . import ultralytics_hooks as hooks
+
+        if not enabled():
+            return method(*args, **kwargs)
+        with self.active():
+            if mode in ("train", "tune"):
+                kwargs = self.train_arguments(kwargs)
+            with hooks.children_follow(self.child_environment()):
+                result = method(*args, **kwargs)
+        return self._stream(result) if inspect.isgenerator(result) else result
+
+    def _stream(self, results: Any) -> Iterator[Any]:
+        try:
+            while True:
+                with self.active():
+                    try:
+                        item = next(results)
+                    except StopIteration:
+                        return
+                yield item
+        finally:
+            results.close()
+
+    def child_environment(self) -> dict[str, str]:
+        """Return what a child process needs to build this session again."""
+        return {CHILD_VARIABLE: json.dumps({"preset": self.source, "rocm": self.rocm}, default=str)}
+
+    def callbacks(self) -> dict[str, Callable[[Any], None]]:
+        """Return this session as Ultralytics callbacks."""
+        return {event: getattr(self, event) for event in _EVENTS}
+
+    def on_pretrain_routine_start(self, trainer: Any) -> None:
+        """Take a training over: its convolutions, its loaders, its arguments."""
+        from .training import TrainingRun
+
+        if enabled() and trainer not in self._runs:
+            self._runs[trainer] = TrainingRun(self, trainer)
+
+    def on_train_batch_start(self, trainer: Any) -> None:
+        """Attribute the convolutions of the first batch to layers."""
+        if trainer in self._runs:
+            self._runs[trainer].batch_starts()
+
+    def on_train_batch_end(self, trainer: Any) -> None:
+        """Log what was patched."""
+        if trainer in self._runs:
+            self._runs[trainer].batch_ends()
+
+    def on_train_epoch_end(self, trainer: Any) -> None:
+        """Attribute the convolutions of the first validation to layers."""
+        if trainer in self._runs:
+            self._runs[trainer].epoch_trained()
+
+    def on_fit_epoch_end(self, trainer: Any) -> None:
+        """Stop to attribute convolutions to layers."""
+        if trainer in self._runs:
+            self._runs[trainer].epoch_validated()
+
+    def on_train_end(self, trainer: Any) -> None:
+        """Write `rocm.json` beside the results."""
+        if trainer in self._runs:
+            self._runs[trainer].write_report()
+
+    def teardown(self, trainer: Any) -> None:
+        """Let go of a training."""
+        if trainer in self._runs:
+            self._runs.pop(trainer).close()
+
+    def on_predict_start(self, predictor: Any) -> None:
+        """Run a predictor's warm-up and inference under the preset, where `register` does not do so already."""
+        if not enabled() or self.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
+            return
+        predictor._yolo_rocm_scoped = True
+        predictor.inference = self._scoped(predictor.inference)
+        object.__setattr__(predictor.model, "warmup", self._scoped(predictor.model.warmup))
+
+    def _scoped(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self.active():
+                return function(*args, **kwargs)
+
+        return run
+
+
+def _keys_of_cfg(path: Any) -> list[str]:
+    """Return the keys a user's `cfg=` file sets; they win over a preset like arguments do."""
+    if not path or not Path(path).is_file():
+        return []
+    import yaml
+
+    data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    return list(data) if isinstance(data, dict) else []

@@ -60,11 +60,17 @@ class Registration:
         yolo = self._yolo()
         if yolo is not None:
             self._detach(yolo)
-            if _registered.get(yolo) is self:
-                del _registered[yolo]
+            if _registration_of(yolo) is self:
+                delattr(yolo, _ATTRIBUTE)
 
 
-_registered: weakref.WeakKeyDictionary[Any, Registration] = weakref.WeakKeyDictionary()
+# Kept on the object, not in a table of ours: a table would keep the object alive through its wrapped methods.
+_ATTRIBUTE = "_yolo_rocm_registration"
+
+
+def _registration_of(yolo: Any) -> Registration | None:
+    registration: Registration | None = vars(yolo).get(_ATTRIBUTE)
+    return registration
 
 
 def register(yolo: Any, preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None) -> Registration:
@@ -85,17 +91,18 @@ def register(yolo: Any, preset: PresetSource = "auto", rocm: Mapping[str, Any] |
     hooks.require()
     hooks.check_model(yolo)
     session = Session(preset, rocm)
-    before = _registered.get(yolo)
+    before = _registration_of(yolo)
     if before is not None:
         before.remove()
-    registration = _registered[yolo] = Registration(yolo, session)
+    registration = Registration(yolo, session)
+    setattr(yolo, _ATTRIBUTE, registration)
     return registration
 
 
 @contextmanager
 def _registered_for_one_run(yolo: Any, session: Session) -> Iterator[None]:
     """Register for one call; a registration the object already has steps aside and comes back."""
-    before = _registered.get(yolo)
+    before = _registration_of(yolo)
     if before is not None:
         before._detach(yolo)
     own = Registration(yolo, session)
@@ -107,9 +114,7 @@ def _registered_for_one_run(yolo: Any, session: Session) -> Iterator[None]:
             before._attach(yolo)
 
 
-def callbacks(
-    preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None
-) -> dict[str, Callable[[Any], None]]:
+def callbacks(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None) -> dict[str, Callable[[Any], None]]:
     """Return a preset as `{event: function}` for `yolo.add_callback`.
 
     Training and prediction are covered. Validation on its own is not: Ultralytics runs the model before the first

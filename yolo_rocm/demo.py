@@ -10,7 +10,6 @@ from typing import Any, Final
 from .api import run_training
 from .demo_data import make_data
 
-
 IMAGES: Final = 96
 SIZE: Final = 96
 EPOCHS: Final = 30

@@ -87,9 +87,7 @@ def _draw(
     return image, labels
 
 
-def _label(
-    kind: int, corners: np.ndarray[Any, Any], centre: np.ndarray[Any, Any], side: float, task: str
-) -> str:
+def _label(kind: int, corners: np.ndarray[Any, Any], centre: np.ndarray[Any, Any], side: float, task: str) -> str:
     box = [*centre, side, side]
     if task in ("segment", "obb"):
         values = list(corners.clip(0, 1).ravel())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,7 @@ from .preset import Settings, resolve
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
+    from .conv.seam import Patch
     from .training import TrainingRun
 
 CHILD_VARIABLE = "YOLO_ROCM_CHILD"
@@ -50,9 +52,10 @@ class Session:
     def _reset(self) -> None:
         self._lock = threading.RLock()
         self._depth = 0
+        self._announced = False
         self._switches = ExitStack()
         self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
-        self.report: ConvReport | None = None
+        self._patch: Patch | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -79,7 +82,7 @@ class Session:
         with self._lock:
             if self._depth == 0 and enabled():
                 with ExitStack() as switches:
-                    self.report = self._switch_on(switches)
+                    self._switch_on(switches)
                     self._switches = switches.pop_all()
             self._depth += 1
         try:
@@ -91,38 +94,48 @@ class Session:
                     self._switches.close()
 
     @property
+    def report(self) -> ConvReport | None:
+        """What the convolutions of the newest run were served by; None before the first."""
+        return None if self._patch is None else self._patch.report
+
+    def begin_run(self) -> None:
+        """Start a new report, unless a run is going on; plans are kept."""
+        with self._lock:
+            if self._depth == 0 and self._patch is not None:
+                self._patch = self._patch.renewed()
+
+    @property
     def is_active(self) -> bool:
         """Tell whether the preset is applied now."""
         return self._depth > 0
 
-    def _switch_on(self, switches: ExitStack) -> ConvReport:
+    def _switch_on(self, switches: ExitStack) -> None:
         preset = self.settings.preset
         # The environment comes first: importing torch may be the moment at which it is read.
         late = switches.enter_context(self.environment())
         from . import ultralytics_hooks as hooks
-        from .conv.seam import patched
+        from .conv.plan import Planner
+        from .conv.seam import Patch, installed
         from .conv.vendor import vendor_off
         from .data.loader import LoaderPolicy
 
         hooks.require()
-        for line in late:
-            hooks.say(line, warning=True)
-        for line in self._opening_lines():
-            hooks.say(line)
+        if not self._announced:  # once, not for every image of a stream
+            self._announced = True
+            for line in late:
+                hooks.say(line, warning=True)
+            for line in self._opening_lines():
+                hooks.say(line)
         if preset.conv.vendor == "off":
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
         loader = preset.loader.model_dump()
         insist = "loader.workers" in self.settings.explicit
         switches.enter_context(hooks.loaders_follow(LoaderPolicy(**loader, insist=insist)))
-        return switches.enter_context(
-            patched(
-                preset.conv.devices,
-                preset.conv.engine,
-                vendor=preset.conv.vendor == "on",
-                memory_mb=preset.conv.memory_mb,
-            )
-        )
+        if self._patch is None:
+            conv = preset.conv
+            self._patch = Patch(conv.devices, Planner(conv.engine, conv.vendor == "on", conv.memory_mb))
+        switches.enter_context(installed(self._patch))
 
     def _opening_lines(self) -> Iterator[str]:
         import torch
@@ -135,7 +148,7 @@ class Session:
         )
         yield from self.settings.notes
         if "cuda" in conv.devices and not torch.cuda.is_available():
-            yield f"preset {preset.name} is for a GPU and torch finds none: its settings for cuda stay idle, the CPU runs"
+            yield f"preset {preset.name} is for a GPU and torch finds none: its settings for cuda stay idle"
 
     def train_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Lay the preset's Ultralytics arguments under those of a call. A resumed run keeps the ones it began with."""
@@ -156,6 +169,7 @@ class Session:
 
         if not enabled():
             return method(*args, **kwargs)
+        self.begin_run()
         with self.active():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
@@ -177,7 +191,10 @@ class Session:
 
     def child_environment(self) -> dict[str, str]:
         """Return what a child process needs to build this session again."""
-        return {CHILD_VARIABLE: json.dumps({"preset": self.source, "rocm": self.rocm}, default=str)}
+        here = str(Path(__file__).parent.parent)  # a child must find this package however this process found it
+        path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), here) if part)
+        described = json.dumps({"preset": self.source, "rocm": self.rocm}, default=str)
+        return {CHILD_VARIABLE: described, "PYTHONPATH": path}
 
     def callbacks(self) -> dict[str, Callable[[Any], None]]:
         """Return this session as Ultralytics callbacks."""

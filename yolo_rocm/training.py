@@ -28,6 +28,7 @@ class TrainingRun:
         self._naming = ExitStack()
         self._reported = self._validated = False
         if not session.is_active:
+            session.begin_run()
             self._apply_train_section(trainer)
         if hooks.loads_data_already(trainer):
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no

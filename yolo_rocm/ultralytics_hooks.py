@@ -250,7 +250,7 @@ def _policy_loader(stock: type) -> type:
 def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     """Let the `yolo` processes that tune and multi-data-set training start run under the same preset.
 
-    Ultralytics starts them as `python -m ultralytics.cfg.__init__ ...`; here they become `python -m yolo_rocm.child ...`.
+    Ultralytics starts `python -m ultralytics.cfg.__init__ ...`; here it becomes `python -m yolo_rocm.child ...`.
     """
     from ultralytics.engine import trainer, tuner
 

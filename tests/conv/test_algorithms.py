@@ -157,7 +157,7 @@ def test_non_contiguous_and_expanded_inputs():
 @pytest.mark.parametrize("algorithm", GEMM, ids=lambda a: a.name)
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_each_algorithm_split_over_the_batch(algorithm, geometry):
-    """Every algorithm that claims a problem serves it, also with room for one sample at a time; results are written whole."""
+    """Every algorithm that claims a problem serves it, also with room for one sample at a time."""
     torch.manual_seed(0)
     call, shape = geometry_call(**geometry)
     x, w = torch.randn(3, 4, 9, 9, dtype=torch.double), torch.randn(shape, dtype=torch.double)

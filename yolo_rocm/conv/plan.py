@@ -78,7 +78,7 @@ class Planner:
         lines = "".join(f"\n  {a.name}: {'; '.join(reasons)}" for a, reasons in refused)
         raise EngineError(
             f"engine '{self.engine}' cannot serve {problem}:{lines}\n"
-            "Use engine 'auto', which goes on to the next engine that can, or 'aten', which serves everything torch does."
+            "Use engine 'auto', which goes on to the next engine that can, or 'aten', which serves all that torch does."
         )
 
     def _why(self, algorithm: Algorithm, refused: list[tuple[Algorithm, list[str]]]) -> str:

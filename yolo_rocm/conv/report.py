@@ -101,16 +101,18 @@ class ConvReport:
 
     def layers(self) -> list[LayerRow]:
         """Return every layer of the named model, once per shape it met; one the seam never saw has no plan."""
-        rows = []
+        rows: list[LayerRow] = []
         for name, seen in self._layers.items():
-            rows.extend(LayerRow(name, self._kinds[name], served) for served in seen or [None])
+            shapes: list[Served | None] = [*seen] or [None]
+            rows.extend(LayerRow(name, self._kinds[name], served) for served in shapes)
         return rows
 
     def engines(self) -> Counter[str]:
-        """Count layers per engine; problems where no model was named. Layers that have not run are `not reached yet`."""
+        """Count layers per engine, or problems where no model was named. What has not run is `not reached yet`."""
         if self._layers:
             return Counter(
-                "+".join(dict.fromkeys(s.plan.engine for s in seen)) or "not reached yet" for seen in self._layers.values()
+                "+".join(dict.fromkeys(s.plan.engine for s in seen)) or "not reached yet"
+                for seen in self._layers.values()
             )
         return Counter(served.plan.engine for served in self.served.values())
 

@@ -1,8 +1,8 @@
 """The seam: every convolution of the process passes through here while a patch is on.
 
 `aten::convolution` and `aten::convolution_backward` get Python kernels at the dispatch key of a device type. Autograd,
-autocast, `torch.compile` and `nn.Module` sit above that key and see an ordinary convolution; the native kernels below it
-stay reachable. Modules are never touched, so checkpoints stay those of plain torch.
+autocast, `torch.compile` and `nn.Module` sit above that key and see an ordinary convolution; the native kernels below
+it stay reachable. Modules are never touched, so checkpoints stay those of plain torch.
 """
 
 from __future__ import annotations
@@ -41,11 +41,15 @@ class Patch:
         self.planner = planner
         self.report = ConvReport()
 
+    def renewed(self) -> Patch:
+        """Return the same patch with an empty report; what has been planned stays planned."""
+        return Patch(self.devices, self.planner)
+
 
 _lock = threading.RLock()
 _patches: list[Patch] = []
 _opened_by_patch: list[Patch] = []
-_libraries: dict[str, torch.library.Library] = {}
+_libraries: dict[str, Any] = {}
 # Read without the lock on every convolution: replaced as a whole, never changed in place.
 _serving: dict[str, Patch] = {}
 
@@ -74,12 +78,19 @@ def patched(
         The report of what was served, filled as it happens.
     """
     patch = Patch(devices, Planner(engine, vendor, memory_mb))
-    if not enabled():
+    with installed(patch):
         yield patch.report
+
+
+@contextmanager
+def installed(patch: Patch) -> Iterator[None]:
+    """Serve with a patch made before, which keeps its plans and its report from one time to the next."""
+    if not enabled():
+        yield
         return
     _add(patch)
     try:
-        yield patch.report
+        yield
     finally:
         _remove(patch)
 
@@ -137,8 +148,8 @@ def _install() -> None:
         _destroy(_libraries.pop(device))
 
 
-def _register(key: str) -> torch.library.Library:
-    library = torch.library.Library("aten", "IMPL")
+def _register(key: str) -> Any:
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     override = "allow_override" in inspect.signature(library.impl).parameters
     options = {"allow_override": True} if override else {}
     try:
@@ -153,7 +164,7 @@ def _register(key: str) -> torch.library.Library:
     return library
 
 
-def _destroy(library: torch.library.Library) -> None:
+def _destroy(library: Any) -> None:
     if hasattr(library, "_destroy"):
         library._destroy()
         return

@@ -17,8 +17,8 @@ Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
 class Algorithm(ABC):
     """One way to compute a convolution.
 
-    A subclass is stateless: the same instance serves every layer, thread and device. `budget` is the workspace in bytes
-    that a pass may take beside its result; passes split their work over the batch to stay inside it, down to one sample.
+    A subclass is stateless: one instance serves every layer, thread and device. `budget` is the workspace in bytes that
+    a pass may take beside its result; passes split their work over the batch to stay inside it, down to one sample.
     """
 
     name: ClassVar[str]

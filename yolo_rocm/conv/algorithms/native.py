@@ -13,14 +13,14 @@ from .base import Algorithm, Grads
 
 def native_convolution(*args: Any) -> torch.Tensor:
     """Call `aten::convolution` as if the seam were not there."""
-    key = torch._C.DispatchKey.CompositeExplicitAutograd  # type: ignore[attr-defined]
+    key = torch._C.DispatchKey.CompositeExplicitAutograd
     result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(key, *args)
     return result
 
 
 def native_convolution_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
     """Call `aten::convolution_backward` as if the seam were not there."""
-    key = torch._C.DispatchKey.CompositeExplicitAutograd  # type: ignore[attr-defined]
+    key = torch._C.DispatchKey.CompositeExplicitAutograd
     result: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default._op_dk(key, *args)
     return result
 

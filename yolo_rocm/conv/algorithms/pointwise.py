@@ -50,10 +50,9 @@ class Pointwise(Algorithm):
         # bmm with a stride-0 batch: `matrix @ pixels` would clone the pixels and the result.
         weights = matrix.expand(problem.batch, -1, -1)
         pixels = used.flatten(2)
-        if offset is None:
-            flat = torch.bmm(weights, pixels)
-        else:
-            flat = torch.baddbmm(offset.view(1, -1, 1), weights, pixels)
+        flat = torch.bmm(weights, pixels)
+        if offset is not None:
+            flat.add_(offset.view(-1, 1))
         return flat.view(problem.output_shape).to(problem.dtype)
 
     def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
@@ -89,7 +88,8 @@ def _matrix(problem: ConvProblem, weight: torch.Tensor) -> torch.Tensor:
 def _used_pixels(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
     if max(problem.stride) == 1:
         return x
-    return x[(slice(None), slice(None), *(slice(None, None, s) for s in problem.stride))]
+    used = (slice(None), slice(None), *(slice(None, None, s) for s in problem.stride))
+    return x[used]
 
 
 def _rows(x: torch.Tensor) -> torch.Tensor:

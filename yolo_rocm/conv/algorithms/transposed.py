@@ -1,4 +1,4 @@
-"""ConvTranspose with the roles swapped: its forward is an ordinary convolution's grad-input, and the other way round."""
+"""ConvTranspose with the roles swapped: its forward is an ordinary convolution's grad-input, and vice versa."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Transposed(Algorithm):
         """Compute the gradient of the input."""
         direct = problem.direct()
         full = self._serving(direct).forward(direct, grad, weight, None, budget)
-        return full[(slice(None), slice(None), *(slice(i) for i in problem.input_size))]
+        inner = (slice(None), slice(None), *(slice(i) for i in problem.input_size))
+        return full[inner]
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
         """Compute the gradient of the weight."""

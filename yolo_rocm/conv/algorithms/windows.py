@@ -51,16 +51,17 @@ class Windows(Algorithm):
         # Rounding once per kernel position would cost half precision its last digits.
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
         padded = [i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True)]
-        inner = tuple(slice(p, p + i) for i, p in zip(problem.input_size, problem.padding, strict=True))
+        spatial = (slice(p, p + i) for i, p in zip(problem.input_size, problem.padding, strict=True))
+        inner = (slice(None), slice(None), *spatial)
         for part in batch_slices(problem, _bytes_per_sample(problem), budget):
             pixels = grad[part].to(dtype).transpose(0, 1)
             samples = pixels.shape[1]
             columns = torch.bmm(matrix, pixels.reshape(groups, problem.out_channels // groups, -1))
-            columns = columns.view(problem.in_channels, *problem.kernel, samples, *problem.output_size)
+            columns = columns.view(problem.in_channels, -1, samples, *problem.output_size)
             total = torch.zeros(problem.in_channels, samples, *padded, dtype=wide, device=grad.device)
-            for position in itertools.product(*map(range, problem.kernel)):
-                total[_window(problem, position)] += columns[(slice(None), *position)]
-            out[part] = total[(..., *inner)].transpose(0, 1)
+            for number, position in enumerate(itertools.product(*map(range, problem.kernel))):
+                total[_window(problem, position)] += columns[:, number]
+            out[part] = total[inner].transpose(0, 1)
         return out
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:

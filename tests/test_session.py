@@ -40,7 +40,7 @@ def log(caplog):
 
 
 def test_vendor_off_holds_for_the_whole_run_and_is_restored(yolo, made_data, tmp_path):
-    """MIOpen serves BatchNorm too, so the switch is off in forward, backward and validation, not only in convolutions."""
+    """MIOpen serves BatchNorm too, so the switch is off in every part of a run, not only in convolutions."""
     seen = []
     rocm = {"conv": {"engine": "gemm", "devices": ["cpu", "cuda"], "vendor": "off"}}
     yolo_rocm.register(yolo, "cpu", rocm)

@@ -1,0 +1,118 @@
+"""The command line, as a user meets it: a process, its output and its exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm.cfg_file import parse
+from yolo_rocm.errors import ConfigError
+
+
+def run(*words: str, cwd=None, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "yolo_rocm", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout)
+
+
+def test_version_and_help():
+    assert run("--version").stdout.strip() == f"yolo-rocm {yolo_rocm.__version__}"
+    text = run("--help").stdout
+    assert all(command in text for command in ("train", "presets", "demo"))
+    for command in ("train", "presets", "demo"):
+        done = run(command, "--help")
+        assert done.returncode == 0
+        assert "Example: yolo-rocm" in done.stdout
+
+
+def test_presets_lists_and_shows_origins():
+    listed = run("presets")
+    assert listed.returncode == 0
+    assert all(name in listed.stdout for name in yolo_rocm.presets())
+    assert "auto here: preset" in listed.stdout
+    shown = run("presets", "rx5600xt")
+    rows = {tuple(line.split()) for line in shown.stdout.splitlines()}
+    assert ("conv.engine", "gemm", "configs/gpu/rx5600xt.yaml") in rows
+    assert ("loader.timeout", "0", "default") in rows
+
+
+def test_train_from_a_file_with_overrides(made_data, tmp_path):
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text(
+        f"model: yolov8n.yaml\ndata: {made_data()}\nepochs: 3\nimgsz: 64\nbatch: 4\nplots: false\ndevice: cpu\n"
+        f"preset: cpu\nproject: {tmp_path}\nname: run\nrocm:\n  conv: {{engine: aten, devices: [cpu]}}\n"
+    )
+    done = run("train", str(cfg), "epochs=1", "rocm.conv.engine=gemm", "--table", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "weights" / "best.pt").exists()
+    assert len((tmp_path / "run" / "results.csv").read_text().splitlines()) == 2
+    assert "64 convolution layers: " in done.stdout
+    rows = [line for line in done.stdout.splitlines() if line.startswith("model.0.conv ")]
+    assert rows  # one for each shape: a training batch, and one of validation where it is smaller
+    assert all("unfold" in row for row in rows)
+
+
+def test_demo(tmp_path):
+    done = run("demo", "--folder", str(tmp_path / "demo"), "--epochs", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in ("mAP50-95", "images/s", "64 convolution layers: 64 gemm", str(tmp_path / "demo" / "runs" / "demo")):
+        assert word in done.stdout
+
+
+WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [\n", "text.yaml": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["empty.yaml"], "is empty"),
+        (["list.yaml"], "got a list"),
+        (["broken.yaml"], "is not YAML"),
+        (["text.yaml"], "got a str"),
+        (["missing.yaml"], "does not exist"),
+        (["data=missing.yaml", "model=yolov8n.yaml"], "data 'missing.yaml' does not exist"),
+        (["preset=rx5600", "data=x"], "did you mean 'rx5600xt'?"),
+        (["data=coco8.yaml", "epoch=3"], "did you mean 'epochs'?"),
+        (["data=coco8.yaml", "rocm.conv.engin=gemm"], "did you mean 'engine'?"),
+        (["data=coco8.yaml", "rocm.conv.engine=triton"], "'auto', 'vendor', 'aten' or 'gemm'"),
+        (["data=coco8.yaml", "conv.engine=gemm"], "Only keys of the preset have dots"),
+        (["data=coco8.yaml", "cfg.yaml"], "expected key=value, got 'cfg.yaml'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_input(words, text, tmp_path):
+    for name, content in WRONG_FILES.items():
+        (tmp_path / name).write_text(content)
+    done = run("train", *words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert text in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(WRONG_FILES)
+
+
+def test_train_without_anything_explains_itself():
+    done = run("train")
+    assert done.returncode == 2
+    assert "data=" in done.stderr
+
+
+def test_values_are_read_as_yaml_and_python():
+    words = ["a=1", "b=0.5", "c=True", "d=None", "e=[0,1]", "f=text", "g=", "--h=x", "rocm.conv.devices=[cpu]"]
+    assert parse(words) == {
+        "a": 1,
+        "b": 0.5,
+        "c": True,
+        "d": None,
+        "e": [0, 1],
+        "f": "text",
+        "g": "",
+        "h": "x",
+        "rocm": {"conv": {"devices": ["cpu"]}},
+    }
+
+
+def test_sections_cannot_hide_values():
+    with pytest.raises(ConfigError, match="not a section"):
+        parse(["rocm.conv=gemm", "rocm.conv.engine=gemm"])

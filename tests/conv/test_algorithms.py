@@ -7,16 +7,15 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.testing._internal.common_methods_invocations import op_db
 
 import yolo_rocm
 from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.problem import ConvProblem
 
 from ..sick_vendor import sick_vendor
+from ..torch_samples import CONVOLUTIONS
 
 CPU = ("cpu",)
-CONVOLUTIONS = [op for op in op_db if op.name.startswith("nn.functional.conv")]
 GEMM = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "gemm"]
 
 

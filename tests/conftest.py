@@ -11,9 +11,14 @@ from pathlib import Path
 os.environ["YOLO_OFFLINE"] = "true"
 os.environ["YOLO_AUTOINSTALL"] = "false"
 os.environ["YOLO_CONFIG_DIR"] = tempfile.mkdtemp(prefix="yolo_rocm_tests_")
+os.environ["YOLO_ROCM_CACHE"] = tempfile.mkdtemp(prefix="yolo_rocm_cache_")
 os.environ.pop("YOLO_ROCM", None)
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 BCCD = Path(__file__).parents[2] / "shared" / "data" / "bccd"
 

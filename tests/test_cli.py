@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 
@@ -51,7 +52,7 @@ def test_train_from_a_file_with_overrides(made_data, tmp_path):
     assert "64 convolution layers: " in done.stdout
     rows = [line for line in done.stdout.splitlines() if line.startswith("model.0.conv ")]
     assert rows  # one for each shape: a training batch, and one of validation where it is smaller
-    assert all("unfold" in row for row in rows)
+    assert all("columns" in row for row in rows)
 
 
 def test_demo(tmp_path):
@@ -59,6 +60,46 @@ def test_demo(tmp_path):
     assert done.returncode == 0, done.stderr
     for word in ("mAP50-95", "images/s", "64 convolution layers: 64 gemm", str(tmp_path / "demo" / "runs" / "demo")):
         assert word in done.stdout
+
+
+def test_tune_measures_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
+    words = ("tune", "yolov8n.yaml", "imgsz=32", "batch=1", "engine=gemm")
+    first, second = run(*words, cwd=tmp_path), run(*words, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    total = int(first.stdout.rpartition(" of ")[2].split()[0])
+    assert f"{total} of {total} convolutions measured now" in first.stdout
+    assert f"0 of {total} convolutions measured now" in second.stdout
+
+
+def test_bench_conv_writes_table_csv_and_plot(tmp_path):
+    done = run("bench", "conv", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "out=here", "--layers", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for way in ("vendor", "vendor off", "unfold + matmul", "auto"):
+        assert any(line.strip().startswith(way) for line in done.stdout.splitlines())
+    (table,) = (tmp_path / "here").glob("*.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert {"vendor", "vendor off", "unfold + matmul", "auto", "pointwise", "columns"} <= {row["way"] for row in rows}
+    assert all(float(row["milliseconds"]) > 0 for row in rows)
+    assert {row["command"] for row in rows} == {"yolo-rocm bench conv yolov8n-cls.yaml imgsz=32 batch=1 out=here"}
+    (drawing,) = (tmp_path / "here").glob("*.png")
+    assert drawing.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("bench", "conv", "dtype=fp23"), "did you mean 'fp32'?"),
+        (("bench", "conv", "bach=2"), "did you mean 'batch'?"),
+        (("tune", "engine=gem"), "did you mean 'gemm'?"),
+    ],
+    ids=str,
+)
+def test_wrong_words_of_bench_and_tune(words, text, tmp_path):
+    done = run(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [\n", "text.yaml": "hello"}

@@ -13,6 +13,7 @@ import torch
 
 import yolo_rocm
 from yolo_rocm.conv import seam
+from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.errors import ConfigError, EngineError, PresetError
 from yolo_rocm.session import Session
 
@@ -188,6 +189,22 @@ def test_tune_trains_its_children_under_the_preset(yolo, made_data, tmp_path, mo
     assert set(json.loads(reports[0].read_text())["convolutions"]["engines"]) == {"gemm"}
 
 
+def test_a_training_measures_its_convolutions_once(made_data, tmp_path, log, monkeypatch):
+    """On a CPU only when asked; the second run knows what the first has measured."""
+    from ultralytics import YOLO
+
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
+    rocm = {"conv": {"engine": "gemm", "devices": ["cpu"], "tune": "on"}}
+    for measured in (True, False):
+        log.clear()
+        yolo = YOLO("yolov8n-cls.yaml")
+        handle = yolo_rocm.register(yolo, "cpu", rocm)
+        yolo.train(data=str(made_data("classify")), project=str(tmp_path), **{**ONE, "imgsz": 32})
+        assert ("measured" in log.text) == measured
+        reasons = {row["reason"] for row in handle.report.as_dict()["layers"]}
+        assert "fastest when measured" in reasons
+
+
 def test_arguments_of_the_call_win_over_the_preset(yolo, log):
     session = Session({"base": "cpu", "train": {"batch": 2, "epochs": 9, "no_such_argument": 1}}, None)
     assert session.train_arguments({"epochs": 1}) == {"epochs": 1, "batch": 2}
@@ -242,8 +259,8 @@ def test_an_engine_that_cannot_serve_leaves_no_run_behind(yolo, made_data, tmp_p
     def refuse(self, problem):
         return ["made to refuse"]
 
-    for name in ("pointwise.Pointwise", "unfold.Unfold", "windows.Windows"):
-        monkeypatch.setattr(f"yolo_rocm.conv.algorithms.{name}.not_supported_reasons", refuse)
+    for algorithm in ALGORITHMS:
+        monkeypatch.setattr(type(algorithm), "not_supported_reasons", refuse)
     yolo_rocm.register(yolo, "cpu", OURS)
     with pytest.raises(EngineError, match="made to refuse"):
         yolo.train(data=str(made_data()), project=str(tmp_path / "runs"), name="run", **ONE)

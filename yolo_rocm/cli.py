@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -108,6 +108,108 @@ def demo(
         task = bars.add_task("making images", total=None)
         data = make_demo_data(folder, lambda done, total: bars.update(task, completed=done, total=total))
     run_demo(folder, data, epochs or EPOCHS, preset, lambda line: _out.print(line, markup=False))
+
+
+def _numbers(words: list[str] | None, defaults: dict[str, Any]) -> dict[str, Any]:
+    """Read `[MODEL] key=value...` of bench and tune."""
+    from .cfg_file import parse
+    from .errors import ConfigError, nearest
+
+    words = list(words or [])
+    given = parse([f"model={words.pop(0)}", *words] if words and "=" not in words[0] else words)
+    for key in given:
+        if key not in defaults:
+            raise ConfigError(f"unknown key '{key}'{nearest(key, defaults)} Allowed: {', '.join(defaults)}.")
+    return {**defaults, **given}
+
+
+@app.command(context_settings=_KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n.yaml imgsz=640 batch=16 dtype=fp32")
+def tune(
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODEL] [imgsz=] [batch=] [dtype=] [engine=] [memory_mb=]")
+    ] = None,
+) -> None:
+    """Measure the convolutions of a model ahead of time, so that the first training does not have to."""
+    from .bench.layers import default_device, dtype_named, model_layers
+    from .conv.plan import Planner
+
+    keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "engine": "auto", "memory_mb": None}
+    given = _numbers(words, keys)
+    device, dtype = default_device(), dtype_named(given["dtype"])
+    planner = Planner(given["engine"], memory_mb=given["memory_mb"])
+    layers = model_layers(given["model"], given["imgsz"], given["batch"], dtype, device)
+    with Progress(console=_out, transient=True) as bars:
+        task = bars.add_task("measuring convolutions", total=len(layers))
+        timings = planner.tune(
+            [layer.problem for layer in layers], lambda d, t: bars.update(task, completed=d, total=t)
+        )
+    table = Table("convolution", "forward", "grad_input", "grad_weight", box=None, pad_edge=False)
+    for layer in layers:
+        plan = planner.plan(layer.problem)
+        table.add_row(str(layer.problem), *(getattr(plan, which).algorithm.name for which in _PASSES))
+    _out.print(table)
+    _out.print(f"{len(timings)} of {len(layers)} convolutions measured now, the others were known, on {device}")
+
+
+_PASSES = ("forward", "grad_input", "grad_weight")
+bench = typer.Typer(help="Measure, beside the peers, in one run.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+
+@bench.command(
+    "conv", context_settings=_KEY_VALUES, epilog="Example: yolo-rocm bench conv yolov8n.yaml batch=64 dtype=fp16"
+)
+def bench_conv(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL] [batch=] [imgsz=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=] [out=]"),
+    ] = None,
+    layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
+) -> None:
+    """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, and auto."""
+    from .bench import conv as measure
+    from .bench.layers import default_device, dtype_named, model_layers
+    from .conv.plan import Planner
+
+    keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "dtype": "fp32", "layout": "nchw", "engine": "gemm"}
+    given = _numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
+    device = default_device()
+    planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False)
+    problems = model_layers(
+        given["model"], given["imgsz"], given["batch"], dtype_named(given["dtype"]), device, given["layout"] == "nhwc"
+    )
+    with Progress(console=_out, transient=True) as bars:
+        task = bars.add_task("measuring convolutions", total=len(problems))
+        rows = measure.bench_conv(problems, planner, lambda d, t: bars.update(task, completed=d, total=t))
+    name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
+    folder = Path(given["out"])
+    measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))
+    measure.plot(folder / f"{name}.png", rows, f"{given['model']} {given['dtype']} batch {given['batch']}")
+    _print_conv_sums(measure.totals(rows), f"{given['model']} {given['dtype']} batch {given['batch']} on {device}")
+    if layers:
+        _print_conv_layers(measure.layer_table(rows))
+    _out.print(f"\nevery measurement: {folder / name}.csv, drawn: {folder / name}.png")
+
+
+def _print_conv_sums(sums: dict[str, dict[str, float]], title: str) -> None:
+    columns = ("forward", "grad_input", "grad_weight", "sum")
+    table = Table("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", box=None, title=title)
+    for way, passes in sums.items():
+        ratios = (passes["sum"] / sums[base]["sum"] for base in ("vendor", "vendor off"))
+        cells = (f"{passes[column]:.2f}" if column in passes else "-" for column in columns)
+        table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios))
+    _out.print(table)
+
+
+def _print_conv_layers(entries: list[dict[str, Any]]) -> None:
+    table = Table("layer", "n", "convolution", "pass", "vendor", "vendor off", "auto", "fastest", box=None)
+    for entry in entries:
+        ways = entry["ways"]
+        single = min((ms, way) for way, ms in ways.items() if way not in ("vendor", "vendor off", "auto"))
+        cells = (f"{ways[way]:.3f}" if way in ways else "-" for way in ("vendor", "vendor off", "auto"))
+        fastest = f"{single[1]} {single[0]:.3f}"
+        table.add_row(entry["layer"], str(entry["count"]), entry["problem"], entry["pass_"], *cells, fastest)
+    _out.print(table)
 
 
 def main() -> None:

@@ -56,8 +56,9 @@ class Conv(_Section):
     devices: list[Literal["cuda", "cpu"]] = Field(default=["cuda"], min_length=1)
     vendor: Literal["on", "off"] = Field(default="off", description="MIOpen/cuDNN for the whole run, BatchNorm too")
     memory_mb: int | None = Field(default=None, ge=1, description="workspace of one convolution, MiB")
+    tune: Literal["auto", "on", "off"] = Field(default="auto", description="measure algorithms; auto: on a GPU")
 
-    @field_validator("vendor", mode="before")
+    @field_validator("vendor", "tune", mode="before")
     @classmethod
     def _yaml_reads_on_as_true(cls, value: Any) -> Any:
         return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value

@@ -104,6 +104,20 @@ class Session:
             if self._depth == 0 and self._patch is not None:
                 self._patch = self._patch.renewed()
 
+    def tune(self) -> None:
+        """Measure the algorithms for every convolution seen so far; later runs on this device know the result."""
+        wanted = self.settings.preset.conv.tune
+        if self._patch is None or wanted == "off" or not self._patch.planner.tunable:
+            return
+        from . import ultralytics_hooks as hooks
+
+        problems = [p for p in self._patch.report.served if wanted == "on" or p.device.startswith("cuda")]
+        with hooks.progress("measuring convolutions") as progress:
+            timings = self._patch.planner.tune(problems, progress)
+        if timings:
+            hooks.say(f"measured {len(timings)} convolutions, kept for later runs")
+            self._patch.report.replan(self._patch.planner.plan)
+
     @property
     def is_active(self) -> bool:
         """Tell whether the preset is applied now."""

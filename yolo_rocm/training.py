@@ -76,6 +76,7 @@ class TrainingRun:
         if not self._reported and self._session.report is not None:
             self._reported = True
             self._naming.close()
+            self._session.tune()
             hooks.say(f"{self._session.report.summary()} (each of them in {REPORT_FILE})")
 
     def epoch_trained(self) -> None:

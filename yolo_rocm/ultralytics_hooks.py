@@ -53,6 +53,25 @@ def say(message: str, warning: bool = False) -> None:
     (LOGGER.warning if warning else LOGGER.info)(f"{colorstr(PREFIX)}{message}")
 
 
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show Ultralytics' own progress bar; it appears with the first call of (done, all)."""
+    from ultralytics.utils import TQDM
+
+    bars: list[Any] = []
+
+    def show(done: int, total: int) -> None:
+        if not bars:
+            bars.append(TQDM(total=total, desc=f"{PREFIX}{title}"))
+        bars[0].update(1)
+
+    try:
+        yield show
+    finally:
+        for bar in bars:
+            bar.close()
+
+
 def knows_argument(name: str) -> bool:
     """Probe: does the installed version take this training argument? They come and go between releases."""
     from ultralytics.utils import DEFAULT_CFG_DICT
@@ -125,9 +144,15 @@ def load_model(model: Any) -> Any:
     """Return a YOLO object for weights or a model YAML; one that exists is taken as it is."""
     if isinstance(model, model_class()):
         return model
-    from ultralytics import YOLO
+    from ultralytics import RTDETR, YOLO
 
-    return YOLO(model)
+    # A YAML of RT-DETR does not tell YOLO() its task.
+    return RTDETR(model) if Path(str(model)).stem.lower().startswith("rtdetr") else YOLO(model)
+
+
+def torch_module(model: str) -> Any:
+    """Return the torch module of a model YAML or weights."""
+    return load_model(model).model.float()
 
 
 def loads_data_already(trainer: Any) -> bool:

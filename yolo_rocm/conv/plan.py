@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import ConfigError, EngineError, nearest
-from .algorithms import ALGORITHMS, Algorithm
+from .algorithms import ALGORITHMS, BY_NAME, Algorithm
 from .problem import ConvProblem
+from .rules import preferred
+from .split import smallest_workspace
+from .store import PlanStore
+from .tune import PASSES, Timing, tune
 
 ENGINES: Final = ("auto", "vendor", "aten", "gemm")
-PASSES: Final = ("forward", "grad_input", "grad_weight")
 DEFAULT_MEMORY_MB: Final = 512
+DEFAULT_TUNE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -39,22 +45,42 @@ class Plan:
 class Planner:
     """Chooses algorithms for one engine setting and remembers every choice.
 
+    A choice is, in this order: what was measured for the very problem, what was measured for the same layer at the
+    nearest size, or what the rules prefer.
+
     Args:
-        engine: One of `ENGINES`. `auto` takes the vendor library where `vendor` is True, else `gemm`, else `aten`.
+        engine: One of `ENGINES`. `auto` goes over the vendor library where `vendor` is True, `gemm` and `aten`.
         vendor: Whether the vendor library is healthy, as far as the caller knows.
         memory_mb: Workspace a single pass may take beside its result.
+        remember: Whether measured choices are read from and kept on disk.
     """
 
-    def __init__(self, engine: str = "auto", vendor: bool = False, memory_mb: int | None = None) -> None:
+    def __init__(
+        self, engine: str = "auto", vendor: bool = False, memory_mb: int | None = None, remember: bool = True
+    ) -> None:
         if engine not in ENGINES:
             raise ConfigError(f"unknown engine {engine!r}{nearest(engine, ENGINES)} Allowed: {', '.join(ENGINES)}.")
         if memory_mb is not None and memory_mb < 1:
             raise ConfigError(f"conv.memory_mb must be at least 1, got {memory_mb}.")
         self.engine = engine
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
-        engines = (["vendor"] if vendor else []) + ["gemm", "aten"] if engine == "auto" else [engine]
-        self._candidates = [a for wanted in engines for a in ALGORITHMS if a.engine == wanted]
+        self._engines = (["vendor"] if vendor else []) + ["gemm", "aten"] if engine == "auto" else [engine]
         self._plans: dict[ConvProblem, Plan] = {}
+        self._measured: dict[ConvProblem, dict[str, str]] = {}
+        self._stores: dict[str, PlanStore] | None = {} if remember else None
+        self.generation = 0  # rises when plans change, so that callers drop what they have kept
+
+    @property
+    def tunable(self) -> bool:
+        """Tell whether there is anything to choose from."""
+        return self.engine in ("auto", "gemm")
+
+    def candidates(self, problem: ConvProblem) -> list[Algorithm]:
+        """Return the algorithms of the allowed engines that serve `problem` within the memory budget."""
+        allowed = [a for wanted in self._engines for a in ALGORITHMS if a.engine == wanted]
+        serving = [a for a in allowed if not a.not_supported_reasons(problem)]
+        # Not even splitting makes some fit; where nothing fits, what serves has to do.
+        return [a for a in serving if smallest_workspace(a, problem) <= self.budget] or serving
 
     def plan(self, problem: ConvProblem) -> Plan:
         """Return the plan for `problem`, made on first sight.
@@ -64,25 +90,119 @@ class Planner:
         """
         plan = self._plans.get(problem)
         if plan is None:
-            choice = self._choose(problem)
-            plan = self._plans[problem] = Plan(choice, choice, choice)
+            plan = self._plans[problem] = self._make(problem)
         return plan
 
-    def _choose(self, problem: ConvProblem) -> Choice:
-        refused: list[tuple[Algorithm, list[str]]] = []
-        for algorithm in self._candidates:
-            reasons = algorithm.not_supported_reasons(problem)
-            if not reasons:
-                return Choice(algorithm, self._why(algorithm, refused))
-            refused.append((algorithm, reasons))
-        lines = "".join(f"\n  {a.name}: {'; '.join(reasons)}" for a, reasons in refused)
-        raise EngineError(
+    def _make(self, problem: ConvProblem) -> Plan:
+        serving = {a.name: a for a in self.candidates(problem)}
+        if not serving:
+            raise self._refusal(problem)
+        measured = self._lookup(problem) if self.tunable else {}
+        nearby, size = (None, "") if measured or not self.tunable else self._nearest(problem)
+        choices = {}
+        for which in PASSES:
+            if measured.get(which) in serving:
+                choices[which] = Choice(serving[measured[which]], "fastest when measured")
+            elif nearby is not None and nearby.get(which) in serving:
+                choices[which] = Choice(serving[nearby[which]], f"fastest when measured {size}")
+            else:
+                choices[which] = self._by_rule(problem, which, serving)
+        return Plan(**choices)
+
+    def _by_rule(self, problem: ConvProblem, which: str, serving: dict[str, Algorithm]) -> Choice:
+        if "vendor" in serving:
+            return Choice(serving["vendor"], f"engine '{self.engine}', vendor library on")
+        for name in preferred(problem, which):
+            if name in serving:
+                return Choice(serving[name], f"engine '{self.engine}', by rule")
+        first = next(iter(serving.values()))
+        refused = "; ".join(f"{a.name}: {', '.join(a.not_supported_reasons(problem))}" for a in self._refusing(problem))
+        return Choice(first, f"engine '{self.engine}'" + (f", after {refused}" if refused else ""))
+
+    def _refusing(self, problem: ConvProblem) -> list[Algorithm]:
+        allowed = [a for wanted in self._engines for a in ALGORITHMS if a.engine == wanted]
+        return [a for a in allowed if a.not_supported_reasons(problem)]
+
+    def _refusal(self, problem: ConvProblem) -> EngineError:
+        lines = "".join(f"\n  {a.name}: {'; '.join(a.not_supported_reasons(problem))}" for a in self._refusing(problem))
+        return EngineError(
             f"engine '{self.engine}' cannot serve {problem}:{lines}\n"
             "Use engine 'auto', which goes on to the next engine that can, or 'aten', which serves all that torch does."
         )
 
-    def _why(self, algorithm: Algorithm, refused: list[tuple[Algorithm, list[str]]]) -> str:
-        asked = f"engine '{self.engine}'"
-        if not refused:
-            return f"first choice of {asked}"
-        return f"{asked}, after " + ", ".join(f"{a.name} ({'; '.join(reasons)})" for a, reasons in refused)
+    def tune(
+        self,
+        problems: Iterable[ConvProblem],
+        progress: Callable[[int, int], None] | None = None,
+        limit_s: float = DEFAULT_TUNE_SECONDS,
+    ) -> dict[ConvProblem, dict[str, list[Timing]]]:
+        """Measure the candidates of every problem not measured yet, and use the winners from now on.
+
+        Args:
+            problems: Problems to measure.
+            progress: Called with (done, all).
+            limit_s: Seconds after which nothing new is begun; what is left is decided by the nearest size or by rule.
+
+        Returns:
+            All timings, fastest first.
+        """
+        waiting = [p for p in dict.fromkeys(problems) if not self._lookup(p) and not p.empty and self.candidates(p)]
+        timings: dict[ConvProblem, dict[str, list[Timing]]] = {}
+        for problem, result in tune(waiting, self.candidates, self.budget, limit_s):
+            timings[problem] = result
+            self._measured[problem] = {which: rows[0].algorithm for which, rows in result.items()}
+            if progress is not None:
+                progress(len(timings), len(waiting))
+        if timings:
+            self._keep(timings)
+            self._plans.clear()
+            self.generation += 1
+        return timings
+
+    def _keep(self, problems: Iterable[ConvProblem]) -> None:
+        if self._stores is None:
+            return
+        by_device: dict[str, dict[str, dict[str, str]]] = {}
+        for problem in problems:
+            by_device.setdefault(problem.device, {})[self._key(problem)] = self._measured[problem]
+        for device, entries in by_device.items():
+            self._store(device).add(entries)
+
+    def _store(self, device: str) -> PlanStore:
+        assert self._stores is not None
+        if device not in self._stores:
+            self._stores[device] = PlanStore(device)
+        return self._stores[device]
+
+    def _key(self, problem: ConvProblem) -> str:
+        """Name a problem on disk: without the device's number, with what limits the choice."""
+        kind = problem.device.partition(":")[0]
+        return f"{replace(problem, device=kind)} | {'+'.join(self._engines)} {self.budget >> 20} MB"
+
+    def _lookup(self, problem: ConvProblem) -> dict[str, str]:
+        """Return what was measured for a problem, now or in an earlier run; an algorithm that is gone is not."""
+        measured = self._measured.get(problem)
+        if measured is None and self._stores is not None:
+            stored = self._store(problem.device).entries.get(self._key(problem), {})
+            measured = {which: name for which, name in stored.items() if name in BY_NAME}
+            if measured:
+                self._measured[problem] = measured
+        return measured or {}
+
+    def _nearest(self, problem: ConvProblem) -> tuple[dict[str, str] | None, str]:
+        """Return what was measured for the same layer at the nearest size, so that multi-scale training never tunes."""
+        layer = _layer(problem)
+        same = [p for p in self._measured if _layer(p) == layer]
+        if not same:
+            return None, ""
+        near = min(same, key=lambda p: abs(math.log(_size(p) / _size(problem))))
+        return self._measured[near], f"on {'x'.join(map(str, near.input_shape))}"
+
+
+def _layer(problem: ConvProblem) -> ConvProblem:
+    """Return a problem with everything left out that differs between sizes of one layer."""
+    return replace(problem, input_shape=(0, problem.in_channels))
+
+
+def _size(problem: ConvProblem) -> float:
+    return max(1.0, float(math.prod(problem.input_shape)))

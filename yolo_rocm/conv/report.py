@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from .plan import PASSES, Plan
+from .plan import Plan
 from .problem import ConvProblem
+from .tune import PASSES
 
 
 @dataclass
@@ -70,6 +71,11 @@ class ConvReport:
     def count_backward(self, problem: ConvProblem, plan: Plan) -> None:
         """Note a backward call."""
         self._entry(problem, plan).backward_calls += 1
+
+    def replan(self, plan: Callable[[ConvProblem], Plan]) -> None:
+        """Take over new plans of the problems seen so far."""
+        for served in self.served.values():
+            served.plan = plan(served.problem)
 
     @contextmanager
     def naming(self, model: torch.nn.Module) -> Iterator[None]:

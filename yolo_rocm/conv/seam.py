@@ -18,12 +18,15 @@ import torch
 
 from ..errors import ConfigError, YoloRocmError, nearest
 from ..off_switch import enabled
+from . import split
+from .algorithms.base import add_bias
 from .algorithms.native import native_convolution, native_convolution_backward
-from .plan import Planner
+from .plan import Plan, Planner
 from .problem import ConvProblem, is_channels_last
 from .report import ConvReport
 
 DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
+_OVERRIDE_WARNING: Final = r"(?s).*Overriding a previously registered kernel"  # in the middle of several lines
 
 
 class Patch:
@@ -40,6 +43,33 @@ class Patch:
         self.devices = tuple(devices)
         self.planner = planner
         self.report = ConvReport()
+        self._known: dict[tuple[Any, ...], tuple[ConvProblem, Plan] | None] = {}
+        self._generation = planner.generation
+
+    def lookup(
+        self, x: torch.Tensor, weight: torch.Tensor, geometry: tuple[Any, ...]
+    ) -> tuple[ConvProblem, Plan] | None:
+        """Return problem and plan of a call, or None where the native kernel has to answer.
+
+        While torch.jit.trace records (TorchScript, ONNX), only the native kernel leaves a convolution in the graph. A
+        call that is wrong in itself also goes there: torch's own message is the one users know.
+        """
+        if torch._C._get_tracing_state() is not None:
+            return None
+        stride, padding, dilation, transposed, output_padding, groups = geometry
+        layout = (is_channels_last(x), is_channels_last(weight))
+        tensors = (x.shape, weight.shape, x.dtype, weight.dtype, x.device, weight.device, layout)
+        sizes = (tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
+        key = (*tensors, *sizes)
+        if self._generation != self.planner.generation:
+            self._generation = self.planner.generation
+            self._known = {}
+        known = self._known
+        if key not in known:
+            problem = ConvProblem.of(x, weight, *geometry)
+            usual = x.dtype == weight.dtype and x.device == weight.device and not problem.problems()
+            known[key] = (problem, self.planner.plan(problem)) if usual else None
+        return known[key]
 
     def renewed(self) -> Patch:
         """Return the same patch with an empty report; what has been planned stays planned."""
@@ -154,8 +184,8 @@ def _register(key: str) -> Any:
     options = {"allow_override": True} if override else {}
     try:
         with warnings.catch_warnings():
-            # Older torch cannot be told that the override is meant and warns about it.
-            warnings.filterwarnings("ignore", message=".*(Overriding a previously registered|overriding).*")
+            # Only Python's own check can be told that the override is meant; C++ warns all the same, once.
+            warnings.filterwarnings("ignore", message=_OVERRIDE_WARNING)
             library.impl("convolution", _convolution, key, **options)
             library.impl("convolution_backward", _convolution_backward, key, **options)
     except BaseException:
@@ -187,17 +217,16 @@ def _convolution(
 ) -> torch.Tensor:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
     patch = _serving.get(x.device.type)
-    problem = None if patch is None else _problem(x, weight, geometry)
-    if patch is None or problem is None:
+    planned = None if patch is None else patch.lookup(x, weight, geometry)
+    if patch is None or planned is None:
         return native_convolution(x, weight, bias, *geometry)
-    plan = patch.planner.plan(problem)
+    problem, plan = planned
     patch.report.count_forward(problem, plan)
     if problem.empty:
         y = torch.zeros(problem.output_shape, dtype=x.dtype, device=x.device)
-        if bias is not None:
-            y = y + bias.view(-1, *[1] * len(problem.kernel))
+        y = add_bias(y, bias)
     else:
-        y = plan.forward.algorithm.forward(problem, x, weight, bias, patch.planner.budget)
+        y = split.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget)
     return _as_native_lays_out(y, problem.channels_last)
 
 
@@ -216,10 +245,10 @@ def _convolution_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
     patch = _serving.get(x.device.type)
-    problem = None if patch is None else _problem(x, weight, geometry)
-    if patch is None or problem is None:
+    planned = None if patch is None else patch.lookup(x, weight, geometry)
+    if patch is None or planned is None:
         return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
-    plan = patch.planner.plan(problem)
+    problem, plan = planned
     patch.report.count_backward(problem, plan)
     grad_bias = grad.sum([0, *range(2, grad.dim())]) if mask[2] else None
     if problem.empty:
@@ -228,33 +257,17 @@ def _convolution_backward(
             torch.zeros_like(weight) if mask[1] else None,
             grad_bias,
         )
-    budget = patch.planner.budget
-    for_input, for_weight = plan.grad_input.algorithm, plan.grad_weight.algorithm
+    for_input, for_weight, budget = plan.grad_input.algorithm, plan.grad_weight.algorithm, patch.planner.budget
     if for_input is for_weight:
-        grads = for_input.backward(problem, grad, x, weight, (mask[0], mask[1]), budget)
+        grad_input, grad_weight = split.backward(for_input, problem, grad, x, weight, (mask[0], mask[1]), budget)
     else:
-        grads = (
-            for_input.grad_input(problem, grad, weight, budget) if mask[0] else None,
-            for_weight.grad_weight(problem, grad, x, budget) if mask[1] else None,
-        )
-    grad_input, grad_weight = grads
+        grad_input = split.backward(for_input, problem, grad, x, weight, (mask[0], False), budget)[0]
+        grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, mask[1]), budget)[1]
     if grad_input is not None:
         grad_input = _as_native_lays_out(grad_input, problem.channels_last)
     if grad_weight is not None:
         grad_weight = _as_native_lays_out(grad_weight, problem.channels_last)
     return grad_input, grad_weight, grad_bias
-
-
-def _problem(x: torch.Tensor, weight: torch.Tensor, geometry: tuple[Any, ...]) -> ConvProblem | None:
-    """Describe the call, or return None where the native kernel has to answer.
-
-    While torch.jit.trace records (TorchScript, ONNX), only the native kernel leaves a convolution node in the graph. A
-    call that is wrong in itself also goes there: torch's own message is the one users know.
-    """
-    if torch._C._get_tracing_state() is not None or x.dtype != weight.dtype or x.device != weight.device:
-        return None
-    problem = ConvProblem.of(x, weight, *geometry)
-    return None if problem.problems() else problem
 
 
 def _as_native_lays_out(y: torch.Tensor, channels_last: bool) -> torch.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -17,12 +16,14 @@ Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
 class Algorithm(ABC):
     """One way to compute a convolution.
 
-    A subclass is stateless: one instance serves every layer, thread and device. `budget` is the workspace in bytes that
-    a pass may take beside its result; passes split their work over the batch to stay inside it, down to one sample.
+    A subclass is stateless: one instance serves every layer, thread and device. Results may have any memory layout; the
+    seam brings them into the one the native kernel would have chosen. Work that needs more workspace than the user
+    allows is split outside, by `yolo_rocm.conv.split`, along batch and rows.
     """
 
     name: ClassVar[str]
-    engine: ClassVar[str]
+    engine: ClassVar[str] = "gemm"
+    exact: ClassVar[bool] = True  # False where speed is paid with digits: the tuner measures the error too
 
     @abstractmethod
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
@@ -30,20 +31,20 @@ class Algorithm(ABC):
 
     @abstractmethod
     def workspace_bytes(self, problem: ConvProblem) -> int:
-        """Largest workspace of the three passes beside their results, before any split over the batch."""
+        """Largest workspace of the three passes beside their results."""
 
     @abstractmethod
     def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
 
     @abstractmethod
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input from the gradient of the output."""
 
     @abstractmethod
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight from the gradient of the output."""
 
     def backward(
@@ -53,18 +54,37 @@ class Algorithm(ABC):
         x: torch.Tensor,
         weight: torch.Tensor,
         wanted: tuple[bool, bool],
-        budget: int,
     ) -> Grads:
         """Compute both gradients, those that are wanted. Native kernels override this: one call serves both."""
         return (
-            self.grad_input(problem, grad, weight, budget) if wanted[0] else None,
-            self.grad_weight(problem, grad, x, budget) if wanted[1] else None,
+            self.grad_input(problem, grad, weight) if wanted[0] else None,
+            self.grad_weight(problem, grad, x) if wanted[1] else None,
         )
 
 
-def dtype_reasons(problem: ConvProblem) -> list[str]:
-    """Reason shared by all GEMM algorithms: they multiply floating-point matrices."""
-    return [] if problem.dtype.is_floating_point else [f"dtype {problem.dtype} is not floating point"]
+def common_reasons(
+    problem: ConvProblem, *, dimensions: int | None = None, groups: bool = False, dilation: bool = True
+) -> list[str]:
+    """Return the reasons many algorithms share.
+
+    Args:
+        problem: The problem.
+        dimensions: Number of spatial dimensions the algorithm serves; None for any.
+        groups: Whether it serves groups.
+        dilation: Whether it serves dilation.
+    """
+    reasons = []
+    if not problem.dtype.is_floating_point:
+        reasons.append(f"dtype {problem.dtype} is not floating point")
+    if problem.transposed:
+        reasons.append("transposed")
+    if dimensions is not None and len(problem.kernel) != dimensions:
+        reasons.append(f"{len(problem.kernel)} spatial dimensions, not {dimensions}")
+    if not groups and problem.groups != 1:
+        reasons.append(f"groups is {problem.groups}, not 1")
+    if not dilation and max(problem.dilation) > 1:
+        reasons.append(f"dilation is {problem.dilation}, not 1")
+    return reasons
 
 
 def compute_dtype(problem: ConvProblem) -> torch.dtype:
@@ -78,14 +98,54 @@ def element_bytes(problem: ConvProblem) -> int:
     return torch.finfo(compute_dtype(problem)).bits // 8
 
 
-def batch_slices(problem: ConvProblem, bytes_per_sample: int, budget: int) -> Iterator[slice]:
-    """Cut the batch so that `bytes_per_sample` times a cut's samples stays inside `budget`, never below one sample."""
-    step = max(1, min(problem.batch, budget // max(1, bytes_per_sample)))
-    for start in range(0, problem.batch, step):
-        yield slice(start, min(start + step, problem.batch))
+def pixels(problem: ConvProblem) -> int:
+    """Output pixels of the whole batch."""
+    return problem.batch * math.prod(problem.output_size)
 
 
-def column_bytes(problem: ConvProblem) -> int:
-    """Bytes of the column matrix of one sample: every input window written out."""
-    columns = problem.in_channels * math.prod(problem.kernel) * math.prod(problem.output_size)
-    return columns * element_bytes(problem)
+def padded_pixels(problem: ConvProblem) -> int:
+    """Input pixels of the whole batch, padding included."""
+    return problem.batch * math.prod(i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True))
+
+
+def add_bias(y: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Add a bias per channel in place."""
+    return y if bias is None else y.add_(bias.view(-1, *[1] * (y.dim() - 2)))
+
+
+# A GEMM adds along its inner dimension one by one: the longer, the more digits fp32 loses. Native kernels cut it too.
+# Half precision is summed in fp32 and rounded at the end, where this does not show.
+LONGEST_SUM = 2048
+
+
+def pieces_of(length: int, dtype: torch.dtype) -> int:
+    """Return into how many sums one of `length` terms is cut."""
+    return max(1, length // LONGEST_SUM) if dtype == torch.float32 else 1
+
+
+def split_k(a: torch.Tensor, b: torch.Tensor, tiles_wanted: int = 256) -> torch.Tensor:
+    """Return `a.t() @ b` for tall matrices, by a batched GEMM over slices of the rows where one GEMM has too few tiles.
+
+    A GEMM of a small result over a long inner dimension keeps only a few of the GPU's multiprocessors busy.
+    """
+    rows, tiles = a.shape[0], math.ceil(a.shape[1] / 64) * math.ceil(b.shape[1] / 64)
+    slices = max(min(tiles_wanted // tiles, rows // 512), pieces_of(rows, a.dtype))
+    while rows % slices:
+        slices -= 1
+    if slices == 1:
+        return a.t() @ b
+    return torch.bmm(a.view(slices, -1, a.shape[1]).transpose(1, 2), b.view(slices, -1, b.shape[1])).sum(0)
+
+
+def outer_sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return the sum over samples of `left @ right^T` for (samples, m, length) and (samples, n, length), as (m, n)."""
+    samples, _, length = left.shape
+    pieces = pieces_of(length, left.dtype)
+    if pieces == 1:
+        return torch.bmm(left, right.transpose(1, 2)).sum(0)
+    step = -(-length // pieces)
+    partial = left.new_empty(pieces, samples, left.shape[1], right.shape[1])
+    for piece in range(pieces):
+        part = slice(piece * step, min(length, (piece + 1) * step))
+        torch.bmm(left[:, :, part], right[:, :, part].transpose(1, 2), out=partial[piece])
+    return partial.sum((0, 1))

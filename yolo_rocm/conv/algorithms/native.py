@@ -40,7 +40,7 @@ class Vendor(Algorithm):
         return 0
 
     def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
         p = problem
@@ -48,19 +48,19 @@ class Vendor(Algorithm):
             x, weight, bias, p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups
         )
 
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input; the native kernel wants an input only for its shape and layout."""
         x = torch.empty(problem.input_shape, dtype=grad.dtype, device=grad.device)
         if problem.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
-        result = self.backward(problem, grad, x, weight, (True, False), budget)[0]
+        result = self.backward(problem, grad, x, weight, (True, False))[0]
         assert result is not None  # the mask asked for it
         return result
 
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight; the native kernel wants a weight only for its shape and layout."""
         weight = torch.empty(problem.weight_shape, dtype=grad.dtype, device=grad.device)
-        result = self.backward(problem, grad, x, weight, (False, True), budget)[1]
+        result = self.backward(problem, grad, x, weight, (False, True))[1]
         assert result is not None  # the mask asked for it
         return result
 
@@ -71,7 +71,6 @@ class Vendor(Algorithm):
         x: torch.Tensor,
         weight: torch.Tensor,
         wanted: tuple[bool, bool],
-        budget: int,
     ) -> Grads:
         """Compute both gradients with one native call."""
         p = problem
@@ -91,11 +90,11 @@ class Aten(Vendor):
     engine: ClassVar[str] = "aten"
 
     def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
         with vendor_off(problem.device):
-            return super().forward(problem, x, weight, bias, budget)
+            return super().forward(problem, x, weight, bias)
 
     def backward(
         self,
@@ -104,8 +103,7 @@ class Aten(Vendor):
         x: torch.Tensor,
         weight: torch.Tensor,
         wanted: tuple[bool, bool],
-        budget: int,
     ) -> Grads:
         """Compute both gradients with one native call."""
         with vendor_off(problem.device):
-            return super().backward(problem, grad, x, weight, wanted, budget)
+            return super().backward(problem, grad, x, weight, wanted)

@@ -8,36 +8,32 @@ from typing import ClassVar
 import torch
 
 from ..problem import ConvProblem, is_channels_last
-from .base import Algorithm, compute_dtype, dtype_reasons, element_bytes
+from .base import Algorithm, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, split_k
 
 
 class Pointwise(Algorithm):
     """Multiply the channel matrix with every pixel; strides only choose which pixels."""
 
     name: ClassVar[str] = "pointwise"
-    engine: ClassVar[str] = "gemm"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve 1x1 kernels without padding and groups."""
-        reasons = dtype_reasons(problem)
-        if problem.transposed:
-            reasons.append("transposed")
+        reasons = common_reasons(problem)
         if math.prod(problem.kernel) != 1:
             reasons.append(f"kernel {problem.kernel} is not 1x1")
         if any(problem.padding):
             reasons.append(f"padding {problem.padding} is not 0")
-        if problem.groups != 1:
-            reasons.append(f"groups is {problem.groups}, not 1")
         return reasons
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """A strided convolution copies the pixels it uses; grad-weight holds one partial result per sample."""
         pixels = math.prod(problem.output_size) if max(problem.stride) > 1 else 0
-        partial = problem.in_channels * problem.out_channels
+        pieces = pieces_of(math.prod(problem.output_size), compute_dtype(problem))
+        partial = problem.in_channels * problem.out_channels * pieces
         return problem.batch * (pixels * problem.in_channels + partial) * element_bytes(problem)
 
     def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
         dtype = compute_dtype(problem)
@@ -55,7 +51,7 @@ class Pointwise(Algorithm):
             flat.add_(offset.view(-1, 1))
         return flat.view(problem.output_shape).to(problem.dtype)
 
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input."""
         dtype = compute_dtype(problem)
         grad, matrix = grad.to(dtype), _matrix(problem, weight).to(dtype)
@@ -70,14 +66,14 @@ class Pointwise(Algorithm):
         _used_pixels(problem, full).copy_(used)
         return full
 
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight."""
         dtype = compute_dtype(problem)
         grad, used = grad.to(dtype), _used_pixels(problem, x).to(dtype)
         if is_channels_last(grad) and is_channels_last(used):
-            matrix = _rows(grad).t() @ _rows(used)
+            matrix = split_k(_rows(grad), _rows(used))
         else:
-            matrix = torch.bmm(grad.flatten(2), used.flatten(2).transpose(1, 2)).sum(0)
+            matrix = outer_sum(grad.flatten(2), used.flatten(2))
         return matrix.view(problem.weight_shape).to(problem.dtype)
 
 

@@ -1,93 +1,82 @@
-"""im2col: write out every input window as a column, multiply once, and drop the columns."""
+"""im2col in NCHW: write out every input window as a column, multiply once per sample in one batch, drop the columns."""
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 
 from ..problem import ConvProblem
-from .base import Algorithm, batch_slices, column_bytes, compute_dtype, dtype_reasons
+from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, pixels
 
 
 class Unfold(Algorithm):
     """`F.unfold` + batched GEMM, `F.fold` for grad-input, for one and two spatial dimensions and any groups.
 
-    Columns are made again in backward instead of being kept: they are `kernel` times the size of the input.
+    Columns are made again in backward instead of being kept: they are `kernel` times the size of the input. The batched
+    GEMM takes the weight with a batch stride of 0; `matmul` of a matrix with a batch would copy the columns first.
     """
 
     name: ClassVar[str] = "unfold"
-    engine: ClassVar[str] = "gemm"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve everything with one or two spatial dimensions that is not transposed."""
-        reasons = dtype_reasons(problem)
-        if problem.transposed:
-            reasons.append("transposed")
+        reasons = common_reasons(problem, groups=True)
         if len(problem.kernel) > 2:
             reasons.append(f"{len(problem.kernel)} spatial dimensions, F.unfold has 2")
         return reasons
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
-        """The columns of the whole batch."""
-        return problem.batch * column_bytes(problem)
+        """The columns, one partial weight per sample, and copies of operands that are not contiguous."""
+        columns = pixels(problem) * problem.in_channels * math.prod(problem.kernel)
+        pieces = pieces_of(math.prod(problem.output_size), compute_dtype(problem))
+        partial = problem.batch * pieces * math.prod(problem.weight_shape)
+        copies = math.prod(problem.input_shape) + math.prod(problem.output_shape)
+        return (columns + partial + copies) * element_bytes(problem)
 
     def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
         dtype, groups = compute_dtype(problem), problem.groups
+        columns = _columns(problem, x.to(dtype))
         matrix = _matrix(problem, weight).to(dtype)
-        out = torch.empty(problem.output_shape, dtype=problem.dtype, device=x.device)
-        for part in batch_slices(problem, column_bytes(problem), budget):
-            columns = self._columns(problem, x[part].to(dtype))
-            samples = columns.shape[0]
-            if groups == 1:
-                flat = torch.bmm(matrix.expand(samples, -1, -1), columns)
-            else:
-                flat = torch.matmul(matrix, columns.view(samples, groups, -1, columns.shape[-1]))
-            out[part] = flat.view(out[part].shape)
-        return out if bias is None else out.add_(bias.view(-1, *[1] * len(problem.kernel)))
+        if groups == 1:
+            flat = torch.bmm(matrix.expand(problem.batch, -1, -1), columns)
+        else:
+            flat = torch.matmul(matrix, columns.view(problem.batch, groups, -1, columns.shape[-1]))
+        return add_bias(flat.view(problem.output_shape), None if bias is None else bias.to(dtype)).to(problem.dtype)
 
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input."""
         dtype, groups = compute_dtype(problem), problem.groups
         matrix = _matrix(problem, weight).to(dtype).transpose(-1, -2)
-        out = torch.empty(problem.input_shape, dtype=problem.dtype, device=grad.device)
-        geometry = _two_dimensional(problem)
-        for part in batch_slices(problem, column_bytes(problem), budget):
-            pixels = grad[part].to(dtype).flatten(2)
-            samples = pixels.shape[0]
-            if groups == 1:
-                columns = torch.bmm(matrix.expand(samples, -1, -1), pixels)
-            else:
-                columns = torch.matmul(matrix, pixels.view(samples, groups, -1, pixels.shape[-1])).flatten(1, 2)
-            size = (1, *problem.input_size)[-2:]
-            out[part] = F.fold(columns, size, *geometry).view(out[part].shape)
-        return out
+        flat = grad.to(dtype).reshape(problem.batch, problem.out_channels, -1)
+        if groups == 1:
+            columns = torch.bmm(matrix.expand(problem.batch, -1, -1), flat)
+        else:
+            columns = torch.matmul(matrix, flat.view(problem.batch, groups, -1, flat.shape[-1])).flatten(1, 2)
+        size = (1, *problem.input_size)[-2:]
+        return F.fold(columns, size, *_two_dimensional(problem)).view(problem.input_shape).to(problem.dtype)
 
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight."""
         dtype, groups = compute_dtype(problem), problem.groups
-        total: torch.Tensor | None = None
-        for part in batch_slices(problem, column_bytes(problem), budget):
-            columns = self._columns(problem, x[part].to(dtype)).transpose(1, 2)
-            pixels = grad[part].to(dtype).flatten(2)
-            samples, length = columns.shape[:2]
-            if groups > 1:
-                columns = columns.view(samples, length, groups, -1).transpose(1, 2)
-                pixels = pixels.view(samples, groups, -1, length)
-            partial = torch.matmul(pixels, columns).sum(0)
-            total = partial if total is None else total.add_(partial)
-        assert total is not None  # an empty batch never gets here
-        return total.view(problem.weight_shape).to(problem.dtype)
+        columns = _columns(problem, x.to(dtype))
+        flat = grad.to(dtype).reshape(problem.batch, problem.out_channels, -1)
+        if groups == 1:
+            return outer_sum(flat, columns).view(problem.weight_shape).to(problem.dtype)
+        columns = columns.reshape(problem.batch * groups, -1, flat.shape[-1])
+        flat = flat.reshape(problem.batch * groups, -1, flat.shape[-1])
+        partial = torch.bmm(flat, columns.transpose(1, 2)).reshape(problem.batch, *problem.weight_shape)
+        return partial.sum(0).to(problem.dtype)
 
-    @staticmethod
-    def _columns(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
-        """Return (samples, channels * kernel, pixels)."""
-        image = x if x.dim() == 4 else x.unsqueeze(2)
-        return F.unfold(image, *_two_dimensional(problem))
+
+def _columns(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
+    """Return (samples, channels * kernel, pixels)."""
+    return F.unfold(x if x.dim() == 4 else x.unsqueeze(2), *_two_dimensional(problem))
 
 
 def _matrix(problem: ConvProblem, weight: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Windows of a zero-padded input as one strided view: convolution in any number of dimensions."""
+"""Windows of a zero-padded input as one strided view: any number of dimensions, any groups, all samples in one GEMM."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..problem import ConvProblem
-from .base import Algorithm, batch_slices, column_bytes, compute_dtype, dtype_reasons, element_bytes
+from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
 
 
 class Windows(Algorithm):
@@ -21,59 +21,56 @@ class Windows(Algorithm):
     """
 
     name: ClassVar[str] = "windows"
-    engine: ClassVar[str] = "gemm"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve everything that is not transposed."""
-        return [*dtype_reasons(problem), *(["transposed"] if problem.transposed else [])]
+        return common_reasons(problem, groups=True)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
-        """Columns, the padded input and the result before it is put in order, of the whole batch."""
-        return problem.batch * _bytes_per_sample(problem)
+        """Columns, the padded input in full precision, and the result before it is put in order."""
+        columns = pixels(problem) * problem.in_channels * math.prod(problem.kernel) * element_bytes(problem)
+        image = padded_pixels(problem) * problem.in_channels + pixels(problem) * problem.out_channels
+        return columns + image * max(4, element_bytes(problem))
 
     def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, budget: int
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
-        dtype, groups = compute_dtype(problem), problem.groups
-        matrix = weight.reshape(groups, problem.out_channels // groups, -1).to(dtype)
-        out = torch.empty(problem.output_shape, dtype=problem.dtype, device=x.device)
-        for part in batch_slices(problem, _bytes_per_sample(problem), budget):
-            flat = torch.bmm(matrix, _columns(problem, x[part].to(dtype)))
-            out[part] = flat.view(problem.out_channels, -1, *problem.output_size).transpose(0, 1)
-        return out if bias is None else out.add_(bias.view(-1, *[1] * len(problem.kernel)))
+        dtype = compute_dtype(problem)
+        flat = torch.bmm(_matrix(problem, weight.to(dtype)), _columns(problem, x.to(dtype)))
+        y = flat.view(problem.out_channels, problem.batch, *problem.output_size).transpose(0, 1)
+        return add_bias(y, None if bias is None else bias.to(dtype)).to(problem.dtype)
 
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input."""
-        dtype, groups = compute_dtype(problem), problem.groups
-        matrix = weight.reshape(groups, problem.out_channels // groups, -1).to(dtype).transpose(1, 2)
-        out = torch.empty(problem.input_shape, dtype=problem.dtype, device=grad.device)
+        dtype = compute_dtype(problem)
         # Rounding once per kernel position would cost half precision its last digits.
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+        columns = torch.bmm(_matrix(problem, weight.to(dtype)).transpose(1, 2), _rows(problem, grad.to(dtype)))
+        columns = columns.view(problem.in_channels, -1, problem.batch, *problem.output_size)
         padded = [i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True)]
+        total = torch.zeros(problem.in_channels, problem.batch, *padded, dtype=wide, device=grad.device)
+        for number, position in enumerate(itertools.product(*map(range, problem.kernel))):
+            total[_window(problem, position)] += columns[:, number]
         spatial = (slice(p, p + i) for i, p in zip(problem.input_size, problem.padding, strict=True))
         inner = (slice(None), slice(None), *spatial)
-        for part in batch_slices(problem, _bytes_per_sample(problem), budget):
-            pixels = grad[part].to(dtype).transpose(0, 1)
-            samples = pixels.shape[1]
-            columns = torch.bmm(matrix, pixels.reshape(groups, problem.out_channels // groups, -1))
-            columns = columns.view(problem.in_channels, -1, samples, *problem.output_size)
-            total = torch.zeros(problem.in_channels, samples, *padded, dtype=wide, device=grad.device)
-            for number, position in enumerate(itertools.product(*map(range, problem.kernel))):
-                total[_window(problem, position)] += columns[:, number]
-            out[part] = total[inner].transpose(0, 1)
-        return out
+        return total[inner].transpose(0, 1).to(problem.dtype)
 
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, budget: int) -> torch.Tensor:
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight."""
-        dtype, groups = compute_dtype(problem), problem.groups
-        total: torch.Tensor | None = None
-        for part in batch_slices(problem, _bytes_per_sample(problem), budget):
-            pixels = grad[part].to(dtype).transpose(0, 1).reshape(groups, problem.out_channels // groups, -1)
-            partial = torch.bmm(pixels, _columns(problem, x[part].to(dtype)).transpose(1, 2))
-            total = partial if total is None else total.add_(partial)
-        assert total is not None  # an empty batch never gets here
-        return total.view(problem.weight_shape).to(problem.dtype)
+        dtype = compute_dtype(problem)
+        matrix = torch.bmm(_rows(problem, grad.to(dtype)), _columns(problem, x.to(dtype)).transpose(1, 2))
+        return matrix.view(problem.weight_shape).to(problem.dtype)
+
+
+def _matrix(problem: ConvProblem, weight: torch.Tensor) -> torch.Tensor:
+    """Return (groups, out / groups, in / groups * kernel)."""
+    return weight.reshape(problem.groups, problem.out_channels // problem.groups, -1)
+
+
+def _rows(problem: ConvProblem, grad: torch.Tensor) -> torch.Tensor:
+    """Return (groups, out / groups, samples * pixels)."""
+    return grad.transpose(0, 1).reshape(problem.groups, problem.out_channels // problem.groups, -1)
 
 
 def _columns(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
@@ -81,9 +78,9 @@ def _columns(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
     pads = [p for padding in reversed(problem.padding) for p in (padding, padding)]
     padded = F.pad(x, pads) if any(pads) else x
     steps = padded.stride()
-    samples, spatial = x.shape[0], steps[2:]
+    spatial = steps[2:]
     view = padded.as_strided(
-        (problem.in_channels, *problem.kernel, samples, *problem.output_size),
+        (problem.in_channels, *problem.kernel, problem.batch, *problem.output_size),
         (
             steps[1],
             *(step * d for step, d in zip(spatial, problem.dilation, strict=True)),
@@ -103,9 +100,3 @@ def _window(problem: ConvProblem, position: tuple[int, ...]) -> tuple[slice, ...
         for k, d, o, s in zip(position, problem.dilation, problem.output_size, problem.stride, strict=True)
     )
     return (slice(None), slice(None), *spatial)
-
-
-def _bytes_per_sample(problem: ConvProblem) -> int:
-    padded = math.prod(i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True))
-    image = problem.in_channels * padded + problem.out_channels * math.prod(problem.output_size)
-    return column_bytes(problem) + image * max(4, element_bytes(problem))

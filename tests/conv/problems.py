@@ -1,0 +1,95 @@
+"""Problems to try algorithms on, and a planner that allows only one of them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import torch
+
+from yolo_rocm.conv.algorithms import Algorithm
+from yolo_rocm.conv.measure import relative_error
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.tune import PASSES, Operands
+
+
+class Only(Planner):
+    """Plans one algorithm for everything it serves, and refuses the rest."""
+
+    def __init__(self, algorithm: Algorithm, memory_mb: int | None = None) -> None:
+        super().__init__("gemm", memory_mb=memory_mb, remember=False)
+        self._only = algorithm
+
+    def candidates(self, problem: ConvProblem) -> list[Algorithm]:
+        """Return the one algorithm, or nothing."""
+        return [] if self._only.not_supported_reasons(problem) else [self._only]
+
+
+def random_problem(rng: random.Random, dtype: torch.dtype = torch.float64) -> ConvProblem:
+    """Draw a valid two-dimensional problem: any stride, padding, dilation, groups, layout, down to 1x1 images."""
+    while True:
+        kernel = rng.choice([(1, 1), (3, 3), (3, 3), (2, 2), (5, 5), (1, 3), (7, 2), (3, 5)])
+        stride = rng.choice([(1, 1), (1, 1), (2, 2), (1, 2), (3, 2)])
+        dilation = rng.choice([(1, 1), (1, 1), (1, 1), (2, 2), (1, 3)])
+        padding = (rng.randint(0, 4), rng.randint(0, 4))
+        channels = rng.choice([(1, 1), (4, 8), (8, 4), (6, 6), (64, 64)])
+        groups = rng.choice([1, 1, 1, 2, channels[0]])
+        transposed = rng.random() < 0.2
+        if transposed and rng.random() < 0.5:
+            kernel = stride = (2, 2)
+            dilation, padding, groups = (1, 1), (0, 0), 1
+        if channels[0] % groups or channels[1] % groups:
+            continue
+        reach = [max(s, d) for s, d in zip(stride, dilation, strict=True)]
+        spare = tuple(rng.randint(0, r - 1) for r in reach) if transposed else (0, 0)
+        weight = (channels[0], channels[1] // groups) if transposed else (channels[1], channels[0] // groups)
+        shape = (rng.randint(1, 3), channels[0], rng.randint(1, 14), rng.randint(1, 14))
+        last = rng.random() < 0.5
+        problem = ConvProblem(
+            shape, (*weight, *kernel), stride, padding, dilation, spare, groups, transposed, dtype, "cpu", last
+        )
+        if not problem.problems() and not problem.empty:
+            return problem
+
+
+def native_passes(problem: ConvProblem, operands: Operands) -> dict[str, torch.Tensor]:
+    """Return the three passes as torch computes them."""
+    p = problem
+    geometry = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups)
+    y = torch.ops.aten.convolution(operands.x, operands.weight, None, *geometry)
+    grads = torch.ops.aten.convolution_backward(
+        operands.grad, operands.x, operands.weight, None, *geometry, [True, True, False]
+    )
+    return dict(zip(PASSES, (y, grads[0], grads[1]), strict=True))
+
+
+def in_doubles(operands: Operands) -> Operands:
+    """Return the same values in fp64."""
+    return Operands(operands.x.double(), operands.weight.double(), operands.grad.double())
+
+
+def error_ratios(algorithm: Algorithm, problem: ConvProblem, run, seed: int = 0) -> dict[str, float]:
+    """Return, per pass, the error against fp64 over the native kernel's own (or over a plain sum's)."""
+    operands = Operands.of(problem, seed)
+    exact = native_passes(problem, in_doubles(operands))
+    native = native_passes(problem, operands)
+    return {
+        which: relative_error(run(algorithm, problem, which, operands), exact[which])
+        / max(relative_error(native[which], exact[which]), plain_sum_error(problem, which))
+        for which in PASSES
+    }
+
+
+def plain_sum_error(problem: ConvProblem, which: str) -> float:
+    """Return what rounding a plain sum of as many terms costs: native kernels get below it on small shapes by luck."""
+    direct = problem.direct() if problem.transposed else problem
+    taps = math.prod(problem.kernel)
+    terms = {
+        "forward": taps * direct.weight_shape[1],
+        "grad_input": taps * direct.weight_shape[0] // problem.groups,
+        "grad_weight": direct.batch * math.prod(direct.output_size),
+    }
+    if problem.transposed:
+        terms["forward"], terms["grad_input"] = terms["grad_input"], terms["forward"]
+    return torch.finfo(problem.dtype).eps * max(0.5, 0.15 * math.sqrt(terms[which]))

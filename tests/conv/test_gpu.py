@@ -1,0 +1,131 @@
+"""The same machinery on a GPU, NVIDIA or AMD; skipped where there is none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import yolo_rocm
+from yolo_rocm.bench.layers import model_layers
+from yolo_rocm.conv.algorithms import ALGORITHMS
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.tune import PASSES, Operands, run_pass
+
+from .problems import error_ratios, native_passes
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+GEMM = [a for a in ALGORITHMS if a.engine == "gemm"]
+
+
+@pytest.fixture(autouse=True)
+def ieee():
+    """Compare like with like: no TF32 on either side."""
+    matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, conv
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("model", ["yolov8n.yaml", "yolo11n.yaml"])
+def test_every_layer_is_as_exact_as_native(model, channels_last, dtype):
+    worst = {}
+    for layer in model_layers(model, 320, 2, dtype, "cuda:0", channels_last):
+        for algorithm in GEMM:
+            if algorithm.exact and not algorithm.not_supported_reasons(layer.problem):
+                for which, ratio in error_ratios(
+                    algorithm, layer.problem, lambda a, p, w, o: run_pass(a, p, w, o, 1 << 40)
+                ).items():
+                    if ratio > worst.get((algorithm.name, which), (0.0, ""))[0]:
+                        worst[algorithm.name, which] = (ratio, str(layer.problem))
+    too_much = {key: value for key, value in worst.items() if not value[0] <= 2}
+    assert not too_much
+
+
+def test_no_warning_is_printed():
+    """In a process of its own: torch warns about an override once per process."""
+    code = (
+        "import warnings, torch; warnings.simplefilter('error'); import yolo_rocm\n"
+        "x = torch.randn(1, 3, 8, 8, device='cuda'); w = torch.randn(4, 3, 3, 3, device='cuda', requires_grad=True)\n"
+        "with yolo_rocm.patched(('cuda',), 'gemm'): torch.nn.functional.conv2d(x, w).sum().backward()\n"
+        "torch.nn.functional.conv2d(x, w).sum().backward()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "verriding" not in done.stderr
+
+
+def test_amp_channels_last_and_backward_threads():
+    torch.manual_seed(0)
+    conv = torch.nn.Conv2d(8, 16, 3, padding=1).cuda().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 8, 20, 20, device="cuda").contiguous(memory_format=torch.channels_last).requires_grad_()
+    with yolo_rocm.patched(("cuda",), "gemm") as report, torch.autocast("cuda"):
+        y = conv(x)
+        y.float().square().sum().backward()
+    (served,) = report.served.values()
+    assert served.problem.dtype == torch.float16
+    assert (served.forward_calls, served.backward_calls) == (1, 1)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    ours = (x.grad.clone(), conv.weight.grad.clone())
+    x.grad = conv.weight.grad = None
+    with torch.autocast("cuda"):
+        conv(x).float().square().sum().backward()
+    torch.testing.assert_close(ours, (x.grad, conv.weight.grad), rtol=2e-2, atol=2e-2)
+
+
+def test_another_stream_and_concurrent_threads():
+    layer = model_layers("yolov8n.yaml", 160, 2, torch.float32, "cuda:0")[5]
+    operands = Operands.of(layer.problem)
+    expected = native_passes(layer.problem, operands)["forward"]
+    torch.cuda.synchronize()
+    p, results = layer.problem, []
+
+    def work() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            y = F.conv2d(operands.x, operands.weight, None, p.stride, p.padding, p.dilation, p.groups)
+        torch.cuda.synchronize()
+        results.append(y)
+
+    with installed(Patch(["cuda"], Planner("gemm", remember=False))):
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 4
+    for y in results:
+        torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_workspace_stays_inside_the_budget():
+    """What the allocator says, beside results and operands."""
+    layer = max(model_layers("yolov8n.yaml", 640, 16, torch.float32, "cuda:0"), key=lambda each: each.problem.flops)
+    operands = Operands.of(layer.problem)
+    for algorithm in Planner("gemm", memory_mb=64, remember=False).candidates(layer.problem):
+        if not algorithm.exact:
+            continue
+        for which in PASSES:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            result = run_pass(algorithm, layer.problem, which, operands, 64 << 20)
+            spent = torch.cuda.max_memory_allocated() - before
+            own = result.numel() * result.element_size()
+            # A band's own result and the final layout come on top of the workspace.
+            assert spent <= (64 << 20) * 1.6 + 2.1 * own, (algorithm.name, which, spent >> 20, own >> 20)
+            del result
+
+
+def test_tuning_once_is_enough(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
+    problems = [layer.problem for layer in model_layers("yolov8n.yaml", 320, 8, torch.float32, "cuda:0")]
+    first = Planner("auto", vendor=True).tune(problems)
+    assert len(first) == len(set(problems))
+    assert Planner("auto", vendor=True).tune(problems) == {}

@@ -1,0 +1,189 @@
+"""Memory: no copies where none are needed, no loop over groups, and never more workspace than allowed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from yolo_rocm.conv import split
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.tune import PASSES, Operands, run_pass
+
+from .problems import native_passes, random_problem
+
+GEMM = [a for a in ALGORITHMS if a.engine == "gemm" and a.name != "depthwise_kernel"]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+    return storage.data_ptr()
+
+
+class Operations(TorchDispatchMode):
+    """Records operators that do work, and the bytes of new memory they return."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.allocated = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        known = {_memory(a) for a in args if isinstance(a, torch.Tensor)}
+        fresh = [t for t in [result] if isinstance(t, torch.Tensor) and _memory(t) not in known]
+        if fresh:
+            self.names.append(str(func))
+            self.allocated += sum(t.numel() * t.element_size() for t in fresh)
+        return result
+
+
+def problem_of(channels, out, kernel, groups=1, layout=False, size=12, batch=2):
+    shape = (out, channels // groups, kernel, kernel)
+    ones, pad = (1, 1), (kernel // 2, kernel // 2)
+    return ConvProblem(
+        (batch, channels, size, size), shape, ones, pad, ones, (0, 0), groups, False, torch.float32, "cpu", layout
+    )
+
+
+@pytest.mark.parametrize("layout", [False, True], ids=["nchw", "nhwc"])
+def test_a_1x1_convolution_allocates_its_output_and_nothing_else(layout):
+    problem = problem_of(16, 24, 1, layout=layout)
+    operands = Operands.of(problem)
+    with Operations() as seen:
+        y = BY_NAME["pointwise"].forward(problem, operands.x, operands.weight, None)
+    assert seen.allocated == y.numel() * 4
+    with Operations() as seen:
+        gx = BY_NAME["pointwise"].grad_input(problem, operands.grad, operands.weight)
+    assert seen.allocated == gx.numel() * 4
+
+
+@pytest.mark.parametrize("name", ["unfold", "windows", "depthwise_shift", "depthwise_bands"])
+@pytest.mark.parametrize("which", PASSES)
+def test_groups_launch_no_loop(name, which):
+    """As many operators for 32 groups as for 2 (for depthwise: as for 4)."""
+
+    def count(channels, groups):
+        problem = problem_of(channels, channels, 3, groups)
+        operands = Operands.of(problem)
+        with Operations() as seen:
+            run_pass(BY_NAME[name], problem, which, operands, 1 << 40)
+        return len(seen.names)
+
+    few, many = ((4, 4), (64, 64)) if name.startswith("depthwise") else ((32, 2), (64, 32))
+    assert count(*few) == count(*many)
+
+
+class Watched:
+    """An algorithm that notes what workspace each call would have taken."""
+
+    def __init__(self, algorithm) -> None:
+        self._algorithm = algorithm
+        self.asked: list[tuple[int, ConvProblem]] = []
+
+    def __getattr__(self, name):
+        value = getattr(self._algorithm, name)
+        if name not in ("forward", "grad_input", "grad_weight", "backward"):
+            return value
+
+        def call(problem, *args):
+            self.asked.append((self._algorithm.workspace_bytes(problem), problem))
+            return value(problem, *args)
+
+        return call
+
+
+@pytest.mark.parametrize("algorithm", GEMM, ids=lambda a: a.name)
+def test_work_is_split_to_fit_and_stays_right(algorithm):
+    """Cut along the batch, then along rows, transposed or not, down to one row of one sample."""
+    tried = 0
+    for seed in range(2000):
+        problem = random_problem(random.Random(seed))
+        if algorithm.not_supported_reasons(problem):
+            continue
+        tried += 1
+        operands = Operands.of(problem)
+        native = native_passes(problem, operands)
+        whole = algorithm.workspace_bytes(problem)
+        for budget in (1, whole // 2, whole // 5):
+            watched = Watched(algorithm)
+            for which in PASSES:
+                torch.testing.assert_close(run_pass(watched, problem, which, operands, budget), native[which])
+            assert max(asked for asked, _ in watched.asked) <= max(budget, split.smallest_workspace(algorithm, problem))
+        if tried == 12:
+            break
+    assert tried >= 3
+
+
+def test_splitting_keeps_to_the_budget_on_a_real_layer():
+    problem = problem_of(64, 64, 3, size=40, batch=8)
+    operands = Operands.of(problem)
+    for name in ("unfold", "columns", "planes", "windows"):
+        watched = Watched(BY_NAME[name])
+        budget = BY_NAME[name].workspace_bytes(replace(problem, input_shape=(1, 64, 40, 40))) // 3
+        for which in PASSES:
+            run_pass(watched, problem, which, operands, budget)
+        assert max(asked for asked, _ in watched.asked) <= budget, name
+
+
+def test_an_algorithm_that_cannot_be_made_small_enough_is_no_candidate():
+    problem = problem_of(64, 64, 3, size=40, batch=8)  # strips holds a partial weight per output column: 5.6 MB
+    names = [a.name for a in Planner("gemm", memory_mb=2, remember=False).candidates(problem)]
+    assert "strips" not in names
+    assert "unfold" in names
+    assert "strips" in [a.name for a in Planner("gemm", remember=False).candidates(problem)]
+
+
+def test_the_budget_bounds_what_is_really_allocated():
+    """The workspace an algorithm claims is what it takes: counted, not believed."""
+    problem = problem_of(32, 32, 3, size=24, batch=4)
+    operands = Operands.of(problem)
+    for algorithm in GEMM:
+        if algorithm.not_supported_reasons(problem):
+            continue
+        for which in PASSES:
+            with Operations() as seen:
+                result = run_pass(algorithm, problem, which, operands, 1 << 40)
+            own = result.numel() * 4
+            # All allocations of a pass together are more than are alive at once; they may not exceed the claim by far.
+            assert seen.allocated - own <= 3 * algorithm.workspace_bytes(problem) + own, (algorithm.name, which)
+
+
+class Starving:
+    """Fails with out-of-memory as often as it is told to, and notes the workspace of every call."""
+
+    def __init__(self, failures: int) -> None:
+        self._inner, self._left, self.asked = BY_NAME["unfold"], failures, []
+
+    def __getattr__(self, name):
+        value = getattr(self._inner, name)
+        if name not in ("forward", "backward"):
+            return value
+
+        def call(problem, *args):
+            self.asked.append(self._inner.workspace_bytes(problem))
+            if self._left:
+                self._left -= 1
+                raise torch.cuda.OutOfMemoryError("HIP out of memory. Tried to allocate")
+            return value(problem, *args)
+
+        return call
+
+
+def test_out_of_memory_gets_one_smaller_try():
+    problem = problem_of(8, 8, 3, size=16, batch=8)
+    operands = Operands.of(problem)
+    native = native_passes(problem, operands)
+    for which in PASSES:
+        starving = Starving(1)
+        budget = starving.workspace_bytes(problem)
+        ours = run_pass(starving, problem, which, operands, budget)
+        torch.testing.assert_close(ours, native[which], rtol=1e-4, atol=1e-4)
+        assert max(starving.asked[1:]) <= budget // 8
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        split.forward(Starving(99), problem, operands.x, operands.weight, None, 1 << 30)

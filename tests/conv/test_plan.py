@@ -1,0 +1,186 @@
+"""Planner, rules and tuner: the right choice, made once, remembered, and never a reason to fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+from dataclasses import replace
+
+import pytest
+import torch
+
+from yolo_rocm.bench.layers import model_layers
+from yolo_rocm.conv import plan as plan_module
+from yolo_rocm.conv.algorithms import BY_NAME
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.store import PlanStore
+from yolo_rocm.conv.tune import PASSES, Operands, Timing, time_candidates
+from yolo_rocm.errors import ConfigError
+
+
+def problem(size=16, batch=2, device="cpu", dtype=torch.float32, kernel=3):
+    shape = (batch, 8, size, size)
+    pad = kernel // 2
+    return ConvProblem(
+        shape, (8, 8, kernel, kernel), (1, 1), (pad, pad), (1, 1), (0, 0), 1, False, dtype, device, False
+    )
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Timings by decree: `strips` is fastest forward, `columns` in backward."""
+    asked = []
+
+    def tune(problems, candidates, budget, limit_s):
+        for p in problems:
+            asked.append(p)
+            yield p, {which: [Timing("strips" if which == "forward" else "columns", 1.0)] for which in PASSES}
+
+    monkeypatch.setattr(plan_module, "tune", tune)
+    return asked
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("model", ["yolov8n.yaml", "yolo11n.yaml", "yolo11n-seg.yaml"])
+def test_rules_plan_every_layer_without_measuring(folder, model, device):
+    for layer in model_layers(model, 64, 2, torch.float32, "cpu"):
+        made = Planner("gemm", remember=False).plan(replace(layer.problem, device=device))
+        assert made.engine == "gemm"
+        assert "by rule" in made.forward.reason
+
+
+def test_tuning_chooses_per_pass_and_says_so(folder, clock):
+    planner = Planner("gemm")
+    before = planner.plan(problem())
+    planner.tune([problem()])
+    made = planner.plan(problem())
+    assert [getattr(made, which).algorithm.name for which in PASSES] == ["strips", "columns", "columns"]
+    assert made.forward.reason == "fastest when measured"
+    assert "by rule" in before.forward.reason
+    assert planner.generation == 1
+
+
+def test_what_was_measured_is_known_to_the_next_process(folder, clock):
+    Planner("gemm").tune([problem()])
+    second = Planner("gemm")
+    assert second.plan(problem()).forward.algorithm.name == "strips"
+    assert second.tune([problem()]) == {}
+    assert len(clock) == 1
+
+
+def test_another_size_takes_the_nearest_and_is_not_tuned_again(folder, clock):
+    planner = Planner("gemm")
+    planner.tune([problem(16), problem(64)])
+    made = planner.plan(problem(48, batch=3))
+    assert made.forward.algorithm.name == "strips"
+    assert made.forward.reason == "fastest when measured on 2x8x64x64"
+    other_layer = planner.plan(problem(16, kernel=5))
+    assert "by rule" in other_layer.forward.reason
+
+
+def test_choices_of_another_budget_engine_or_dtype_are_not_taken_over(folder, clock):
+    Planner("gemm", memory_mb=64).tune([problem()])
+    for planner in (Planner("gemm"), Planner("auto", memory_mb=64)):
+        assert "by rule" in planner.plan(problem()).forward.reason
+    assert "by rule" in Planner("gemm", memory_mb=64).plan(problem(dtype=torch.float64)).forward.reason
+
+
+def test_a_device_that_changes_is_measured_again(folder, clock, monkeypatch):
+    Planner("gemm").tune([problem()])
+    monkeypatch.setattr("yolo_rocm.conv.store.device_name", lambda device: "another card")
+    assert "by rule" in Planner("gemm").plan(problem()).forward.reason
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": 3}', '{"entries": {"a": ["b"]}}', "\x00\x01"])
+def test_a_broken_file_costs_a_log_line(folder, clock, text, caplog):
+    Planner("gemm").tune([problem()])
+    (file,) = folder.glob("conv-*.json")
+    file.write_text(text)
+    with caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+        planner = Planner("gemm")
+        assert "by rule" in planner.plan(problem()).forward.reason
+    assert len(caplog.records) == 1
+    planner.tune([problem()])
+    assert json.loads(file.read_text())["entries"]
+
+
+def test_an_algorithm_that_is_gone_is_not_planned(folder, clock):
+    Planner("gemm").tune([problem()])
+    (file,) = folder.glob("conv-*.json")
+    file.write_text(file.read_text().replace("strips", "removed_since"))
+    made = Planner("gemm").plan(problem())
+    assert "by rule" in made.forward.reason
+    assert made.grad_input.algorithm.name == "columns"
+
+
+def test_a_folder_that_cannot_be_written_costs_a_log_line(tmp_path, monkeypatch, clock, caplog):
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(blocked / "below"))
+    planner = Planner("gemm")
+    with caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+        planner.tune([problem()])
+    assert "cannot be kept" in caplog.text
+    assert planner.plan(problem()).forward.algorithm.name == "strips"
+
+
+def _write(folder: str, number: int) -> None:
+    from pathlib import Path
+
+    store = PlanStore("cpu", Path(folder))
+    for entry in range(10):
+        store.add({f"problem {number} {entry}": {"forward": "unfold"}})
+
+
+def test_processes_that_write_at_once_lose_nothing(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_write, args=(str(tmp_path), number)) for number in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    (file,) = tmp_path.glob("conv-*.json")
+    assert len(json.loads(file.read_text())["entries"]) == 30
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_real_tuning_picks_the_fastest_it_measured(folder):
+    planner = Planner("gemm")
+    progress = []
+    timings = planner.tune([problem(), problem(8)], lambda done, total: progress.append((done, total)))
+    assert progress == [(1, 2), (2, 2)]
+    for which, rows in timings[problem()].items():
+        assert len(rows) > 5
+        assert [row.milliseconds for row in rows] == sorted(row.milliseconds for row in rows)
+        assert getattr(planner.plan(problem()), which).algorithm.name == rows[0].algorithm
+
+
+def test_a_time_limit_leaves_the_rest_to_the_rules(folder):
+    planner = Planner("gemm")
+    assert len(planner.tune([problem(16), problem(16, kernel=5), problem(16, kernel=1)], limit_s=0.0)) <= 1
+
+
+def test_a_candidate_that_fails_is_left_out(monkeypatch):
+    def broken(*args):
+        raise RuntimeError("miopenStatusUnknownError")
+
+    monkeypatch.setattr("yolo_rocm.conv.algorithms.strips.Strips.forward", broken)
+    candidates = [BY_NAME["strips"], BY_NAME["unfold"]]
+    rows = time_candidates(problem(), "forward", candidates, Operands.of(problem()), 1 << 30)
+    assert [row.algorithm for row in rows] == ["unfold"]
+
+
+def test_wrong_settings():
+    with pytest.raises(ConfigError, match="at least 1"):
+        Planner("gemm", memory_mb=0)
+    with pytest.raises(ConfigError, match="did you mean 'gemm'"):
+        Planner("gem")

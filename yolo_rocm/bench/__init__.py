@@ -1,0 +1,1 @@
+"""Benchmarks that are commands of the product."""

@@ -1,0 +1,188 @@
+"""`yolo-rocm bench conv`: every convolution of a model, pass by pass, beside its peers, in one run."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from .. import __version__
+from ..conv.algorithms import BY_NAME
+from ..conv.measure import milliseconds
+from ..conv.plan import Planner
+from ..conv.problem import ConvProblem
+from ..conv.seam import Patch, installed
+from ..conv.store import device_name
+from ..conv.tune import Operands, time_candidates
+from .layers import ModelLayer
+
+VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
+
+
+@dataclass(frozen=True)
+class Row:
+    """Time of one way for one pass of one distinct convolution."""
+
+    layer: str
+    count: int
+    problem: str
+    pass_: str
+    way: str
+    milliseconds: float
+    workspace_mb: float
+
+
+def bench_conv(
+    layers: Iterable[ModelLayer], planner: Planner, progress: Callable[[int, int], None], repeats: int = 7
+) -> list[Row]:
+    """Measure native kernels, vendor off, the plain unfold + matmul patch, each algorithm, and `auto`.
+
+    `auto` is measured through the seam with the planner's own choices, after the planner has tuned itself.
+    """
+    layers = list(layers)
+    rows: list[Row] = []
+    patch = Patch(["cuda", "cpu"], planner)
+    for done, layer in enumerate(layers):
+        problem = layer.problem
+        operands = Operands.of(problem)
+        algorithms = [BY_NAME["vendor"], BY_NAME["aten"], *planner.candidates(problem)]
+        with torch.no_grad():
+            for which in layer.passes:
+                ways = dict.fromkeys(algorithms)
+                for timing in time_candidates(problem, which, ways, operands, planner.budget, thorough=True):
+                    way = {"vendor": VENDOR, "aten": VENDOR_OFF}.get(timing.algorithm, timing.algorithm)
+                    workspace = min(BY_NAME[timing.algorithm].workspace_bytes(problem), planner.budget)
+                    rows.append(_row(layer, which, way, timing.milliseconds, workspace))
+            planner.tune([problem], limit_s=float("inf"))
+            with installed(patch):
+                for which in layer.passes:
+                    spent = milliseconds(_through_torch(problem, operands, which), operands.x.device, repeats)
+                    chosen = getattr(planner.plan(problem), which).algorithm
+                    workspace = min(chosen.workspace_bytes(problem), planner.budget)
+                    rows.append(_row(layer, which, AUTO, spent, workspace))
+        rows += _plain_patch(layer, operands, repeats)
+        progress(done + 1, len(layers))
+    return rows
+
+
+def _through_torch(problem: ConvProblem, operands: Operands, which: str) -> Callable[[], object]:
+    p = problem
+    geometry = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups)
+    if which == "forward":
+        return lambda: torch.ops.aten.convolution(operands.x, operands.weight, None, *geometry)
+    mask = [which == "grad_input", which == "grad_weight", False]
+    return lambda: torch.ops.aten.convolution_backward(
+        operands.grad, operands.x, operands.weight, None, *geometry, mask
+    )
+
+
+def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Row]:
+    """Measure the patch that circulates for broken MIOpen: F.unfold, one matmul, a Python loop over groups."""
+    problem = layer.problem
+    if problem.transposed or len(problem.kernel) != 2:
+        return []
+    x = operands.x.detach().requires_grad_(layer.needs_grad_input)
+    weight = operands.weight.detach().requires_grad_()
+    group = problem.out_channels // problem.groups
+
+    def forward() -> torch.Tensor:
+        parts = []
+        for number, part in enumerate(x.chunk(problem.groups, 1)):
+            columns = F.unfold(part, problem.kernel, problem.dilation, problem.padding, problem.stride)
+            matrix = weight[number * group : (number + 1) * group].flatten(1)
+            parts.append((matrix @ columns).view(problem.batch, group, *problem.output_size))
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
+
+    leaves = [leaf for leaf in (x, weight) if leaf.requires_grad]
+    try:
+        first = milliseconds(forward, x.device, repeats)
+        y = forward()
+        second = milliseconds(
+            lambda: torch.autograd.grad(y, leaves, operands.grad, retain_graph=True), x.device, repeats
+        )
+    except torch.cuda.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return []
+    kept = problem.batch * problem.in_channels * problem.kernel[0] * problem.kernel[1] * problem.output_size[0]
+    columns = kept * problem.output_size[1] * x.element_size()
+    return [_row(layer, "forward", PLAIN, first, columns), _row(layer, "backward", PLAIN, second, columns)]
+
+
+def _row(layer: ModelLayer, which: str, way: str, spent: float, workspace: int) -> Row:
+    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, spent, workspace / 2**20)
+
+
+def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
+    """Return milliseconds by way and pass, each layer counted as often as the model has it.
+
+    Ways that do not serve every layer have no total; the fastest of the single algorithms is what `auto` is about.
+    """
+    result: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    whole = {VENDOR, VENDOR_OFF, PLAIN, AUTO}
+    for row in rows:
+        if row.way in whole:
+            result[row.way][row.pass_] += row.milliseconds * row.count
+            result[row.way]["sum"] += row.milliseconds * row.count
+    return {way: dict(passes) for way, passes in result.items()}
+
+
+def write_csv(path: Path, rows: Iterable[Row], device: str, command: str) -> None:
+    """Write every measurement with what it was measured on."""
+    stamp = {
+        "device": device_name(device),
+        "torch": torch.__version__,
+        "yolo_rocm": __version__,
+        "date": datetime.date.today().isoformat(),
+        "command": command,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [*(f.name.rstrip("_") for f in fields(Row)), *stamp])
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({**{key.rstrip("_"): value for key, value in asdict(row).items()}, **stamp})
+
+
+def plot(path: Path, rows: Iterable[Row], title: str) -> None:
+    """Draw the totals as stacked bars, one bar per way."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    sums = totals(rows)
+    ways = [way for way in (VENDOR, AUTO, PLAIN, VENDOR_OFF) if way in sums]
+    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    left = [0.0] * len(ways)
+    for which in ("forward", "grad_input", "grad_weight", "backward"):
+        widths = [sums[way].get(which, 0.0) for way in ways]
+        if any(widths):
+            axes.barh(ways, widths, left=left, label=which)
+            left = [a + b for a, b in zip(left, widths, strict=True)]
+    for way, total in zip(ways, left, strict=True):
+        axes.annotate(f" {total:.1f} ms", (total, way), va="center")
+    axes.set(title=title, xlabel="milliseconds, all convolutions of one training step")
+    axes.margins(x=0.15)
+    axes.invert_yaxis()
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Return one entry per layer and pass: vendor, vendor off, auto, and the fastest single algorithm."""
+    table: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        if row.pass_ == "backward":
+            continue
+        entry = table.setdefault((row.problem, row.pass_), {"layer": row.layer, "count": row.count, "ways": {}})
+        entry.update(problem=row.problem, pass_=row.pass_)
+        entry["ways"][row.way] = row.milliseconds
+    return list(table.values())

@@ -1,0 +1,80 @@
+"""The convolutions of a model as problems, found by running it once, small, on the CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from .. import ultralytics_hooks as hooks
+from ..conv.plan import Planner
+from ..conv.problem import ConvProblem
+from ..conv.seam import Patch, installed
+from ..errors import ConfigError, nearest
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
+
+
+@dataclass(frozen=True)
+class ModelLayer:
+    """A distinct convolution of a model.
+
+    Attributes:
+        problem: Its shape.
+        names: The layers that have it.
+        needs_grad_input: False for the first layer, whose input is the image.
+    """
+
+    problem: ConvProblem
+    names: tuple[str, ...]
+    needs_grad_input: bool
+
+    @property
+    def passes(self) -> tuple[str, ...]:
+        """The passes a training step runs."""
+        return ("forward", "grad_input", "grad_weight") if self.needs_grad_input else ("forward", "grad_weight")
+
+
+def dtype_named(name: str) -> torch.dtype:
+    """Return a dtype by the short name used on the command line.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if name not in DTYPES:
+        raise ConfigError(f"unknown dtype {name!r}{nearest(name, DTYPES)} Allowed: {', '.join(DTYPES)}.")
+    return DTYPES[name]
+
+
+def default_device() -> str:
+    """Return the device to measure on: the GPU where there is one."""
+    return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+
+def model_layers(
+    model: str, imgsz: int, batch: int, dtype: torch.dtype, device: str, channels_last: bool = False
+) -> list[ModelLayer]:
+    """Return the distinct convolutions of a model's training step, as they are at another batch, dtype and device.
+
+    Args:
+        model: Weights or model YAML.
+        imgsz: Image size.
+        batch: Images per batch.
+        dtype: Data type of the convolutions.
+        device: Device they run on.
+        channels_last: Whether activations are channels_last.
+    """
+    module = hooks.torch_module(model).train()
+    patch = Patch(["cpu"], Planner("vendor", remember=False))
+    with installed(patch), patch.report.naming(module), torch.no_grad():
+        module(torch.zeros(2, 3, imgsz, imgsz))  # two, because BatchNorm cannot train on a single pixel
+    names: dict[ConvProblem, list[str]] = {}
+    for row in patch.report.layers():
+        if row.served is not None:
+            names.setdefault(row.served.problem, []).append(row.name)
+    layers = []
+    for problem, own in names.items():
+        shape = (batch, *problem.input_shape[1:])
+        moved = replace(problem, input_shape=shape, dtype=dtype, device=device, channels_last=channels_last)
+        layers.append(ModelLayer(moved, tuple(own), needs_grad_input=problem.input_shape[1:] != (3, imgsz, imgsz)))
+    return layers

@@ -1,0 +1,265 @@
+"""Depthwise convolution: no matrix to multiply, so shifted multiply-adds, banded GEMMs, or torch's own kernel."""
+
+from __future__ import annotations
+
+import itertools
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+
+from ..problem import ConvProblem, is_channels_last
+from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
+
+
+def _reasons(problem: ConvProblem, multiplier: bool) -> list[str]:
+    reasons = common_reasons(problem, dimensions=2, groups=True)
+    if problem.groups == 1 or problem.weight_shape[1] != 1:
+        reasons.append(f"{problem.in_channels} channels in {problem.groups} groups, not one channel each")
+    elif not multiplier and problem.out_channels != problem.in_channels:
+        reasons.append(f"{problem.in_channels} channels become {problem.out_channels}")
+    return reasons
+
+
+class DepthwiseShift(Algorithm):
+    """One fused multiply-add of the shifted image per kernel tap, in whatever layout the image has."""
+
+    name: ClassVar[str] = "depthwise_shift"
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve one group per input channel."""
+        return _reasons(problem, multiplier=True)
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """The padded image, repeated where channels multiply, or the padded gradient in full precision."""
+        return (padded_pixels(problem) + pixels(problem)) * problem.out_channels * max(4, element_bytes(problem))
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Compute the output."""
+        wide = _wide(problem)
+        image, taps = _padded(problem, x), weight.to(wide).view(problem.out_channels, *problem.kernel)
+        y: torch.Tensor | None = None
+        for (i, j), place in _taps(problem):
+            seen, tap = image[:, :, place[0], place[1]], taps[:, i, j].view(-1, 1, 1)
+            y = seen * tap if y is None else y.addcmul_(seen, tap)
+        assert y is not None  # a kernel has at least one tap
+        return add_bias(y, None if bias is None else bias.to(wide)).to(problem.dtype)
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the input."""
+        wide = _wide(problem)
+        size = [i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True)]
+        total = torch.zeros(problem.batch, problem.out_channels, *size, dtype=wide, device=grad.device)
+        if is_channels_last(grad):
+            total = total.contiguous(memory_format=torch.channels_last)
+        grad, taps = grad.to(wide), weight.to(wide).view(problem.out_channels, *problem.kernel)
+        for (i, j), place in _taps(problem):
+            total[:, :, place[0], place[1]].addcmul_(grad, taps[:, i, j].view(-1, 1, 1))
+        (ph, pw), (height, width) = problem.padding, problem.input_size
+        inner = total[:, :, ph : ph + height, pw : pw + width]
+        if problem.out_channels != problem.in_channels:
+            inner = inner.reshape(problem.batch, problem.in_channels, -1, height, width).sum(2)
+        return inner.to(problem.dtype)
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the weight."""
+        wide = _wide(problem)
+        image, grad = _padded(problem, x), grad.to(wide)
+        result = torch.empty(problem.out_channels, *problem.kernel, dtype=wide, device=grad.device)
+        for (i, j), place in _taps(problem):
+            result[:, i, j] = (image[:, :, place[0], place[1]] * grad).sum((0, 2, 3))
+        return result.view(problem.weight_shape).to(problem.dtype)
+
+
+class DepthwiseBands(Algorithm):
+    """A kernel row as a banded matrix from input columns to output columns: one batched GEMM per kernel row.
+
+    Most of a band matrix is zero, but the GEMM reads the image `kh` times where shifted multiply-adds read it
+    `kh * kw` times, and a GPU multiplies faster than it reads.
+    """
+
+    name: ClassVar[str] = "depthwise_bands"
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve one group per channel, with as many channels out as in."""
+        return _reasons(problem, multiplier=False)
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """Image and result channel by channel, and the bands."""
+        width = problem.input_size[1] + 2 * problem.padding[1]
+        rows = problem.batch * (problem.input_size[0] + 2 * problem.padding[0])
+        bands = problem.kernel[0] * width * problem.output_size[1]
+        per_channel = rows * (width + 2 * problem.output_size[1]) + bands
+        return problem.in_channels * per_channel * element_bytes(problem)
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Compute the output."""
+        dtype = compute_dtype(problem)
+        image, bands = _channel_rows(problem, x.to(dtype)), _bands(problem, weight.to(dtype))
+        y: torch.Tensor | None = None
+        for tap in range(problem.kernel[0]):
+            rows = _shifted(problem, image, tap)
+            y = torch.bmm(rows, bands[:, tap]) if y is None else y.baddbmm_(rows, bands[:, tap])
+        assert y is not None  # a kernel has at least one row
+        tall = y.view(problem.in_channels, problem.batch, -1, problem.output_size[1])
+        kept = tall[:, :, : (problem.output_size[0] - 1) * problem.stride[0] + 1 : problem.stride[0]]
+        return add_bias(kept.transpose(0, 1), None if bias is None else bias.to(dtype)).to(problem.dtype)
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the input."""
+        dtype = compute_dtype(problem)
+        bands, rows = _bands(problem, weight.to(dtype)), _spread_rows(problem, grad.to(dtype))
+        (height, width), (ph, pw) = problem.input_size, problem.padding
+        tall, wide = height + 2 * ph, width + 2 * pw
+        slack = (problem.kernel[0] - 1) * problem.dilation[0] * wide
+        image = grad.new_zeros(problem.in_channels, problem.batch * tall * wide + slack, dtype=dtype)
+        for tap in range(problem.kernel[0]):
+            _shifted(problem, image, tap).baddbmm_(rows, bands[:, tap].transpose(1, 2))
+        inner = image[:, : problem.batch * tall * wide].view(problem.in_channels, problem.batch, tall, wide)
+        return inner[:, :, ph : ph + height, pw : pw + width].transpose(0, 1).to(problem.dtype)
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the weight: the diagonals of image^T @ gradient."""
+        dtype = compute_dtype(problem)
+        image, rows = _channel_rows(problem, x.to(dtype)), _spread_rows(problem, grad.to(dtype))
+        wide = problem.input_size[1] + 2 * problem.padding[1]
+        bands = x.new_empty(problem.in_channels, problem.kernel[0], wide, problem.output_size[1], dtype=dtype)
+        for tap in range(problem.kernel[0]):
+            bands[:, tap] = torch.bmm(_shifted(problem, image, tap).transpose(1, 2), rows)
+        return _diagonals(problem, bands).sum(-1).view(problem.weight_shape).to(problem.dtype)
+
+
+class DepthwiseKernel(Algorithm):
+    """torch's own depthwise kernel, plain HIP or CUDA without a vendor library, also for grad-input.
+
+    grad-weight has no operator of its own in torch and goes through the bands.
+    """
+
+    name: ClassVar[str] = "depthwise_kernel"
+    _bands: ClassVar[DepthwiseBands] = DepthwiseBands()
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve one group per channel on a GPU."""
+        reasons = _reasons(problem, multiplier=False)
+        if not problem.device.startswith("cuda"):
+            reasons.append(f"torch has this kernel for GPUs only, this is {problem.device}")
+        return reasons
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """That of the bands; and the gradient spread by the stride."""
+        spread = padded_pixels(problem) * problem.in_channels * element_bytes(problem)
+        return max(self._bands.workspace_bytes(problem), 2 * spread)
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Compute the output."""
+        return _depthwise(x, weight, bias, problem.stride, problem.padding, problem.dilation)
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the input: the flipped kernel over the gradient, zeros between strided pixels."""
+        reach = [d * (k - 1) for d, k in zip(problem.dilation, problem.kernel, strict=True)]
+        spread = grad
+        if max(problem.stride) > 1:
+            height, width = (i + 2 * p - r for i, p, r in zip(problem.input_size, problem.padding, reach, strict=True))
+            spread = grad.new_zeros(problem.batch, problem.in_channels, height, width)
+            spread[:, :, :: problem.stride[0], :: problem.stride[1]][
+                :, :, : problem.output_size[0], : problem.output_size[1]
+            ] = grad
+        flipped = weight.flip(2, 3)
+        outside = [r - p for r, p in zip(reach, problem.padding, strict=True)]
+        full = _depthwise(spread, flipped, None, (1, 1), tuple(max(0, o) for o in outside), problem.dilation)
+        cut = [max(0, -o) for o in outside]
+        return full[:, :, cut[0] : full.shape[2] - cut[0], cut[1] : full.shape[3] - cut[1]]
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the weight."""
+        return self._bands.grad_weight(problem, grad, x)
+
+
+def _depthwise(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> torch.Tensor:
+    x, weight = x.contiguous(), weight.contiguous()
+    kernel = weight.shape[2:]
+    result: torch.Tensor = torch.ops.aten._conv_depthwise2d(x, weight, kernel, bias, stride, padding, dilation)
+    return result
+
+
+def _wide(problem: ConvProblem) -> torch.dtype:
+    """Sums of many products are kept in fp32 also for half precision, as the native kernels do."""
+    return torch.float64 if problem.dtype == torch.float64 else torch.float32
+
+
+def _padded(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
+    x = x.to(_wide(problem))
+    if problem.out_channels != problem.in_channels:
+        x = x.repeat_interleave(problem.out_channels // problem.in_channels, 1)
+    (ph, pw) = problem.padding
+    return F.pad(x, (pw, pw, ph, ph)) if ph or pw else x
+
+
+def _taps(problem: ConvProblem) -> list[tuple[tuple[int, int], tuple[slice, slice]]]:
+    """Return every tap with the rows and columns of the padded image it meets."""
+    (kh, kw), (dh, dw), (sh, sw) = problem.kernel, problem.dilation, problem.stride
+    height, width = problem.output_size
+    return [
+        ((i, j), (slice(i * dh, i * dh + (height - 1) * sh + 1, sh), slice(j * dw, j * dw + (width - 1) * sw + 1, sw)))
+        for i, j in itertools.product(range(kh), range(kw))
+    ]
+
+
+def _channel_rows(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
+    """Return the padded image as (channels, samples * height * width + slack)."""
+    (height, width), (ph, pw) = problem.input_size, problem.padding
+    tall, wide = height + 2 * ph, width + 2 * pw
+    length = problem.batch * tall * wide
+    flat = x.new_zeros(problem.in_channels, length + (problem.kernel[0] - 1) * problem.dilation[0] * wide)
+    image = flat[:, :length].view(problem.in_channels, problem.batch, tall, wide)
+    image[:, :, ph : ph + height, pw : pw + width].copy_(x.transpose(0, 1))
+    return flat
+
+
+def _shifted(problem: ConvProblem, image: torch.Tensor, tap: int) -> torch.Tensor:
+    """View the channel rows as (channels, samples * height, width), `tap` kernel rows further on."""
+    wide = problem.input_size[1] + 2 * problem.padding[1]
+    rows = problem.batch * (problem.input_size[0] + 2 * problem.padding[0])
+    return image.as_strided(
+        (problem.in_channels, rows, wide), (image.stride(0), wide, 1), tap * problem.dilation[0] * wide
+    )
+
+
+def _spread_rows(problem: ConvProblem, grad: torch.Tensor) -> torch.Tensor:
+    """Return the gradient as (channels, samples * padded height, width), zero in rows where no output begins."""
+    height, stride = problem.output_size[0], problem.stride[0]
+    tall = problem.input_size[0] + 2 * problem.padding[0]
+    rows = grad.new_zeros(problem.in_channels, problem.batch, tall, problem.output_size[1])
+    rows[:, :, : (height - 1) * stride + 1 : stride].copy_(grad.transpose(0, 1))
+    return rows.view(problem.in_channels, -1, problem.output_size[1])
+
+
+def _bands(problem: ConvProblem, weight: torch.Tensor) -> torch.Tensor:
+    """Return (channels, kh, padded width, output width): column o holds tap j in row o * stride + j * dilation."""
+    wide = problem.input_size[1] + 2 * problem.padding[1]
+    kh, kw = problem.kernel
+    bands = weight.new_zeros(problem.in_channels, kh, wide, problem.output_size[1])
+    _diagonals(problem, bands).copy_(weight.reshape(-1, kh, kw, 1).expand(-1, -1, -1, problem.output_size[1]))
+    return bands
+
+
+def _diagonals(problem: ConvProblem, bands: torch.Tensor) -> torch.Tensor:
+    """View the entries of the bands that belong to taps, as (channels, kh, kw, output width)."""
+    channel, tap, row, column = bands.stride()
+    return bands.as_strided(
+        (problem.in_channels, *problem.kernel, problem.output_size[1]),
+        (channel, tap, problem.dilation[1] * row, problem.stride[1] * row + column),
+    )

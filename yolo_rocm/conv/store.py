@@ -1,0 +1,81 @@
+"""Tuned choices on disk: one file per device, torch and package version; several processes may write it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import torch
+from filelock import FileLock, Timeout
+
+from .. import __version__
+
+LOG = logging.getLogger("yolo_rocm")
+_LOCK_SECONDS = 10.0
+
+
+def cache_folder() -> Path:
+    """Return where tuned choices are kept; `YOLO_ROCM_CACHE` overrides it."""
+    chosen = os.environ.get("YOLO_ROCM_CACHE")
+    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("yolo_rocm"))
+
+
+def device_name(device: str) -> str:
+    """Return what tells devices of different speed apart."""
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(torch.device(device))
+    return f"cpu-{torch.get_num_threads()}-threads"
+
+
+class PlanStore:
+    """Choices of one device: `{problem: {pass: algorithm}}`.
+
+    A file that cannot be read, or written, costs a log line and never a run.
+    """
+
+    def __init__(self, device: str, folder: Path | None = None) -> None:
+        name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{device_name(device)}-torch{torch.__version__}-{__version__}")
+        self.path = (folder or cache_folder()) / f"conv-{name}.json"
+        self.entries: dict[str, dict[str, str]] = self._read()
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        try:
+            data: Any = json.loads(self.path.read_text(encoding="utf-8"))
+            entries = data["entries"]
+            for passes in entries.values():
+                if not all(isinstance(name, str) for name in passes.values()):
+                    raise TypeError("an entry is not a mapping of names")
+            return dict(entries)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            LOG.warning("tuned choices in %s cannot be read (%s): they will be measured again", self.path, error)
+            return {}
+
+    def add(self, entries: dict[str, dict[str, str]]) -> None:
+        """Remember choices, together with those other processes have written meanwhile."""
+        self.entries.update(entries)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
+                merged = {**self._read(), **entries}
+                self._replace(json.dumps({"entries": merged}, indent=1, sort_keys=True))
+        except (OSError, Timeout) as error:
+            LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)
+
+    def _replace(self, text: str) -> None:
+        """Write a whole new file and put it in place in one step: readers see the old one or the new one."""
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(name, self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise

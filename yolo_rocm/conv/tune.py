@@ -1,0 +1,142 @@
+"""Time the candidates of every problem once on the real device and keep the winners."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from . import split
+from .algorithms import BY_NAME, Algorithm
+from .measure import milliseconds, relative_error
+from .problem import ConvProblem
+
+PASSES = ("forward", "grad_input", "grad_weight")
+# A candidate that needs this many times the best so far is not timed a second time.
+_HOPELESS = 3.0
+_MOST_ERROR = 2.0  # of a direct sum's, where an algorithm trades digits for speed
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Time of one candidate for one pass."""
+
+    algorithm: str
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Random tensors of a problem: input, weight and gradient of the output."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    grad: torch.Tensor
+
+    @classmethod
+    def of(cls, problem: ConvProblem, seed: int = 0) -> Operands:
+        """Draw them; zeros would time faster than real data on some devices."""
+        device = torch.device(problem.device)
+        generator = torch.Generator(device=device).manual_seed(seed)
+
+        def draw(shape: tuple[int, ...], scale: float = 1.0) -> torch.Tensor:
+            values = torch.randn(shape, device=device, generator=generator).mul_(scale).to(problem.dtype)
+            wanted = problem.channels_last and len(shape) == 4
+            return values.contiguous(memory_format=torch.channels_last) if wanted else values
+
+        return cls(draw(problem.input_shape), draw(problem.weight_shape, 0.05), draw(problem.output_shape))
+
+
+def run_pass(algorithm: Algorithm, problem: ConvProblem, which: str, operands: Operands, budget: int) -> torch.Tensor:
+    """Run one pass of an algorithm as the seam does, splitting included, into the layout the seam returns."""
+    if which == "forward":
+        y = split.forward(algorithm, problem, operands.x, operands.weight, None, budget)
+    else:
+        wanted = (which == "grad_input", which == "grad_weight")
+        first, second = split.backward(algorithm, problem, operands.grad, operands.x, operands.weight, wanted, budget)
+        y = first if which == "grad_input" else second  # type: ignore[assignment]
+    if problem.channels_last and y.dim() == 4:
+        return y.contiguous(memory_format=torch.channels_last)
+    return y.contiguous()
+
+
+def time_candidates(
+    problem: ConvProblem,
+    which: str,
+    candidates: Iterable[Algorithm],
+    operands: Operands,
+    budget: int,
+    thorough: bool = False,
+) -> list[Timing]:
+    """Time every candidate for one pass, fastest first; one that fails or is too inexact is left out.
+
+    Args:
+        problem: The problem.
+        which: The pass.
+        candidates: Algorithms that serve it.
+        operands: Its tensors.
+        budget: Workspace in bytes.
+        thorough: Time hopeless candidates as carefully as the others, for a benchmark.
+    """
+    timings: list[Timing] = []
+    for algorithm in candidates:
+        best = min((t.milliseconds for t in timings), default=0.0)
+        try:
+            if not exact_enough(algorithm, problem, which):
+                continue
+            spent = milliseconds(
+                lambda a=algorithm: run_pass(a, problem, which, operands, budget),  # type: ignore[misc]
+                operands.x.device,
+                repeats=7 if thorough else 5,
+                give_up=0.0 if thorough else _HOPELESS * best,
+            )
+        except (RuntimeError, NotImplementedError):  # out of memory, a GEMM the device lacks, a sick vendor library
+            if operands.x.device.type == "cuda":
+                torch.cuda.empty_cache()
+            continue
+        timings.append(Timing(algorithm.name, spent))
+    return sorted(timings, key=lambda timing: timing.milliseconds)
+
+
+def exact_enough(algorithm: Algorithm, problem: ConvProblem, which: str) -> bool:
+    """Tell whether an algorithm that pays speed with digits errs at most twice as much as a direct sum."""
+    if algorithm.exact:
+        return True
+    one = replace(problem, input_shape=(1, *problem.input_shape[1:]))
+    operands, direct = Operands.of(one), BY_NAME["unfold"]
+    wide = replace(one, dtype=torch.float64)
+    doubles = Operands(operands.x.double(), operands.weight.double(), operands.grad.double())
+    everything = 1 << 62
+    true = run_pass(direct, wide, which, doubles, everything)
+    errors = [relative_error(run_pass(a, one, which, operands, everything), true) for a in (algorithm, direct)]
+    return errors[0] <= _MOST_ERROR * errors[1]
+
+
+def tune(
+    problems: Iterable[ConvProblem],
+    candidates: Callable[[ConvProblem], list[Algorithm]],
+    budget: int,
+    limit_s: float,
+) -> Iterator[tuple[ConvProblem, dict[str, list[Timing]]]]:
+    """Yield the timings of each problem, pass by pass, until the time is up.
+
+    Args:
+        problems: What to tune; the largest first, so that a time limit cuts off the least.
+        candidates: Algorithms that serve a problem.
+        budget: Workspace in bytes.
+        limit_s: Seconds after which nothing new is begun.
+    """
+    started = time.monotonic()
+    for problem in sorted(problems, key=lambda p: -p.flops):
+        if time.monotonic() - started > limit_s:
+            return
+        try:
+            operands = Operands.of(problem)
+        except RuntimeError:  # no memory left for them: the rules decide for this one
+            continue
+        with torch.no_grad():
+            result = {which: time_candidates(problem, which, candidates(problem), operands, budget) for which in PASSES}
+        del operands
+        yield problem, {which: timings for which, timings in result.items() if timings}

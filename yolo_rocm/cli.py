@@ -22,7 +22,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_out = Console(soft_wrap=True, highlight=False)
+# A pipe has no width to wrap at: tables keep one line per row there.
+_out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 240)
 
 _KEY_VALUES = {"ignore_unknown_options": True, "allow_extra_args": True}
 

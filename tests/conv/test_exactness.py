@@ -19,6 +19,7 @@ from .problems import error_ratios, in_doubles, native_passes, random_problem
 
 GEMM = [a for a in ALGORITHMS if a.engine == "gemm" and a.name != "depthwise_kernel"]  # that one needs a GPU
 ROOM = 1 << 40
+TORCH_2 = int(torch.__version__.partition(".")[0]) >= 2
 
 
 def run(algorithm, problem, which, operands):
@@ -53,6 +54,8 @@ def test_the_whole_parameter_space_in_fp64(poisoned, seed):
 @given(seed=st.integers(0, 2**32), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def test_the_whole_parameter_space_in_working_precision(poisoned, seed, dtype):
     problem = random_problem(random.Random(seed), dtype)
+    if dtype == torch.bfloat16 and problem.transposed and not TORCH_2:
+        return  # torch 1.13 has no such native kernel to compare with
     for algorithm in GEMM:
         if algorithm.exact and not algorithm.not_supported_reasons(problem):
             ratios = error_ratios(algorithm, problem, run)

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 
 from .. import __version__
 from ..conv.algorithms import BY_NAME
-from ..conv.measure import milliseconds
+from ..conv.measure import as_in_the_seam, milliseconds
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import Patch, installed
 from ..conv.store import device_name
 from ..conv.tune import Operands, time_candidates
+from ..conv.vendor import vendor_off
 from .layers import ModelLayer
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
@@ -49,27 +50,38 @@ def bench_conv(
     layers = list(layers)
     rows: list[Row] = []
     patch = Patch(["cuda", "cpu"], planner)
-    for done, layer in enumerate(layers):
-        problem = layer.problem
-        operands = Operands.of(problem)
-        algorithms = [BY_NAME["vendor"], BY_NAME["aten"], *planner.candidates(problem)]
-        with torch.no_grad():
-            for which in layer.passes:
-                ways = dict.fromkeys(algorithms)
-                for timing in time_candidates(problem, which, ways, operands, planner.budget, thorough=True):
-                    way = {"vendor": VENDOR, "aten": VENDOR_OFF}.get(timing.algorithm, timing.algorithm)
-                    workspace = min(BY_NAME[timing.algorithm].workspace_bytes(problem), planner.budget)
-                    rows.append(_row(layer, which, way, timing.milliseconds, workspace))
-            planner.tune([problem], limit_s=float("inf"))
-            with installed(patch):
-                for which in layer.passes:
-                    spent = milliseconds(_through_torch(problem, operands, which), operands.x.device, repeats)
-                    chosen = getattr(planner.plan(problem), which).algorithm
-                    workspace = min(chosen.workspace_bytes(problem), planner.budget)
-                    rows.append(_row(layer, which, AUTO, spent, workspace))
-        rows += _plain_patch(layer, operands, repeats)
-        progress(done + 1, len(layers))
+    search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
+    try:
+        for done, layer in enumerate(layers):
+            rows += _bench_layer(layer, planner, patch, repeats)
+            progress(done + 1, len(layers))
+    finally:
+        torch.backends.cudnn.benchmark = search
     return rows
+
+
+def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int) -> list[Row]:
+    problem, rows = layer.problem, []
+    operands, device = Operands.of(problem), torch.device(problem.device)
+    algorithms = [BY_NAME["vendor"], *(a for a in planner.candidates(problem) if a.name != "aten")]
+    for which in layer.passes:
+        # One kernel after the other for every sample: launches are what it spends its time on, in a training step too.
+        with vendor_off(problem.device):
+            call = _through_torch(problem, operands, which)
+            rows.append(_row(layer, which, VENDOR_OFF, milliseconds(call, device, repeats, head_start=False), 0))
+    with as_in_the_seam():
+        for which in layer.passes:
+            ways = dict.fromkeys(algorithms)
+            for timing in time_candidates(problem, which, ways, operands, planner.budget, thorough=True):
+                workspace = min(BY_NAME[timing.algorithm].workspace_bytes(problem), planner.budget)
+                rows.append(_row(layer, which, timing.algorithm, timing.milliseconds, workspace))
+        planner.tune([problem], limit_s=float("inf"))
+        with installed(patch):
+            for which in layer.passes:
+                spent = milliseconds(_through_torch(problem, operands, which), device, repeats)
+                chosen = getattr(planner.plan(problem), which).algorithm
+                rows.append(_row(layer, which, AUTO, spent, min(chosen.workspace_bytes(problem), planner.budget)))
+    return rows + _plain_patch(layer, operands, repeats)
 
 
 def _through_torch(problem: ConvProblem, operands: Operands, which: str) -> Callable[[], object]:

@@ -10,7 +10,7 @@ import torch
 
 from . import split
 from .algorithms import BY_NAME, Algorithm
-from .measure import milliseconds, relative_error
+from .measure import as_in_the_seam, milliseconds, relative_error
 from .problem import ConvProblem
 
 PASSES = ("forward", "grad_input", "grad_weight")
@@ -136,7 +136,7 @@ def tune(
             operands = Operands.of(problem)
         except RuntimeError:  # no memory left for them: the rules decide for this one
             continue
-        with torch.no_grad():
+        with as_in_the_seam():
             result = {which: time_candidates(problem, which, candidates(problem), operands, budget) for which in PASSES}
         del operands
         yield problem, {which: timings for which, timings in result.items() if timings}

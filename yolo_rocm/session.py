@@ -130,7 +130,7 @@ class Session:
         from . import ultralytics_hooks as hooks
         from .conv.plan import Planner
         from .conv.seam import Patch, installed
-        from .conv.vendor import vendor_off
+        from .conv.switches import vendor_off
         from .data.loader import LoaderPolicy
 
         hooks.require()

@@ -104,6 +104,15 @@ def test_no_warning_is_printed(layer):
                 F.conv2d(*layer).sum().backward()
 
 
+@pytest.mark.skipif(not hasattr(torch._C, "_get_deterministic_fill_uninitialized_memory"), reason="torch < 2.2")
+def test_new_memory_is_not_filled_while_patched(layer):
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    with pytest.raises(KeyboardInterrupt), yolo_rocm.patched(CPU, "gemm"):
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+        raise KeyboardInterrupt
+    assert torch.utils.deterministic.fill_uninitialized_memory
+
+
 def test_threads_share_the_seam_and_each_gets_right_results(sick):
     torch.manual_seed(1)
     x, w = torch.randn(2, 4, 12, 12, dtype=torch.double), torch.randn(4, 4, 3, 3, dtype=torch.double)

@@ -20,8 +20,8 @@ from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import Patch, installed
 from ..conv.store import device_name
+from ..conv.switches import vendor_off
 from ..conv.tune import Operands, time_candidates
-from ..conv.vendor import vendor_off
 from .layers import ModelLayer
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"

@@ -39,7 +39,8 @@ def milliseconds(
     started = time.perf_counter()
     call()
     enqueueing = (time.perf_counter() - started) * 1e3
-    wait = min(max(2 * enqueueing, _HEAD_START_MS[0]), _HEAD_START_MS[1]) if head_start else 0.0
+    can_wait = head_start and hasattr(torch.cuda, "_sleep")
+    wait = min(max(2 * enqueueing, _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
     times: list[float] = []
     for _ in range(repeats):
         times.append(_once_on_gpu(call, device, wait) if on_gpu else _once(call))

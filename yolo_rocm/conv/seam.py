@@ -11,7 +11,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
@@ -24,6 +24,7 @@ from .algorithms.native import native_convolution, native_convolution_backward
 from .plan import Plan, Planner
 from .problem import ConvProblem, is_channels_last
 from .report import ConvReport
+from .switches import new_memory_unfilled
 
 DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
 _OVERRIDE_WARNING: Final = r"(?s).*Overriding a previously registered kernel"  # in the middle of several lines
@@ -78,7 +79,7 @@ class Patch:
 
 _lock = threading.RLock()
 _patches: list[Patch] = []
-_opened_by_patch: list[Patch] = []
+_opened: list[ExitStack] = []  # by patch(), until unpatch()
 _libraries: dict[str, Any] = {}
 # Read without the lock on every convolution: replaced as a whole, never changed in place.
 _serving: dict[str, Patch] = {}
@@ -118,23 +119,23 @@ def installed(patch: Patch) -> Iterator[None]:
     if not enabled():
         yield
         return
-    _add(patch)
-    try:
-        yield
-    finally:
-        _remove(patch)
+    with new_memory_unfilled():
+        _add(patch)
+        try:
+            yield
+        finally:
+            _remove(patch)
 
 
 def patch(
     devices: Sequence[str] = ("cuda",), engine: str = "auto", *, vendor: bool = False, memory_mb: int | None = None
 ) -> ConvReport:
     """Like `patched`, without a block: stays on until `unpatch()` is called as often as `patch()` was."""
-    opened = Patch(devices, Planner(engine, vendor, memory_mb))
-    with _lock:
-        _opened_by_patch.append(opened)
-        if enabled():
-            _add(opened)
-    return opened.report
+    with ExitStack() as stack:
+        report = stack.enter_context(patched(devices, engine, vendor=vendor, memory_mb=memory_mb))
+        with _lock:
+            _opened.append(stack.pop_all())
+    return report
 
 
 def unpatch() -> None:
@@ -144,9 +145,9 @@ def unpatch() -> None:
         YoloRocmError: There is none.
     """
     with _lock:
-        if not _opened_by_patch:
+        if not _opened:
             raise YoloRocmError("unpatch() without a patch(): nothing of this process is patched by patch().")
-        _remove(_opened_by_patch.pop())
+        _opened.pop().close()
 
 
 def _add(patch: Patch) -> None:

@@ -63,7 +63,12 @@ class Algorithm(ABC):
 
 
 def common_reasons(
-    problem: ConvProblem, *, dimensions: int | None = None, groups: bool = False, dilation: bool = True
+    problem: ConvProblem,
+    *,
+    dimensions: int | None = None,
+    groups: bool = False,
+    dilation: bool = True,
+    dilation_in_width: bool = True,
 ) -> list[str]:
     """Return the reasons many algorithms share.
 
@@ -72,6 +77,7 @@ def common_reasons(
         dimensions: Number of spatial dimensions the algorithm serves; None for any.
         groups: Whether it serves groups.
         dilation: Whether it serves dilation.
+        dilation_in_width: Whether it serves dilation in the last dimension.
     """
     reasons = []
     if not problem.dtype.is_floating_point:
@@ -84,6 +90,8 @@ def common_reasons(
         reasons.append(f"groups is {problem.groups}, not 1")
     if not dilation and max(problem.dilation) > 1:
         reasons.append(f"dilation is {problem.dilation}, not 1")
+    elif not dilation_in_width and problem.dilation[-1] > 1:
+        reasons.append(f"dilation is {problem.dilation}, not 1 in width")
     return reasons
 
 

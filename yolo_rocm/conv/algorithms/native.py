@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..problem import ConvProblem
-from ..vendor import vendor_off
+from ..switches import vendor_off
 from .base import Algorithm, Grads
 
 

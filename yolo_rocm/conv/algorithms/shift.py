@@ -21,10 +21,7 @@ class ShiftRows(Correlating):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve two spatial dimensions without groups and without dilation in width."""
-        reasons = common_reasons(problem, dimensions=2)
-        if not reasons and problem.dilation[1] > 1:
-            reasons.append(f"dilation is {problem.dilation}, not 1 in width")
-        return reasons
+        return common_reasons(problem, dimensions=2, dilation_in_width=False)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """The padded image, the result with the rows to drop, and partial weights per output column."""

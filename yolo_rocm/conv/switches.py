@@ -1,4 +1,4 @@
-"""The vendor library's switch: off while anybody needs it off, then as it was."""
+"""Switches of torch that are off while anybody needs them off, then as they were: above all the vendor library's."""
 
 from __future__ import annotations
 
@@ -49,6 +49,30 @@ _SWITCHES = {
     "cuda": _Switch(torch._C._get_cudnn_enabled, _write_cudnn),
     "cpu": _Switch(torch._C._get_mkldnn_enabled, _write_mkldnn),
 }
+
+
+def _unfilled() -> _Switch | None:
+    """Return the switch of torch's filling of new memory, which torch < 2.2 does not do."""
+    read = getattr(torch._C, "_get_deterministic_fill_uninitialized_memory", None)
+    write = getattr(torch._C, "_set_deterministic_fill_uninitialized_memory", None)
+    return None if read is None or write is None else _Switch(read, write)
+
+
+_FILLING = _unfilled()
+
+
+@contextmanager
+def new_memory_unfilled() -> Iterator[None]:
+    """Let new memory be as it is found.
+
+    Under deterministic algorithms, Ultralytics' default, torch fills every new tensor with NaN so that reading it too
+    early shows. Our algorithms write all they allocate, and would pay for one more pass over each workspace.
+    """
+    if _FILLING is None:
+        yield
+        return
+    with _FILLING.off():
+        yield
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environ
+from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
 from .preset import Settings, resolve
@@ -187,9 +188,21 @@ class Session:
         with self.active():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
-            with hooks.children_follow(self.child_environment()):
-                result = method(*args, **kwargs)
+            try:
+                with hooks.children_follow(self.child_environment()):
+                    result = method(*args, **kwargs)
+            except YoloRocmError:
+                for run in list(self._runs.values()):
+                    run.discard_if_empty()
+                raise
+            finally:
+                self._let_go()
         return self._stream(result) if inspect.isgenerator(result) else result
+
+    def _let_go(self) -> None:
+        """Close trainings that ended in an error: older Ultralytics runs no teardown then."""
+        for run in list(self._runs.values()):
+            run.close()
 
     def _stream(self, results: Any) -> Iterator[Any]:
         try:

@@ -44,7 +44,7 @@ class TrainingRun:
                 with self._session.active():
                     return train()
             except YoloRocmError:
-                self._discard_empty_run()
+                self.discard_if_empty()
                 raise
             finally:
                 self.close()
@@ -116,7 +116,7 @@ class TrainingRun:
         self._naming.close()
         self._held.close()
 
-    def _discard_empty_run(self) -> None:
+    def discard_if_empty(self) -> None:
         """Remove the run folder of a training that our own refusal ended before it had any result."""
         trainer = self._trainer()
         if trainer is None or trainer.args.exist_ok or trainer.args.resume:

@@ -192,8 +192,9 @@ class Session:
                 with hooks.children_follow(self.child_environment()):
                     result = method(*args, **kwargs)
             except YoloRocmError:
-                for run in list(self._runs.values()):
-                    run.discard_if_empty()
+                from .training import discard_if_empty
+
+                discard_if_empty(getattr(yolo, "trainer", None))
                 raise
             finally:
                 self._let_go()

@@ -44,7 +44,7 @@ class TrainingRun:
                 with self._session.active():
                     return train()
             except YoloRocmError:
-                self.discard_if_empty()
+                discard_if_empty(self._trainer())
                 raise
             finally:
                 self.close()
@@ -116,11 +116,11 @@ class TrainingRun:
         self._naming.close()
         self._held.close()
 
-    def discard_if_empty(self) -> None:
-        """Remove the run folder of a training that our own refusal ended before it had any result."""
-        trainer = self._trainer()
-        if trainer is None or trainer.args.exist_ok or trainer.args.resume:
-            return
-        folder = Path(trainer.save_dir)
-        if not any(folder.glob("weights/*.pt")) and not (folder / "results.csv").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+
+def discard_if_empty(trainer: Any) -> None:
+    """Remove the run folder of a training that our own refusal ended before it had any result."""
+    if trainer is None or trainer.args.exist_ok or trainer.args.resume:
+        return
+    folder = Path(trainer.save_dir)
+    if not any(folder.glob("weights/*.pt")) and not (folder / "results.csv").exists():
+        shutil.rmtree(folder, ignore_errors=True)

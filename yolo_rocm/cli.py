@@ -200,6 +200,10 @@ def _print_conv_sums(sums: dict[str, dict[str, float]], title: str) -> None:
         cells = (f"{passes[column]:.2f}" if column in passes else "-" for column in columns)
         table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios))
     _out.print(table)
+    _out.print(
+        "vendor, auto and single algorithms: device time without launch gaps. vendor off: single calls with them, since "
+        "it launches kernels sample by sample; an upper bound of what it costs inside a training step."
+    )
 
 
 def _print_conv_layers(entries: list[dict[str, Any]]) -> None:

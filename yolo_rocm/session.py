@@ -218,14 +218,14 @@ class Session:
             results.close()
 
     def child_environment(self) -> dict[str, str]:
-        """Return what a child process needs to build this session again."""
+        """Return what a child process needs to build the same session again."""
         here = str(Path(__file__).parent.parent)  # a child must find this package however this process found it
         path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), here) if part)
         described = json.dumps({"preset": self.source, "rocm": self.rocm}, default=str)
         return {CHILD_VARIABLE: described, "PYTHONPATH": path}
 
     def callbacks(self) -> dict[str, Callable[[Any], None]]:
-        """Return this session as Ultralytics callbacks."""
+        """Return the session as Ultralytics callbacks."""
         return {event: getattr(self, event) for event in _EVENTS}
 
     def on_pretrain_routine_start(self, trainer: Any) -> None:

@@ -181,7 +181,7 @@ def plot(path: Path, rows: Iterable[Row], title: str) -> None:
     for way, total in zip(ways, left, strict=True):
         axes.annotate(f" {total:.1f} ms", (total, way), va="center")
     axes.set(title=title, xlabel="milliseconds, all convolutions of one training step")
-    axes.margins(x=0.15)
+    axes.set_xlim(0, 1.2 * max(left))
     axes.invert_yaxis()
     axes.legend(frameon=False)
     figure.savefig(path, dpi=120)

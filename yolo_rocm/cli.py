@@ -201,7 +201,7 @@ def _print_conv_sums(sums: dict[str, dict[str, float]], title: str) -> None:
         table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios))
     _out.print(table)
     _out.print(
-        "vendor, auto and single algorithms: device time without launch gaps. vendor off: single calls with them, since "
+        "vendor, auto and single algorithms: device time without launch gaps. vendor off: single calls with them, as "
         "it launches kernels sample by sample; an upper bound of what it costs inside a training step."
     )
 

@@ -75,6 +75,7 @@ def test_tune_measures_once(tmp_path, monkeypatch):
 def test_bench_conv_writes_table_csv_and_plot(tmp_path):
     done = run("bench", "conv", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "out=here", "--layers", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert "largest workspace MB" in done.stdout
     for way in ("vendor", "vendor off", "unfold + matmul", "auto"):
         assert any(line.strip().startswith(way) for line in done.stdout.splitlines())
     (table,) = (tmp_path / "here").glob("*.csv")

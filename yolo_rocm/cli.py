@@ -186,19 +186,22 @@ def bench_conv(
     folder = Path(given["out"])
     measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))
     measure.plot(folder / f"{name}.png", rows, f"{given['model']} {given['dtype']} batch {given['batch']}")
-    _print_conv_sums(measure.totals(rows), f"{given['model']} {given['dtype']} batch {given['batch']} on {device}")
+    title = f"{given['model']} {given['dtype']} batch {given['batch']} on {device}"
+    _print_conv_sums(measure.totals(rows), measure.largest_workspaces(rows), title)
     if layers:
         _print_conv_layers(measure.layer_table(rows))
     _out.print(f"\nevery measurement: {folder / name}.csv, drawn: {folder / name}.png")
 
 
-def _print_conv_sums(sums: dict[str, dict[str, float]], title: str) -> None:
+def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float], title: str) -> None:
     columns = ("forward", "grad_input", "grad_weight", "sum")
-    table = Table("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", box=None, title=title)
+    heads = ("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", "largest workspace MB")
+    table = Table(*heads, box=None, title=title)
     for way, passes in sums.items():
         ratios = (passes["sum"] / sums[base]["sum"] for base in ("vendor", "vendor off"))
         cells = (f"{passes[column]:.2f}" if column in passes else "-" for column in columns)
-        table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios))
+        workspace = f"{workspaces[way]:.1f}" if way in workspaces else "-"
+        table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios), workspace)
     _out.print(table)
     _out.print(
         "vendor, auto and single algorithms: device time without launch gaps. vendor off: single calls with them, as "

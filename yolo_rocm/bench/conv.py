@@ -145,6 +145,15 @@ def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     return {way: dict(passes) for way, passes in result.items()}
 
 
+def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
+    """Return the largest workspace of each way in MiB; native kernels do not tell theirs."""
+    result: dict[str, float] = {}
+    for row in rows:
+        if row.way not in (VENDOR, VENDOR_OFF):
+            result[row.way] = max(result.get(row.way, 0.0), row.workspace_mb)
+    return result
+
+
 def write_csv(path: Path, rows: Iterable[Row], device: str, command: str) -> None:
     """Write every measurement with what it was measured on."""
     stamp = {

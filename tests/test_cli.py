@@ -21,9 +21,10 @@ def run(*words: str, cwd=None, timeout: float = 300) -> subprocess.CompletedProc
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"yolo-rocm {yolo_rocm.__version__}"
     text = run("--help").stdout
-    assert all(command in text for command in ("train", "presets", "demo"))
-    for command in ("train", "presets", "demo"):
-        done = run(command, "--help")
+    commands = (("train",), ("presets",), ("demo",), ("tune",), ("bench", "conv"))
+    assert all(command[0] in text for command in commands)
+    for command in commands:
+        done = run(*command, "--help")
         assert done.returncode == 0
         assert "Example: yolo-rocm" in done.stdout
 

@@ -6,12 +6,14 @@ import json
 import logging
 import os
 import pickle
+import subprocess
 import weakref
 
 import pytest
 import torch
 
 import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv import seam
 from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.errors import ConfigError, EngineError, PresetError
@@ -198,6 +200,19 @@ def test_tune_trains_its_children_under_the_preset(yolo, made_data, tmp_path, mo
     reports = list(tmp_path.rglob("rocm.json"))
     assert len(reports) == 1
     assert set(json.loads(reports[0].read_text())["convolutions"]["engines"]) == {"gemm"}
+
+
+def test_child_processes_follow_the_newest_and_are_let_go_in_any_order():
+    """Two threads may tune at once and end in any order."""
+    from ultralytics.engine import trainer
+
+    first, second = hooks.children_follow({"A": "1"}), hooks.children_follow({"A": "2"})
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert trainer.subprocess is not subprocess
+    assert not second.__exit__(RuntimeError, RuntimeError("stop"), None)  # the error goes on
+    assert trainer.subprocess is subprocess
 
 
 def test_a_training_measures_its_convolutions_once(made_data, tmp_path, log, monkeypatch):

@@ -271,6 +271,18 @@ def _policy_loader(stock: type) -> type:
     return PolicyDataLoader
 
 
+class _Children:
+    """Environments for child processes; the newest one decides. Counted like the loader policies."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.stack: list[Mapping[str, str]] = []
+        self.replaced: list[Any] = []
+
+
+_children = _Children()
+
+
 @contextmanager
 def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     """Let the `yolo` processes that tune and multi-data-set training start run under the same preset.
@@ -279,22 +291,29 @@ def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     """
     from ultralytics.engine import trainer, tuner
 
-    def run(command: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(command, list | tuple) and _CLI_MODULE in command:
-            command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in command]
-            kwargs["env"] = {**(kwargs.get("env") or os.environ), **environment}
-        return subprocess.run(command, *args, **kwargs)
-
-    shim = types.SimpleNamespace(**{**vars(subprocess), "run": run})
-    holders = [module for module in (trainer, tuner) if hasattr(module, "subprocess")]
-    before = [module.subprocess for module in holders]
-    for module in holders:
-        module.subprocess = shim
+    with _children.lock:
+        if not _children.stack:
+            _children.replaced = [module for module in (trainer, tuner) if hasattr(module, "subprocess")]
+            shim = types.SimpleNamespace(**{**vars(subprocess), "run": _run_child})
+            for module in _children.replaced:
+                module.subprocess = shim
+        _children.stack.append(environment)
     try:
         yield
     finally:
-        for module, original in zip(holders, before, strict=True):
-            module.subprocess = original
+        with _children.lock:
+            _children.stack.remove(environment)
+            if not _children.stack:
+                for module in _children.replaced:
+                    module.subprocess = subprocess
+
+
+def _run_child(command: Any, *args: Any, **kwargs: Any) -> Any:
+    environments = list(_children.stack)
+    if environments and isinstance(command, list | tuple) and _CLI_MODULE in command:
+        command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in command]
+        kwargs["env"] = {**(kwargs.get("env") or os.environ), **environments[-1]}
+    return subprocess.run(command, *args, **kwargs)
 
 
 def run_command_line(arguments: list[str]) -> None:

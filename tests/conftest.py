@@ -60,6 +60,12 @@ def torch_is_left_as_found() -> Iterator[None]:
     build = sys.modules.get("ultralytics.data.build")
     if build is not None:
         assert build.InfiniteDataLoader.__name__ == "InfiniteDataLoader"
+    loader = sys.modules.get("torch.utils.data.dataloader")
+    if loader is not None:
+        assert loader.DataLoader.__init__.__module__ == "torch.utils.data.dataloader"
+    processes = sys.modules.get("yolo_rocm.data.processes")
+    if processes is not None:
+        assert processes._standby._waiting == []
     torch = sys.modules.get("torch")
     if torch is not None:
         assert torch.backends.cudnn.enabled

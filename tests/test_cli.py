@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ def run(*words: str, cwd=None, timeout: float = 300) -> subprocess.CompletedProc
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"yolo-rocm {yolo_rocm.__version__}"
     text = run("--help").stdout
-    commands = (("train",), ("presets",), ("demo",), ("tune",), ("bench", "conv"))
+    commands = (("train",), ("presets",), ("demo",), ("tune",), ("loader",), ("bench", "conv"), ("bench", "loader"))
     assert all(command[0] in text for command in commands)
     for command in commands:
         done = run(*command, "--help")
@@ -37,7 +38,7 @@ def test_presets_lists_and_shows_origins():
     shown = run("presets", "rx5600xt")
     rows = {tuple(line.split()) for line in shown.stdout.splitlines()}
     assert ("conv.engine", "gemm", "configs/gpu/rx5600xt.yaml") in rows
-    assert ("loader.timeout", "0", "default") in rows
+    assert ("loader.timeout", "120", "default") in rows
 
 
 def test_train_from_a_file_with_overrides(made_data, tmp_path):
@@ -159,3 +160,15 @@ def test_values_are_read_as_yaml_and_python():
 def test_sections_cannot_hide_values():
     with pytest.raises(ConfigError, match="not a section"):
         parse(["rocm.conv=gemm", "rocm.conv.engine=gemm"])
+
+
+def test_loader_prints_what_holds_here_and_verifies_it():
+    done = run("loader", "--preset", "rx5600xt", "--json", "--verify")
+    data = json.loads(done.stdout)
+    assert data["settings"]["context"] == "spawn"
+    assert 0 <= data["workers"] <= 4
+    assert data["workers_reason"]
+    assert data["reproducible"] is True
+    shown = run("loader").stdout
+    assert "workers reason" in shown
+    assert "loader.timeout" in shown

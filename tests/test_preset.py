@@ -76,7 +76,7 @@ def test_layers_merge_in_order(tmp_path):
     assert rows["train.amp"] == (False, "configs/gpu/rx5600xt.yaml")
     assert rows["conv.engine"] == ("aten", "rocm")
     assert rows["conv.memory_mb"] == (64, str(own))
-    assert rows["loader.timeout"] == (0, "default")
+    assert rows["loader.timeout"] == (120, "default")
     assert settings.preset.name == "rx5600xt"
     assert "loader.workers" in settings.explicit
     assert "loader.context" not in settings.explicit

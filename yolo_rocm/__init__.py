@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from .api import Registration, callbacks, register, train
     from .conv.report import ConvReport
     from .conv.seam import patch, patched, unpatch
-    from .errors import ConfigError, EngineError, PresetError, StackError, YoloRocmError
+    from .data.create import create_dataloader, patch_dataloader
+    from .data.seeding import seed_everything
+    from .data.setup import setup_multiprocessing
+    from .data.verify import verify_reproducibility
+    from .data.workers import recommended_workers
+    from .errors import ConfigError, EngineError, LoaderError, PresetError, StackError, YoloRocmError
     from .preset import Preset, load_preset, presets
 
 _HOMES = {
@@ -27,8 +32,15 @@ _HOMES = {
     "patch": "conv.seam",
     "patched": "conv.seam",
     "unpatch": "conv.seam",
+    "create_dataloader": "data.create",
+    "patch_dataloader": "data.create",
+    "seed_everything": "data.seeding",
+    "verify_reproducibility": "data.verify",
+    "setup_multiprocessing": "data.setup",
+    "recommended_workers": "data.workers",
     "ConfigError": "errors",
     "EngineError": "errors",
+    "LoaderError": "errors",
     "PresetError": "errors",
     "StackError": "errors",
     "YoloRocmError": "errors",
@@ -41,6 +53,7 @@ __all__ = [
     "ConfigError",
     "ConvReport",
     "EngineError",
+    "LoaderError",
     "Preset",
     "PresetError",
     "Registration",
@@ -48,13 +61,19 @@ __all__ = [
     "YoloRocmError",
     "__version__",
     "callbacks",
+    "create_dataloader",
     "load_preset",
     "patch",
+    "patch_dataloader",
     "patched",
     "presets",
+    "recommended_workers",
     "register",
+    "seed_everything",
+    "setup_multiprocessing",
     "train",
     "unpatch",
+    "verify_reproducibility",
 ]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,6 +13,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from . import __version__
+from .cli_bench import bench
+from .cli_words import KEY_VALUES, numbers, out
 from .errors import YoloRocmError
 
 app = typer.Typer(
@@ -22,15 +25,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# A pipe has no width to wrap at: tables keep one line per row there.
-_out = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 240)
-
-_KEY_VALUES = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        _out.print(f"yolo-rocm {__version__}")
+        out.print(f"yolo-rocm {__version__}")
         raise typer.Exit
 
 
@@ -44,7 +43,7 @@ def _root(
 
 
 @app.command(
-    context_settings=_KEY_VALUES,
+    context_settings=KEY_VALUES,
     epilog="Example: yolo-rocm train model=yolo11n.yaml data=coco8.yaml epochs=3 preset=rx5600xt",
 )
 def train(
@@ -63,7 +62,7 @@ def train(
         raise typer.BadParameter("give a configuration file or key=value pairs, at least data=")
     outcome = run_training(**arguments)
     if table and outcome.report is not None:
-        _out.print(outcome.report.table(), markup=False)
+        out.print(outcome.report.table(), markup=False)
 
 
 @app.command(epilog="Example: yolo-rocm presets rx5600xt")
@@ -83,17 +82,17 @@ def presets(
         for each in names():
             preset = resolve(each, machine=machine).preset
             table.add_row(each, preset.title, preset.evidence)
-        _out.print(table)
-        _out.print(f"\nauto here: {chosen.why}")
+        out.print(table)
+        out.print(f"\nauto here: {chosen.why}")
         return
     settings = resolve(name, machine=machine)
     table = Table("key", "value", "set by", box=None, pad_edge=False)
     for key, value, origin in settings.rows():
         table.add_row(key, str(value), origin)
-    _out.print(f"{settings.why}\n")
-    _out.print(table)
+    out.print(f"{settings.why}\n")
+    out.print(table)
     for decision in environ.plan(settings.preset, machine):
-        _out.print(f"{decision.name}: {decision.action} ({decision.reason})")
+        out.print(f"{decision.name}: {decision.action} ({decision.reason})")
 
 
 @app.command(epilog="Example: yolo-rocm demo --epochs 5")
@@ -105,26 +104,13 @@ def demo(
     """Make a small data set, train a nano model on whatever device there is, and say what happened."""
     from .demo import EPOCHS, make_demo_data, run_demo
 
-    with Progress(console=_out, transient=True) as bars:
+    with Progress(console=out, transient=True) as bars:
         task = bars.add_task("making images", total=None)
         data = make_demo_data(folder, lambda done, total: bars.update(task, completed=done, total=total))
-    run_demo(folder, data, epochs or EPOCHS, preset, lambda line: _out.print(line, markup=False))
+    run_demo(folder, data, epochs or EPOCHS, preset, lambda line: out.print(line, markup=False))
 
 
-def _numbers(words: list[str] | None, defaults: dict[str, Any]) -> dict[str, Any]:
-    """Read `[MODEL] key=value...` of bench and tune."""
-    from .cfg_file import parse
-    from .errors import ConfigError, nearest
-
-    words = list(words or [])
-    given = parse([f"model={words.pop(0)}", *words] if words and "=" not in words[0] else words)
-    for key in given:
-        if key not in defaults:
-            raise ConfigError(f"unknown key '{key}'{nearest(key, defaults)} Allowed: {', '.join(defaults)}.")
-    return {**defaults, **given}
-
-
-@app.command(context_settings=_KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n.yaml imgsz=640 batch=16 dtype=fp32")
+@app.command(context_settings=KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n.yaml imgsz=640 batch=16 dtype=fp32")
 def tune(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[MODEL] [imgsz=] [batch=] [dtype=] [engine=] [memory_mb=]")
@@ -135,89 +121,62 @@ def tune(
     from .conv.plan import Planner
 
     keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "engine": "auto", "memory_mb": None}
-    given = _numbers(words, keys)
+    given = numbers(words, keys)
     device, dtype = default_device(), dtype_named(given["dtype"])
     planner = Planner(given["engine"], memory_mb=given["memory_mb"])
     layers = model_layers(given["model"], given["imgsz"], given["batch"], dtype, device)
-    with Progress(console=_out, transient=True) as bars:
+    with Progress(console=out, transient=True) as bars:
         task = bars.add_task("measuring convolutions", total=len(layers))
         timings = planner.tune(
             [layer.problem for layer in layers], lambda d, t: bars.update(task, completed=d, total=t)
         )
-    table = Table("convolution", "forward", "grad_input", "grad_weight", box=None, pad_edge=False)
+    passes = ("forward", "grad_input", "grad_weight")
+    table = Table("convolution", *passes, box=None, pad_edge=False)
     for layer in layers:
         plan = planner.plan(layer.problem)
-        table.add_row(str(layer.problem), *(getattr(plan, which).algorithm.name for which in _PASSES))
-    _out.print(table)
-    _out.print(f"{len(timings)} of {len(layers)} convolutions measured now, the others were known, on {device}")
+        table.add_row(
+            str(layer.problem),
+            *(getattr(plan, which).algorithm.name for which in ("forward", "grad_input", "grad_weight")),
+        )
+    out.print(table)
+    out.print(f"{len(timings)} of {len(layers)} convolutions measured now, the others were known, on {device}")
 
 
-_PASSES = ("forward", "grad_input", "grad_weight")
-bench = typer.Typer(help="Measure, beside the peers, in one run.", no_args_is_help=True)
-app.add_typer(bench, name="bench")
-
-
-@bench.command(
-    "conv", context_settings=_KEY_VALUES, epilog="Example: yolo-rocm bench conv yolov8n.yaml batch=64 dtype=fp16"
-)
-def bench_conv(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL] [batch=] [imgsz=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=] [out=]"),
-    ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
+@app.command(epilog="Example: yolo-rocm loader --preset rx5600xt")
+def loader(
+    preset: Annotated[str, typer.Option(help="Preset whose settings to show.")] = "auto",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Load batches twice and compare them byte for byte.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, and auto."""
-    from .bench import conv as measure
-    from .bench.layers import default_device, dtype_named, model_layers
-    from .conv.plan import Planner
+    """Print how batches will be loaded here: workers and why, start method, memory, and the preset's settings."""
+    from .data.describe import loader_facts
+    from .data.workers import recommended_workers
+    from .preset import resolve
 
-    keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "dtype": "fp32", "layout": "nchw", "engine": "gemm"}
-    given = _numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
-    device = default_device()
-    planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False)
-    problems = model_layers(
-        given["model"], given["imgsz"], given["batch"], dtype_named(given["dtype"]), device, given["layout"] == "nhwc"
-    )
-    with Progress(console=_out, transient=True) as bars:
-        task = bars.add_task("measuring convolutions", total=len(problems))
-        rows = measure.bench_conv(problems, planner, lambda d, t: bars.update(task, completed=d, total=t))
-    name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
-    folder = Path(given["out"])
-    measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))
-    measure.plot(folder / f"{name}.png", rows, f"{given['model']} {given['dtype']} batch {given['batch']}")
-    title = f"{given['model']} {given['dtype']} batch {given['batch']} on {device}"
-    _print_conv_sums(measure.totals(rows), measure.largest_workspaces(rows), title)
-    if layers:
-        _print_conv_layers(measure.layer_table(rows))
-    _out.print(f"\nevery measurement: {folder / name}.csv, drawn: {folder / name}.png")
+    settings = resolve(preset)
+    section = settings.preset.loader
+    asked = "loader.workers" in settings.explicit
+    facts = loader_facts(recommended_workers(wanted=section.workers, asked=asked), section.model_dump())
+    checked = None
+    if verify:
+        from .data.verify import verify_reproducibility
 
-
-def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float], title: str) -> None:
-    columns = ("forward", "grad_input", "grad_weight", "sum")
-    heads = ("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", "largest workspace MB")
-    table = Table(*heads, box=None, title=title)
-    for way, passes in sums.items():
-        ratios = (passes["sum"] / sums[base]["sum"] for base in ("vendor", "vendor off"))
-        cells = (f"{passes[column]:.2f}" if column in passes else "-" for column in columns)
-        workspace = f"{workspaces[way]:.1f}" if way in workspaces else "-"
-        table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios), workspace)
-    _out.print(table)
-    _out.print(
-        "vendor, auto and single algorithms: device time without launch gaps. vendor off: single calls with them, as "
-        "it launches kernels sample by sample; an upper bound of what it costs inside a training step."
-    )
+        checked = verify_reproducibility()
+    if as_json:
+        data = {**facts.as_dict(), **({} if checked is None else {"reproducible": checked.same})}
+        out.print_json(json.dumps(data))
+        return
+    table = Table("what", "value", box=None, pad_edge=False)
+    for name, value in facts.rows():
+        table.add_row(name, value)
+    out.print(table)
+    if checked is not None:
+        out.print(str(checked), markup=False)
 
 
-def _print_conv_layers(entries: list[dict[str, Any]]) -> None:
-    table = Table("layer", "n", "convolution", "pass", "vendor", "vendor off", "auto", "fastest", box=None)
-    for entry in entries:
-        ways = entry["ways"]
-        single = min((ms, way) for way, ms in ways.items() if way not in ("vendor", "vendor off", "auto"))
-        cells = (f"{ways[way]:.3f}" if way in ways else "-" for way in ("vendor", "vendor off", "auto"))
-        fastest = f"{single[1]} {single[0]:.3f}"
-        table.add_row(entry["layer"], str(entry["count"]), entry["problem"], entry["pass_"], *cells, fastest)
-    _out.print(table)
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:

@@ -26,6 +26,10 @@ class StackError(YoloRocmError, RuntimeError):
     """The installed torch or Ultralytics is missing, too old, or lacks something the package builds on."""
 
 
+class LoaderError(YoloRocmError, RuntimeError):
+    """Batches cannot be loaded; the message says why and what to change."""
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the allowed word closest to `word`, or a full stop."""
     matches = difflib.get_close_matches(str(word), [str(a) for a in allowed], n=1, cutoff=0.6)

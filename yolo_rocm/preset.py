@@ -67,12 +67,22 @@ class Conv(_Section):
 class Loader(_Section):
     """How batches are loaded."""
 
-    context: Literal["spawn", "forkserver", "fork"] | None = Field(default=None, description="start method of workers")
-    workers: int | None = Field(default=None, ge=0)
+    context: Literal["spawn", "forkserver", "fork"] = Field(default="spawn", description="start method of workers")
+    workers: int | None = Field(default=None, ge=0, description="at most; fewer where cores or memory are short")
     persistent: bool = Field(default=True, description="keep workers across epochs")
-    pin_memory: bool | Literal["auto"] = Field(default="auto", description="auto: as Ultralytics decides")
+    pin_memory: bool | Literal["auto"] = Field(default="auto", description="auto: where it works and fits")
     prefetch: int | None = Field(default=None, ge=1, description="batches each worker holds ready")
-    timeout: float = Field(default=0, ge=0, description="seconds to wait for a worker; 0 waits for ever")
+    timeout: float = Field(default=120, ge=0, description="seconds to wait for a batch; 0 waits for ever")
+    reproducible: Literal["worker", "strict"] = Field(
+        default="worker", description="strict: the same batches for any number of workers"
+    )
+    skip_broken: bool = Field(default=True, description="replace samples whose file cannot be read")
+    mosaic_mb: int | None = Field(default=512, ge=1, description="memory of a worker for the images of mosaics, MiB")
+    device_prefetch: bool | Literal["auto"] = Field(
+        default="auto", description="copy the next batch ahead of time; auto: on cards above 8 GB"
+    )
+    device_augment: bool = Field(default=False, description="HSV and flips on the device; may differ by one level")
+    reduced_decode: bool = Field(default=False, description="decode large JPEGs at a fraction of their size")
 
 
 class Preset(_Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import os
@@ -21,11 +22,14 @@ from .preset import Settings, resolve
 if TYPE_CHECKING:
     from .conv.report import ConvReport
     from .conv.seam import Patch
+    from .data.policy import LoaderPolicy
+    from .data.reader import Trace
     from .training import TrainingRun
 
 CHILD_VARIABLE = "YOLO_ROCM_CHILD"
 _EVENTS = (
     "on_pretrain_routine_start",
+    "on_train_epoch_start",
     "on_train_batch_start",
     "on_train_batch_end",
     "on_train_epoch_end",
@@ -57,6 +61,7 @@ class Session:
         self._switches = ExitStack()
         self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
         self._patch: Patch | None = None
+        self._given_workers: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -132,7 +137,6 @@ class Session:
         from .conv.plan import Planner
         from .conv.seam import Patch, installed
         from .conv.switches import vendor_off
-        from .data.loader import LoaderPolicy
 
         hooks.require()
         if not self._announced:  # once, not for every image of a stream
@@ -144,13 +148,46 @@ class Session:
         if preset.conv.vendor == "off":
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
-        loader = preset.loader.model_dump()
-        insist = "loader.workers" in self.settings.explicit
-        switches.enter_context(hooks.loaders_follow(LoaderPolicy(**loader, insist=insist)))
+        switches.enter_context(hooks.loaders_follow(self.loader_policy()))
         if self._patch is None:
             conv = preset.conv
             self._patch = Patch(conv.devices, Planner(conv.engine, conv.vendor == "on", conv.memory_mb))
         switches.enter_context(installed(self._patch))
+
+    def loader_policy(self) -> LoaderPolicy:
+        """Return what the preset says about loaders, as the loaders take it."""
+        from . import ultralytics_hooks as hooks
+        from .data.policy import LoaderPolicy
+        from .ultralytics_data import MODULES, UltralyticsAdapter
+
+        loader = self.settings.preset.loader
+        given = self._given_workers
+        return LoaderPolicy(
+            context=loader.context,
+            workers=loader.workers if given is None else given,
+            persistent=loader.persistent,
+            pin_memory=loader.pin_memory,
+            prefetch=loader.prefetch,
+            timeout=loader.timeout,
+            reproducible=loader.reproducible,
+            skip_broken=loader.skip_broken,
+            device=self._prefetch_device,
+            adapter=UltralyticsAdapter(loader.device_augment, loader.reduced_decode, loader.mosaic_mb),
+            modules=MODULES,
+            insist=given is not None or "loader.workers" in self.settings.explicit,
+            tell=functools.partial(hooks.say, warning=True),
+            observe=self._observe,
+        )
+
+    def _observe(self, kind: str, trace: Trace, asked: float, got: float) -> None:
+        for run in list(self._runs.values()):
+            run.meter.observe(kind, trace, asked, got)
+
+    def _prefetch_device(self) -> Any:
+        """Return the device that training batches are copied to ahead of time, or None."""
+        for run in list(self._runs.values()):
+            return run.prefetch_device(self.settings.preset.loader.device_prefetch)
+        return None
 
     def _opening_lines(self) -> Iterator[str]:
         import torch
@@ -185,6 +222,7 @@ class Session:
         if not enabled():
             return method(*args, **kwargs)
         self.begin_run()
+        self._given_workers = kwargs.get("workers", self._given_workers if self.is_active else None)
         with self.active():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
@@ -235,6 +273,11 @@ class Session:
         if enabled() and trainer not in self._runs:
             self._runs[trainer] = TrainingRun(self, trainer)
 
+    def on_train_epoch_start(self, trainer: Any) -> None:
+        """Begin to measure how long the epoch waits for data."""
+        if trainer in self._runs:
+            self._runs[trainer].epoch_starts()
+
     def on_train_batch_start(self, trainer: Any) -> None:
         """Attribute the convolutions of the first batch to layers."""
         if trainer in self._runs:
@@ -246,7 +289,7 @@ class Session:
             self._runs[trainer].batch_ends()
 
     def on_train_epoch_end(self, trainer: Any) -> None:
-        """Attribute the convolutions of the first validation to layers."""
+        """Say how long the epoch waited for data, and attribute the convolutions of the first validation to layers."""
         if trainer in self._runs:
             self._runs[trainer].epoch_trained()
 

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import ultralytics_hooks as hooks
+from .data.meter import EpochSummary, Meter
+from .data.prefetch import prefetch_default
+from .data.processes import discard_prestarted, prestart
+from .data.workers import recommended_workers
 from .errors import YoloRocmError
+from .ultralytics_data import AUGMENT_KEY
 
 if TYPE_CHECKING:
     from .session import Session
@@ -27,9 +32,12 @@ class TrainingRun:
         self._held = ExitStack()
         self._naming = ExitStack()
         self._reported = self._validated = False
+        self._summary: EpochSummary | None = None
+        self.meter = Meter(*hooks.loading_facts(trainer))
         if not session.is_active:
             session.begin_run()
             self._apply_train_section(trainer)
+        self._prepare_loading(trainer)
         if hooks.loads_data_already(trainer):
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
@@ -37,6 +45,43 @@ class TrainingRun:
             weakref.finalize(trainer, self._held.close)
         else:
             trainer.train = self._around(trainer.train)
+
+    def _prepare_loading(self, trainer: Any) -> None:
+        """Start interpreters for the workers while the model is being built, and leave augmentations to the device."""
+        policy = self._session.loader_policy()
+        asked = hooks.asked_workers(trainer, policy.insist, policy.workers)
+        if asked:
+            count = recommended_workers(wanted=asked, asked=policy.insist, batch_size=hooks.asked_batch(trainer))
+            self._start_interpreters(int(count))
+            self._held.callback(discard_prestarted)
+        if self._session.settings.preset.loader.device_augment:
+            hooks.augment_on_device(trainer, AUGMENT_KEY)
+
+    def _start_interpreters(self, count: int) -> None:
+        policy = self._session.loader_policy()
+        if policy.context == "spawn" and count:
+            prestart(count, policy.modules)
+
+    def prefetch_device(self, asked: bool | str) -> Any:
+        """Return the GPU of the training if batches are to be copied there ahead of time, or None."""
+        trainer = self._trainer()
+        if trainer is None or trainer.device.type != "cuda":
+            return None
+        import torch
+
+        memory = torch.cuda.get_device_properties(trainer.device).total_memory / 2**30
+        wanted, _ = prefetch_default(memory, None if asked == "auto" else bool(asked))
+        return trainer.device if wanted else None
+
+    def epoch_starts(self) -> None:
+        """Begin to measure how long the epoch waits for data."""
+        trainer = self._trainer()
+        if trainer is None:
+            return
+        self.meter.begin(trainer.epoch + 1)
+        if hooks.mosaic_closes_after(trainer):
+            # New workers take over then; their interpreters start while this epoch trains.
+            self._start_interpreters(hooks.worker_count(trainer.train_loader))
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:
@@ -77,18 +122,32 @@ class TrainingRun:
             self._reported = True
             self._naming.close()
             self._session.tune()
+            trainer = self._trainer()
+            if trainer is not None:  # the workers of the validation are wanted next
+                self._start_interpreters(hooks.worker_count(getattr(trainer, "test_loader", None)))
             hooks.say(f"{self._session.report.summary()} (each of them in {REPORT_FILE})")
 
     def epoch_trained(self) -> None:
-        """Attribute layers that only run in validation, such as the head's box decoding, in the first epoch."""
+        """Say how long the epoch waited for data; name layers that only run in validation, in the first epoch."""
         trainer = self._trainer()
+        self._summary = self.meter.end_training()
+        if self._summary.batches:
+            hooks.say(str(self._summary))
+        for line in self.meter.new_broken():
+            hooks.say(line, warning=True)
         if trainer is not None and not self._validated and getattr(trainer, "ema", None) is not None:
             self._name_layers(trainer.ema.ema)
 
     def epoch_validated(self) -> None:
-        """Stop to attribute layers."""
+        """Write the epoch's loading beside the results, and stop to attribute layers."""
         self._validated = True
         self._naming.close()
+        trainer = self._trainer()
+        if trainer is not None and self._summary is not None:  # the final evaluation comes here again
+            self.meter.write(Path(trainer.save_dir), self._summary)
+            self._summary = None
+        for line in self.meter.new_broken():
+            hooks.say(line, warning=True)
 
     def _name_layers(self, model: Any) -> None:
         self._naming.close()
@@ -107,6 +166,7 @@ class TrainingRun:
             "stack": {"torch": torch.__version__, "ultralytics": ultralytics.__version__},
             "settings": self._session.settings.as_dict(),
             "convolutions": self._session.report.as_dict(),
+            "broken_images": self.meter.broken,
         }
         path = Path(trainer.save_dir) / REPORT_FILE
         path.write_text(json.dumps(data, indent=2, default=str) + "\n", encoding="utf-8")

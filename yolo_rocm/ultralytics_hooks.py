@@ -1,4 +1,7 @@
-"""The only module that knows Ultralytics from inside: named probes and named, undoable interventions."""
+"""The module that knows Ultralytics' engine from inside: named probes and named, undoable interventions.
+
+Its data sets and transforms are the matter of `ultralytics_data`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from typing import Any, Final
 
 from packaging.version import Version
 
-from .data.loader import LoaderPolicy
+from .data.loader import PolicyLoaderMixin, close_all
+from .data.policy import LoaderPolicy
 from .errors import ConfigError, StackError, nearest
 
 OLDEST: Final = Version("8.3.0")
@@ -176,6 +180,39 @@ def set_trainer_argument(trainer: Any, name: str, value: Any) -> None:
         trainer.batch_size = value
 
 
+def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:
+    """Return how many workers the training loader of a trainer is going to ask for; on a CPU it asks for none."""
+    if insist:
+        return wanted or 0
+    if trainer.device.type in ("cpu", "mps"):
+        return 0
+    return int(trainer.args.workers) if wanted is None else wanted
+
+
+def asked_batch(trainer: Any) -> int:
+    """Return the batch size of a trainer; 16 where it is still to be found (`batch=-1`)."""
+    return max(1, int(trainer.batch_size)) if trainer.batch_size and trainer.batch_size >= 1 else 16
+
+
+def worker_count(loader: Any) -> int:
+    """Return how many workers a loader of a trainer has; none where there is no loader."""
+    return int(getattr(loader, "num_workers", 0))
+
+
+def mosaic_closes_after(trainer: Any) -> bool:
+    """Tell whether the epoch that begins is the last one with mosaics, after which workers start again."""
+    closing = int(getattr(trainer.args, "close_mosaic", 0) or 0)
+    return bool(closing) and trainer.epoch + 1 == trainer.epochs - closing
+
+
+def loading_facts(trainer: Any) -> tuple[str, str]:
+    """Return what a trainer computes on, and what it could try where data is the bottleneck."""
+    cached = bool(getattr(trainer.args, "cache", False))
+    more = max(4, 2 * int(getattr(trainer.args, "workers", 0) or 0))
+    tips = [f"workers={more}", *([] if cached else ["cache=disk"]), "rocm.loader.device_augment=true"]
+    return ("CPU" if trainer.device.type == "cpu" else "GPU"), ", ".join(tips)
+
+
 def wrap_modes(target: Any, around: Around) -> Callable[[], None]:
     """Run the modes of a YOLO object, or of Ultralytics' `Model` class, through `around`.
 
@@ -238,7 +275,7 @@ _policies = _Policies()
 
 @contextmanager
 def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
-    """Let every loader that Ultralytics builds follow `policy`.
+    """Let every loader that Ultralytics builds follow `policy`; their workers end with it.
 
     All paths (start, out-of-memory retry, final evaluation, standalone validation) construct the class that
     `ultralytics.data.build` holds by name, so that name is what is replaced. Reassigning `trainer.train_loader` would
@@ -258,17 +295,47 @@ def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
             _policies.stack.remove(policy)
             if not _policies.stack:
                 build.InfiniteDataLoader = _policies.original
+                close_all()
 
 
-def _policy_loader(stock: type) -> type:
-    class PolicyDataLoader(stock):  # type: ignore[misc]
-        """Ultralytics' loader with the arguments a preset asks for."""
+def _policy_loader(stock: type, policy: LoaderPolicy | None = None) -> type:
+    class PolicyDataLoader(PolicyLoaderMixin, stock):  # type: ignore[misc]
+        """Ultralytics' loader with the arguments and the workers a preset asks for."""
+
+        endless = True
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            policies = list(_policies.stack)
-            super().__init__(*args, **(policies[-1].apply(kwargs) if policies else kwargs))
+            super().__init__(*args, policy=policy or _policies.stack[-1], **kwargs)
 
     return PolicyDataLoader
+
+
+@contextmanager
+def loaders_built_by(policy: LoaderPolicy | None) -> Iterator[None]:
+    """Let loaders that are built in this context follow a policy and outlive it; None leaves Ultralytics' own."""
+    from ultralytics.data import build
+
+    original = build.InfiniteDataLoader
+    if policy is not None:
+        build.InfiniteDataLoader = _policy_loader(original, policy)
+    try:
+        yield
+    finally:
+        build.InfiniteDataLoader = original
+
+
+def augment_on_device(trainer: Any, key: str) -> None:
+    """Let a trainer apply what a batch carries under `key` to its images, once they are on the device."""
+    original = trainer.preprocess_batch
+
+    def preprocess(batch: Any) -> Any:
+        recorded = batch.pop(key, None)
+        if recorded is not None:
+            images = batch["img"].to(trainer.device, non_blocking=trainer.device.type == "cuda")
+            batch["img"] = recorded.apply(images)
+        return original(batch)
+
+    trainer.preprocess_batch = preprocess
 
 
 class _Children:

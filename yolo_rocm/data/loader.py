@@ -1,63 +1,118 @@
-"""A loader policy over the arguments of any `torch.utils.data.DataLoader`."""
+"""Loaders that follow a policy: for any data set, and as the base of those that Ultralytics builds."""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils.data import SequentialSampler
+
+from .batches import Batches
+from .guards import check_before_start
+from .pinning import decide_pinning
+from .policy import LoaderPolicy
+from .reader import BatchReader
+from .transport import HAS_MEMFD
+
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-@dataclass(frozen=True)
-class LoaderPolicy:
-    """What a preset says about loaders.
+class PolicyLoaderMixin:
+    """Goes before a DataLoader class: the arguments follow a policy, and the batches come from `Batches`.
 
-    Attributes:
-        context: Start method of the workers.
-        workers: Number of workers; None leaves the caller's number.
-        persistent: Keep workers across epochs.
-        pin_memory: True, False, or `auto` for the caller's choice.
-        prefetch: Batches each worker holds ready; None leaves the caller's number.
-        timeout: Seconds to wait for a worker before an error; 0 waits for ever.
-        insist: The number of workers was asked for by the user, so it also holds where the caller wanted none.
+    Subclasses set `endless` where one iterator serves all epochs, as Ultralytics' loader does.
     """
 
-    context: str | None = None
-    workers: int | None = None
-    persistent: bool = True
-    pin_memory: bool | str = "auto"
-    prefetch: int | None = None
-    timeout: float = 0
-    insist: bool = False
+    policy: LoaderPolicy
+    endless = False
+    iterator: Any = None
+    _complete = False
 
-    def apply(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return DataLoader arguments that follow the policy.
+    def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
+        self.policy = policy
+        asked = {"dataset": dataset, **kwargs}
+        super().__init__(*args, **policy.apply(asked))
+        self.iterator = None
+        self._pinned, why = decide_pinning(policy.pin_memory, bool(kwargs.get("pin_memory")), self._batch_bytes())
+        if why:
+            policy.tell(why)
+        object.__setattr__(self, "pin_memory", self._pinned)
+        self._complete = True
+        _open.add(self)
 
-        A caller that wants no workers (training on a CPU, a single batch) gets none, unless the user insists.
-        """
-        result = dict(arguments)
-        workers = int(result.get("num_workers", 0))
-        if self.workers is not None and (workers > 0 or self.insist):
-            batches = math.ceil(len(result["dataset"]) / max(1, result.get("batch_size") or 1))
-            limit = self.workers if self.insist else min(self.workers, os.cpu_count() or 1)
-            workers = min(limit, batches)
-        result["num_workers"] = workers
-        if self.pin_memory != "auto":
-            result["pin_memory"] = bool(self.pin_memory) and torch.cuda.is_available()
-        if workers == 0:
-            # DataLoader refuses worker settings without workers.
-            for name in ("prefetch_factor", "multiprocessing_context", "timeout", "persistent_workers"):
-                result.pop(name, None)
-            return result
-        result["persistent_workers"] = self.persistent
-        result["timeout"] = self.timeout
-        if self.context is not None:
-            result["multiprocessing_context"] = self.context
-        if self.prefetch is not None:
-            result["prefetch_factor"] = self.prefetch
-        elif result.get("prefetch_factor") is None:
-            result.pop("prefetch_factor", None)
-        return result
+    def _batch_bytes(self) -> int:
+        loader: Any = self
+        return self.policy.adapter.image_bytes(loader.dataset) * (loader.batch_size or 1)
+
+    def _get_iterator(self) -> Any:
+        if not self._complete:
+            return None  # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset
+        loader: Any = self
+        policy = self.policy
+        kind = "val" if isinstance(loader.sampler, SequentialSampler) else "train"
+        reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken)
+        workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
+        check_before_start(
+            {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn},
+            method=policy.context,
+            workers=workers,
+            prefetch=prefetch,
+            batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
+            always_main=False,
+        )
+        # Drawn first and from the loader's generator, as torch does: samplers go on from the same state.
+        base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        return Batches(
+            reader,
+            policy,
+            workers=workers,
+            prefetch=prefetch,
+            base_seed=base_seed,
+            init=loader.worker_init_fn,
+            pinned=self._pinned,
+            device=policy.device() if kind == "train" else None,
+            kind=kind,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield one epoch of batches; workers are kept for the next unless the policy says otherwise."""
+        loader: Any = self
+        fresh = self.iterator is None
+        if fresh:
+            self.iterator = self._get_iterator()
+        iterator = self.iterator
+        if fresh or not self.endless:
+            iterator.begin(iter(loader.batch_sampler))
+        try:
+            for _ in range(len(loader)):
+                yield next(iterator)
+        except StopIteration:
+            return  # a batch sampler that gives fewer batches than it says
+        finally:
+            if not self.policy.persistent and self.iterator is iterator:
+                self.reset()
+
+    def close(self) -> None:
+        """End the workers."""
+        if self.iterator is not None:
+            self.iterator.close()
+            self.iterator = None
+
+    def reset(self) -> None:
+        """End the workers; new ones see what has changed in the data set."""
+        self.close()
+
+    def __del__(self) -> None:
+        """End the workers."""
+        try:
+            self.close()
+        except Exception:  # the interpreter is going down
+            return
+
+
+def close_all() -> None:
+    """End the workers of every loader that is still open."""
+    for loader in list(_open):
+        loader.close()

@@ -1,0 +1,71 @@
+"""Small data sets that worker processes can import."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+
+class Numbers(Dataset):
+    """Sample i is i, three random draws, and a picture of 64 KB."""
+
+    def __init__(self, count: int = 40, picture: int = 1 << 16) -> None:
+        self.items = [f"item {i}" for i in range(count)]
+        self.picture = picture
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> dict:
+        drawn = torch.tensor([random.random(), np.random.rand(), torch.rand(()).item()], dtype=torch.float64)
+        image = torch.full((3, self.picture // 3), index % 256, dtype=torch.uint8)
+        return {"img": image, "index": index, "drawn": drawn, "name": self.items[index]}
+
+
+class Broken(Numbers):
+    """Samples 3 and 17 cannot be read."""
+
+    def __getitem__(self, index: int) -> dict:
+        if index in (3, 17):
+            raise FileNotFoundError(f"no picture {index}")
+        return super().__getitem__(index)
+
+
+class Faulty(Numbers):
+    """The code itself is wrong for sample 5."""
+
+    def __getitem__(self, index: int) -> dict:
+        if index == 5:
+            raise KeyError("colour")
+        return super().__getitem__(index)
+
+
+class Mortal(Numbers):
+    """Kills its worker at sample 9, as often as there are files in a folder."""
+
+    def __init__(self, lives: Path) -> None:
+        super().__init__()
+        self.lives = lives
+
+    def __getitem__(self, index: int) -> dict:
+        if index == 9:
+            for life in sorted(self.lives.glob("*")):
+                life.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Stuck(Numbers):
+    """Never returns from sample 9."""
+
+    def __getitem__(self, index: int) -> dict:
+        while index == 9:
+            time.sleep(0.1)
+        return super().__getitem__(index)

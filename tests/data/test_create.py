@@ -1,0 +1,61 @@
+"""Every DataLoader of a process under one policy, and back again."""
+
+from __future__ import annotations
+
+import pytest
+from torch.utils.data import DataLoader
+
+from yolo_rocm import ConfigError, patch_dataloader
+
+from .samples import Numbers
+
+
+def settings(loader: DataLoader) -> tuple:
+    context = loader.multiprocessing_context
+    method = None if context is None else context.get_start_method()
+    return method, loader.persistent_workers, loader.timeout
+
+
+def test_loaders_with_workers_follow_until_it_is_undone():
+    handle = patch_dataloader(timeout=30)
+    try:
+        assert settings(DataLoader(Numbers(), 4, num_workers=1)) == ("spawn", True, 30)
+        assert settings(DataLoader(Numbers(), 4, False, None, None, 2)) == ("spawn", True, 30)  # by position
+        assert settings(DataLoader(Numbers(), 4)) == (None, False, 0)
+    finally:
+        handle.undo()
+    assert settings(DataLoader(Numbers(), 4, num_workers=1)) == (None, False, 0)
+    handle.undo()
+
+
+def test_what_the_caller_sets_stays():
+    with patch_dataloader():
+        loader = DataLoader(
+            Numbers(), 4, num_workers=1, multiprocessing_context="fork", persistent_workers=False, timeout=5
+        )
+        assert settings(loader) == ("fork", False, 5)
+
+
+def test_nested_use_counts_in_any_order():
+    outer, inner = patch_dataloader("spawn"), patch_dataloader("forkserver")
+    assert settings(DataLoader(Numbers(), num_workers=1))[0] == "forkserver"
+    outer.undo()
+    assert settings(DataLoader(Numbers(), num_workers=1))[0] == "forkserver"
+    inner.undo()
+    assert settings(DataLoader(Numbers(), num_workers=1))[0] is None
+
+
+def test_torchs_own_loader_works_with_our_workers_and_aborts_none(capfd):
+    with patch_dataloader():
+        loader = DataLoader(Numbers(80), 4, num_workers=1)
+        batches = iter(loader)
+        assert next(batches)["index"].tolist() == [0, 1, 2, 3]
+        workers = [worker._popen for worker in batches._workers]
+        batches._shutdown_workers()
+        assert [worker.returncode for worker in workers] == [0]
+    assert "terminate" not in capfd.readouterr().err
+
+
+def test_a_wrong_start_method_is_refused():
+    with pytest.raises(ConfigError, match="allowed"):
+        patch_dataloader("threads")

@@ -1,0 +1,208 @@
+"""Loaders for any data set: order, epochs, errors, dead and stuck workers, reproducibility."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from yolo_rocm import ConfigError, LoaderError, create_dataloader
+from yolo_rocm.data.seeding import seed_everything
+from yolo_rocm.data.verify import fingerprint
+
+from .samples import Broken, Faulty, Mortal, Numbers, Stuck
+
+METHODS = ["fork", "spawn", "forkserver"]
+
+
+def indices(loader) -> list[int]:
+    return [int(i) for batch in loader for i in batch["index"]]
+
+
+def alive(pids: list[int]) -> list[int]:
+    found = []
+    for pid in pids:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            continue
+        found.append(pid)
+    return found
+
+
+@pytest.mark.parametrize("context", METHODS)
+def test_every_sample_once_in_order_with_the_same_workers_each_epoch(context):
+    loader = create_dataloader(Numbers(), 4, num_workers=2, context=context)
+    assert isinstance(loader, DataLoader)
+    assert indices(loader) == list(range(40))
+    pids = loader.iterator.pool.pids
+    assert len(set(pids)) == 2
+    assert indices(loader) == list(range(40))
+    assert loader.iterator.pool.pids == pids
+    loader.close()
+    assert alive(pids) == []
+
+
+def test_no_workers_loads_in_this_process():
+    loader = create_dataloader(Numbers(), 4, num_workers=0)
+    assert indices(loader) == list(range(40))
+
+
+def test_an_epoch_left_early_does_not_leak_into_the_next():
+    loader = create_dataloader(Numbers(), 4, num_workers=2, context="fork")
+    for number, _batch in enumerate(loader):
+        if number == 2:
+            break
+    pids = loader.iterator.pool.pids
+    assert indices(loader) == list(range(40))
+    assert loader.iterator.pool.pids == pids
+    loader.close()
+
+
+def test_workers_end_with_each_epoch_if_asked():
+    loader = create_dataloader(Numbers(), 4, num_workers=1, context="fork", persistent=False)
+    iterator = iter(loader)
+    next(iterator)
+    pids = loader.iterator.pool.pids
+    list(iterator)
+    assert loader.iterator is None
+    assert alive(pids) == []
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_those_of_torchs_own_loader(workers):
+    seed_everything(3)
+    stock = DataLoader(Numbers(), 4, shuffle=True, num_workers=workers, generator=torch.Generator().manual_seed(5))
+    wanted = [fingerprint(batch) for batch in stock]
+    seed_everything(3)
+    generator = torch.Generator().manual_seed(5)
+    ours = create_dataloader(Numbers(), 4, shuffle=True, num_workers=workers, context="fork", generator=generator)
+    assert [fingerprint(batch) for batch in ours] == wanted
+    ours.close()
+
+
+def test_strict_batches_do_not_depend_on_the_number_of_workers_or_the_start_method():
+    seen = []
+    for workers, context in ((0, "spawn"), (1, "fork"), (3, "fork"), (2, "spawn")):
+        before = torch.get_rng_state()
+        loader = create_dataloader(
+            Numbers(), 4, shuffle=True, seed=1, num_workers=workers, context=context, reproducible="strict"
+        )
+        seen.append([fingerprint(batch) for batch in loader])
+        loader.close()
+        assert torch.equal(before, torch.get_rng_state())  # reading in this process leaves its generators alone
+    assert seen[1:] == seen[:1] * 3
+    assert len(set(seen[0])) == 10
+
+
+def test_without_strict_another_number_of_workers_draws_other_numbers():
+    seen = []
+    for workers in (1, 2):
+        loader = create_dataloader(Numbers(), 4, seed=1, num_workers=workers, context="fork")
+        seen.append([fingerprint(batch) for batch in loader])
+        loader.close()
+    assert seen[0] != seen[1]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_broken_samples_are_replaced_where_asked(workers):
+    loader = create_dataloader(Broken(), 4, num_workers=workers, context="fork", skip_broken=True)
+    got = indices(loader)
+    assert len(got) == 40
+    assert 3 not in got
+    assert 17 not in got
+    loader.close()
+    plain = create_dataloader(Broken(), 4, num_workers=workers, context="fork")
+    with pytest.raises(FileNotFoundError, match="no picture 3"):
+        list(plain)
+    plain.close()
+
+
+def test_an_error_of_the_code_arrives_as_its_own_type_and_ends_the_workers():
+    loader = create_dataloader(Faulty(), 4, num_workers=2, context="fork", skip_broken=True)
+    iterator = iter(loader)
+    next(iterator)
+    pids = loader.iterator.pool.pids
+    with pytest.raises(KeyError, match="colour"):
+        list(iterator)
+    assert alive(pids) == []
+
+
+def test_a_killed_worker_is_replaced_and_no_sample_is_lost(tmp_path):
+    (tmp_path / "1").touch()
+    told: list[str] = []
+    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context="fork", tell=told.append)
+    assert indices(loader) == list(range(40))
+    assert len(told) == 1
+    assert "killed by SIGKILL" in told[0]
+    assert "1 of 3" in told[0]
+    assert "memory" in told[0]
+    loader.close()
+
+
+def test_the_fourth_death_ends_the_loader_with_the_remedy(tmp_path):
+    for life in range(9):
+        (tmp_path / str(life)).touch()
+    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context="fork", tell=lambda line: None)
+    began = time.monotonic()
+    with pytest.raises(LoaderError, match=r"after 3 others had been replaced.*oom"):
+        list(loader)
+    assert time.monotonic() - began < 20
+    assert loader.iterator.pool.pids == []
+
+
+def test_a_stuck_worker_is_reported_with_its_stack():
+    loader = create_dataloader(Stuck(), 4, num_workers=2, context="fork", timeout=1)
+    iterator = iter(loader)
+    next(iterator)
+    pids = loader.iterator.pool.pids
+    began = time.monotonic()
+    with pytest.raises(LoaderError) as caught:
+        list(iterator)
+    assert 0.5 < time.monotonic() - began < 10
+    message = str(caught.value)
+    assert "gave no batch for 1 s" in message
+    assert "8, 9, 10, 11" in message
+    assert "__getitem__" in message  # where it was
+    assert "loader.timeout" in message
+    assert alive(pids) == []
+
+
+def test_shared_lists_are_named_by_the_caller():
+    loader = create_dataloader(Numbers(200), 50, num_workers=1, share=["items"])
+    assert [len(batch["name"]) for batch in loader] == [50] * 4
+    loader.close()
+    wrong = create_dataloader(Numbers(), 4, num_workers=1, share=["nothing"])
+    with pytest.raises(ConfigError, match="no list of that name"):
+        list(wrong)
+
+
+def test_wrong_words_are_refused():
+    with pytest.raises(ConfigError, match="allowed: spawn, forkserver, fork"):
+        create_dataloader(Numbers(), context="thread")
+    with pytest.raises(ConfigError, match="allowed: worker, strict"):
+        create_dataloader(Numbers(), reproducible="very")
+
+
+class Stream(IterableDataset):
+    """Ten numbers."""
+
+    def __iter__(self):
+        return iter(range(10))
+
+
+def test_an_iterable_data_set_gets_torchs_loader_started_the_same_way():
+    loader = create_dataloader(Stream(), 5, num_workers=1)
+    assert loader.multiprocessing_context.get_start_method() == "spawn"
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+
+
+def test_an_unpicklable_data_set_is_named_before_a_worker_starts():
+    data = Numbers()
+    data.key = lambda i: i
+    loader = create_dataloader(data, 4, num_workers=1)
+    with pytest.raises(LoaderError, match=r"dataset\.key .*lambda"):
+        list(loader)

@@ -1,0 +1,36 @@
+"""The loader policy over DataLoader arguments."""
+
+from __future__ import annotations
+
+from yolo_rocm.data.policy import LoaderPolicy
+from yolo_rocm.data.resources import cpu_cores
+
+GIVEN = {"dataset": range(100), "batch_size": 10, "num_workers": 3, "pin_memory": True, "prefetch_factor": 4}
+
+
+def test_a_policy_sets_what_it_knows():
+    result = LoaderPolicy(context="forkserver", workers=1, prefetch=2, timeout=30, persistent=False).apply(GIVEN)
+    assert result == {
+        **GIVEN,
+        "num_workers": 1,
+        "prefetch_factor": 2,
+        "timeout": 30,
+        "multiprocessing_context": "forkserver",
+        "persistent_workers": False,
+    }
+
+
+def test_an_empty_policy_leaves_the_callers_number_and_spawns():
+    result = LoaderPolicy().apply(GIVEN)
+    assert result == {**GIVEN, "timeout": 120, "persistent_workers": True, "multiprocessing_context": "spawn"}
+
+
+def test_no_workers_where_the_caller_wants_none_unless_the_user_insists():
+    none = {**GIVEN, "num_workers": 0, "prefetch_factor": None}
+    assert LoaderPolicy(workers=4, timeout=5).apply(none) == {k: v for k, v in none.items() if k != "prefetch_factor"}
+    assert LoaderPolicy(workers=4, insist=True).apply(none)["num_workers"] == 4
+
+
+def test_never_more_workers_than_batches_and_a_preset_gives_way_to_the_cores():
+    assert LoaderPolicy(workers=64, insist=True).apply(GIVEN)["num_workers"] == 10
+    assert LoaderPolicy(workers=10**6).apply(GIVEN)["num_workers"] <= cpu_cores()

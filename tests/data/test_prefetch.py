@@ -1,0 +1,295 @@
+"""Batches one ahead: order, errors, what is kept, what is reused."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import gc
+import time
+
+import pytest
+import torch
+
+from yolo_rocm.data import prefetch
+from yolo_rocm.data.augment import Recorded
+from yolo_rocm.data.prefetch import DevicePrefetcher, prefetch_default
+
+gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+LARGE = (4, 3, 320, 320)  # above the size that gets a buffer
+
+
+def batches(count, shape=LARGE):
+    for number in range(count):
+        yield {
+            "img": torch.full(shape, number, dtype=torch.uint8),
+            "cls": torch.tensor([number]),
+            "name": [str(number)],
+        }
+
+
+class NoStream:
+    """Stands in for the side stream where there is no GPU: every piece of work is done at once."""
+
+    def __init__(self):
+        self.sent, self.handed_over, self.drained = 0, 0, 0
+
+    @contextlib.contextmanager
+    def after_consumer(self):
+        """There is nothing to wait for."""
+        yield
+
+    def mark(self, host):
+        """Count a batch sent."""
+        self.sent += 1
+
+    def hand_over(self, sent):
+        """Count a batch received."""
+        self.handed_over += 1
+
+    def drain(self):
+        """Count the end."""
+        self.drained += 1
+
+
+class Elsewhere(DevicePrefetcher):
+    """The prefetcher's own course of action with CPU memory for its buffers."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, device="cpu", **settings)
+        self.side, self.buffers = NoStream(), None
+
+    def __iter__(self):
+        return self._ahead(self.side)
+
+    def _copied(self, tensor, path, buffers):
+        self.buffers = buffers
+        return buffers.lend(path, tensor).copy_(tensor) if tensor.numel() > prefetch._SMALL else tensor.clone()
+
+
+@pytest.fixture(params=["cpu", "ahead", pytest.param("cuda", marks=gpu)])
+def prefetcher(request):
+    kind = request.param
+    return Elsewhere if kind == "ahead" else lambda source, **settings: DevicePrefetcher(source, kind, **settings)
+
+
+def test_order_and_values(prefetcher):
+    seen = list(prefetcher(batches(7)))
+    assert [batch["cls"].item() for batch in seen] == list(range(7))
+    # All seven are kept at once, so none may have been overwritten by another.
+    assert [batch["img"].unique().tolist() for batch in seen] == [[number] for number in range(7)]
+    assert [batch["name"] for batch in seen] == [[str(number)] for number in range(7)]
+
+
+def test_transform(prefetcher):
+    drawn = Recorded(torch.tensor([[0.01, 0.5, -0.3]] * 4), torch.tensor([True, False] * 2))
+    images = torch.randint(0, 256, LARGE, dtype=torch.uint8)
+    expected = drawn.apply(images)
+    source = [{"img": images.clone(), "drawn": drawn} for _ in range(4)]
+
+    def transform(batch):
+        return {**batch, "img": batch["drawn"].apply(batch["img"], in_place=True)}
+
+    results = list(prefetcher(source, transform=transform))
+    assert len(results) == 4
+    for batch in results:
+        assert torch.equal(batch["img"].cpu(), expected)
+        assert batch["drawn"] is drawn
+
+
+def test_a_view_made_by_the_transform_is_kept_too(prefetcher):
+    seen = list(prefetcher(batches(5), transform=lambda batch: {"img": batch["img"][1:].permute(0, 2, 3, 1)}))
+    assert [batch["img"].unique().tolist() for batch in seen] == [[number] for number in range(5)]
+
+
+def test_errors_come_with_their_batch(prefetcher):
+    def broken():
+        yield from batches(2)
+        raise OSError("disk gone")
+
+    iterator = iter(prefetcher(broken()))
+    assert [next(iterator)["cls"].item() for _ in range(2)] == [0, 1]
+    with pytest.raises(OSError, match="disk gone"):
+        next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
+def test_errors_of_the_transform_come_with_their_batch(prefetcher):
+    def transform(batch):
+        if batch["name"] == ["1"]:
+            raise KeyError("bad batch")
+        return batch
+
+    iterator = iter(prefetcher(batches(3), transform=transform))
+    assert next(iterator)["name"] == ["0"]
+    with pytest.raises(KeyError, match="bad batch"):
+        next(iterator)
+
+
+def test_closing_early_closes_the_source(prefetcher):
+    ended = []
+
+    def source():
+        try:
+            yield from batches(100)
+        finally:
+            ended.append(True)
+
+    held = source()  # so that it does not end merely because nobody refers to it
+    iterator = iter(prefetcher(held))
+    next(iterator)
+    iterator.close()
+    assert ended == [True]
+
+
+def test_each_iteration_starts_anew(prefetcher):
+    both = prefetcher([{"cls": torch.tensor([1])}, {"cls": torch.tensor([2])}])
+    assert len(both) == 2
+    assert [batch["cls"].item() for _ in range(2) for batch in both] == [1, 2, 1, 2]
+    assert list(prefetcher([])) == []
+
+
+def test_other_shapes_of_batches(prefetcher):
+    Pair = collections.namedtuple("Pair", "x y")
+    marker = object()
+    source = [Pair(torch.ones(2), [torch.zeros(1), "a"]), (torch.ones(1), marker), [1, 2], marker]
+    pair, two, numbers, thing = prefetcher(source)
+    assert isinstance(pair, Pair)
+    assert pair.x.tolist() == [1, 1]
+    assert pair.y[1] == "a"
+    assert two[1] is marker
+    assert numbers is source[2]
+    assert thing is marker
+
+
+def test_one_ahead_and_no_more():
+    fetched = []
+
+    def source():
+        for batch in batches(5):
+            fetched.append(batch["cls"].item())
+            yield batch
+
+    ahead = Elsewhere(source())
+    for number, _ in enumerate(ahead):
+        assert fetched[-1] == min(number + 1, 4)
+    assert (ahead.side.sent, ahead.side.handed_over, ahead.side.drained) == (5, 5, 1)
+
+
+def test_buffers_are_reused_and_grow_only_for_larger_batches():
+    sizes = [4, 4, 4, 4, 4, 2, 4, 4, 6, 6, 6, 6, 6, 6]
+    source = ({"img": torch.full((n, 3, 512, 512), k, dtype=torch.uint8)} for k, n in enumerate(sizes))
+    ahead, places = Elsewhere(source), []
+    for number, batch in enumerate(ahead):
+        assert batch["img"].shape[0] == sizes[number]
+        assert (batch["img"] == number).all()
+        places.append(batch["img"].data_ptr())
+        assert len(ahead.buffers.held["img",]) <= 3
+    assert len(set(places[:8])) == 3
+    assert len(set(places[8:])) <= 4  # the first larger one may lie where a smaller one was
+
+
+def test_two_buffers_do_for_a_consumer_that_lets_go():
+    iterator, places = iter(Elsewhere(batches(8))), set()
+    for number in range(8):
+        batch = next(iterator)
+        assert (batch["img"] == number).all()
+        places.add(batch["img"].data_ptr())
+        del batch
+    assert len(places) == 2
+
+
+def test_a_kept_batch_is_not_overwritten():
+    kept = None
+    for number, batch in enumerate(Elsewhere(batches(9))):
+        if number == 2:
+            kept = batch["img"]
+    assert (kept == 2).all()
+
+
+@pytest.mark.parametrize(
+    ("vram", "asked", "on", "said"),
+    [
+        (6, None, False, "8 GB"),
+        (7.98, None, False, "8 GB"),
+        (8.0, None, False, "8 GB"),
+        (8.2, None, False, "8 GB"),
+        (12, None, True, "12 GB"),
+        (None, None, False, "unknown"),
+        (6, True, True, "asked"),
+        (192, False, False, "user"),
+    ],
+)
+def test_default(vram, asked, on, said):
+    decided, reason = prefetch_default(vram, asked)
+    assert decided is on
+    assert said in reason
+
+
+def busy(seconds):
+    """Give the current stream work for about that long."""
+    a = torch.randn(2048, 2048, device="cuda")
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(20):
+        a @ a
+    torch.cuda.synchronize()
+    each = (time.perf_counter() - start) / 20
+    return lambda: [a @ a for _ in range(max(1, int(seconds / each)))]
+
+
+@gpu
+@pytest.mark.parametrize("pin", [True, False])
+def test_gpu_batch_in_use_is_not_overwritten(pin):
+    """The consumer's stream reads each batch late, behind other work, while the host runs ahead of it."""
+    work, sums, places = busy(0.02), [], set()
+    for batch in DevicePrefetcher(batches(12), "cuda", pin=pin):
+        work()
+        sums.append(batch["img"].sum(dtype=torch.int64))
+        places.add(batch["img"].data_ptr())
+    size = torch.Size(LARGE).numel()
+    assert [total.item() for total in sums] == [number * size for number in range(12)]
+    assert len(places) <= 3
+
+
+@gpu
+def test_gpu_consumer_on_a_stream_of_its_own():
+    own, work, sums = torch.cuda.Stream(), busy(0.02), []
+    with torch.cuda.stream(own):
+        for batch in DevicePrefetcher(batches(8), "cuda", transform=lambda b: {"img": b["img"].float() + 1}):
+            work()
+            sums.append(batch["img"].mean())
+    own.synchronize()
+    assert [round(mean.item()) for mean in sums] == list(range(1, 9))
+
+
+@gpu
+def test_gpu_memory_is_given_back():
+    gc.collect()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    iterator = iter(DevicePrefetcher(batches(50), "cuda"))
+    for _ in range(5):
+        batch = next(iterator)
+    size = torch.Size(LARGE).numel()
+    assert torch.cuda.memory_allocated() - before <= 3 * size + (1 << 20)
+    del batch
+    iterator.close()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
+
+
+@gpu
+def test_gpu_host_does_not_wait():
+    """Handing out a batch takes no longer because the device is busy."""
+    work = busy(0.2)
+    iterator = iter(DevicePrefetcher([batch for batch in batches(6)], "cuda"))
+    next(iterator), next(iterator)
+    torch.cuda.synchronize()
+    work()
+    start = time.perf_counter()
+    next(iterator)
+    asked = time.perf_counter() - start
+    torch.cuda.synchronize()
+    assert asked < 0.5 * (time.perf_counter() - start)
+    iterator.close()

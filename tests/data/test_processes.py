@@ -1,0 +1,183 @@
+"""How workers start and end: light, without the user's script, ahead of time, and without a trace."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.data import processes
+from yolo_rocm.data.processes import discard_prestarted, prestart
+
+ROOT = Path(__file__).parents[2]
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
+
+
+def run(code: str, tmp_path: Path, *, stdin: bool = False, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    """Run a script as a user would, in a folder of its own."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(code))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, "-"] if stdin else [sys.executable, str(script)]
+    source = script.read_text() if stdin else None
+    return subprocess.run(
+        arguments, input=source, capture_output=True, text=True, timeout=timeout, cwd=tmp_path, env=env
+    )
+
+
+UNGUARDED = """
+    from yolo_rocm import create_dataloader
+    from tests.data.samples import Numbers
+    print("top level")
+    loader = create_dataloader(Numbers(), 10, num_workers=1, context="{context}")
+    print(sum(len(batch["index"]) for batch in loader))
+"""
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_a_script_without_a_main_guard_trains_and_runs_once(tmp_path, context):
+    ended = run(UNGUARDED.format(context=context), tmp_path)
+    assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
+    assert ended.returncode == 0
+
+
+def test_so_does_a_script_on_stdin(tmp_path):
+    ended = run(UNGUARDED.format(context="spawn"), tmp_path, stdin=True)
+    assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
+
+
+OWN_CLASS = """
+    from yolo_rocm import create_dataloader
+    from tests.data.samples import Numbers
+    class Mine(Numbers):
+        pass
+    def main():
+        loader = create_dataloader(Mine(), 10, num_workers=1)
+        print(sum(len(batch["index"]) for batch in loader))
+"""
+
+
+def test_a_class_of_the_script_needs_the_guard_and_says_so_before_a_worker_starts(tmp_path):
+    began = time.monotonic()
+    ended = run(OWN_CLASS + "    main()\n", tmp_path)
+    assert ended.returncode == 1
+    assert "LoaderError" in ended.stderr
+    assert '__name__ == "__main__"' in ended.stderr
+    assert time.monotonic() - began < 60
+    guarded = run(OWN_CLASS + '    if __name__ == "__main__":\n        main()\n', tmp_path)
+    assert guarded.stdout.strip() == "40", guarded.stderr
+
+
+@needs_posix
+def test_workers_import_no_trainer_no_plots_and_start_no_gpu(tmp_path):
+    code = """
+    import json, sys
+    from torch.utils.data import Dataset
+    class Modules(Dataset):
+        def __len__(self):
+            return 1
+        def __getitem__(self, index):
+            names = ["ultralytics.engine.trainer", "matplotlib.pyplot", "torch._meta_registrations"]
+            real = [n for n in names if type(sys.modules.get(n)).__name__ == "module"]
+            real += [f for f in [getattr(sys.modules["__main__"], "__file__", None)] if f]
+            import torch
+            return json.dumps([real, "ultralytics.data.dataset" in sys.modules, torch.cuda.is_initialized()])
+    """
+    module = tmp_path / "modules_of_a_worker.py"
+    module.write_text(textwrap.dedent(code))
+    script = """
+    from yolo_rocm.data.create import PolicyDataLoader
+    from yolo_rocm.data.policy import LoaderPolicy
+    from yolo_rocm.ultralytics_data import MODULES
+    from modules_of_a_worker import Modules
+    loader = PolicyDataLoader(Modules(), policy=LoaderPolicy(workers=1, insist=True, modules=MODULES))
+    print(next(iter(loader))[0])
+    """
+    ended = run(script, tmp_path)
+    assert ended.stdout.splitlines()[-1] == "[[], true, false]", ended.stderr
+
+
+@needs_posix
+def test_interpreters_started_ahead_are_used_and_the_rest_discarded():
+    from yolo_rocm import create_dataloader
+    from yolo_rocm.data.policy import LoaderPolicy
+
+    from .samples import Numbers
+
+    prestart(2, LoaderPolicy().modules)
+    waiting = [interpreter.pid for interpreter in processes._standby._waiting]
+    loader = create_dataloader(Numbers(), 10, num_workers=1)
+    next(iter(loader))
+    assert loader.iterator.pool.pids == waiting[:1]
+    loader.close()
+    discard_prestarted()
+    for pid in waiting:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@needs_posix
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
+    from yolo_rocm import create_dataloader
+
+    from .samples import Numbers
+
+    shm, descriptors = set(os.listdir("/dev/shm")), None
+    for cycle in range(10 if context == "forkserver" else 4):
+        loader = create_dataloader(Numbers(400, 1 << 20), 8, num_workers=2, context=context)
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        workers = [worker.process._popen for worker in loader.iterator.pool._workers]
+        del batches
+        began = time.monotonic()
+        loader.close()
+        assert time.monotonic() - began < 2
+        assert {popen.returncode for popen in workers} <= {0, -signal.SIGKILL}
+        if cycle == 0:
+            descriptors = len(os.listdir("/proc/self/fd"))
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
+    assert set(os.listdir("/dev/shm")) == shm
+    assert "terminate called" not in capfd.readouterr().err
+
+
+CTRL_C = """
+    import os, sys
+    from yolo_rocm import create_dataloader
+    from tests.data.samples import Numbers
+    loader = create_dataloader(Numbers(4000), 8, num_workers=2, context="{context}")
+    for number, batch in enumerate(loader):
+        if number == 2:
+            print(*loader.iterator.pool.pids, flush=True)
+            import time; time.sleep(60)
+"""
+
+
+@needs_posix
+@pytest.mark.parametrize(("context", "deadly"), [("spawn", "SIGINT"), ("fork", "SIGINT"), ("fork", "SIGKILL")])
+def test_ctrl_c_and_a_killed_parent_leave_no_worker(tmp_path, context, deadly):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(CTRL_C.format(context=context)))
+    parent = subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2
+    parent.send_signal(getattr(signal, deadly))
+    parent.wait(30)
+    limit = time.monotonic() + (2 if deadly == "SIGINT" else 12)
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < limit:
+        time.sleep(0.05)
+    left = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert left == []

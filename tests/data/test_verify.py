@@ -1,0 +1,247 @@
+"""Fingerprints of batches, and the proof that a loader is reproducible."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from yolo_rocm.data.seeding import seed_everything, seed_worker
+from yolo_rocm.data.verify import compare, fingerprint, verify_reproducibility
+from yolo_rocm.errors import LoaderError
+
+
+@pytest.fixture(autouse=True)
+def generators_as_found():
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    switches = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    yield
+    random.setstate(states[0])
+    np.random.set_state(states[1])
+    torch.set_rng_state(states[2])
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = switches
+    torch.use_deterministic_algorithms(False)
+
+
+@dataclass
+class Box:
+    """An object in a batch."""
+
+    corners: list
+
+
+DIFFERENT = [
+    1,
+    1.0,
+    True,
+    "1",
+    b"1",
+    None,
+    [],
+    (),
+    {},
+    [1],
+    (1,),
+    {"a": 1},
+    {"a": 2},
+    {"b": 1},
+    ["ab", "c"],
+    ["a", "bc"],
+    [[1], 2],
+    [[1, 2]],
+    {1, 2},
+    Path("a"),
+    Box([1]),
+    Box([2]),
+    torch.zeros(2, 3),
+    torch.zeros(3, 2),
+    torch.zeros(2, 3, dtype=torch.float64),
+    torch.zeros(2, 3, dtype=torch.bfloat16),
+    torch.zeros(2, 3, dtype=torch.float16),
+    torch.zeros(2, 3, dtype=torch.bool),
+    torch.zeros(2, 3, dtype=torch.complex64),
+    torch.tensor(0),
+    torch.tensor(1),
+    torch.zeros(0),
+    torch.zeros(0, 4),
+    torch.eye(3).to_sparse(),
+    torch.eye(3),
+    torch.arange(6).reshape(2, 3).t(),
+    torch.arange(6).reshape(3, 2),
+    np.zeros((2, 3), np.float32),
+    np.zeros((0, 4), np.float32),
+    np.array([1, "x"], dtype=object),
+    np.array([2, "x"], dtype=object),
+    np.array(["x", "yz"]),
+    np.float32(1),
+]
+
+
+def test_fingerprints_tell_batches_apart():
+    prints = [fingerprint(value) for value in DIFFERENT]
+    assert len(set(prints)) == len(DIFFERENT)
+    assert prints == [fingerprint(value) for value in DIFFERENT]
+
+
+def test_fingerprints_do_not_depend_on_order_or_memory():
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    assert fingerprint(OrderedDict(a=1)) != fingerprint({"a": 1})
+    assert fingerprint(torch.arange(6).reshape(2, 3).t()) == fingerprint(torch.arange(6).reshape(2, 3).t().contiguous())
+    assert fingerprint(np.arange(9)[::2]) == fingerprint(np.array([0, 2, 4, 6, 8]))
+    loop: list = [1]
+    loop.append(loop)
+    assert fingerprint(loop) == fingerprint(loop)
+
+
+def test_fingerprints_are_the_same_in_every_process():
+    # Python orders this set anew in every process. Same value with Python 3.10, 3.11, 3.13 and torch 1.13, 2.10.
+    batch = {"n": (1, 2.5), "s": {"c", "b", "a"}, "t": torch.arange(4), "a": np.arange(3, dtype=np.int32)}
+    assert fingerprint(batch) == "3fff7a26cb954f8090d58f71c82a3504"
+
+
+def test_compare():
+    assert compare(["a", "b"], ["a", "b"]) == []
+    assert compare(["a", "b", "c"], ["a", "x"]) == [1, 2]
+    assert compare([], ["a"]) == [0]
+
+
+class Random(Dataset):
+    """Draws every sample from all generators, as augmentation does."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index):
+        return {"img": torch.randn(3, 4), "noise": np.random.rand(2), "pick": random.random(), "index": index}
+
+
+def seeded_loader(**settings):
+    return DataLoader(Random(), batch_size=4, shuffle=True, generator=seed_everything(3), **settings)
+
+
+def test_a_seeded_loader_is_reproducible_and_generators_are_left_alone():
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = (random.random(), np.random.rand(), torch.rand(1).item())
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    found = verify_reproducibility(seeded_loader, batches=3, runs=3)
+    assert (found.same, found.runs, found.batches, found.differences) == (True, 3, 3, [])
+    assert len(set(found.fingerprints)) == 3
+    assert str(found) == "reproducible: 3 runs gave the same 3 batches, byte for byte"
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_seeded_workers_are_reproducible_and_end():
+    loaders = []  # kept, as a caller may: workers must end all the same
+
+    def make():
+        # Forked for speed; nothing has started a GPU runtime here.
+        settings = {"worker_init_fn": seed_worker, "multiprocessing_context": "fork", "persistent_workers": True}
+        loaders.append(seeded_loader(num_workers=1, **settings))
+        return loaders[-1]
+
+    found = verify_reproducibility(make, batches=2)
+    assert found.same, found
+    assert multiprocessing.active_children() == []
+
+
+def test_a_missing_seed_is_found_and_named():
+    def unseeded():
+        return DataLoader(Random(), batch_size=4)
+
+    found = verify_reproducibility(unseeded, batches=2, runs=3)
+    assert not found.same
+    assert {(d.run, d.batch, d.key) for d in found.differences} == {
+        (run, batch, key) for run in (2, 3) for batch in (1, 2) for key in ("img", "noise", "pick")
+    }
+    assert "48 of 48 values differ, by up to" in found.differences[0].how
+    assert str(found).startswith("not reproducible, differences from run 1: run 2, batch 1, img: ")
+    assert str(found).endswith("; and 7 more")
+
+
+def runs_of(*results):
+    """Return a function that gives one list of batches after another."""
+    remaining = iter(results)
+    return lambda: next(remaining)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "key", "how"),
+    [
+        ({"a": torch.zeros(2)}, {"a": torch.zeros(3)}, "a", "torch.float32 (2,) and torch.float32 (3,)"),
+        ({"a": np.zeros(2)}, {"a": np.zeros(2, int)}, "a", "float64 (2,) and int64 (2,)"),
+        ({"a": torch.zeros(4)}, {"a": torch.tensor([0, 0, 5, 0.0])}, "a", "1 of 4 values differ, by up to 5"),
+        ({"a": torch.zeros(1)}, {"a": -torch.zeros(1)}, "a", "equal values in other bytes"),
+        ({"a": torch.zeros(2)}, {"a": torch.tensor([0, np.nan])}, "a", "1 of 2 values differ, by up to nan"),
+        ({"a": 1}, {"a": 1, "b": 2}, "b", "only in this run"),
+        ({"a": 1, "b": 2}, {"a": 1}, "b", "only in run 1"),
+        ({"a": {"files": ["x", "y"]}}, {"a": {"files": ["x", "z"]}}, "a['files'][1]", "'y' and 'z'"),
+        ({"a": (1,)}, {"a": [1]}, "a", "tuple and list"),
+        ({"a": {1}}, {"a": {2}}, "a", "other elements"),
+        ({"a": np.array(["x"])}, {"a": np.array(["y"])}, "a", "other elements"),
+        ([torch.zeros(1)], [torch.ones(1)], "0", "1 of 1 values differ, by up to 1"),
+        ({"a": Box([1])}, {"a": Box([2])}, "a[corners][0]", "1 and 2"),
+    ],
+)
+def test_differences_are_told(first, second, key, how):
+    found = verify_reproducibility(runs_of([first], [second]))
+    assert not found.same
+    (difference,) = [d for d in found.differences if d.key == key]
+    assert (difference.run, difference.batch) == (2, 1)
+    assert difference.how.startswith(how)
+
+
+def test_missing_batches_are_differences():
+    found = verify_reproducibility(runs_of([1, 2, 3], [1, 2]))
+    assert [str(d) for d in found.differences] == ["run 2, batch 3, batch: only 2 of 3 batches came"]
+
+
+def test_buffers_that_are_used_again_do_not_hide_a_difference():
+    def reuses(values):
+        buffer = torch.zeros(1)
+        for value in values:
+            buffer.fill_(value)
+            yield buffer
+
+    found = verify_reproducibility(runs_of(reuses([1, 2]), reuses([3, 2])))
+    assert [(d.batch, d.how) for d in found.differences] == [(1, "1 of 1 values differ, by up to 2")]
+
+
+def test_loaders_are_closed_also_after_an_error():
+    closed = []
+
+    class Loader:
+        def __init__(self, fail: bool) -> None:
+            self.fail = fail
+
+        def __iter__(self):
+            yield 1
+            if self.fail:
+                raise ValueError("a broken sample")
+
+        def close(self) -> None:
+            closed.append(self.fail)
+
+    with pytest.raises(ValueError, match="broken sample"):
+        verify_reproducibility(runs_of(Loader(False), Loader(True)))
+    assert closed == [False, True]
+
+
+def test_nothing_to_compare_is_an_error():
+    with pytest.raises(LoaderError, match="no batch"):
+        verify_reproducibility(list)
+    with pytest.raises(LoaderError, match="runs=1"):
+        verify_reproducibility(list, runs=1)
+
+
+def test_without_a_loader_the_packages_own_is_verified():
+    found = verify_reproducibility()
+    assert found.same, str(found)
+    assert found.batches == 4

@@ -1,0 +1,147 @@
+"""One measurement of `yolo-rocm bench loader`, in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+STAGES = ("read", "decode", "augment", "collate", "transfer")
+
+
+def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Measure one way to load; see `yolo_rocm.bench.loader.ways` for what it says.
+
+    Returns:
+        What was measured, and what closes the loader.
+    """
+    import torch
+
+    from .. import ultralytics_data
+    from ..data.policy import LoaderPolicy
+    from ..data.processes import prestart
+    from ..data.seeding import seed_everything
+
+    dataset = ultralytics_data.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
+    seed_everything(0)
+    policy = None
+    if way["ours"]:
+        adapter = ultralytics_data.UltralyticsAdapter(way["options"], way["options"], 512)
+        policy = LoaderPolicy(context=way["context"] or "spawn", adapter=adapter, modules=ultralytics_data.MODULES)
+    elif way["context"]:
+        multiprocessing.set_start_method(way["context"], force=True)
+    stages = _stages(dataset, way) if way.get("stages") else {}
+    if way.get("ahead"):
+        prestart(way["workers"], ultralytics_data.MODULES)
+        time.sleep(way["ahead"])
+    began = time.perf_counter()
+    loader = ultralytics_data.training_loader(dataset, way["batch"], way["workers"], policy)
+    batches = iter(loader)
+    first_batch = next(batches)
+    first = time.perf_counter() - began
+    digest = hashlib.sha256(first_batch["img"].numpy().tobytes()).hexdigest()[:16]
+    for _ in batches:  # the first epoch fills the buffers of mosaics
+        pass
+    images, began = 0, time.perf_counter()
+    for _ in range(way["epochs"]):
+        for batch in loader:
+            images += len(batch["img"])
+    rate = images / (time.perf_counter() - began)
+    memory = [_memory(worker.pid) for worker in getattr(loader.iterator, "_workers", [])]
+    result = {
+        "first_batch_s": first,
+        "images_per_s": rate,
+        "private_mb": _mean(memory, "private"),
+        "shared_mb": _mean(memory, "shared"),
+        "first_batch_sha": digest,
+        "torch": torch.__version__,
+        **{f"{name}_ms": 1e3 * stages[name] for name in stages},
+    }
+    return result, loader.close
+
+
+def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, float]:
+    """Return seconds an image spends in each stage, in this process, with the first images left out."""
+    import cv2
+    import numpy as np
+    import torch
+
+    spent = dict.fromkeys(STAGES, 0.0)
+    read, decode = np.fromfile, cv2.imdecode
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    from contextlib import ExitStack
+
+    from .. import ultralytics_data
+
+    with ExitStack() as undo:
+        if way["ours"]:
+            adapter = ultralytics_data.UltralyticsAdapter(way["options"], way["options"], 512)
+            undo.enter_context(adapter.attached(dataset, lambda stage, seconds: None))
+        order = [i % len(dataset) for i in range(way["batch"] + samples)]
+        kept = [dataset[i] for i in order[: way["batch"]]]
+        np.fromfile = _timed(read, spent, "read")
+        cv2.imdecode = _timed(decode, spent, "decode")
+        undo.callback(setattr, np, "fromfile", read)
+        undo.callback(setattr, cv2, "imdecode", decode)
+        for start in range(way["batch"], len(order), way["batch"]):
+            began = time.perf_counter()
+            kept = [dataset[i] for i in order[start : start + way["batch"]]]
+            sampled = time.perf_counter()
+            batch = dataset.collate_fn(kept)
+            collated = time.perf_counter()
+            if device.type == "cuda":
+                batch["img"].to(device)
+                torch.cuda.synchronize()
+            spent["augment"] += sampled - began
+            spent["collate"] += collated - sampled
+            spent["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
+    spent["augment"] -= spent["read"] + spent["decode"]
+    return {name: seconds / samples for name, seconds in spent.items()}
+
+
+def _timed(function: Callable[..., Any], spent: dict[str, float], stage: str) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            spent[stage] += time.perf_counter() - began
+
+    return run
+
+
+def _memory(pid: int) -> dict[str, float]:
+    """Return MiB that only this process has, and that it shares with others; from the kernel, Linux only."""
+    found: dict[str, float] = {"private": 0.0, "shared": 0.0}
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        name, _, rest = line.partition(":")
+        for kind in found:
+            if name in (f"{kind.capitalize()}_Clean", f"{kind.capitalize()}_Dirty"):
+                found[kind] += int(rest.split()[0]) / 1024
+    return found
+
+
+def _mean(rows: list[dict[str, float]], name: str) -> float | None:
+    return sum(row[name] for row in rows) / len(rows) if rows else None
+
+
+def main() -> None:
+    """Measure what the argument says and write the result to the last line."""
+    answer, close = measure(json.loads(sys.argv[1]))
+    # Before closing, at which spawned workers of the stock loader abort and may take this process with them.
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""What the commands of the command line share: where they print, and how they read `key=value` words."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from rich.console import Console
+
+# A pipe has no width to wrap at: tables keep one line per row there.
+out: Final = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 240)
+
+KEY_VALUES: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+def numbers(words: list[str] | None, defaults: dict[str, Any], first: str = "model") -> dict[str, Any]:
+    """Read `[FIRST] key=value...` of bench and tune; a first word without `=` is the value of `first`."""
+    from .cfg_file import parse
+    from .errors import ConfigError, nearest
+
+    words = list(words or [])
+    given = parse([f"{first}={words.pop(0)}", *words] if words and "=" not in words[0] else words)
+    for key in given:
+        if key not in defaults:
+            raise ConfigError(f"unknown key '{key}'{nearest(key, defaults)} Allowed: {', '.join(defaults)}.")
+    return {**defaults, **given}

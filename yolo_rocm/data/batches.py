@@ -1,0 +1,204 @@
+"""The batches of one loader as an iterator: from a pool of workers or read in place, pinned, copied ahead, observed."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory as pin
+
+from .guards import main_reference
+from .packing import Packed
+from .policy import LoaderPolicy
+from .pool import Pool
+from .reader import BatchReader, Request, Trace
+
+Source = Callable[[], "tuple[Any, Trace] | None"]
+
+
+class Batches:
+    """An iterator over batches; it owns the processes and threads that make them.
+
+    Args:
+        reader: Reads a batch.
+        policy: How to load.
+        workers: Number of worker processes; 0 reads in this process.
+        prefetch: Batches each worker holds ready.
+        base_seed: Seed of the workers.
+        init: Called in each worker.
+        pinned: Copy batches into pinned memory.
+        device: Copy batches to this device ahead of time; None leaves that to the consumer.
+        kind: What the batches are for, told to the observer.
+    """
+
+    def __init__(
+        self,
+        reader: BatchReader,
+        policy: LoaderPolicy,
+        *,
+        workers: int,
+        prefetch: int,
+        base_seed: int,
+        init: Callable[[int], None] | None,
+        pinned: bool = False,
+        device: torch.device | None = None,
+        kind: str = "train",
+    ) -> None:
+        self._held, self._epoch = ExitStack(), ExitStack()
+        self._observe, self._kind = policy.observe, kind
+        self._seed = base_seed if policy.reproducible == "strict" else None
+        self._pinned, self._device = pinned, device
+        self._reader = reader
+        self._asked = self._first = 0
+        self._traces: deque[Trace] = deque()
+        self._batches: Iterator[Any] = iter(())
+        self.pool: Pool | None = None
+        if workers == 0:
+            self._held.enter_context(reader.attached())
+            return
+        self.pool = Pool(
+            Packed(reader, policy.adapter.lists(reader.dataset)),
+            workers=workers,
+            context=policy.context,
+            prefetch=prefetch,
+            base_seed=base_seed,
+            init=init,
+            timeout=policy.timeout,
+            modules=policy.modules,
+            needs_main=main_reference(reader) is not None,
+            tell=policy.tell,
+        )
+        self._held.callback(self.pool.close)
+
+    def begin(self, indices: Iterator[Any]) -> None:
+        """Begin to read batches, given as lists of indices; may be endless. What an earlier epoch left is dropped."""
+        self._epoch.close()
+        self._traces.clear()
+        self._first = self._asked
+        requests = self._requests(indices)
+        source: Source
+        if self.pool is None:
+            source = _InPlace(self._reader, requests)
+        else:
+            self.pool.feed(requests)
+            source = self.pool.next
+        if self._pinned:
+            pinner = _Pinner(source)
+            self._epoch.callback(pinner.close)
+            source = pinner.next
+        self._batches = self._from(source)
+        if self._device is not None:
+            from .prefetch import DevicePrefetcher
+
+            self._batches = iter(DevicePrefetcher(self._batches, self._device))
+            self._epoch.callback(self._batches.close)  # type: ignore[attr-defined]
+
+    def _requests(self, indices: Iterator[Any]) -> Iterator[Request]:
+        for batch in indices:
+            number = self._asked
+            self._asked += 1
+            yield Request(number, tuple(batch), self._seed)
+
+    def _from(self, source: Source) -> Iterator[Any]:
+        while (answer := source()) is not None:
+            batch, trace = answer
+            if trace.number >= self._first:
+                self._traces.append(trace)
+                yield batch
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch."""
+        asked = time.monotonic()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException:  # an error or Ctrl-C: no worker may outlive it
+            self.close()
+            raise
+        trace = self._traces.popleft()
+        if self._observe is not None:
+            self._observe(self._kind, trace, asked, time.monotonic())
+        return batch
+
+    @property
+    def _workers(self) -> list[Any]:
+        """Processes of the workers, under the name torch's iterators have for them."""
+        return [] if self.pool is None else self.pool.processes
+
+    def close(self) -> None:
+        """End workers and threads; safe to call twice."""
+        self._epoch.close()
+        self._held.close()
+
+    _shutdown_workers = close
+
+
+class _InPlace:
+    """Reads batches in this process."""
+
+    def __init__(self, reader: BatchReader, requests: Iterator[Request]) -> None:
+        self._reader, self._requests = reader, requests
+
+    def __call__(self) -> tuple[Any, Trace] | None:
+        request = next(self._requests, None)
+        if request is None:
+            return None
+        batch, trace, _ = self._reader.read(request)
+        return batch, trace
+
+
+class _Pinner:
+    """A thread that copies batches into pinned memory, two ahead."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._ready: queue.Queue[Any] = queue.Queue(maxsize=2)
+        self._stop = threading.Event()
+        device = torch.cuda.current_device()
+        self._thread = threading.Thread(target=self._run, args=(device,), name="loader-pin", daemon=True)
+        self._thread.start()
+
+    def _run(self, device: int) -> None:
+        torch.cuda.set_device(device)
+        torch.set_num_threads(1)
+        while not self._stop.is_set():
+            item: Any
+            try:
+                answer = self._source()
+                item = answer and (pin(answer[0]), answer[1])  # type: ignore[no-untyped-call]
+            except BaseException as error:
+                item = error
+            self._put(item)
+            if item is None or isinstance(item, BaseException):
+                return
+
+    def _put(self, item: Any) -> None:
+        while not self._stop.is_set():
+            try:
+                self._ready.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def next(self) -> Any:
+        """Return the next pinned batch with its trace, or None at the end."""
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        """End the thread; the source must be closed after it."""
+        self._stop.set()
+        self._thread.join(timeout=5)

@@ -1,0 +1,215 @@
+"""Loaders for any PyTorch project: one made here, or every DataLoader of the process under the same policy."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from ..errors import ConfigError
+from .loader import PolicyLoaderMixin
+from .pinning import decide_pinning
+from .policy import LoaderPolicy
+from .processes import worker_context
+from .reader import PlainAdapter
+from .seeding import seed_worker
+from .workers import recommended_workers
+
+_LOGGER = logging.getLogger("yolo_rocm")
+
+
+class _SharingAdapter(PlainAdapter):
+    """Shares the lists that a data set's author names."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+
+    def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
+        """Return the named lists.
+
+        Raises:
+            ConfigError: The data set has no such list.
+        """
+        for name in self._names:
+            if not isinstance(getattr(dataset, name, None), list):
+                raise ConfigError(f"share={name!r}: {type(dataset).__name__} has no list of that name.")
+        return {name: getattr(dataset, name) for name in self._names}
+
+
+class PolicyDataLoader(PolicyLoaderMixin, DataLoader[Any]):  # type: ignore[misc]
+    """A `torch.utils.data.DataLoader` whose workers are light, watched, and replaced when they die."""
+
+
+def create_dataloader(
+    dataset: Dataset[Any],
+    batch_size: int = 1,
+    *,
+    shuffle: bool = False,
+    seed: int | None = None,
+    num_workers: int | None = None,
+    context: str = "spawn",
+    pin_memory: bool | str = "auto",
+    prefetch: int | None = None,
+    timeout: float = 120,
+    persistent: bool = True,
+    reproducible: str = "worker",
+    skip_broken: bool = False,
+    share: Sequence[str] = (),
+    tell: Callable[[str], None] | None = None,
+    **arguments: Any,
+) -> DataLoader[Any]:
+    """Make a loader that suits this platform, for any data set.
+
+    Args:
+        dataset: A map-style data set gets the watched workers; an iterable one torch's own, started the same way.
+        batch_size: Samples in one batch.
+        shuffle: Draw a new order for every epoch.
+        seed: Makes order and workers reproducible; without it both differ from run to run.
+        num_workers: None takes what `recommended_workers` says.
+        context: `spawn`, `forkserver` or `fork`.
+        pin_memory: True, False, or `auto`: where there is a GPU, it works and it fits.
+        prefetch: Batches each worker holds ready; 2 by default.
+        timeout: Seconds to wait for a batch before an error; 0 waits for ever.
+        persistent: Keep workers across epochs.
+        reproducible: `strict` gives the same batches for any number of workers.
+        skip_broken: Replace samples whose file cannot be read (OSError, cv2.error) by others.
+        share: Names of lists of the data set that workers only read: they lie in memory once for all of them.
+        tell: Takes lines for the user; the logger `yolo_rocm` by default.
+        **arguments: Any other argument of DataLoader.
+
+    Raises:
+        ConfigError: An argument is wrong.
+        LoaderError: Later, when iterating: workers cannot start, are stuck, or die again and again.
+    """
+    for name, value, allowed in (
+        ("context", context, ("spawn", "forkserver", "fork")),
+        ("reproducible", reproducible, ("worker", "strict")),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}.")
+    if num_workers is None:
+        num_workers = int(recommended_workers(batch_size=batch_size, buffer_images=0))
+    policy = LoaderPolicy(
+        context=context,
+        workers=num_workers,
+        persistent=persistent,
+        pin_memory=pin_memory,
+        prefetch=prefetch,
+        timeout=timeout,
+        reproducible=reproducible,
+        skip_broken=skip_broken,
+        adapter=_SharingAdapter(share),
+        insist=True,
+        tell=tell or _LOGGER.warning,
+    )
+    generator = arguments.pop("generator", None)
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        arguments.setdefault("worker_init_fn", seed_worker)
+    arguments = {"generator": generator, "pin_memory": True, "num_workers": num_workers, **arguments}
+    if arguments.get("batch_sampler") is None:
+        arguments["batch_size"] = batch_size
+        if arguments.get("sampler") is None and not isinstance(dataset, IterableDataset):
+            arguments["shuffle"] = shuffle
+    if isinstance(dataset, IterableDataset):
+        return DataLoader(dataset, **torch_arguments(policy, arguments))
+    return PolicyDataLoader(dataset, policy=policy, **arguments)
+
+
+def torch_arguments(policy: LoaderPolicy, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of torch's own DataLoader; what the caller has given stays."""
+    result = dict(given)
+    if policy.pin_memory != "auto" or result.get("pin_memory"):
+        result["pin_memory"], _ = decide_pinning(policy.pin_memory, bool(result.get("pin_memory")), 0)
+    if not result.get("num_workers"):
+        return result
+    result.setdefault("persistent_workers", policy.persistent)
+    if result.get("multiprocessing_context") is None:
+        result["multiprocessing_context"] = worker_context(policy.context, policy.modules)
+    if policy.prefetch is not None:
+        result.setdefault("prefetch_factor", policy.prefetch)
+    result.setdefault("timeout", policy.timeout)
+    return result
+
+
+class _Patched:
+    """Policies for every DataLoader of the process; the newest decides. Counted, so that nested use works."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.stack: list[LoaderPolicy] = []
+        self.original: Any = None
+
+
+_patched = _Patched()
+
+
+class PatchedDataLoaders:
+    """What `patch_dataloader` did; `undo()`, or leaving a `with` block, puts DataLoader back."""
+
+    def __init__(self, policy: LoaderPolicy) -> None:
+        self._policy: LoaderPolicy | None = replace(policy)
+        with _patched.lock:
+            if not _patched.stack:
+                _patched.original = DataLoader.__init__
+                DataLoader.__init__ = _initialiser(_patched.original)  # type: ignore[method-assign]
+            _patched.stack.append(self._policy)
+
+    def undo(self) -> None:
+        """Put DataLoader back; safe to call twice."""
+        with _patched.lock:
+            if self._policy is None:
+                return
+            _patched.stack = [policy for policy in _patched.stack if policy is not self._policy]
+            self._policy = None
+            if not _patched.stack:
+                DataLoader.__init__ = _patched.original  # type: ignore[method-assign]
+
+    def __enter__(self) -> PatchedDataLoaders:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Put DataLoader back."""
+        self.undo()
+
+
+def patch_dataloader(
+    context: str = "spawn", *, persistent: bool = True, timeout: float = 120, pin_memory: bool | str = "auto"
+) -> PatchedDataLoaders:
+    """Let every DataLoader made from now on follow the policy, where its caller has not set the argument.
+
+    Args:
+        context: Start method of loaders with workers.
+        persistent: Keep workers across epochs.
+        timeout: Seconds to wait for a batch; 0 waits for ever.
+        pin_memory: `auto` keeps the caller's wish only where pinning works.
+
+    Returns:
+        A handle with `undo()`, usable in a `with` statement.
+    """
+    if context not in ("spawn", "forkserver", "fork"):
+        raise ConfigError(f"context={context!r} is not known; allowed: spawn, forkserver, fork.")
+    return PatchedDataLoaders(
+        LoaderPolicy(context=context, persistent=persistent, timeout=timeout, pin_memory=pin_memory)
+    )
+
+
+def _initialiser(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(self, PolicyLoaderMixin) and _patched.stack:
+            names = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
+                     "pin_memory", "drop_last", "timeout", "worker_init_fn", "multiprocessing_context")  # fmt: skip
+            # By name from here on, so that what the caller gave by position counts as given.
+            kwargs = torch_arguments(_patched.stack[-1], {**dict(zip(names, args, strict=False)), **kwargs})
+            args = ()
+        original(self, *args, **kwargs)
+
+    return initialise

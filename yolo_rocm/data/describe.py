@@ -1,0 +1,54 @@
+"""The loader settings that hold on a machine, as data: for `yolo-rocm loader` and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import resources
+from .transport import HAS_MEMFD
+from .workers import Recommendation
+
+
+@dataclass(frozen=True)
+class LoaderFacts:
+    """What loaders will do here, and what that follows from."""
+
+    system: str
+    cores: int
+    gpus: int
+    ram_available_gb: float | None
+    shm_free_gb: float | None
+    transport: str
+    workers: int
+    workers_reason: str
+    limits: dict[str, int]
+    settings: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return (name, value) lines for people."""
+        plain = [(name.replace("_", " "), value) for name, value in asdict(self).items() if not isinstance(value, dict)]
+        limits = ", ".join(f"{name} {number}" for name, number in self.limits.items())
+        lines = [*plain, ("worker limits", limits), *((f"loader.{key}", value) for key, value in self.settings.items())]
+        return [(name, f"{value:.1f}" if isinstance(value, float) else str(value)) for name, value in lines]
+
+
+def loader_facts(recommendation: Recommendation, settings: dict[str, Any]) -> LoaderFacts:
+    """Gather what is known of this machine and lay the settings of a preset beside it."""
+    ram, shm = resources.ram_available(), resources.shm_free()
+    return LoaderFacts(
+        system=resources.system_name(),
+        cores=resources.cpu_cores(),
+        gpus=resources.gpu_count(),
+        ram_available_gb=None if ram is None else ram / 2**30,
+        shm_free_gb=None if shm is None else shm / 2**30,
+        transport="memfd, /dev/shm does not limit it" if HAS_MEMFD else "torch shared memory",
+        workers=recommendation.workers,
+        workers_reason=recommendation.reason,
+        limits={limit.name: limit.workers for limit in recommendation.limits},
+        settings=settings,
+    )

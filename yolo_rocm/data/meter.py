@@ -1,0 +1,184 @@
+"""How long training waits for data: a share and a verdict for each epoch, and a timeline of the batches."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from .reader import Broken, Trace
+
+EPOCHS_FILE: Final = "rocm_loader.csv"
+TIMELINE_FILE: Final = "rocm_timeline.csv"
+# Below this share a faster loader cannot be noticed beside the noise of a training step.
+BOUND: Final = 0.05
+# The timeline of every epoch would be megabytes: the first ones show the start, every tenth the rest.
+_FULL_EPOCHS: Final = 3
+_EVERY: Final = 10
+_STAGES: Final = ("load", "augment", "collate")
+_NAMED: Final = 5
+
+_EPOCH_COLUMNS: Final = (
+    "epoch", "batches", "images", "seconds", "start_s", "wait_s", "wait_share", "verdict",
+    "load_s", "augment_s", "collate_s", "broken",
+)  # fmt: skip
+_TIMELINE_COLUMNS: Final = (
+    "epoch", "kind", "batch", "worker", "samples", "began", "load_s", "augment_s", "collate_s", "ended", "asked", "got",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EpochSummary:
+    """What one epoch's data cost.
+
+    Attributes:
+        epoch: Its number, from 1.
+        batches: Batches of training.
+        images: Samples in them.
+        seconds: From the first request to the end of the last step.
+        start_s: Of that, the wait for the first batch: workers starting.
+        wait_s: The other waits.
+        stages: Seconds the workers spent, by stage.
+        broken: Samples that could not be read.
+        compute: What the training ran on, for the verdict: `GPU` or `CPU`.
+        advice: What to try where data is the bottleneck.
+    """
+
+    epoch: int
+    batches: int
+    images: int
+    seconds: float
+    start_s: float
+    wait_s: float
+    stages: dict[str, float]
+    broken: int
+    compute: str
+    advice: str
+
+    @property
+    def share(self) -> float:
+        """Part of the epoch spent waiting, once workers had started."""
+        running = self.seconds - self.start_s
+        return self.wait_s / running if running > 0 else 0.0
+
+    @property
+    def verdict(self) -> str:
+        """In a few words."""
+        return f"{self.compute}-bound" if self.share < BOUND else f"data-bound: try {self.advice}"
+
+    def __str__(self) -> str:
+        start = f", {self.start_s:.1f} s until the first batch" if self.start_s > 0.5 else ""
+        rate = self.images / self.seconds if self.seconds > 0 else 0.0
+        return f"epoch {self.epoch}: waited {self.share:.1%} for data{start}, {rate:.0f} images/s. {self.verdict}"
+
+
+@dataclass
+class Meter:
+    """Collects the traces of batches. One for each training.
+
+    Attributes:
+        compute: `GPU` or `CPU`.
+        advice: What to try where data is the bottleneck; may name the workers and caches of this training.
+    """
+
+    compute: str = "GPU"
+    advice: str = "more workers, cache=disk"
+    _epoch: int = 0
+    _began: float | None = None
+    _rows: list[tuple[str, Trace, float, float]] = field(default_factory=list)
+    _broken: Counter[str] = field(default_factory=Counter)
+
+    def observe(self, kind: str, trace: Trace, asked: float, got: float) -> None:
+        """Take one batch: its trace, when it was asked for and when it came."""
+        if self._began is None:
+            self._began = asked
+        self._rows.append((kind, trace, asked, got))
+
+    def begin(self, epoch: int) -> None:
+        """Begin an epoch, numbered from 1. What came since the last one, validation, goes to the timeline of that."""
+        self._epoch, self._began = epoch, None
+        self._rows = []
+
+    def end_training(self) -> EpochSummary:
+        """Sum up the training part of the epoch."""
+        now = time.monotonic()
+        rows = [row for row in self._rows if row[0] == "train"]
+        waits = [got - asked for _, _, asked, got in rows]
+        stages = {name: sum(row[1].stages.get(name, 0.0) for row in rows) for name in _STAGES}
+        return EpochSummary(
+            epoch=self._epoch,
+            batches=len(rows),
+            images=sum(row[1].samples for row in rows),
+            seconds=now - (self._began if self._began is not None else now),
+            start_s=waits[0] if waits else 0.0,
+            wait_s=sum(waits[1:]),
+            stages=stages,
+            broken=sum(len(row[1].broken) for row in rows),
+            compute=self.compute,
+            advice=self.advice,
+        )
+
+    def new_broken(self) -> list[str]:
+        """Return a line for each file that could not be read and has not been named yet, and a count of the rest."""
+        fresh: list[Broken] = []
+        for _, trace, _, _ in self._rows:
+            for broken in trace.broken:
+                if not self._broken[broken.name]:
+                    fresh.append(broken)
+                self._broken[broken.name] += 1
+            trace.broken.clear()
+        lines = [f"{broken.name} cannot be read, another sample took its place: {broken.reason}" for broken in fresh]
+        more = len(lines) - _NAMED
+        return lines if more <= 0 else [*lines[:_NAMED], f"{more} more files cannot be read"]
+
+    @property
+    def broken(self) -> dict[str, int]:
+        """Files that could not be read, and how often they were asked for."""
+        return dict(self._broken)
+
+    def write(self, folder: Path, summary: EpochSummary) -> None:
+        """Append the epoch to the files beside the results."""
+        row = {
+            "epoch": summary.epoch,
+            "batches": summary.batches,
+            "images": summary.images,
+            "seconds": f"{summary.seconds:.3f}",
+            "start_s": f"{summary.start_s:.3f}",
+            "wait_s": f"{summary.wait_s:.3f}",
+            "wait_share": f"{summary.share:.4f}",
+            "verdict": summary.verdict,
+            **{f"{name}_s": f"{summary.stages[name]:.3f}" for name in _STAGES},
+            "broken": summary.broken,
+        }
+        _append(folder / EPOCHS_FILE, _EPOCH_COLUMNS, [row], fresh=summary.epoch == 1)
+        if summary.epoch <= _FULL_EPOCHS or summary.epoch % _EVERY == 0:
+            _append(folder / TIMELINE_FILE, _TIMELINE_COLUMNS, self._timeline(), fresh=summary.epoch == 1)
+
+    def _timeline(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "epoch": self._epoch,
+                "kind": kind,
+                "batch": trace.number,
+                "worker": trace.worker,
+                "samples": trace.samples,
+                "began": f"{trace.began:.4f}",
+                **{f"{name}_s": f"{trace.stages.get(name, 0.0):.4f}" for name in _STAGES},
+                "ended": f"{trace.ended:.4f}",
+                "asked": f"{asked:.4f}",
+                "got": f"{got:.4f}",
+            }
+            for kind, trace, asked, got in self._rows
+        ]
+
+
+def _append(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]], fresh: bool) -> None:
+    new = fresh or not path.exists()
+    with path.open("w" if new else "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)

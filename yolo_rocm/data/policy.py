@@ -1,0 +1,91 @@
+"""What a preset says about loaders, applied to the arguments of any `torch.utils.data.DataLoader`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .reader import Adapter, PlainAdapter, Trace
+from .workers import recommended_workers
+
+Observer = Callable[[str, Trace, float, float], None]
+
+
+def _silent(line: str) -> None:
+    """Say nothing."""
+
+
+def _nowhere() -> Any:
+    """Know no device."""
+    return None
+
+
+@dataclass(frozen=True)
+class LoaderPolicy:
+    """How batches are loaded.
+
+    Attributes:
+        context: Start method of the workers.
+        workers: Number of workers; None leaves the caller's number.
+        persistent: Keep workers across epochs.
+        pin_memory: True, False, or `auto` to find out.
+        prefetch: Batches each worker holds ready; None leaves the caller's number.
+        timeout: Seconds to wait for a batch before an error; 0 waits for ever.
+        reproducible: `worker`: the same batches for the same number of workers; `strict`: for any number.
+        skip_broken: Replace samples whose file cannot be read.
+        device: Called when a training loader starts; the device to copy batches to ahead of time, or None.
+        adapter: What the kind of data set needs.
+        modules: What a worker imports while it starts.
+        insist: The number of workers was asked for by the user, so it also holds where the caller wanted none.
+        tell: Takes a line for the user.
+        observe: Takes the kind of loader, the trace of a batch, when it was asked for and when it came.
+    """
+
+    context: str = "spawn"
+    workers: int | None = None
+    persistent: bool = True
+    pin_memory: bool | str = "auto"
+    prefetch: int | None = None
+    timeout: float = 120
+    reproducible: str = "worker"
+    skip_broken: bool = True
+    device: Callable[[], Any] = _nowhere
+    adapter: Adapter = field(default_factory=PlainAdapter)
+    modules: tuple[str, ...] = ("torch", "yolo_rocm.data.worker")
+    insist: bool = False
+    tell: Callable[[str], None] = _silent
+    observe: Observer | None = None
+
+    def apply(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return DataLoader arguments that follow the policy.
+
+        A caller that wants no workers (training on a CPU, a single batch) gets none, unless the user insists.
+        """
+        result = {**arguments}
+        workers = self._workers(result)
+        result["num_workers"] = workers
+        if workers == 0 or result.get("prefetch_factor") is None:
+            result.pop("prefetch_factor", None)
+        if workers == 0:
+            # DataLoader refuses worker settings without workers.
+            for name in ("multiprocessing_context", "timeout", "persistent_workers"):
+                result.pop(name, None)
+            return result
+        if self.prefetch is not None:
+            result["prefetch_factor"] = self.prefetch
+        result["multiprocessing_context"] = self.context
+        result["persistent_workers"] = self.persistent
+        result["timeout"] = self.timeout
+        return result
+
+    def _workers(self, arguments: Mapping[str, Any]) -> int:
+        asked = int(arguments.get("num_workers", 0))
+        if self.workers is None or (asked == 0 and not self.insist):
+            return asked
+        batches = math.ceil(len(arguments["dataset"]) / max(1, arguments.get("batch_size") or 1))
+        if self.insist:
+            return min(self.workers, batches)
+        found = recommended_workers(wanted=self.workers, batch_size=arguments.get("batch_size") or 1)
+        return min(int(found), batches)

@@ -1,0 +1,250 @@
+"""A pool of loading workers that answers in order, notices a dead or stuck worker at once, and replaces a dead one."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import signal
+import tempfile
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import LoaderError
+from .guards import pickle_problem
+from .packing import Packed
+from .processes import start_process
+from .reader import Request, Trace
+from .transport import receive, send
+from .worker import Duty, Failure
+
+MAX_REPLACEMENTS: Final = 3
+_GRACE: Final = 0.3  # seconds a worker has to leave by itself
+
+
+@dataclass
+class _Worker:
+    process: Any
+    connection: Connection
+    duty: Duty
+    ready: bool = False
+    pending: deque[Request] = field(default_factory=deque)
+
+
+class Pool:
+    """Workers that read batches in the order of their requests, round robin as torch's DataLoader does.
+
+    Args:
+        packed: The reader, packed once for all workers.
+        workers: How many processes.
+        context: `spawn`, `forkserver` or `fork`.
+        prefetch: Requests each worker holds.
+        base_seed: See `Duty`.
+        init: See `Duty`.
+        timeout: Seconds to wait for one batch; 0 waits for ever.
+        modules: What a worker imports while it starts.
+        needs_main: Workers have to import the user's script.
+        tell: Takes a line for the user when a worker has been replaced.
+    """
+
+    def __init__(
+        self,
+        packed: Packed,
+        *,
+        workers: int,
+        context: str,
+        prefetch: int,
+        base_seed: int,
+        init: Callable[[int], None] | None,
+        timeout: float,
+        modules: tuple[str, ...],
+        needs_main: bool,
+        tell: Callable[[str], None],
+    ) -> None:
+        self._packed, self._prefetch = packed, prefetch
+        self._requests: Iterator[Request] = iter(())
+        self._context, self._timeout, self._tell = context, timeout, tell
+        self._modules, self._needs_main = modules, needs_main
+        self._folder = Path(tempfile.mkdtemp(prefix="yolo-rocm-"))
+        patience = 0.8 * timeout  # the stacks must be there when the training process looks for them
+        self._workers: list[_Worker] = []
+        self._close = weakref.finalize(self, _close, self._workers, self._folder)
+        self._order: deque[_Worker] = deque()
+        self.replaced = 0
+        try:
+            packed.share()
+            for number in range(workers):
+                file = self._folder / f"worker{number}.stacks"
+                self._workers.append(self._start(Duty(number, workers, base_seed, init, file, patience)))
+        except BaseException:
+            self.close()
+            raise
+
+    def feed(self, requests: Iterator[Request]) -> None:
+        """Give the pool batches to read; answers to earlier requests still come first."""
+        self._requests = requests
+        for _ in range(self._prefetch):
+            for worker in self._workers:
+                if len(worker.pending) < self._prefetch:
+                    self._ask(worker)
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [worker.process.pid for worker in self._workers]
+
+    @property
+    def processes(self) -> list[Any]:
+        """Process objects of the workers."""
+        return [worker.process for worker in self._workers]
+
+    def _start(self, duty: Duty) -> _Worker:
+        try:
+            process, connection = start_process(self._context, self._packed, duty, self._modules, self._needs_main)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            # The quick check looks at samples of long lists only: now every item is worth a look.
+            problem = pickle_problem(self._packed.unpack(), "reader", exact=True)
+            raise LoaderError(problem or f"a worker cannot be described to a new process: {error}") from error
+        return _Worker(process, connection, duty)
+
+    def _ask(self, worker: _Worker) -> None:
+        request = next(self._requests, None)
+        if request is None:
+            return
+        worker.pending.append(request)
+        self._order.append(worker)
+        with suppress(OSError):  # a dead worker is noticed, and replaced, when its answer is due
+            send(worker.connection, request)
+
+    def next(self) -> tuple[Any, Trace] | None:
+        """Return the next batch with its trace, or None at the end.
+
+        Raises:
+            LoaderError: A worker is stuck, or died for the fourth time.
+            Exception: What the data set raised in a worker.
+        """
+        if not self._order:
+            return None
+        worker = self._order[0]
+        started = time.monotonic()
+        while True:
+            try:
+                answer = self._answer(worker, started)
+            except (EOFError, OSError) as error:
+                self._replace(worker, error)
+                started = time.monotonic()
+                continue
+            if answer == "ready":
+                worker.ready = True
+                continue
+            break
+        if isinstance(answer, Failure):
+            answer.wrapped.reraise()  # type: ignore[no-untyped-call]
+        worker.pending.popleft()
+        self._order.popleft()
+        self._ask(worker)
+        batch, trace = answer
+        return batch, trace
+
+    def _answer(self, worker: _Worker, started: float) -> Any:
+        left = None if self._timeout <= 0 else max(0.0, self._timeout - (time.monotonic() - started))
+        ready = wait([worker.connection, worker.process.sentinel], left)
+        if worker.connection in ready:
+            return receive(worker.connection)
+        if ready:
+            raise EOFError("the process ended")
+        raise LoaderError(self._describe_stuck(worker))
+
+    def _describe_stuck(self, worker: _Worker) -> str:
+        stacks = ""
+        with suppress(OSError):
+            stacks = worker.duty.stacks_file.read_text(errors="replace").strip()
+        doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
+        return (
+            f"loading worker {worker.duty.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
+            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits for ever)."
+            + (f" It was here:\n{stacks}" if stacks else " It wrote no stack.")
+        )
+
+    def _replace(self, worker: _Worker, error: Exception) -> None:
+        """Start a worker in the place of a dead one and give it the same requests again."""
+        worker.process.join(1)
+        why = _describe_death(worker, error)
+        if not worker.ready and worker.process.exitcode == 1:
+            raise LoaderError(f"{why}; it could not start, its error is above.") from error
+        if self.replaced >= MAX_REPLACEMENTS:
+            raise LoaderError(
+                f"{why}, after {self.replaced} others had been replaced. {_remedy(worker.process.exitcode)}"
+            ) from error
+        self.replaced += 1
+        self._tell(
+            f"{why}; started another one, {len(worker.pending)} batches are read again "
+            f"({self.replaced} of {MAX_REPLACEMENTS} replacements). {_remedy(worker.process.exitcode)}"
+        )
+        _end([worker], grace=0)
+        fresh = self._start(worker.duty)
+        worker.process, worker.connection, worker.ready = fresh.process, fresh.connection, False
+        for request in worker.pending:
+            send(worker.connection, request)
+
+    def close(self) -> None:
+        """End the workers; safe to call twice."""
+        self._close()
+        self._order.clear()
+
+
+def _close(workers: list[_Worker], folder: Path) -> None:
+    _end(workers, _GRACE)
+    workers.clear()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end(workers: list[_Worker], grace: float) -> None:
+    """Ask workers to leave, and make those that are busy."""
+    for worker in workers:
+        with suppress(OSError, ValueError):
+            send(worker.connection, None)
+    until = time.monotonic() + grace
+    for worker in workers:
+        worker.process.join(max(0.0, until - time.monotonic()))
+        if worker.process.is_alive():
+            worker.process.kill()
+    for worker in workers:
+        worker.process.join(5)
+        with suppress(OSError):
+            worker.connection.close()
+        with suppress(ValueError):
+            worker.process.close()
+
+
+def _describe_death(worker: _Worker, error: Exception) -> str:
+    code = worker.process.exitcode
+    if code is None:
+        how = f"broke its connection ({type(error).__name__})"
+    elif code < 0:
+        try:
+            how = f"was killed by {signal.Signals(-code).name}"
+        except ValueError:
+            how = f"was killed by signal {-code}"
+    else:
+        how = f"ended with exit code {code}"
+    return f"loading worker {worker.duty.number} (pid {worker.process.pid}) {how}"
+
+
+def _remedy(code: int | None) -> str:
+    if code == -signal.SIGKILL if hasattr(signal, "SIGKILL") else False:
+        return "The kernel does that when memory runs out (`dmesg | grep -i oom`): lower loader.workers or the batch."
+    if code == -signal.SIGSEGV:
+        return "A library crashed while it read an image: look for a damaged file, or update opencv-python."
+    return "If it happens again, try workers=0 to see the error itself."
+
+
+def _few(pending: deque[Request]) -> str:
+    indices = [str(index) for index in pending[0].indices] if pending else []
+    return ", ".join(indices[:8]) + (" ..." if len(indices) > 8 else "")

@@ -1,0 +1,208 @@
+"""Reads one batch of a data set: samples, replacements for broken ones, collation, and how long each took."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+
+from ..errors import LoaderError
+from .seeding import seed_sample
+from .transport import HAS_MEMFD, Stack
+
+_TRIES: Final = 8
+_IMAGE: Final = "img"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One batch to read. `seed` is given where batches must not depend on the worker that reads them."""
+
+    number: int
+    indices: tuple[Any, ...]
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A sample that could not be read, and the one that took its place."""
+
+    name: str
+    reason: str
+
+
+@dataclass
+class Trace:
+    """Who read a batch, when, and how the time was spent, in seconds of the monotonic clock."""
+
+    number: int
+    worker: int
+    began: float = 0.0
+    ended: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+    broken: list[Broken] = field(default_factory=list)
+    samples: int = 0
+
+
+class Adapter(Protocol):
+    """What a kind of data set needs in the process that reads it; see `yolo_rocm.ultralytics_data`."""
+
+    def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
+        """Return long lists of the data set that all workers may share."""
+
+    def image_bytes(self, dataset: Any) -> int:
+        """Return the bytes of one image in a batch; 0 if unknown."""
+
+    def attached(self, dataset: Any, trace: Callable[[str, float], None]) -> Any:
+        """Return a context in which the data set is read; what it changes is undone at the end."""
+
+    def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
+        """Get ready for a batch; with `strict`, forget everything that earlier batches left behind."""
+
+    def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
+        """Name the sample for people."""
+
+    def finish(self, batch: Any) -> Any:
+        """Give a collated batch its last shape."""
+
+
+class PlainAdapter:
+    """Any PyTorch data set."""
+
+    def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
+        """Share nothing: only the data set's author knows which of its lists stay unchanged."""
+        return {}
+
+    def image_bytes(self, dataset: Any) -> int:
+        """Know nothing of the samples."""
+        return 0
+
+    @contextmanager
+    def attached(self, dataset: Any, trace: Callable[[str, float], None]) -> Iterator[None]:
+        """Change nothing."""
+        yield
+
+    def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
+        """Nothing to get ready."""
+
+    def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
+        """Name the sample by its index."""
+        return f"sample {index}"
+
+    def finish(self, batch: Any) -> Any:
+        """Leave the batch as it is."""
+        return batch
+
+
+def unreadable(error: BaseException) -> bool:
+    """Tell whether an error is the file's fault, not the code's: such a sample is replaced, others end the run."""
+    if isinstance(error, OSError):  # PIL.UnidentifiedImageError is one
+        return True
+    return type(error).__module__.partition(".")[0] == "cv2" and type(error).__name__ == "error"
+
+
+class BatchReader:
+    """Reads batches of a data set, in a worker or in the training process itself.
+
+    Args:
+        dataset: A map-style data set.
+        collate: Makes a batch of a list of samples.
+        adapter: What this kind of data set needs.
+        skip_broken: Replace samples whose file cannot be read by others.
+    """
+
+    def __init__(
+        self, dataset: Any, collate: Callable[[list[Any]], Any], adapter: Adapter, skip_broken: bool = True
+    ) -> None:
+        self.dataset, self.collate, self.adapter = dataset, collate, adapter
+        self.skip_broken = skip_broken
+        self.worker = 0
+        self.into_segment = False  # a worker writes images where the training process will read them
+        self.reading = ""  # the sample whose error ended a batch
+        self._stages: dict[str, float] = {}
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Prepare the data set for reading in this process, and put it back."""
+        with self.adapter.attached(self.dataset, self._spend):
+            yield
+
+    def _spend(self, stage: str, seconds: float) -> None:
+        self._stages[stage] = self._stages.get(stage, 0.0) + seconds
+
+    def read(self, request: Request) -> tuple[Any, Trace, tuple[Stack, ...]]:
+        """Read a batch; a batch with a seed is the same whoever reads it, and leaves the generators as they were."""
+        if request.seed is None:
+            return self._read(request)
+        before = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+        seed_sample(request.seed, request.number)
+        try:
+            return self._read(request)
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            torch.set_rng_state(before[2])
+
+    def _read(self, request: Request) -> tuple[Any, Trace, tuple[Stack, ...]]:
+        trace = Trace(request.number, self.worker, time.monotonic(), samples=len(request.indices))
+        self._stages = trace.stages
+        self.adapter.begin_batch(self.dataset, request.indices, request.seed is not None)
+        stack: Stack | None = None
+        samples: list[Any] = []
+        for index in request.indices:
+            sample = self._sample(index, trace)
+            if self.into_segment and isinstance(sample, dict):
+                stack = self._move_image(sample, stack, len(samples), len(request.indices))
+            samples.append(sample)
+        sampled = time.monotonic()
+        self._spend("augment", sampled - trace.began - sum(trace.stages.values()))
+        batch = self.collate(samples)
+        if stack is not None:
+            batch[_IMAGE] = stack.tensor
+        batch = self.adapter.finish(batch)
+        trace.ended = time.monotonic()
+        self._spend("collate", trace.ended - sampled)
+        return batch, trace, () if stack is None else (stack,)
+
+    def _sample(self, index: Any, trace: Trace) -> Any:
+        wanted = index
+        for attempt in range(_TRIES):
+            try:
+                return self.dataset[wanted]
+            except Exception as error:
+                name = self.adapter.name_of(self.dataset, wanted, error)
+                if not self.skip_broken or not unreadable(error):
+                    self.reading = name
+                    raise
+                trace.broken.append(Broken(name, f"{type(error).__name__}: {error}"))
+                if getattr(error, "image_index", wanted) == wanted:  # else it was another image of its mosaic
+                    # A fixed step: the same sample takes the place in every run.
+                    wanted = (int(index) + 7919 * (attempt + 1)) % len(self.dataset)
+        raise LoaderError(
+            f"{_TRIES} samples in a row could not be read, the last was {trace.broken[-1].name} "
+            f"({trace.broken[-1].reason}). Is the disk with the data set still there?"
+        )
+
+    def _move_image(self, sample: dict[str, Any], stack: Stack | None, position: int, count: int) -> Stack | None:
+        """Write a sample's image into the batch; the collation then sees an empty one in its place."""
+        image = sample.get(_IMAGE)
+        if not isinstance(image, torch.Tensor) or not HAS_MEMFD:
+            return None
+        if stack is None:
+            if position:
+                return None
+            stack = Stack(count, image)
+        if image.shape != stack.tensor.shape[1:] or image.dtype != stack.tensor.dtype:
+            raise LoaderError(
+                f"images of one batch differ in shape or type: {tuple(image.shape)} {image.dtype} after "
+                f"{tuple(stack.tensor.shape[1:])} {stack.tensor.dtype}."
+            )
+        stack.tensor[position] = image
+        sample[_IMAGE] = image.new_empty(0)
+        return stack

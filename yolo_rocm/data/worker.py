@@ -1,0 +1,155 @@
+"""The loop of one loading worker: a request comes, a batch goes, until the other end closes."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import _utils as torch_loader
+from torch.utils.data import default_collate
+
+from .packing import Packed
+from .reader import BatchReader
+from .transport import receive, send
+
+_LOOK_AFTER_PARENT: Final = 2.0  # seconds
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error in a worker, on its way to the training process."""
+
+    wrapped: ExceptionWrapper
+
+
+def failure(place: str) -> Failure:
+    """Wrap the error being handled as torch's own loader does: it arrives as its own type, with its traceback."""
+    return Failure(ExceptionWrapper(where=place))  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True)
+class Duty:
+    """What one worker is told when it starts.
+
+    Attributes:
+        number: Which worker it is.
+        workers: How many there are.
+        base_seed: Seed of the pool; a worker's own is this plus its number, as with torch's DataLoader.
+        init: Called with the worker's number before the first batch.
+        stacks_file: Where the worker writes its stacks when a batch takes longer than `patience`.
+        patience: Seconds for one batch; 0 never writes.
+    """
+
+    number: int
+    workers: int
+    base_seed: int
+    init: Callable[[int], None] | None
+    stacks_file: Path
+    patience: float
+
+
+def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
+    """Serve requests until the training process closes the connection, then leave without the interpreter's exit.
+
+    The exit would tear the interpreter down while library threads run: torch 2.10 then aborts ("terminate called
+    without an active exception") when such a thread asks for the lock of an interpreter that is gone.
+    """
+    code = 1
+    try:
+        _serve(connection, packed.unpack(), duty)
+        code = 0
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        code = 0  # the training process went away
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training process's to answer; it ends its workers
+    try:
+        _settle(reader, duty)
+        with reader.attached():
+            send(connection, "ready")
+            parent = os.getppid()
+            while (request := _next_request(connection, parent)) is not None:
+                with _watched(duty):
+                    try:
+                        batch, trace, stacks = reader.read(request)
+                    except Exception:
+                        place = f"in loading worker {duty.number}, reading {reader.reading or 'a batch'}"
+                        send(connection, failure(place))
+                        continue
+                send(connection, (batch, trace), stacks)
+                del batch, stacks
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception:
+        send(connection, failure(f"in loading worker {duty.number}, as it started"))
+        raise
+
+
+def _next_request(connection: Connection, parent: int) -> Any:
+    """Wait for a request, and look whether the parent is alive: forked workers hold each other's connections open."""
+    while not connection.poll(_LOOK_AFTER_PARENT):
+        if os.getppid() != parent:
+            raise EOFError("the training process is gone")
+    return receive(connection)
+
+
+def _settle(reader: BatchReader, duty: Duty) -> None:
+    """Seed this worker as torch's own loader does, so that batches are the same as with it."""
+    torch.set_num_threads(1)
+    seed = duty.base_seed + duty.number
+    random.seed(seed)
+    torch.manual_seed(seed)
+    np.random.seed(torch_loader.worker._generate_state(duty.base_seed, duty.number))  # type: ignore[no-untyped-call]
+    reader.worker, reader.into_segment = duty.number, True
+    torch_loader.worker._worker_info = torch_loader.worker.WorkerInfo(
+        id=duty.number, num_workers=duty.workers, seed=seed, dataset=reader.dataset
+    )
+    if reader.collate is default_collate:
+        reader.collate = _collate_in_place
+    if duty.init is not None:
+        duty.init(duty.number)
+    gc.freeze()  # what is here now stays: no collection needs to look at it again
+
+
+def _collate_in_place(samples: list[Any]) -> Any:
+    """Collate without torch's shared memory, which is limited to /dev/shm; the batch is shared when it is sent."""
+    info, torch_loader.worker._worker_info = torch_loader.worker._worker_info, None
+    try:
+        return default_collate(samples)
+    finally:
+        torch_loader.worker._worker_info = info
+
+
+@contextmanager
+def _watched(duty: Duty) -> Any:
+    """Write every thread's stack to a file if a batch takes longer than the worker's patience."""
+    if duty.patience <= 0:
+        yield
+        return
+    with duty.stacks_file.open("w") as file:
+        faulthandler.dump_traceback_later(duty.patience, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()

@@ -79,7 +79,7 @@ class Loader(_Section):
     skip_broken: bool = Field(default=True, description="replace samples whose file cannot be read")
     mosaic_mb: int | None = Field(default=512, ge=1, description="memory of a worker for the images of mosaics, MiB")
     device_prefetch: bool | Literal["auto"] = Field(
-        default="auto", description="copy the next batch ahead of time; auto: on cards above 8 GB"
+        default=False, description="copy the next batch ahead of time; auto: on cards above 8 GB"
     )
     device_augment: bool = Field(default=False, description="HSV and flips on the device; may differ by one level")
     reduced_decode: bool = Field(default=False, description="decode large JPEGs at a fraction of their size")

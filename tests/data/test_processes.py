@@ -23,7 +23,7 @@ def run(code: str, tmp_path: Path, *, stdin: bool = False, timeout: float = 90) 
     """Run a script as a user would, in a folder of its own."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(code))
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))}
     arguments = [sys.executable, "-"] if stdin else [sys.executable, str(script)]
     source = script.read_text() if stdin else None
     return subprocess.run(

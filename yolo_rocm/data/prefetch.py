@@ -19,6 +19,7 @@ _SMALL = (
     1 << 20
 )  # torch's allocator serves tensors up to this size from shared blocks; they need no buffer of their own
 _END = object()
+_PLAIN = (str, int, float, bytes, bool, type(None))
 
 
 def prefetch_default(vram_gb: float | None, asked: bool | None) -> tuple[bool, str]:
@@ -118,11 +119,20 @@ class DevicePrefetcher:
             if host is _END:
                 return None
             with side.after_consumer():
-                batch = _mapped(host, lambda tensor, path: self._copied(tensor, path, buffers))
+                tensors: list[Tensor] = []
+
+                def copied(tensor: Tensor, path: tuple[Any, ...]) -> Tensor:
+                    tensors.append(self._copied(tensor, path, buffers))
+                    return tensors[-1]
+
+                batch = _mapped(host, copied)
                 if self.transform is not None:
                     batch = self.transform(batch)
-                _mapped(batch, lambda tensor, _: buffers.watch(tensor))
-                return _Sent(batch, side.mark(host))
+                    tensors.clear()
+                    _mapped(batch, lambda tensor, _: tensors.append(tensor) or tensor)  # type: ignore[func-returns-value]
+                for tensor in tensors:
+                    buffers.watch(tensor)
+                return _Sent(batch, side.mark(host), tensors=tensors)
         except Exception as error:
             return _Sent(error=error)
 
@@ -142,6 +152,7 @@ class _Sent:
     batch: Any = None
     arrived: Any = None  # torch.cuda.Event
     error: Exception | None = None
+    tensors: list[Tensor] = field(default_factory=list)
 
 
 class _SideStream:
@@ -171,14 +182,11 @@ class _SideStream:
         """Let the consumer's stream, which is the current one, use a batch."""
         stream = torch.cuda.current_stream(self.device)
         stream.wait_event(sent.arrived)
-
-        def record(tensor: Tensor, _: tuple[Any, ...]) -> Tensor:
+        for tensor in sent.tensors:
             # The allocator must not give freed memory back to the side stream while the consumer's still reads it.
             if tensor.is_cuda:
                 tensor.record_stream(stream)
-            return tensor
-
-        _mapped(sent.batch, record)
+        sent.tensors.clear()  # or their buffers would count as in use
 
     def drain(self) -> None:
         """Wait for the work of this stream and let go of the host's batches."""
@@ -238,11 +246,21 @@ def _mapped(value: Any, change: Callable[[Tensor, tuple[Any, ...]], Any], path: 
         result.update(changed)
         return result
     if isinstance(value, (list, tuple)):
+        if not _may_hold_tensors(value):
+            return value
         items = [_mapped(item, change, (*path, index)) for index, item in enumerate(value)]
         if all(new is old for new, old in zip(items, value, strict=True)):
             return value
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
+
+
+def _may_hold_tensors(items: list[Any] | tuple[Any, ...]) -> bool:
+    """Tell quickly: names and shapes of a batch's images are long lists that are looked at for every batch."""
+    return any(
+        not (isinstance(item, _PLAIN) or (type(item) is tuple and all(isinstance(part, _PLAIN) for part in item)))
+        for item in items
+    )
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ def run(*words: str, cwd=None, timeout: float = 300) -> subprocess.CompletedProc
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"yolo-rocm {yolo_rocm.__version__}"
     text = run("--help").stdout
-    commands = (("train",), ("presets",), ("demo",), ("tune",), ("bench", "conv"))
+    commands = (("train",), ("presets",), ("demo",), ("tune",), ("bench", "conv"), ("doctor",))
     assert all(command[0] in text for command in commands)
     for command in commands:
         done = run(*command, "--help")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .api import Registration, callbacks, register, train
     from .conv.report import ConvReport
     from .conv.seam import patch, patched, unpatch
+    from .diagnosis.doctor import Diagnosis, doctor
+    from .diagnosis.findings import Finding
     from .errors import ConfigError, EngineError, PresetError, StackError, YoloRocmError
     from .preset import Preset, load_preset, presets
 
@@ -27,6 +29,9 @@ _HOMES = {
     "patch": "conv.seam",
     "patched": "conv.seam",
     "unpatch": "conv.seam",
+    "Diagnosis": "diagnosis.doctor",
+    "doctor": "diagnosis.doctor",
+    "Finding": "diagnosis.findings",
     "ConfigError": "errors",
     "EngineError": "errors",
     "PresetError": "errors",
@@ -40,7 +45,9 @@ _HOMES = {
 __all__ = [
     "ConfigError",
     "ConvReport",
+    "Diagnosis",
     "EngineError",
+    "Finding",
     "Preset",
     "PresetError",
     "Registration",
@@ -48,6 +55,7 @@ __all__ = [
     "YoloRocmError",
     "__version__",
     "callbacks",
+    "doctor",
     "load_preset",
     "patch",
     "patched",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from . import __version__
+from . import __version__, cli_doctor
 from .errors import YoloRocmError
 
 app = typer.Typer(
@@ -218,6 +218,9 @@ def _print_conv_layers(entries: list[dict[str, Any]]) -> None:
         fastest = f"{single[1]} {single[0]:.3f}"
         table.add_row(entry["layer"], str(entry["count"]), entry["problem"], entry["pass_"], *cells, fastest)
     _out.print(table)
+
+
+app.command(epilog="Example: yolo-rocm doctor train.log")(cli_doctor.doctor)
 
 
 def main() -> None:

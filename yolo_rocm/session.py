@@ -21,6 +21,7 @@ from .preset import Settings, resolve
 if TYPE_CHECKING:
     from .conv.report import ConvReport
     from .conv.seam import Patch
+    from .diagnosis.health import Advice
     from .training import TrainingRun
 
 CHILD_VARIABLE = "YOLO_ROCM_CHILD"
@@ -128,20 +129,24 @@ class Session:
         preset = self.settings.preset
         # The environment comes first: importing torch may be the moment at which it is read.
         late = switches.enter_context(self.environment())
+        import torch
+
         from . import ultralytics_hooks as hooks
         from .conv.plan import Planner
         from .conv.seam import Patch, installed
         from .conv.switches import vendor_off
         from .data.loader import LoaderPolicy
+        from .diagnosis.probe_list import TORCH_NAMES
 
         hooks.require()
         if not self._announced:  # once, not for every image of a stream
             self._announced = True
             for line in late:
                 hooks.say(line, warning=True)
-            for line in self._opening_lines():
+            for line in (*self._opening_lines(), *self._learned().lines):
                 hooks.say(line)
-        if preset.conv.vendor == "off":
+        learned = self._learned()
+        if preset.conv.vendor == "off" or learned.vendor_off:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
         loader = preset.loader.model_dump()
@@ -149,8 +154,17 @@ class Session:
         switches.enter_context(hooks.loaders_follow(LoaderPolicy(**loader, insist=insist)))
         if self._patch is None:
             conv = preset.conv
-            self._patch = Patch(conv.devices, Planner(conv.engine, conv.vendor == "on", conv.memory_mb))
+            vendor = conv.vendor == "on" and not learned.vendor_off
+            avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in learned.conv_avoids]
+            self._patch = Patch(conv.devices, Planner(conv.engine, vendor, conv.memory_mb, avoid_vendor=avoid))
         switches.enter_context(installed(self._patch))
+
+    def _learned(self) -> Advice:
+        """Return what the doctor's probes of this GPU and stack mean for the run."""
+        from .diagnosis.health import advise, memory_file, recall
+
+        conv = self.settings.preset.conv
+        return advise(conv, recall(memory_file(self.machine, conv.devices[0])))
 
     def _opening_lines(self) -> Iterator[str]:
         import torch
@@ -195,6 +209,9 @@ class Session:
                 from .training import discard_if_empty
 
                 discard_if_empty(getattr(yolo, "trainer", None))
+                raise
+            except Exception as error:
+                hooks.say_diagnosis(error)
                 raise
             finally:
                 self._let_go()

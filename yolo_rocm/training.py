@@ -40,11 +40,16 @@ class TrainingRun:
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:
+            within = self._session.is_active
             try:
                 with self._session.active():
                     return train()
             except YoloRocmError:
                 discard_if_empty(self._trainer())
+                raise
+            except Exception as error:
+                if not within:  # otherwise the session says it
+                    hooks.say_diagnosis(error)
                 raise
             finally:
                 self.close()

@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
-from .probe_list import SHAPES, Probe, Shape, all_probes
+from .probe_list import SHAPES, TORCH_NAMES, Probe, Shape, all_probes
 
 if TYPE_CHECKING:
     import torch
@@ -281,8 +281,11 @@ def _draw(shape: tuple[int, ...], dtype: str, seed: int) -> torch.Tensor:
     """Return random numbers on the CPU, rounded to a dtype, the same in every process."""
     import torch
 
-    names = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).mul_(0.5).to(names[dtype])
+    return (
+        torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        .mul_(0.5)
+        .to(getattr(torch, TORCH_NAMES[dtype]))
+    )
 
 
 def _distance(value: torch.Tensor, exact: torch.Tensor) -> float:

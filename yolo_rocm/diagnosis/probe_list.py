@@ -9,6 +9,7 @@ from typing import Final
 CONV_WAYS: Final = ("vendor", "off", "aten", "gemm", "auto")
 NORM_WAYS: Final = ("vendor", "off")
 DTYPES: Final = ("fp32", "fp16", "bf16")
+TORCH_NAMES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 LAYOUTS: Final = ("nchw", "nhwc")
 # Relative distance from the fp64 result. Rounding to the dtype alone gives about 6e-8, 3e-4 and 2e-3; a healthy kernel
 # adds little to that, and the faults known are far above (fp16 Winograd on gfx12: 1000 times a matrix product's error).

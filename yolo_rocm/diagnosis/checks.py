@@ -1,0 +1,19 @@
+"""All checks that need no card: each looks at a `Patient` and finds something or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from . import checks_environment, checks_stack, checks_system
+from .findings import ORDER, Finding
+from .patient import Patient
+
+Check = Callable[[Patient], Finding | None]
+CHECKS: Final[tuple[Check, ...]] = (*checks_stack.CHECKS, *checks_system.CHECKS, *checks_environment.CHECKS)
+
+
+def run_checks(patient: Patient) -> list[Finding]:
+    """Return what the checks find, gravest first, in the order of what has to be repaired first."""
+    found = [finding for check in CHECKS if (finding := check(patient)) is not None]
+    return sorted(found, key=lambda finding: ORDER[finding.severity])

@@ -107,16 +107,18 @@ def _print(found: Diagnosis, out: Console) -> None:
     out.print(verdict.text, markup=False, style="bold")
     if verdict.next:
         out.print(f"Next: {verdict.next}", markup=False)
-    if found.findings:
+    # What failed and is not used stands in the table below.
+    told = [f for f in found.findings if f.severity != "info" or not f.id.startswith("probe-")]
+    if told:
         out.print()
-    for finding in found.findings:
+    for finding in told:
         out.print(f"{finding.severity} {finding.id}: {finding.finding}", markup=False)
         sources = f" ({' '.join(finding.sources)})" if finding.sources else ""
         out.print(f"    do: {finding.remedy}{sources}", markup=False)
     if found.outcomes:
         out.print()
         out.print(_table(found.outcomes))
-        for line in _facts(found.outcomes):
+        for line in (*_facts(found.outcomes), *_learned(found)):
             out.print(line, markup=False)
     machine = found.machine
     gpus = ", ".join(str(gpu) for gpu in machine.gpus) or "no GPU"
@@ -151,6 +153,16 @@ def _cell(outcomes: Sequence[Outcome]) -> str:
         return f"{first.status} ({len(bad)} of {len(outcomes)})"
     worst = max(outcome.error or 0.0 for outcome in outcomes)
     return f"ok {worst:.0e}" if worst else "ok"
+
+
+def _learned(found: Diagnosis) -> list[str]:
+    """Say what was remembered about the vendor library."""
+    lines = []
+    for word, by_dtype in (("convolution", found.health.conv), ("BatchNorm", found.health.norm)):
+        told = ", ".join(f"{dtype} {'healthy' if healthy else 'unhealthy'}" for dtype, healthy in by_dtype.items())
+        if told:
+            lines.append(f"vendor library, {word}: {told}; conv.engine auto goes by it")
+    return lines
 
 
 def _facts(outcomes: Sequence[Outcome]) -> list[str]:

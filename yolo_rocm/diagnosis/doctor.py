@@ -16,7 +16,7 @@ from . import health as memory
 from .checks import run_checks
 from .findings import ORDER, Finding, Severity
 from .health import Health
-from .knowledge import read_text
+from .knowledge import LEVELS, Signature, read_text
 from .outcome import Limits, Outcome
 from .patient import Patient, miopen_filters, training_environment
 from .probe import Answers, child_command, run_probes
@@ -123,13 +123,19 @@ def doctor(
     if learned.known:
         memory.remember(learned, path)
     setup = Setup.of(settings.preset, machine, device)
-    findings = sorted([*findings, *probe_findings(outcomes, setup)], key=lambda f: ORDER[f.severity])
+    findings = sorted([*findings, *probe_findings(outcomes, setup, answers.said)], key=lambda f: ORDER[f.severity])
     verdict = judge(machine, settings.preset.name, setup, findings, outcomes, device)
     return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.said)
 
 
-def probe_findings(outcomes: Iterable[Outcome], setup: Setup) -> list[Finding]:
-    """Return one finding for each group of probes that failed; grave where training would rely on it."""
+def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "") -> list[Finding]:
+    """Return one finding for each group of probes that failed; grave where training would rely on it.
+
+    Args:
+        outcomes: The probes.
+        setup: What training would rely on.
+        said: What was printed besides: MIOpen raises a bare status and prints the reason.
+    """
     needed = setup.groups()
     failed: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
@@ -143,9 +149,9 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup) -> list[Finding]:
         )
         parts = [f"{outcome.name}: {outcome.status}, {outcome.message}" for outcome in group]
         more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
-        known = next((m.signature for m in read_text("\n".join(parts)) if m.signature.level != "note"), None)
+        known = _known("\n".join(parts), said if way == "vendor" or kind in ("device", "gemm") else "")
         used = any(o.name == need or o.name.startswith(f"{need}/") for o in group for need in needed)
-        severity: Severity = "error" if used else "warning" if kind in ("device", "gemm", "pinned") else "info"
+        severity: Severity = "error" if used else "warning" if kind in ("device", "pinned") else "info"
         findings.append(
             Finding(
                 f"probe-{'-'.join(part for part in (kind, way, dtype) if part)}",
@@ -156,6 +162,12 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup) -> list[Finding]:
             )
         )
     return findings
+
+
+def _known(message: str, said: str) -> Signature | None:
+    """Return the most specific known failure, from the message itself before anything printed elsewhere."""
+    found = [m.signature for text in (message, said) for m in read_text(text) if m.signature.level != "note"]
+    return min(found, key=lambda signature: LEVELS.index(signature.level), default=None)
 
 
 def _parts(name: str) -> tuple[str, str, str]:

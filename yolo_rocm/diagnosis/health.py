@@ -23,8 +23,8 @@ from .probe_list import DTYPES
 LOG = logging.getLogger("yolo_rocm")
 _LOCK_SECONDS: Final = 10.0
 _FORMAT: Final = 1
-# BatchNorm runs in these: AMP of Ultralytics is fp16, and torch takes bf16 away from MIOpen by itself.
-_NORM_DTYPES: Final = ("fp32", "fp16")
+# What a training runs in: AMP of Ultralytics is fp16 on a GPU and off on a CPU.
+_TRAINS_IN: Final = {"cuda": ("fp32", "fp16"), "cpu": ("fp32",)}
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,12 @@ def advise(conv: Conv, health: Health | None) -> Advice:
     """Steer `engine: auto` by what was learned; an engine that was asked for by name is only warned about."""
     if health is None or not health.known:
         return Advice()
-    norm = tuple(dtype for dtype in _NORM_DTYPES if health.norm.get(dtype) is False)
+    trains_in = _TRAINS_IN[conv.devices[0]]
+    norm = tuple(dtype for dtype in trains_in if health.norm.get(dtype) is False)
     sick = tuple(dtype for dtype in DTYPES if health.conv.get(dtype) is False)
     learned = f"(`yolo-rocm doctor`, {health.when}, {health.path})"
     if conv.vendor == "off":
-        healthy = not norm and not sick and all(health.conv.get(dtype) for dtype in _NORM_DTYPES)
+        healthy = not norm and not sick and all(health.conv.get(dtype) for dtype in trains_in)
         line = f"the vendor library passed its probes here: rocm.conv.vendor=on lets auto use it {learned}"
         return Advice(lines=(line,)) if healthy and conv.engine == "auto" else Advice()
     found = [

@@ -157,7 +157,7 @@ class ProbeProcess:
                 line = pipe.readline(_LONGEST_LINE)
                 if not line:
                     break
-                if line.startswith(b"{") and line.endswith(b"\n"):
+                if line.startswith(b"{") and line.endswith(b"\n") and (b'"probe"' in line or b'"restart"' in line):
                     self._lines.put(line)
                 else:
                     self._noise += len(line)

@@ -10,20 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import torch
 from filelock import FileLock, Timeout
 
 from .. import __version__
+from ..folders import cache_folder
 
 LOG = logging.getLogger("yolo_rocm")
 _LOCK_SECONDS = 10.0
-
-
-def cache_folder() -> Path:
-    """Return where tuned choices are kept; `YOLO_ROCM_CACHE` overrides it."""
-    chosen = os.environ.get("YOLO_ROCM_CACHE")
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("yolo_rocm"))
 
 
 def device_name(device: str) -> str:

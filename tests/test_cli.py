@@ -36,8 +36,27 @@ def test_presets_lists_and_shows_origins():
     assert "auto here: preset" in listed.stdout
     shown = run("presets", "rx5600xt")
     rows = {tuple(line.split()) for line in shown.stdout.splitlines()}
-    assert ("conv.engine", "gemm", "configs/gpu/rx5600xt.yaml") in rows
+    assert ("conv.engine", "gemm", "configs/family/rdna1.yaml") in rows
+    assert ("conv.memory_mb", "256", "configs/gpu/rx5600xt.yaml") in rows
     assert ("loader.timeout", "0", "default") in rows
+
+
+def test_presets_lists_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CONFIG", str(tmp_path))
+    monkeypatch.setenv("YOLO_ROCM_PRESET", "mine")
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets/mine.yaml").write_text("title: My own [card]\nbase: cpu\nevidence: my desk\n")
+    listed = run("presets").stdout
+    assert "your own" in listed.splitlines()[1]
+    assert "mine" in listed.splitlines()[2]
+    assert "My own [card]" in listed
+    assert "auto here: preset mine, as asked (YOLO_ROCM_PRESET)" in listed
+
+
+def test_the_list_of_presets_fits_a_screen():
+    listed = run("presets").stdout.splitlines()
+    assert len(listed) < 80
+    assert {"RDNA1", "RDNA4", "CDNA3"} <= {line.strip() for line in listed}
 
 
 def test_train_from_a_file_with_overrides(made_data, tmp_path):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
 from . import __version__, cli_doctor
 from .errors import YoloRocmError
+
+if TYPE_CHECKING:
+    from .hardware import Machine
 
 app = typer.Typer(
     name="yolo-rocm",
@@ -57,10 +61,12 @@ def train(
     """Train a model under a preset."""
     from .api import run_training
     from .cfg_file import parse
+    from .start import restart_if_late
 
     arguments = parse(words or [])
     if not arguments:
         raise typer.BadParameter("give a configuration file or key=value pairs, at least data=")
+    restart_if_late(arguments.get("preset", "auto"), arguments.get("rocm"), arguments.get("device"))
     outcome = run_training(**arguments)
     if table and outcome.report is not None:
         _out.print(outcome.report.table(), markup=False)
@@ -73,18 +79,11 @@ def presets(
     """List the presets, or print every final value of one with the file that set it."""
     from . import environ
     from .hardware import detect
-    from .preset import presets as names
     from .preset import resolve
 
     machine = detect()
     if name is None:
-        chosen = resolve("auto", machine=machine)
-        table = Table("preset", "for", "evidence", box=None, pad_edge=False)
-        for each in names():
-            preset = resolve(each, machine=machine).preset
-            table.add_row(each, preset.title, preset.evidence)
-        _out.print(table)
-        _out.print(f"\nauto here: {chosen.why}")
+        _list_presets(machine)
         return
     settings = resolve(name, machine=machine)
     table = Table("key", "value", "set by", box=None, pad_edge=False)
@@ -93,7 +92,25 @@ def presets(
     _out.print(f"{settings.why}\n")
     _out.print(table)
     for decision in environ.plan(settings.preset, machine):
-        _out.print(f"{decision.name}: {decision.action} ({decision.reason})")
+        _out.print(f"{decision.name}={decision.value}: {decision.action} ({decision.reason})", markup=False)
+    for note in settings.notes:
+        _out.print(note, markup=False)
+
+
+def _list_presets(machine: Machine) -> None:
+    from .preset_list import grouped
+
+    table = Table("preset", "gfx", "for", "evidence", box=None, pad_edge=False)
+    for number, (group, rows) in enumerate(grouped(machine)):
+        if number:
+            table.add_row()
+        table.add_row(f"[bold]{group}[/bold]")
+        for row in rows:
+            table.add_row(f"  {row.name}", " ".join(row.gfx), escape(row.title), escape(row.evidence))
+    _out.print(table)
+    from .preset import resolve
+
+    _out.print(f"\nauto here: {resolve('auto', machine=machine).why}", markup=False)
 
 
 @app.command(epilog="Example: yolo-rocm demo --epochs 5")
@@ -104,7 +121,9 @@ def demo(
 ) -> None:
     """Make a small data set, train a nano model on whatever device there is, and say what happened."""
     from .demo import EPOCHS, make_demo_data, run_demo
+    from .start import restart_if_late
 
+    restart_if_late(preset)
     with Progress(console=_out, transient=True) as bars:
         task = bars.add_task("making images", total=None)
         data = make_demo_data(folder, lambda done, total: bars.update(task, completed=done, total=total))
@@ -131,6 +150,13 @@ def tune(
     ] = None,
 ) -> None:
     """Measure the convolutions of a model ahead of time, so that the first training does not have to."""
+    from .start import in_time
+
+    with in_time():
+        _tune(words)
+
+
+def _tune(words: list[str] | None) -> None:
     from .bench.layers import default_device, dtype_named, model_layers
     from .conv.plan import Planner
 
@@ -168,6 +194,13 @@ def bench_conv(
     layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
 ) -> None:
     """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, and auto."""
+    from .start import in_time
+
+    with in_time():
+        _bench_conv(words, layers)
+
+
+def _bench_conv(words: list[str] | None, layers: bool) -> None:
     from .bench import conv as measure
     from .bench.layers import default_device, dtype_named, model_layers
     from .conv.plan import Planner

@@ -1,4 +1,4 @@
-"""Where this package keeps what it has learned, and how to write there so that readers never see half a file."""
+"""Where this package keeps files of its own, and how to write them so that readers never see half of one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ import platformdirs
 
 
 def cache_folder() -> Path:
-    """Return where measurements are kept; `YOLO_ROCM_CACHE` overrides it."""
+    """Return where tuned choices and the doctor's memory are kept; `YOLO_ROCM_CACHE` overrides it."""
     chosen = os.environ.get("YOLO_ROCM_CACHE")
     return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("yolo_rocm"))
+
+
+def user_presets_folder() -> Path:
+    """Return where a user's own presets are looked for by name; `YOLO_ROCM_CONFIG` overrides the folder above it."""
+    chosen = os.environ.get("YOLO_ROCM_CONFIG")
+    return (Path(chosen) if chosen else Path(platformdirs.user_config_dir("yolo_rocm"))) / "presets"
 
 
 def replace_file(path: Path, text: str) -> None:

@@ -49,6 +49,7 @@ class Session:
         self.source, self.rocm = preset, rocm
         self.machine = detect()
         self.settings: Settings = resolve(preset, rocm, arguments, machine=self.machine)
+        self.device = arguments.get("device")
         self._reset()
 
     def _reset(self) -> None:
@@ -61,7 +62,7 @@ class Session:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
-        return {name: getattr(self, name) for name in ("source", "rocm", "machine", "settings")}
+        return {name: getattr(self, name) for name in ("source", "rocm", "machine", "settings", "device")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start inactive."""
@@ -73,10 +74,19 @@ class Session:
         """Set the preset's environment variables that apply here, where that is still in time.
 
         Yields:
-            One line for each variable that came too late.
+            One line for each variable that came too late, or that the user has set to something else.
+
+        Raises:
+            StackError: A variable came too late without which the card cannot train.
         """
-        with environ.applied(environ.plan(self.settings.preset, self.machine) if enabled() else []) as late:
-            yield late
+        decisions = self.variables()
+        on_gpu = str(self.device or "").lower() not in ("cpu", "mps")
+        with environ.applied(decisions, system=self.machine.system, needs_gpu=on_gpu) as late:
+            yield [*late, *(decision.said for decision in decisions if decision.said)]
+
+    def variables(self) -> list[environ.Decision]:
+        """Return what becomes of each environment variable; nothing is changed."""
+        return environ.plan(self.settings.preset, self.machine, self.device) if enabled() else []
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -198,6 +208,7 @@ class Session:
 
         if not enabled():
             return method(*args, **kwargs)
+        self.device = kwargs.get("device", self.device)
         self.begin_run()
         with self.active():
             if mode in ("train", "tune"):
@@ -250,6 +261,8 @@ class Session:
         from .training import TrainingRun
 
         if enabled() and trainer not in self._runs:
+            if self.device is None:
+                self.device = trainer.args.device
             self._runs[trainer] = TrainingRun(self, trainer)
 
     def on_train_batch_start(self, trainer: Any) -> None:

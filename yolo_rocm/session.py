@@ -59,6 +59,7 @@ class Session:
         self._switches = ExitStack()
         self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
         self._patch: Patch | None = None
+        self._advice: Advice | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -156,7 +157,7 @@ class Session:
             for line in (*self._opening_lines(), *self._learned().lines):
                 hooks.say(line)
         learned = self._learned()
-        if preset.conv.vendor == "off" or learned.vendor_off:
+        if not learned.vendor:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
         loader = preset.loader.model_dump()
@@ -164,17 +165,19 @@ class Session:
         switches.enter_context(hooks.loaders_follow(LoaderPolicy(**loader, insist=insist)))
         if self._patch is None:
             conv = preset.conv
-            vendor = conv.vendor == "on" and not learned.vendor_off
             avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in learned.conv_avoids]
-            self._patch = Patch(conv.devices, Planner(conv.engine, vendor, conv.memory_mb, avoid_vendor=avoid))
+            self._patch = Patch(conv.devices, Planner(conv.engine, learned.vendor, conv.memory_mb, avoid_vendor=avoid))
         switches.enter_context(installed(self._patch))
 
     def _learned(self) -> Advice:
         """Return what the doctor's probes of this GPU and stack mean for the run."""
-        from .diagnosis.health import advise, memory_file, recall
+        if self._advice is None:
+            from .diagnosis.health import advise, memory_file, recall
 
-        conv = self.settings.preset.conv
-        return advise(conv, recall(memory_file(self.machine, conv.devices[0])))
+            conv = self.settings.preset.conv
+            explicit = "conv.vendor" in self.settings.explicit
+            self._advice = advise(conv, recall(memory_file(self.machine, conv.devices[0])), explicit)
+        return self._advice
 
     def _opening_lines(self) -> Iterator[str]:
         import torch

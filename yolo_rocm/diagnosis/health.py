@@ -115,41 +115,49 @@ def recall(path: Path) -> Health | None:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a run should make of the memory.
+    """What a run makes of the memory.
 
     Attributes:
-        vendor_off: The vendor library must stay out of the whole run, BatchNorm included.
+        vendor: Whether the vendor library is on for the run: a candidate for `auto`, and what serves BatchNorm.
         conv_avoids: Dtypes in which it must not serve convolutions.
         lines: What to tell the user.
     """
 
-    vendor_off: bool = False
+    vendor: bool
     conv_avoids: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
 
 
-def advise(conv: Conv, health: Health | None) -> Advice:
-    """Steer `engine: auto` by what was learned; an engine that was asked for by name is only warned about."""
+def advise(conv: Conv, health: Health | None, explicit: bool = False) -> Advice:
+    """Steer `engine: auto` by what was learned; an engine that was asked for by name is only warned about.
+
+    Args:
+        conv: Section of the preset.
+        health: What was learned.
+        explicit: Whether the user himself has set `conv.vendor`; the memory never switches on what he has switched off.
+    """
+    preset_says = conv.vendor == "on"
     if health is None or not health.known:
-        return Advice()
+        return Advice(preset_says)
     trains_in = _TRAINS_IN[conv.devices[0]]
     norm = tuple(dtype for dtype in trains_in if health.norm.get(dtype) is False)
     sick = tuple(dtype for dtype in DTYPES if health.conv.get(dtype) is False)
     learned = f"(`yolo-rocm doctor`, {health.when}, {health.path})"
-    if conv.vendor == "off":
-        healthy = not norm and not sick and all(health.conv.get(dtype) for dtype in trains_in)
-        line = f"the vendor library passed its probes here: rocm.conv.vendor=on lets auto use it {learned}"
-        return Advice(lines=(line,)) if healthy and conv.engine == "auto" else Advice()
-    found = [
-        f"{what} in {' and '.join(dtypes)}" for what, dtypes in (("BatchNorm", norm), ("convolution", sick)) if dtypes
-    ]
+    if not preset_says:
+        proven = all(health.conv.get(dtype) and health.norm.get(dtype) for dtype in trains_in)
+        if conv.engine != "auto" or explicit or not proven:
+            return Advice(False)
+        line = "the vendor library passed its probes here, so auto may use it; rocm.conv.vendor=off keeps it out"
+        return Advice(True, sick, (f"{line} {learned}",))
+    failed = (("BatchNorm", norm), ("convolution", sick))
+    found = [f"{what} in {' and '.join(dtypes)}" for what, dtypes in failed if dtypes]
     if not found:
-        return Advice()
+        return Advice(True)
     trouble = f"the vendor library failed its probes of {', and of '.join(found)}"
-    if conv.engine != "auto":
-        wanted = "rocm.conv.engine=auto" if conv.engine == "vendor" else "rocm.conv.vendor=off"
-        needed = conv.engine == "vendor" or bool(norm)
-        return Advice(lines=(f"{trouble}; {wanted} goes around it {learned}",)) if needed else Advice()
-    if norm:
-        return Advice(True, sick, (f"{trouble}: it is off for this run {learned}",))
-    return Advice(False, sick, (f"{trouble}: auto does without it there {learned}",))
+    if conv.engine == "auto" and norm:
+        return Advice(False, sick, (f"{trouble}: it is off for this run {learned}",))
+    if conv.engine == "auto":
+        return Advice(True, sick, (f"{trouble}: auto does without it there {learned}",))
+    if conv.engine == "vendor":
+        return Advice(True, lines=(f"{trouble}; rocm.conv.engine=auto goes around it {learned}",))
+    return Advice(True, lines=(f"{trouble}; rocm.conv.vendor=off goes around it {learned}",) if norm else ())

@@ -154,7 +154,7 @@ def make_tree(root: Path, *cards: Card, kfd: bool = True, wsl: bool = False, con
     return root
 
 
-# What the wheels of download.pytorch.org are built for (pytorch, .ci/docker/manywheel/build.sh).
+# What torch.cuda.get_arch_list() says with pytorch.org's rocm7.2 wheel (astral-sh/uv#18730).
 PYTORCH_ORG_ARCHS = [
     *("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030"),
     *("gfx1100", "gfx1101", "gfx1102", "gfx1150", "gfx1151", "gfx1200", "gfx1201"),

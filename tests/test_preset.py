@@ -9,6 +9,7 @@ import yolo_rocm
 from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset import config_root, resolve
+from yolo_rocm.session import Session
 
 LINUX = Machine(system="linux", overlays=("linux",), torch="1.13.1", build="hip", hip="5.2.21151")
 
@@ -50,7 +51,7 @@ def test_every_value_of_a_shipped_preset_is_there_for_a_reason(name):
 @pytest.mark.parametrize("name", yolo_rocm.presets())
 def test_shipped_variables_say_why(name):
     for variable in resolve(name, machine=LINUX).preset.env.values():
-        assert "#" in variable.why or "/" in variable.why or "kernels" in variable.why
+        assert variable.why
         assert not variable.required or variable.when.os == ["linux"]
 
 
@@ -80,7 +81,10 @@ def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
     from ultralytics.utils import DEFAULT_CFG_DICT
 
     later_than_the_oldest = {"channels_last"}
-    assert set(resolve(name, machine=LINUX).preset.train) <= {*DEFAULT_CFG_DICT, *later_than_the_oldest}
+    train = resolve(name, machine=LINUX).preset.train
+    assert set(train) <= {*DEFAULT_CFG_DICT, *later_than_the_oldest}
+    passed_on = Session(name, None).train_arguments({"epochs": 1})
+    assert passed_on == {**{key: value for key, value in train.items() if key in DEFAULT_CFG_DICT}, "epochs": 1}
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def test_an_integrated_gpu_beside_a_card_is_not_chosen_and_is_named(tmp_path):
     assert [gpu.gfx for gpu in machine.visible] == ["gfx1036", "gfx1100"]  # torch's order
     assert machine.gpu.gfx == "gfx1100"
     assert [gpu.gfx for gpu in machine.clashing] == ["gfx1036"]
+    assert machine.warnings == []  # its preset's environment hides it
     alone = look(make_tree(tmp_path / "alone", trees.RAPHAEL), tmp_path)
     assert alone.gpu.gfx == "gfx1036"
     assert alone.clashing == ()
@@ -187,6 +188,7 @@ def test_the_windows_registry(tmp_path):
     gpu = machine.gpu
     assert (gpu.gfx, gpu.name, gpu.vram_gb, gpu.driver) == ("gfx1201", "Radeon RX 9070 XT", 16, "32.0.21030.2001")
     assert [each.gfx for each in machine.clashing] == ["gfx1036"]
+    assert "HIP_VISIBLE_DEVICES" in machine.warnings[0]
     assert machine.overlays == ("windows",)
 
 

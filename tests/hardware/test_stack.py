@@ -58,11 +58,13 @@ def test_targets_of_a_wheel_built_for_one_card(tmp_path):
 
 
 def test_device_code_installed_as_packages_of_its_own(tmp_path):
-    folder = make_torch(tmp_path)
-    (tmp_path / "amd_torch_device_gfx1010-2.10.0.dist-info").mkdir()
+    """The host part of a split wheel names every target it was built for; the kernels are in the packages."""
+    folder = make_torch(tmp_path, archs=["gfx1010", "gfx1012", "gfx1030", "gfx1100"])
     (tmp_path / "rocm_sdk_device_gfx1034-7.14.dist-info").mkdir()
-    assert "gfx1010" in torch_archs(folder)
-    assert "gfx1034" not in torch_archs(folder)
+    (tmp_path / "amd_torch_device_gfx11-2.11.0.dist-info").mkdir()  # attention kernels of a whole family
+    assert len(torch_archs(folder)) == 4
+    (tmp_path / "amd_torch_device_gfx1010-2.11.0+rocm7.14.dist-info").mkdir()
+    assert torch_archs(folder) == ("gfx1010",)
 
 
 def test_targets_that_are_not_known(tmp_path):

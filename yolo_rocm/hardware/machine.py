@@ -76,6 +76,11 @@ class Machine:
     @property
     def warnings(self) -> list[str]:
         """What a user should know about this machine before training."""
+        if self.clashing and self.system != "linux":  # on Linux the environment hides it
+            return [
+                f"{self.clashing[0]} stands beside {self.gpu}, and training beside an integrated GPU has crashed: set "
+                "HIP_VISIBLE_DEVICES to the number of the card before Python starts"
+            ]
         if self.gpu is not None or not self.gpus or self.gpus[0].vendor != "amd":
             return []
         if self.build == "hip":

@@ -12,7 +12,8 @@ from typing import Final
 
 from .files import text
 
-# torch compiles its list of targets into one string, which `torch.cuda.get_arch_list()` splits.
+# torch compiles its list of targets into one string, with blanks or semicolons between them, which
+# `torch.cuda.get_arch_list()` splits (torch/csrc/cuda/Module.cpp, THCPModule_getArchFlags; pytorch#61706).
 _ARCH_LIST: Final = re.compile(rb"gfx[0-9a-f]{3,4}(?:[ ;]gfx[0-9a-f]{3,4})*")
 _TENSILE: Final = re.compile(r"(?:Tensile|Kernels)\S*?[_-](gfx[0-9a-f]{3,4})\b")
 
@@ -53,17 +54,14 @@ def _release(hip: str | None) -> str | None:
 def torch_archs(folder: Path | None) -> tuple[str, ...]:
     """Return the targets torch has kernels for, as far as its files tell; empty means not known.
 
-    Two sources: the list compiled into `libtorch_python`, and packages of device code that are installed one by one
-    (`torch[device-gfx1010]` of AMD's multi-arch index).
+    AMD's multi-arch wheels are built for every target and then split: the compiled-in list names them all, the kernels
+    come in packages of their own, `amd-torch-device-gfx1010` and the like (ROCm/TheRock RELEASES.md), which count then.
     """
     if folder is None:
         return ()
-    found = set(_compiled_archs(folder))
-    for package in folder.parent.glob("*device*gfx*.dist-info"):
-        match = re.search(r"device[-_](gfx[0-9a-f]{3,4})\b", package.name.replace("_", "-"))
-        if match and "torch" in package.name:
-            found.add(match.group(1))
-    return tuple(sorted(found))
+    names = (package.name.replace("_", "-") for package in folder.parent.glob("amd[-_]torch[-_]device[-_]*.dist-info"))
+    packages = {match.group(1) for name in names if (match := re.search(r"device-(gfx[0-9a-f]{3,4})-\d", name))}
+    return tuple(sorted(packages or _compiled_archs(folder)))
 
 
 def _compiled_archs(folder: Path) -> list[str]:

@@ -17,12 +17,14 @@ from tests.fake_trees import (
     RX6900XT,
     RX7600,
     RX7900XTX,
+    TREES,
     VEGA64,
     make_torch,
     make_tree,
     old_torch,
     write,
 )
+from yolo_rocm.diagnosis import checks
 from yolo_rocm.diagnosis.checks import CHECKS, run_checks
 from yolo_rocm.diagnosis.patient import Patient
 from yolo_rocm.hardware import detect
@@ -219,6 +221,29 @@ def admit(ward: Ward, case: dict) -> Patient:
 def test_fires_where_it_should_and_only_there(tmp_path, id, sick, well):
     assert id in found(admit(Ward(tmp_path / "sick"), sick))
     assert id not in found(admit(Ward(tmp_path / "well"), well))
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("torch", [make_torch, old_torch, None], ids=["new", "old", "none"])
+def test_every_tree_can_be_examined(ward, tree, torch):
+    """Nothing fails, every error has a remedy, and a card whose kernels the wheel lacks is told the right wheel."""
+    patient = ward.admit(*TREES[tree], torch=torch)
+    findings = run_checks(patient)
+    assert "check-failed" not in {finding.id for finding in findings}
+    assert all(finding.remedy for finding in findings)
+    gpu = patient.gpu
+    if gpu is not None and gpu.gfx not in patient.machine.archs:
+        assert any(f"device-{gpu.gfx}" in f.remedy for f in findings if f.id == "arch-not-in-torch")
+
+
+def test_a_check_that_fails_takes_no_other_with_it(ward, monkeypatch):
+    def broken(patient):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(checks, "CHECKS", (broken, *CHECKS))
+    findings = run_checks(ward.admit(RX5600XT))
+    assert {"check-failed", "arch-not-in-torch"} <= {finding.id for finding in findings}
+    assert any("surprise" in finding.finding for finding in findings)
 
 
 def test_every_check_has_a_case():

@@ -7,12 +7,13 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import yolo_rocm
 from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, make_torch, make_tree, old_torch, write
+from yolo_rocm.cli import app
 from yolo_rocm.diagnosis import bundle
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.findings import Finding
@@ -318,14 +319,45 @@ def test_exit_codes_of_logs(tmp_path):
     assert {"schema", "matches"} == set(told)
 
 
-def test_the_command_on_a_cpu(tmp_path):
-    done = cli("--device", "cpu", "--preset", "cpu", "--bundle", str(tmp_path / "report.md"))
-    text = done.stdout.decode()
-    assert done.returncode == 0, done.stderr
-    assert text.startswith("Training on the CPU will work with preset cpu")
-    assert "conv gemm" in text
-    assert "vendor library, convolution: fp32 healthy" in text
-    assert str(Path.home()) not in (tmp_path / "report.md").read_text() or str(Path.home()) == "/"
+@pytest.fixture
+def command(monkeypatch):
+    """Return a function that runs the command in this process, with a stand-in for the probing process."""
+
+    def run(*words: str, bad: tuple[str, ...] = ()):
+        child = [sys.executable, "-c", CHILD.format(bad=bad, act=RAISES)]
+        monkeypatch.setattr("yolo_rocm.diagnosis.doctor.child_command", lambda device: child)
+        return CliRunner().invoke(app, ["doctor", "--device", "cpu", "--preset", "cpu", *words])
+
+    return run
+
+
+def test_the_verdict_stands_first(command, tmp_path):
+    done = command("--bundle", str(tmp_path / "report.md"))
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Training on the CPU will work with preset cpu")
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["conv", "gemm", "ok", "ok", "ok"] in rows
+    assert "vendor library, convolution: fp32 healthy, fp16 healthy, bf16 healthy" in done.stdout
+    assert (tmp_path / "report.md").read_text().startswith("# yolo-rocm")
+
+
+def test_problems_are_said_and_counted(command):
+    done = command(bad=("conv/vendor",))
+    assert done.exit_code == 1
+    first, second, *_ = done.stdout.splitlines()
+    assert first == "Training on the CPU will work with preset cpu and rocm.conv.engine=auto rocm.conv.vendor=off."
+    assert second == "Next: yolo-rocm train preset=cpu rocm.conv.engine=auto rocm.conv.vendor=off ..."
+    assert ["conv", "vendor", "error", "(7", "of", "7)"] in [line.split()[:6] for line in done.stdout.splitlines()]
+    data = json.loads(command("--json", bad=("conv/vendor",)).stdout)
+    assert fits(data, SCHEMA)
+    assert data["verdict"]["code"] == 1
+    assert data["vendor"]["conv"] == {"fp32": False, "fp16": False, "bf16": False}
+
+
+def test_no_probes(command):
+    done = command("--no-probes")
+    assert done.exit_code == 0
+    assert "conv gemm" not in done.stdout
 
 
 class Died(RuntimeError):

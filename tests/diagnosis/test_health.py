@@ -20,8 +20,14 @@ from yolo_rocm.hardware import detect
 from yolo_rocm.preset import Conv
 from yolo_rocm.session import Session
 
-from .test_probe import SICK
-
+SICK = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from tests.sick_vendor import sick_vendor
+from yolo_rocm.diagnosis.probe_child import main
+with sick_vendor():
+    main(["--device", "cpu", sys.argv[-1]])
+"""
 ALL = {"fp32": True, "fp16": True, "bf16": True}
 
 
@@ -43,7 +49,7 @@ def test_probes_are_summed_up_by_dtype():
         Outcome("conv/vendor/fp32/nchw/1x1", "ok"),
         Outcome("conv/vendor/fp32/nhwc/3x3", "ok"),
         Outcome("conv/vendor/fp16/nchw/1x1", "ok"),
-        Outcome("conv/vendor/fp16/nchw/3x3", "hang"),
+        Outcome("conv/vendor/fp16/nchw/3x3", "error"),
         Outcome("conv/vendor/bf16/nchw/3x3", "skipped"),
         Outcome("conv/gemm/bf16/nchw/3x3", "error"),
         Outcome("norm/vendor/fp32/nchw", "wrong"),
@@ -54,6 +60,13 @@ def test_probes_are_summed_up_by_dtype():
     assert health.norm == {"fp32": False}
     assert health.known
     assert not Health.of(outcomes[-1:]).known
+
+
+def test_what_was_skipped_after_deaths_is_unhealthy():
+    died = [Outcome("conv/vendor/fp32/nchw/1x1", "segfault"), Outcome("conv/vendor/fp16/nchw/1x1", "skipped")]
+    assert Health.of(died).conv == {"fp32": False, "fp16": False}
+    in_time = [Outcome("conv/vendor/fp32/nchw/1x1", "wrong"), Outcome("conv/vendor/fp16/nchw/1x1", "skipped")]
+    assert Health.of(in_time).conv == {"fp32": False}
 
 
 def test_kept_and_read_again(folder):
@@ -226,6 +239,11 @@ def test_a_preset_that_trusts_nothing_trusts_what_was_proven(said, health, rocm,
 
 def test_what_the_doctor_finds_is_what_the_next_run_does(sick, said, folder):
     found = yolo_rocm.doctor("cpu", device="cpu", command=[sys.executable, "-c", SICK])
+    for outcome in found.outcomes:
+        if outcome.name.startswith(("conv/gemm/", "conv/auto/")):
+            assert outcome.status == "ok"
+        elif outcome.name.startswith("conv/"):
+            assert (outcome.status, outcome.message) == ("error", "RuntimeError: miopenStatusUnknownError")
     assert not any(found.health.conv.values())
     assert found.health.norm["fp32"]
     assert len(list(folder.glob("health-cpu-*.json"))) == 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
 
@@ -172,6 +172,17 @@ def test_after_two_deaths_a_group_is_left_alone(tmp_path):
 
 
 @linux_only
+def test_after_three_deaths_a_way_is_left_alone(tmp_path):
+    probes = [Probe("conv", "vendor", dtype, "nchw", s) for dtype in ("fp32", "fp16", "bf16") for s in ("1x1", "3x3")]
+    answers = run_probes(
+        [*probes, Probe("conv", "gemm", "bf16", "nchw", "1x1")],
+        child(tmp_path, "if 'vendor' in name: os.abort()"),
+        QUICK,
+    )
+    assert [o.status for o in answers.outcomes] == ["abort"] * 3 + ["skipped"] * 3 + ["ok"]
+
+
+@linux_only
 def test_a_runtime_that_keeps_an_error_is_started_anew(tmp_path):
     misbehaves = "say(probe=name, message='RuntimeError: HIP error'); say(restart=True); time.sleep(600)"
     started = time.monotonic()
@@ -198,7 +209,8 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monke
     answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), Limits(start=5.0, probe=0.5, total=20.0, end=0.3))
     for pid in pids:
         real(pid, 9)
-        os.waitpid(pid, 0)
+        with contextlib.suppress(ChildProcessError):  # Python collects what nobody waits for any more
+            os.waitpid(pid, 0)
     assert [o.status for o in answers.outcomes] == ["ok", "hang", "skipped"]
     assert "cannot be killed" in answers.outcomes[1].message
 
@@ -248,26 +260,6 @@ def test_a_device_that_torch_does_not_have():
     assert first.status == "error"
     assert "torch finds no GPU" in first.message
     assert {o.status for o in rest} == {"skipped"}
-
-
-SICK = f"""
-import sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.sick_vendor import sick_vendor
-from yolo_rocm.diagnosis.probe_child import main
-with sick_vendor():
-    main(["--device", "cpu", sys.argv[-1]])
-"""
-
-
-def test_a_sick_vendor_library_is_found_and_the_engines_are_not_sick():
-    wanted = [p for p in all_probes() if p.kind == "conv" and p.dtype == "fp32" and p.layout == "nchw"]
-    for outcome in run_probes(wanted, [sys.executable, "-c", SICK]).outcomes:
-        if "/gemm/" in outcome.name or "/auto/" in outcome.name:
-            assert outcome.status == "ok"
-        else:
-            assert outcome.status == "error"
-            assert "miopenStatusUnknownError" in outcome.message
 
 
 LYING = """

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from ..folders import cache_folder, replace_file
 from ..hardware import OVERRIDE, Machine
 from ..preset import Conv
-from .outcome import Outcome
+from .outcome import DEATHS, Outcome
 from .probe_list import DTYPES
 
 LOG = logging.getLogger("yolo_rocm")
@@ -47,13 +47,16 @@ class Health:
 
     @classmethod
     def of(cls, outcomes: Iterable[Outcome], filters: Mapping[str, str] | None = None) -> Health:
-        """Sum up probes: a dtype is healthy where every probe of it was answered rightly."""
+        """Sum up probes: a dtype is healthy where every probe of it was answered rightly.
+
+        One that was skipped is not known, unless it was skipped because others of its kind ended the process.
+        """
         told: dict[str, dict[str, bool]] = {"conv": {}, "norm": {}}
-        for outcome in outcomes:
-            kind, _, rest = outcome.name.partition("/")
-            way, _, rest = rest.partition("/")
-            if kind in told and way == "vendor" and outcome.status != "skipped":
-                dtype = rest.partition("/")[0]
+        asked = [(outcome, outcome.name.split("/")) for outcome in outcomes]
+        vendors = [(outcome, words[0], words[2]) for outcome, words in asked if words[1:2] == ["vendor"]]
+        deadly = {kind for outcome, kind, _ in vendors if outcome.status in DEATHS}
+        for outcome, kind, dtype in vendors:
+            if outcome.status != "skipped" or kind in deadly:
                 told[kind][dtype] = told[kind].get(dtype, True) and outcome.status == "ok"
         today = datetime.now(timezone.utc).date().isoformat()
         return cls(told["conv"], told["norm"], today, dict(filters or {}))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from .probe_list import Probe
 
 Status = Literal["ok", "wrong", "nan", "error", "hang", "segfault", "abort", "signal", "no answer", "skipped"]
+DEATHS: Final = ("hang", "segfault", "abort", "signal", "no answer")
 
 
 @dataclass(frozen=True)

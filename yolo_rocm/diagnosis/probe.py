@@ -13,7 +13,8 @@ from .outcome import Limits, Outcome
 from .probe_list import Probe
 from .probe_process import ProbeProcess
 
-_MOST_DEATHS: Final = 2  # of one group; what is left of it would die the same way
+# So many deaths of one dtype, or of one way to compute something: what is left of it would die the same way.
+_MOST_DEATHS: Final = {"dtype": 2, "way": 3}
 
 
 def child_command(device: str = "cuda") -> list[str]:
@@ -51,15 +52,19 @@ def run_probes(
     said: list[str] = []
     deadline = time.monotonic() + limits.total
 
-    def skip(reason: str, group: str | None = None) -> None:
+    def skip(reason: str, beginning: str = "") -> None:
         for probe in probes:
-            if group in (None, probe.group):
+            if f"{probe.name}/".startswith(beginning):
                 outcomes.setdefault(probe.name, Outcome(probe.name, "skipped", reason))
 
+    def died(probe: Probe) -> None:
+        for scope, beginning in (("dtype", f"{probe.group}/"), ("way", f"{probe.kind}/{probe.way}/")):
+            if probe.way or scope == "dtype":
+                deaths[beginning] += 1
+                if deaths[beginning] >= _MOST_DEATHS[scope]:
+                    skip(f"{deaths[beginning]} probes of {beginning[:-1]} ended the process", beginning)
+
     while True:
-        for group, count in deaths.items():
-            if count >= _MOST_DEATHS:
-                skip(f"{count} probes of {group} ended the process", group)
         waiting = [probe for probe in probes if probe.name not in outcomes]
         if not waiting:
             break
@@ -72,11 +77,11 @@ def run_probes(
         if culprit is not None:
             outcomes[culprit.name] = culprit
             probe = next(p for p in probes if p.name == culprit.name)
-            deaths[probe.group] += 1
+            died(probe)
             if child.immortal:
                 skip("a process that cannot be killed holds the device")
             elif probe.kind == "device":
                 skip("the device did not answer")
         elif child.restart_after in outcomes:
-            deaths[next(p.group for p in probes if p.name == child.restart_after)] += 1
+            died(next(p for p in probes if p.name == child.restart_after))
     return Answers(tuple(outcomes[probe.name] for probe in probes), "\n".join(said))

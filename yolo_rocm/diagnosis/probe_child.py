@@ -140,7 +140,8 @@ def _device(device: torch.device) -> tuple[float, dict[str, Any]]:
         properties: Any = torch.cuda.get_device_properties(device)
         detail.update(
             name=properties.name,
-            gfx=getattr(properties, "gcnArchName", "").partition(":")[0] or None,
+            # A CUDA build repeats the name there.
+            gfx=getattr(properties, "gcnArchName", "").partition(":")[0] if torch.version.hip else None,
             memory_gb=round(properties.total_memory / 2**30, 1),
             count=torch.cuda.device_count(),
             arch_list=torch.cuda.get_arch_list(),

@@ -125,7 +125,12 @@ class ProbeProcess:
         last = self._last_words()
         if why == "overdue":
             more = ", and the process cannot be killed" if self.immortal else ""
-            return Outcome(name, "hang", f"no answer within {waited:.0f} s{more}{last}", seconds=waited)
+            return Outcome(
+                name,
+                "hang",
+                f"no answer within {waited:.0f} s (a hang, or kernels that compile for longer){more}{last}",
+                seconds=waited,
+            )
         if why == "flood":
             return Outcome(name, "no answer", f"only noise, more than {_FLOOD_BYTES >> 20} MB of it{last}")
         if not own_end:

@@ -262,7 +262,7 @@ def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
     found = examine(tmp_path, RX5600XT)
     said = (
         "workhorse kernel: heinrich ran /home/heinrich/train.py --key 0123456789abcdef plainsecret yolosecret\n"
-        "https://heinrich:pw@index.example.org/simple ghp_abcdefghijklmnopqrst12 someone@example.org\n"
+        "https://someone:pw@localhost/simple ghp_abcdefghijklmnopqrst12 someone@example.org\n"
         "C:\\Users\\Heinrich Z\\x /Users/other/y heinrichs MIOpen(HIP): Error"
     )
     text = bundle.report(dataclasses.replace(found, said=said), environ)

@@ -74,7 +74,9 @@ def test_causes_come_before_symptoms_before_notes():
 
 def test_a_progress_bar_with_colours_does_not_hide_a_nan():
     line = b"\x1b[K      3/100      5.87G        nan        nan        nan        145        640: 100%"
-    assert ids(read_log(io.BytesIO(PROGRESS * 3 + line + b"\r" + PROGRESS))) == ["nan-loss"]
+    (match,) = read_log(io.BytesIO(b"first\r\n" + PROGRESS * 3 + line + b"\r" + PROGRESS))
+    assert (match.signature.id, match.line) == ("nan-loss", 2)
+    assert match.text.startswith("3/100")
 
 
 @pytest.mark.parametrize("offset", [0, 1, 17, 40])

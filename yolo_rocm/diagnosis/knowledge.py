@@ -23,6 +23,8 @@ LEVELS: Final = ("cause", "symptom", "note")
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _UNBOUNDED = re.compile(r"(?<!\\)\.[*+]|\\[SWw][*+]|\[\^[^\]]*\][*+]")
 _LONGEST_LINE: Final = 300
+# Progress bars rewrite their line: each state of it begins like a line, and is none that an editor would count.
+_REWRITTEN: Final = b"\x1e\n"
 
 
 class Signature(BaseModel):
@@ -119,10 +121,10 @@ def read_log(stream: BinaryIO) -> list[Match]:
         for signature in list(waiting):
             seen = signature.search(piece)
             if seen is not None:
-                line = lines_before + piece.count(b"\n", 0, seen.start()) + 1
+                line = lines_before + _lines(piece, seen.start()) + 1
                 found.append(Match(signature, line, _line_at(piece, seen.start())))
                 waiting.remove(signature)
-        lines_before += piece.count(b"\n", 0, fresh)
+        lines_before += _lines(piece, fresh)
     order = {signature.id: number for number, signature in enumerate(signatures())}
     return sorted(found, key=lambda match: order[match.signature.id])
 
@@ -151,8 +153,7 @@ def _pieces(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
         fresh = raw if decoder is None else decoder.decode(raw, final=not raw).encode("utf-8", errors="replace")
         if b"\x1b" in fresh:
             fresh = _ANSI.sub(b"", fresh)
-        # Progress bars rewrite their line; for us each state of it is a line of its own.
-        piece = kept + fresh.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        piece = kept + fresh.replace(b"\r\n", b"\n").replace(b"\r", _REWRITTEN)
         if not raw:
             if piece:
                 yield piece, len(piece)
@@ -160,6 +161,11 @@ def _pieces(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
         following = max(0, len(piece) - OVERLAP)
         yield piece, following
         kept = piece[following:]
+
+
+def _lines(piece: bytes, end: int) -> int:
+    """Count lines as an editor does."""
+    return piece.count(b"\n", 0, end) - piece.count(_REWRITTEN, 0, end)
 
 
 def _line_at(piece: bytes, position: int) -> str:

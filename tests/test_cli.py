@@ -75,6 +75,16 @@ def test_train_from_a_file_with_overrides(made_data, tmp_path):
     assert all("columns" in row for row in rows)
 
 
+def test_train_starts_itself_again_for_variables_of_the_process_start(tmp_path):
+    """Python tells the time of its imports only where the variable is there when it starts."""
+    words = ("data=missing.yaml", "model=yolov8n.yaml", "rocm.env.PYTHONPROFILEIMPORTTIME.value=1")
+    done = run("train", *words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "import time:" in done.stderr
+    assert done.stderr.count("data 'missing.yaml' does not exist") == 1
+    assert "import time:" not in run("train", *words[:2], cwd=tmp_path).stderr
+
+
 def test_demo(tmp_path):
     done = run("demo", "--folder", str(tmp_path / "demo"), "--epochs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -155,7 +155,6 @@ def test_wsl_and_containers(tmp_path):
     assert "batch" not in settings.preset.train  # memory is not known: Ultralytics' own default
     root = make_tree(tmp_path / "box", trees.RX6900XT, container=True)
     settings = resolve("auto", machine=detect(root, os_name="linux", torch_folder=make_torch(tmp_path)))
-    assert settings.origins["loader.prefetch"] == "configs/os/container.yaml"
     assert "linux+container" in settings.why
 
 

@@ -131,6 +131,12 @@ def late(decisions: list[Decision]) -> list[Decision]:
     ]
 
 
+def early(decisions: list[Decision]) -> list[Decision]:
+    """Return the variables that are read before a run's first convolution, and do not depend on the run's arguments."""
+    moments = (Moment.TORCH, Moment.RUNTIME)
+    return [d for d in decisions if d.name != HIDES_FIRST and variables.moment(d.name) in moments]
+
+
 @contextmanager
 def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool = True) -> Iterator[list[str]]:
     """Set the variables that `plan` decided to set, and put everything back at the end.

@@ -85,6 +85,16 @@ class Session:
         with environ.applied(decisions, system=self.machine.system, needs_gpu=on_gpu) as late:
             yield [*late, *(decision.said for decision in decisions if decision.said)]
 
+    def set_early(self) -> ExitStack:
+        """Set the variables that must be there before HIP starts, until the returned stack is closed.
+
+        Between registering an object and training it anything may start HIP. What comes too late already is told, or
+        ends the run, when the run begins: only then it is known whether it is for the GPU.
+        """
+        held = ExitStack()
+        held.enter_context(environ.applied(environ.early(self.variables()), needs_gpu=False))
+        return held
+
     def variables(self) -> list[environ.Decision]:
         """Return what becomes of each environment variable; nothing is changed."""
         return environ.plan(self.settings.preset, self.machine, self.device) if enabled() else []

@@ -147,6 +147,9 @@ def test_unreadable_rubbish_is_no_gpu(tmp_path):
     trees.write(node, b"\xff\xfe gfx_target_version\nnot numbers at all\nsimd_count \xc2\xb2\n")
     trees.write(tmp_path / "sys/class/drm/card0/device/vendor", b"\x00\xff")
     (tmp_path / "sys/class/drm/cardX").mkdir(parents=True)
+    trees.write(
+        tmp_path / "sys/class/kfd/kfd/topology/nodes/odd/properties", "vendor_id 4318\nsimd_count 1\ndevice_id 1\n"
+    )
     assert look(tmp_path, tmp_path / "site").gpus == ()
 
 

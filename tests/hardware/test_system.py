@@ -87,7 +87,7 @@ def test_limits_of_control_groups_v1(tmp_path):
     assert memory_gb(root) == (4, 3)
 
 
-@pytest.mark.parametrize("online", ["0-3,8-11", "0,1,2,3,4,5,6,7", "0-7"])
+@pytest.mark.parametrize("online", ["0-3,8-11", "0,1,2,3,4,5,6,7", "0-7", "0-7,²,x-y,"])
 def test_processors_online(tmp_path, online):
     write(tmp_path / "sys/devices/system/cpu/online", online)
     assert cores(tmp_path) == 8
@@ -106,6 +106,15 @@ def test_processors_online(tmp_path, online):
 def test_shared_memory(tmp_path, mount, size):
     write(tmp_path / "proc/mounts", f"proc /proc proc rw 0 0\n{mount}\n")
     assert shm_gb(tmp_path, 32) == size
+
+
+def test_a_container_with_little_shared_memory_is_warned_of(tmp_path):
+    write(make_tree(tmp_path, container=True) / "proc/mounts", "shm /dev/shm tmpfs rw,size=65536k 0 0\n")
+    (warning,) = detect(tmp_path, os_name="linux").warnings
+    assert "64 MB of /dev/shm" in warning
+    assert "--shm-size" in warning
+    write(tmp_path / "proc/mounts", "shm /dev/shm tmpfs rw,size=8g 0 0\n")
+    assert detect(tmp_path, os_name="linux").warnings == []
 
 
 def test_groups_by_name(tmp_path):

@@ -19,9 +19,9 @@ def number(path: Path) -> int | None:
 
 
 def whole(word: str) -> int | None:
-    """Return a whole number, decimal or with `0x`, or None."""
+    """Return a whole number, decimal or with `0x`, or None. Signs count, other alphabets' digits do not."""
     try:
-        return int(word, 16 if word.lower().startswith("0x") else 10)
+        return int(word, 16 if word.lower().startswith("0x") else 10) if word.isascii() else None
     except ValueError:
         return None
 

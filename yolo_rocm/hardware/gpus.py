@@ -144,7 +144,7 @@ def _kfd_gpus(root: Path, cards: Mapping[str, Path], environ: Mapping[str, str])
             continue  # a processor
         if facts.get("vendor_id", AMD) != AMD:
             continue
-        node, place, device = int(folder.name), facts.get("location_id"), facts.get("device_id")
+        node, place, device = whole(folder.name), facts.get("location_id"), facts.get("device_id")
         bus = None
         if place is not None:
             bus = f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"

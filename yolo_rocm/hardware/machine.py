@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from . import stack, system
 from .gpus import Adapters, Gpu, linux_gpus, windows_gpus, wsl_gpus
 from .system import DeviceNode
+
+# A batch of 16 at 640 px is 20 MB, and eight workers of Ultralytics hold four each.
+_LEAST_SHM_GB: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,17 @@ class Machine:
     @property
     def warnings(self) -> list[str]:
         """What a user should know about this machine before training."""
+        return [*self._gpu_warnings(), *self._memory_warnings()]
+
+    def _memory_warnings(self) -> list[str]:
+        if "container" not in self.overlays or self.shm_gb is None or self.shm_gb >= _LEAST_SHM_GB:
+            return []
+        return [
+            f"this container has {self.shm_gb * 1024:.0f} MB of /dev/shm, through which workers hand over batches, and "
+            "a full one kills them (pytorch#5040): start it with --ipc=host or --shm-size 8g, or train with workers=0"
+        ]
+
+    def _gpu_warnings(self) -> list[str]:
         if self.clashing and self.system != "linux":  # on Linux the environment hides it
             return [
                 f"{self.clashing[0]} stands beside {self.gpu}, and training beside an integrated GPU has crashed: set "

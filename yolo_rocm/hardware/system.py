@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .files import in_order, number, text
+from .files import in_order, number, text, whole
 
 _GIB: Final = 2**30
 _UNLIMITED: Final = 1 << 60  # cgroup v1 writes 2^63 - 4096 for "no limit"
@@ -72,19 +72,18 @@ def _affinity(root: Path) -> int:
         return len(os.sched_getaffinity(0))
     online = 0
     for part in text(root / "sys/devices/system/cpu/online").split(","):
-        first, _, last = part.partition("-")
-        if first.isdigit():
-            online += int(last or first) - int(first) + 1
+        words = part.split("-")
+        first, last = whole(words[0]), whole(words[-1])
+        if first is not None and last is not None:
+            online += last - first + 1
     return online or os.cpu_count() or 1
 
 
 def _cpu_limit(folder: Path) -> int | None:
-    quota, _, period = text(folder / "cpu.max").partition(" ")
-    if not quota:
-        quota, period = text(folder / "cpu.cfs_quota_us"), text(folder / "cpu.cfs_period_us")
-    if quota.isdigit() and period.isdigit() and int(period):
-        return max(1, math.ceil(int(quota) / int(period)))
-    return None
+    words = text(folder / "cpu.max").split() or [text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+    quota, period = whole(words[0]), whole(words[-1])
+    # "max" is no number, and -1 means the same in version 1.
+    return max(1, math.ceil(quota / period)) if quota and period and quota > 0 and period > 0 else None
 
 
 def memory_gb(root: Path) -> tuple[float | None, float | None]:
@@ -143,7 +142,8 @@ def group_names(root: Path, numbers: Sequence[int] | None = None) -> tuple[str, 
 
 def _groups(root: Path) -> dict[int, str]:
     entries = (line.split(":") for line in text(root / "etc/group").splitlines())
-    return {int(entry[2]): entry[0] for entry in entries if len(entry) >= 3 and entry[2].isdigit()}
+    numbered = ((whole(entry[2]), entry[0]) for entry in entries if len(entry) >= 3)
+    return {gid: name for gid, name in numbered if gid is not None}
 
 
 def device_nodes(root: Path) -> tuple[DeviceNode, ...]:

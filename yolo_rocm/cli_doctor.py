@@ -74,9 +74,8 @@ def _read(log: str, as_json: bool, out: Console) -> int:
     if as_json:
         rows = [
             {
-                **match.signature.model_dump(
-                    mode="json", include={"id", "level", "cause", "remedy", "where", "sources"}
-                ),
+                **match.signature.model_dump(mode="json", include={"id", "level", "cause", "where", "sources"}),
+                "remedy": match.remedy(),
                 "confidence": match.signature.confidence,
                 "line": match.line,
                 "text": match.text,
@@ -98,7 +97,7 @@ def _print_matches(matches: Sequence[Match], out: Console) -> None:
         if number == 1:
             out.print("\nAlso in this log:")
         out.print(f"{known.id}, line {match.line}: {match.text}", markup=False)
-        out.print(f"  cause:  {known.cause}\n  remedy: {known.remedy}", markup=False)
+        out.print(f"  cause:  {known.cause}\n  remedy: {match.remedy()}", markup=False)
         out.print(f"  known from: {' '.join(known.sources)} ({known.confidence}; {known.where})", markup=False)
 
 

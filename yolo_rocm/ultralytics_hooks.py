@@ -63,7 +63,7 @@ def say_diagnosis(error: BaseException) -> None:
             return
         known = match.signature
         say(f"this failure is known as {known.id}. {known.cause}", warning=True)
-        say(f"what to do: {known.remedy} (known from {' '.join(known.sources)})", warning=True)
+        say(f"what to do: {match.remedy()} (known from {' '.join(known.sources)})", warning=True)
 
 
 @contextmanager

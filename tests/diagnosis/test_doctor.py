@@ -123,7 +123,7 @@ def test_failed_probes_become_findings_with_what_is_known():
         Outcome("pinned", "error", "no memory"),
     ]
     said = "miopen_type_traits.hpp:151:10: fatal error: 'type_traits' file not found"
-    found = {finding.id: finding for finding in probe_findings(outcomes, AUTO, said)}
+    found = {finding.id: finding for finding in probe_findings(outcomes, AUTO, said, "gfx1200")}
     assert {name: finding.severity for name, finding in found.items()} == {
         "probe-conv-vendor-fp16": "info",
         "probe-conv-auto-fp32": "error",
@@ -131,7 +131,8 @@ def test_failed_probes_become_findings_with_what_is_known():
         "probe-pinned": "warning",
     }
     assert "C++ headers" in found["probe-conv-vendor-fp16"].finding  # the reason MIOpen printed, not its bare status
-    assert "whl-multi-arch" in found["probe-gemm-fp32"].remedy
+    assert "device-gfx1200" in found["probe-gemm-fp32"].remedy
+    assert found["probe-pinned"].finding == "pinned memory failed: error, no memory"
     assert found["probe-conv-auto-fp32"].sources == ()
 
 

@@ -72,6 +72,15 @@ def test_causes_come_before_symptoms_before_notes():
     assert matches[1].text == "RuntimeError: miopenStatusUnknownError"
 
 
+def test_the_card_stands_in_the_remedy():
+    (match,) = read_text("rocBLAS error: Cannot read /x/TensileLibrary.dat: Illegal seek for GPU arch : gfx900")
+    assert match.gfx == "gfx900"
+    assert '"torch[device-gfx900]"' in match.remedy()
+    (other,) = read_text("RuntimeError: HIP error: invalid device function")
+    assert '"torch[device-gfxNNNN]"' in other.remedy()
+    assert '"torch[device-gfx1010]"' in other.remedy("gfx1010")
+
+
 def test_a_progress_bar_with_colours_does_not_hide_a_nan():
     line = b"\x1b[K      3/100      5.87G        nan        nan        nan        145        640: 100%"
     (match,) = read_log(io.BytesIO(b"first\r\n" + PROGRESS * 3 + line + b"\r" + PROGRESS))

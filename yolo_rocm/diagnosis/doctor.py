@@ -16,7 +16,7 @@ from . import health as memory
 from .checks import run_checks
 from .findings import ORDER, Finding, Severity
 from .health import Health
-from .knowledge import LEVELS, Signature, read_text
+from .knowledge import LEVELS, Match, read_text
 from .outcome import Limits, Outcome
 from .patient import Patient, miopen_filters, training_environment
 from .probe import Answers, child_command, run_probes
@@ -122,19 +122,21 @@ def doctor(
     learned = Health.of(outcomes, miopen_filters(environ))
     if learned.known:
         memory.remember(learned, path)
+    gfx = machine.gpu.gfx if machine.gpu is not None else None
     setup = Setup.of(settings.preset, machine, device)
-    findings = sorted([*findings, *probe_findings(outcomes, setup, answers.said)], key=lambda f: ORDER[f.severity])
+    findings = sorted([*findings, *probe_findings(outcomes, setup, answers.said, gfx)], key=lambda f: ORDER[f.severity])
     verdict = judge(machine, settings.preset.name, setup, findings, outcomes, device)
     return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.said)
 
 
-def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "") -> list[Finding]:
+def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gfx: str | None = None) -> list[Finding]:
     """Return one finding for each group of probes that failed; grave where training would rely on it.
 
     Args:
         outcomes: The probes.
         setup: What training would rely on.
         said: What was printed besides: MIOpen raises a bare status and prints the reason.
+        gfx: Target of the card.
     """
     needed = setup.groups()
     failed: dict[tuple[str, str, str], list[Outcome]] = {}
@@ -144,10 +146,8 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "") ->
             failed.setdefault((kind, way, dtype), []).append(outcome)
     findings = []
     for (kind, way, dtype), group in failed.items():
-        words = " ".join(
-            word for word in (_WORDS.get(kind, kind), _WAYS.get(way, ""), f"in {dtype}" if dtype else "") if word
-        )
-        parts = [f"{outcome.name}: {outcome.status}, {outcome.message}" for outcome in group]
+        named = (_WORDS.get(kind, kind), _WAYS.get(way, ""), f"in {dtype}" if dtype else "")
+        parts = [f"{o.name + ': ' if '/' in o.name else ''}{o.status}, {o.message}" for o in group]
         more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
         known = _known("\n".join(parts), said if way == "vendor" or kind in ("device", "gemm") else "")
         used = any(o.name == need or o.name.startswith(f"{need}/") for o in group for need in needed)
@@ -156,18 +156,19 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "") ->
             Finding(
                 f"probe-{'-'.join(part for part in (kind, way, dtype) if part)}",
                 severity,
-                f"{words} failed: {'; '.join(parts[:2])}{more}" + (f". {known.cause}" if known else ""),
-                known.remedy if known else _remedy(kind, way),
-                known.sources if known else (),
+                f"{' '.join(word for word in named if word)} failed: {'; '.join(parts[:2])}{more}"
+                + (f". {known.signature.cause}" if known else ""),
+                known.remedy(gfx) if known and known.signature.level == "cause" else _remedy(kind, way, dtype),
+                known.signature.sources if known else (),
             )
         )
     return findings
 
 
-def _known(message: str, said: str) -> Signature | None:
+def _known(message: str, said: str) -> Match | None:
     """Return the most specific known failure, from the message itself before anything printed elsewhere."""
-    found = [m.signature for text in (message, said) for m in read_text(text) if m.signature.level != "note"]
-    return min(found, key=lambda signature: LEVELS.index(signature.level), default=None)
+    found = [match for text in (message, said) for match in read_text(text) if match.signature.level != "note"]
+    return min(found, key=lambda match: LEVELS.index(match.signature.level), default=None)
 
 
 def _parts(name: str) -> tuple[str, str, str]:
@@ -178,15 +179,20 @@ def _parts(name: str) -> tuple[str, str, str]:
     return words[0], words[1] if len(words) > 1 else "", words[2] if len(words) > 2 else ""
 
 
-def _remedy(kind: str, way: str) -> str:
+def _remedy(kind: str, way: str, dtype: str) -> str:
     if way == "vendor":
         return "Leave the vendor library out: rocm.conv.vendor=off rocm.conv.engine=auto"
-    return {
+    own = {
         "device": 'Repair what the checks found; then `python -c "import torch; print(torch.cuda.is_available())"`',
         "gemm": "Install a build of torch with rocBLAS kernels for the card; engines need them too",
         "pinned": "rocm.loader.pin_memory=false",
         "bandwidth": "HSA_ENABLE_SDMA=0 is worth a try where copies hang",
-    }.get(kind, "Take another engine: rocm.conv.engine=auto rocm.conv.vendor=off")
+    }
+    if kind in own:
+        return own[kind]
+    if dtype != "fp32":
+        return "Train without AMP: amp=False"
+    return f"Take another engine: rocm.conv.engine={'gemm' if way == 'auto' else 'auto'}"
 
 
 def machine_facts(machine: Machine) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 CHUNK: Final = 1 << 20
 # A message can begin in one chunk and end in the next; no pattern reaches further than this.
 OVERLAP: Final = 1 << 12
+ANY_GFX: Final = "gfxNNNN"  # stands for the card in a remedy
 LEVELS: Final = ("cause", "symptom", "note")
 
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
@@ -81,11 +82,21 @@ class Match:
         signature: What is known about it.
         line: Number of the line it was first seen in.
         text: That line, shortened.
+        gfx: The card's target, where the message names it.
     """
 
     signature: Signature
     line: int
     text: str
+    gfx: str | None = None
+
+    def remedy(self, gfx: str | None = None) -> str:
+        """Return what to do, with the card's target in it where that is known.
+
+        Args:
+            gfx: The target of the card at hand; one that the message itself names goes first.
+        """
+        return self.signature.remedy.replace(ANY_GFX, self.gfx or gfx or ANY_GFX)
 
 
 @lru_cache(maxsize=256)
@@ -122,7 +133,8 @@ def read_log(stream: BinaryIO) -> list[Match]:
             seen = signature.search(piece)
             if seen is not None:
                 line = lines_before + _lines(piece, seen.start()) + 1
-                found.append(Match(signature, line, _line_at(piece, seen.start())))
+                gfx = (seen.groupdict().get("gfx") or b"").decode() or None
+                found.append(Match(signature, line, _line_at(piece, seen.start()), gfx))
                 waiting.remove(signature)
         lines_before += _lines(piece, fresh)
     order = {signature.id: number for number, signature in enumerate(signatures())}

@@ -15,6 +15,7 @@ from .. import environ as environment
 from ..hardware import OVERRIDE, Gpu, Machine, overridden_gfx
 from ..hardware.files import text
 from ..preset import Preset
+from .knowledge import ANY_GFX
 
 MULTI_ARCH_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
 THEROCK_RELEASES = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
@@ -107,7 +108,7 @@ class Patient:
 
 def install_command(gfx: str | None) -> str:
     """Return the command that installs torch and torchvision for a card."""
-    target = gfx or "gfxNNNN"
+    target = gfx or ANY_GFX
     return f'pip install --index-url {MULTI_ARCH_INDEX} "torch[device-{target}]" "torchvision[device-{target}]"'
 
 

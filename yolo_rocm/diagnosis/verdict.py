@@ -119,7 +119,7 @@ def judge(
     errors = [finding for finding in findings if finding.severity == "error"]
     for finding in errors:
         if finding.id in _NOTHING_RUNS:
-            return answer(f"Nothing can be trained here: {finding.finding}.", finding.remedy, CANNOT_RUN)
+            return answer(f"Nothing can be trained here: {_sentence(finding)}", finding.remedy, CANNOT_RUN)
     where = "" if device == "cuda" else "on the CPU "
     if device != "cuda" and machine.gpus and errors:
         return answer(f"Training would run on the CPU: {machine.no_gpu_reason}.", errors[0].remedy, PROBLEMS)
@@ -131,11 +131,11 @@ def judge(
         )
     if arguments is None:
         told = errors[0] if errors else None
-        text = "Training on this device will not work" + (f": {told.finding}." if told else ".")
+        text = "Training on this device will not work" + (f": {_sentence(told)}" if told else ".")
         return answer(text, told.remedy if told else "yolo-rocm doctor --bundle report.md, and open an issue", PROBLEMS)
     static = [finding for finding in errors if not finding.id.startswith("probe-")]
     if static:
-        text = f"Training {where}with preset {preset} is at risk: {static[0].finding}."
+        text = f"Training {where}with preset {preset} is at risk: {_sentence(static[0])}"
         return answer(text, static[0].remedy, PROBLEMS)
     if arguments:
         text = f"Training {where}will work with preset {preset} and {' '.join(arguments)}."
@@ -145,3 +145,7 @@ def judge(
         return answer(text, "yolo-rocm doctor, without --no-probes", HEALTHY, works=True)
     reason = f" on {machine.gpu}" if machine.gpu is not None else f": {machine.no_gpu_reason}" if where else ""
     return answer(f"Training {where}will work with preset {preset}{reason}.", "", HEALTHY, works=True)
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.finding.rstrip('.')}."

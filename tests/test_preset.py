@@ -52,6 +52,7 @@ def test_every_value_of_a_shipped_preset_is_there_for_a_reason(name):
 def test_shipped_variables_say_why(name):
     for variable in resolve(name, machine=LINUX).preset.env.values():
         assert variable.why
+        assert variable.why.count("(") == variable.why.count(")")  # YAML takes ` #` for a comment
         assert not variable.required or variable.when.os == ["linux"]
 
 

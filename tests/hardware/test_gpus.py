@@ -136,6 +136,13 @@ def test_a_card_without_compute_driver_is_found_and_not_used(tmp_path):
     assert "KFD" in machine.no_gpu_reason
 
 
+def test_a_card_without_an_entry_is_called_what_its_board_says(tmp_path):
+    root = make_tree(tmp_path / "root", trees.MI300X, replace(trees.MI300X, device=0x7FFF))
+    for bus in ("03", "04"):
+        trees.write(root / f"sys/bus/pci/devices/0000:{bus}:00.0/product_name", "AMD Instinct MI999 OAM\n")
+    assert [gpu.name for gpu in look(root, tmp_path).gpus] == ["Instinct MI300X", "AMD Instinct MI999 OAM"]
+
+
 def test_memory_of_an_integrated_gpu_is_the_systems(tmp_path):
     machine = look(make_tree(tmp_path / "root", trees.STRIX_HALO), tmp_path)
     assert machine.gpu.memory_gb == pytest.approx(62)

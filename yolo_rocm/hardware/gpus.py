@@ -75,7 +75,11 @@ class Gpu:
         """Describe the card in a few words."""
         maker = {"amd": "AMD", "nvidia": "NVIDIA"}.get(self.vendor, self.vendor)
         details = [word for word in (self.gfx if self.name else None, _size(self)) if word]
-        title = f"{maker} {self.name}" if self.name else f"{maker} GPU{f' {self.gfx}' if self.gfx else ''}"
+        title = (
+            f"{maker} {self.name.removeprefix(f'{maker} ')}"
+            if self.name
+            else f"{maker} GPU{f' {self.gfx}' if self.gfx else ''}"
+        )
         return title + (f" ({', '.join(details)})" if details else "")
 
 
@@ -153,14 +157,15 @@ def _kfd_gpus(root: Path, cards: Mapping[str, Path], environ: Mapping[str, str])
         # Heap types 1 and 2 are the card's own memory, visible to the CPU or not.
         vram = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in (1, 2)) / 2**30
         target = facts.get("gfx_target_version")
+        revision = number(pci / "revision")
         # Kernels before 5.13 do not tell the target; the driver's own library then goes by the device id.
         gfx = gfx_name(target) if target else target_of(device)
         minor = facts.get("drm_render_minor")
         yield _known(
             gfx,
             device,
-            number(pci / "revision"),
-            name=text(pci / "product_name") or None,
+            revision,
+            name=marketing_name(device, revision) or text(pci / "product_name") or None,  # as the board's maker has it
             vram_gb=vram or _gib(pci, "vram"),
             gtt_gb=_gib(pci, "gtt"),
             wave=facts.get("wave_front_size") or wave_of(gfx),

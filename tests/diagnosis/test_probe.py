@@ -17,7 +17,7 @@ from yolo_rocm.diagnosis.probe_list import Probe, all_probes
 
 PROBES = [Probe("gemm", dtype="fp32"), Probe("conv", "vendor", "fp32", "nchw", "1x1"), Probe("pinned")]
 NAMES = [probe.name for probe in PROBES]
-QUICK = Limits(start=5.0, probe=0.6, total=30.0, end=5.0)
+QUICK = Limits(start=30.0, probe=1.2, total=90.0, end=10.0)
 HEALTHY = """
 import json, os, signal, subprocess, sys, time
 names = sys.argv[-1].split(",")
@@ -44,17 +44,26 @@ def ask(tmp_path, misbehaves: str = "pass", limits: Limits = QUICK):
     started = time.monotonic()
     answers = run_probes(PROBES, child(tmp_path, misbehaves), limits)
     assert [outcome.name for outcome in answers.outcomes] == NAMES
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     return answers
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
+def nothing_is_left(monkeypatch):
     """No child, dead or alive, outlives a test."""
+    started = []
+    start = probe_process.ProbeProcess.__init__
+
+    def recording(self, *args, **options):
+        start(self, *args, **options)
+        started.extend([self._process.pid] if self._process else [])
+
+    monkeypatch.setattr(probe_process.ProbeProcess, "__init__", recording)
     yield
     if sys.platform != "win32":
-        with pytest.raises(ChildProcessError):
-            os.waitpid(-1, os.WNOHANG)
+        for pid in started:
+            with pytest.raises(ChildProcessError):  # collected already: neither running nor a zombie
+                os.waitpid(pid, os.WNOHANG)
 
 
 def test_all_is_well(tmp_path):
@@ -99,13 +108,20 @@ FLOODS = {
 
 
 @linux_only
+def test_the_last_child_is_collected_too(tmp_path):
+    """A later one would make Python collect those before it."""
+    answers = run_probes(PROBES[:2], child(tmp_path, "time.sleep(600)"), QUICK)
+    assert [o.status for o in answers.outcomes] == ["ok", "hang"]
+
+
+@linux_only
 @pytest.mark.parametrize(("stream", "text"), FLOODS.values(), ids=FLOODS.keys())
 def test_a_flood_is_cut_off_and_fills_no_memory(tmp_path, monkeypatch, stream, text):
     monkeypatch.setattr(probe_process, "_FLOOD_BYTES", 4 << 20)
     kept = []
     monkeypatch.setattr(probe_process.ProbeProcess, "said", property(lambda self: kept.append(len(self._said)) or ""))
     flood = f"while True: sys.{stream}.write({text})"
-    before, culprit, after = ask(tmp_path, flood, Limits(start=10.0, probe=5.0, total=60.0)).outcomes
+    before, culprit, after = ask(tmp_path, flood, Limits(start=30.0, probe=20.0, total=90.0)).outcomes
     assert (before.status, after.status) == ("ok", "ok")
     assert culprit.status == "no answer"
     assert "only noise" in culprit.message
@@ -185,20 +201,17 @@ def test_after_three_deaths_a_way_is_left_alone(tmp_path):
 @linux_only
 def test_a_runtime_that_keeps_an_error_is_started_anew(tmp_path):
     misbehaves = "say(probe=name, message='RuntimeError: HIP error'); say(restart=True); time.sleep(600)"
-    started = time.monotonic()
-    outcomes = ask(tmp_path, misbehaves).outcomes
-    assert [o.status for o in outcomes] == ["ok", "error", "ok"]
-    assert time.monotonic() - started < 8
+    assert [o.status for o in ask(tmp_path, misbehaves).outcomes] == ["ok", "error", "ok"]
 
 
 @linux_only
 def test_the_time_for_everything_is_kept(tmp_path):
     started = time.monotonic()
-    limits = Limits(start=60.0, probe=60.0, total=1.0, end=5.0)
+    limits = Limits(start=60.0, probe=60.0, total=3.0, end=10.0)
     answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), limits)
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < 30
     assert [o.status for o in answers.outcomes] == ["ok", "skipped", "skipped"]
-    assert "1 s were over" in answers.outcomes[1].message
+    assert "3 s were over" in answers.outcomes[1].message
 
 
 @linux_only
@@ -206,7 +219,7 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monke
     """What a driver can do to a process: it does not die. Here the signal simply is not sent until the end."""
     real, pids = os.killpg, []
     monkeypatch.setattr(probe_process.os, "killpg", lambda pid, number: pids.append(pid))
-    answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), Limits(start=5.0, probe=0.5, total=20.0, end=0.3))
+    answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), Limits(start=30.0, probe=1.2, total=90.0, end=0.3))
     for pid in pids:
         real(pid, 9)
         with contextlib.suppress(ChildProcessError):  # Python collects what nobody waits for any more

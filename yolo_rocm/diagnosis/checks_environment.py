@@ -6,7 +6,7 @@ import re
 
 from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, family_of, overridden_gfx
 from .findings import Finding
-from .patient import Patient, install_command, miopen_filters
+from .patient import Patient, at_least, install_command, miopen_filters
 
 TOPOLOGY = "https://github.com/ROCm/rocm-systems projects/rocr-runtime/libhsakmt/src/topology.c"
 MIOPEN_DEBUG = "https://rocm.docs.amd.com/projects/MIOpen/en/latest/how-to/debug-log.html"
@@ -55,7 +55,7 @@ def override_rdna1(patient: Patient) -> Finding | None:
     gpu = patient.gpu
     if gpu is None or gpu.family != "rdna1" or family_of(patient.target(gpu)) != "rdna2":
         return None
-    if not patient.at_least(patient.machine.hip, "5.3"):
+    if not at_least(patient.machine.hip, "5.3"):
         return None
     return Finding(
         "override-rdna1",
@@ -245,7 +245,7 @@ def hip_visible_with_old_ultralytics(patient: Patient) -> Finding | None:
     version = patient.machine.ultralytics
     if not patient.hip or not patient.environ.get("HIP_VISIBLE_DEVICES") or version is None:
         return None
-    if patient.at_least(version, "8.4.61"):
+    if at_least(version, "8.4.61"):
         return None
     return Finding(
         "hip-visible-with-old-ultralytics",

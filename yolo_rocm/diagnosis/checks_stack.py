@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .findings import Finding
-from .patient import THEROCK_RELEASES, Patient, install_command
+from .patient import THEROCK_RELEASES, Patient, at_least, install_command
 
 CHANNELS_LAST_SINCE = "8.4.137"
 BENCHMARK_DEFAULT_UNTIL = "2.7"
@@ -107,7 +107,7 @@ def rocblas_kernels_missing(patient: Patient) -> Finding | None:
 
 def channels_last_auto(patient: Patient) -> Finding | None:
     """Newer Ultralytics switches channels_last on for every GPU that is not on Windows."""
-    newer = patient.at_least(patient.machine.ultralytics, CHANNELS_LAST_SINCE)
+    newer = at_least(patient.machine.ultralytics, CHANNELS_LAST_SINCE)
     if not patient.hip or patient.machine.system == "windows" or not newer:
         return None
     if patient.preset.train.get("channels_last") is not None:
@@ -136,7 +136,7 @@ def deterministic_default(patient: Patient) -> Finding | None:
 
 def benchmark_default(patient: Patient) -> Finding | None:
     """Torch up to 2.6 searches every new shape exhaustively on ROCm."""
-    old = patient.machine.torch is not None and not patient.at_least(patient.machine.torch, BENCHMARK_DEFAULT_UNTIL)
+    old = patient.machine.torch is not None and not at_least(patient.machine.torch, BENCHMARK_DEFAULT_UNTIL)
     if not patient.hip or not patient.vendor_serves or not old:
         return None
     return Finding(
@@ -150,7 +150,7 @@ def benchmark_default(patient: Patient) -> Finding | None:
 
 def python_forkserver(patient: Patient) -> Finding | None:
     """From Python 3.14 on, Linux starts workers by forkserver."""
-    newer = patient.at_least(patient.machine.python, "3.14")
+    newer = at_least(patient.machine.python, "3.14")
     if patient.machine.system != "linux" or patient.preset.loader.context is not None or not newer:
         return None
     return Finding(

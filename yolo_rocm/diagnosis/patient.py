@@ -75,13 +75,6 @@ class Patient:
         """Whether MIOpen would serve convolutions."""
         return self.preset.conv.vendor == "on" and self.preset.conv.engine in ("auto", "vendor")
 
-    def at_least(self, what: str | None, wanted: str) -> bool:
-        """Compare versions; what is not there or no version is not at least anything."""
-        try:
-            return what is not None and Version(what) >= Version(wanted)
-        except InvalidVersion:
-            return False
-
     @cached_property
     def torch_tag(self) -> str | None:
         """Local part of torch's version, e.g. `rocm7.0`; None where there is none."""
@@ -104,6 +97,14 @@ class Patient:
             return None
         version = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text(folder.parent / package / "version.py"))
         return version.group(1).partition("+")[2] or None if version else None
+
+
+def at_least(what: str | None, wanted: str) -> bool:
+    """Compare versions; what is not there or no version is not at least anything."""
+    try:
+        return what is not None and Version(what) >= Version(wanted)
+    except InvalidVersion:
+        return False
 
 
 def install_command(gfx: str | None) -> str:

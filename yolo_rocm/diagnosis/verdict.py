@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from packaging.version import Version
-
 from ..hardware import Machine
 from ..preset import Preset
 from .checks_stack import CHANNELS_LAST_SINCE
 from .findings import Finding
 from .outcome import Outcome
+from .patient import at_least
 
 HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
 _NOTHING_RUNS = ("torch-missing", "ultralytics-missing")
@@ -52,8 +51,7 @@ class Setup:
         gpu = device == "cuda"  # Ultralytics has neither AMP nor channels_last on a CPU
         layout = train.get("channels_last")
         if layout is None:
-            newer = machine.ultralytics is not None and Version(machine.ultralytics) >= Version(CHANNELS_LAST_SINCE)
-            layout = newer and machine.system != "windows"
+            layout = machine.system != "windows" and at_least(machine.ultralytics, CHANNELS_LAST_SINCE)
         return cls(conv.engine, conv.vendor == "on", gpu and bool(train.get("amp", True)), gpu and bool(layout))
 
     def groups(self) -> set[str]:

@@ -12,7 +12,10 @@ os.environ["YOLO_OFFLINE"] = "true"
 os.environ["YOLO_AUTOINSTALL"] = "false"
 os.environ["YOLO_CONFIG_DIR"] = tempfile.mkdtemp(prefix="yolo_rocm_tests_")
 os.environ["YOLO_ROCM_CACHE"] = tempfile.mkdtemp(prefix="yolo_rocm_cache_")
+os.environ["YOLO_ROCM_CONFIG"] = tempfile.mkdtemp(prefix="yolo_rocm_config_")
 os.environ.pop("YOLO_ROCM", None)
+os.environ.pop("YOLO_ROCM_PRESET", None)
+os.environ.pop("LOCAL_RANK", None)
 
 import pytest
 from hypothesis import settings

@@ -22,7 +22,16 @@ def run(*words: str, cwd=None, timeout: float = 300) -> subprocess.CompletedProc
 def test_version_and_help():
     assert run("--version").stdout.strip() == f"yolo-rocm {yolo_rocm.__version__}"
     text = run("--help").stdout
-    commands = (("train",), ("presets",), ("demo",), ("tune",), ("loader",), ("bench", "conv"), ("bench", "loader"))
+    commands = (
+        ("train",),
+        ("presets",),
+        ("demo",),
+        ("tune",),
+        ("loader",),
+        ("bench", "conv"),
+        ("bench", "loader"),
+        ("doctor",),
+    )
     assert all(command[0] in text for command in commands)
     for command in commands:
         done = run(*command, "--help")
@@ -37,8 +46,27 @@ def test_presets_lists_and_shows_origins():
     assert "auto here: preset" in listed.stdout
     shown = run("presets", "rx5600xt")
     rows = {tuple(line.split()) for line in shown.stdout.splitlines()}
-    assert ("conv.engine", "gemm", "configs/gpu/rx5600xt.yaml") in rows
+    assert ("conv.engine", "gemm", "configs/family/rdna1.yaml") in rows
+    assert ("conv.memory_mb", "256", "configs/gpu/rx5600xt.yaml") in rows
     assert ("loader.timeout", "120", "default") in rows
+
+
+def test_presets_lists_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CONFIG", str(tmp_path))
+    monkeypatch.setenv("YOLO_ROCM_PRESET", "mine")
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets/mine.yaml").write_text("title: My own [card]\nbase: cpu\nevidence: my desk\n")
+    listed = run("presets").stdout
+    assert "your own" in listed.splitlines()[1]
+    assert "mine" in listed.splitlines()[2]
+    assert "My own [card]" in listed
+    assert "auto here: preset mine, as asked (YOLO_ROCM_PRESET)" in listed
+
+
+def test_the_list_of_presets_fits_a_screen():
+    listed = run("presets").stdout.splitlines()
+    assert len(listed) < 80
+    assert {"RDNA1", "RDNA4", "CDNA3"} <= {line.strip() for line in listed}
 
 
 def test_train_from_a_file_with_overrides(made_data, tmp_path):
@@ -55,6 +83,16 @@ def test_train_from_a_file_with_overrides(made_data, tmp_path):
     rows = [line for line in done.stdout.splitlines() if line.startswith("model.0.conv ")]
     assert rows  # one for each shape: a training batch, and one of validation where it is smaller
     assert all("columns" in row for row in rows)
+
+
+def test_train_starts_itself_again_for_variables_of_the_process_start(tmp_path):
+    """Python tells the time of its imports only where the variable is there when it starts."""
+    words = ("data=missing.yaml", "model=yolov8n.yaml", "rocm.env.PYTHONPROFILEIMPORTTIME.value=1")
+    done = run("train", *words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "import time:" in done.stderr
+    assert done.stderr.count("data 'missing.yaml' does not exist") == 1
+    assert "import time:" not in run("train", *words[:2], cwd=tmp_path).stderr
 
 
 def test_demo(tmp_path):

@@ -300,6 +300,32 @@ def test_only_yolo_objects_can_be_registered(yolo):
         yolo_rocm.register(yolo.model)
 
 
+def test_registering_sets_what_must_be_there_before_the_runtime_starts(yolo, monkeypatch):
+    monkeypatch.delenv("HSA_X", raising=False)
+    rocm = {"env": {"HSA_X": {"value": 1}, "MIOPEN_X": {"value": 1}, "PYTHONX": {"value": 1}}}
+    handle = yolo_rocm.register(yolo, "cpu", rocm)
+    assert (os.environ.get("HSA_X"), "MIOPEN_X" in os.environ, "PYTHONX" in os.environ) == ("1", False, False)
+    again = yolo_rocm.register(yolo, "cpu", rocm)
+    assert os.environ.get("HSA_X") == "1"
+    handle.remove()
+    assert os.environ.get("HSA_X") == "1"
+    again.remove()
+    assert "HSA_X" not in os.environ
+
+
+def test_variables_of_a_forgotten_object_are_put_back():
+    import gc
+
+    from ultralytics import YOLO
+
+    yolo = YOLO("yolov8n.yaml")
+    yolo_rocm.register(yolo, "cpu", {"env": {"HSA_X": {"value": 1}}})
+    assert os.environ["HSA_X"] == "1"
+    del yolo
+    gc.collect()
+    assert "HSA_X" not in os.environ
+
+
 def test_environment_variables_are_set_during_the_run_and_removed(yolo, made_data, tmp_path):
     seen = {}
     rocm = {**OURS, "env": {"MIOPEN_LOG_LEVEL": {"value": 3}, "HOME": {"value": "/nowhere"}}}

@@ -48,6 +48,11 @@ def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
     assert engine == "gemm"
 
 
+def test_what_the_doctor_knows_is_in_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        assert "yolo_rocm/diagnosis/knowledge.yaml" in archive.namelist()
+
+
 def test_the_entry_point(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]

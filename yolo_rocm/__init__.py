@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .data.setup import setup_multiprocessing
     from .data.verify import verify_reproducibility
     from .data.workers import recommended_workers
+    from .diagnosis.doctor import Diagnosis, doctor
+    from .diagnosis.findings import Finding
     from .errors import ConfigError, EngineError, LoaderError, PresetError, StackError, YoloRocmError
     from .preset import Preset, load_preset, presets
 
@@ -38,6 +40,9 @@ _HOMES = {
     "verify_reproducibility": "data.verify",
     "setup_multiprocessing": "data.setup",
     "recommended_workers": "data.workers",
+    "Diagnosis": "diagnosis.doctor",
+    "doctor": "diagnosis.doctor",
+    "Finding": "diagnosis.findings",
     "ConfigError": "errors",
     "EngineError": "errors",
     "LoaderError": "errors",
@@ -52,7 +57,9 @@ _HOMES = {
 __all__ = [
     "ConfigError",
     "ConvReport",
+    "Diagnosis",
     "EngineError",
+    "Finding",
     "LoaderError",
     "Preset",
     "PresetError",
@@ -62,6 +69,7 @@ __all__ = [
     "__version__",
     "callbacks",
     "create_dataloader",
+    "doctor",
     "load_preset",
     "patch",
     "patch_dataloader",

@@ -26,6 +26,8 @@ class Registration:
         self._yolo = weakref.ref(yolo)
         self._callbacks = session.callbacks()
         self._undo: Callable[[], None] | None = None
+        self._variables = session.set_early()
+        weakref.finalize(yolo, self._variables.close)
         self._attach(yolo)
 
     def _attach(self, yolo: Any) -> None:
@@ -57,6 +59,7 @@ class Registration:
 
     def remove(self) -> None:
         """Give the YOLO object back as it was. Calling it twice does no harm."""
+        self._variables.close()
         yolo = self._yolo()
         if yolo is not None:
             self._detach(yolo)
@@ -76,7 +79,8 @@ def _registration_of(yolo: Any) -> Registration | None:
 def register(yolo: Any, preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None) -> Registration:
     """Let an existing YOLO object train, validate, predict and tune under a preset.
 
-    Outside those calls the process is untouched. Registering an object again replaces its preset.
+    Outside those calls the process is untouched, but for environment variables that must be set before the GPU runtime
+    starts: they stay until `remove()`. Registering an object again replaces its preset.
 
     Args:
         yolo: A `YOLO`, `RTDETR` or other Ultralytics model object.

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from . import __version__
+from . import __version__, cli_doctor
 from .cli_bench import bench
 from .cli_words import KEY_VALUES, numbers, out
 from .errors import YoloRocmError
+
+if TYPE_CHECKING:
+    from .hardware import Machine
 
 app = typer.Typer(
     name="yolo-rocm",
@@ -56,10 +60,12 @@ def train(
     """Train a model under a preset."""
     from .api import run_training
     from .cfg_file import parse
+    from .start import restart_if_late
 
     arguments = parse(words or [])
     if not arguments:
         raise typer.BadParameter("give a configuration file or key=value pairs, at least data=")
+    restart_if_late(arguments.get("preset", "auto"), arguments.get("rocm"), arguments.get("device"))
     outcome = run_training(**arguments)
     if table and outcome.report is not None:
         out.print(outcome.report.table(), markup=False)
@@ -72,18 +78,11 @@ def presets(
     """List the presets, or print every final value of one with the file that set it."""
     from . import environ
     from .hardware import detect
-    from .preset import presets as names
     from .preset import resolve
 
     machine = detect()
     if name is None:
-        chosen = resolve("auto", machine=machine)
-        table = Table("preset", "for", "evidence", box=None, pad_edge=False)
-        for each in names():
-            preset = resolve(each, machine=machine).preset
-            table.add_row(each, preset.title, preset.evidence)
-        out.print(table)
-        out.print(f"\nauto here: {chosen.why}")
+        _list_presets(machine)
         return
     settings = resolve(name, machine=machine)
     table = Table("key", "value", "set by", box=None, pad_edge=False)
@@ -92,7 +91,25 @@ def presets(
     out.print(f"{settings.why}\n")
     out.print(table)
     for decision in environ.plan(settings.preset, machine):
-        out.print(f"{decision.name}: {decision.action} ({decision.reason})")
+        out.print(f"{decision.name}={decision.value}: {decision.action} ({decision.reason})", markup=False)
+    for note in settings.notes:
+        out.print(note, markup=False)
+
+
+def _list_presets(machine: Machine) -> None:
+    from .preset_list import grouped
+
+    table = Table("preset", "gfx", "for", "evidence", box=None, pad_edge=False)
+    for number, (group, rows) in enumerate(grouped(machine)):
+        if number:
+            table.add_row()
+        table.add_row(f"[bold]{group}[/bold]")
+        for row in rows:
+            table.add_row(f"  {row.name}", " ".join(row.gfx), escape(row.title), escape(row.evidence))
+    out.print(table)
+    from .preset import resolve
+
+    out.print(f"\nauto here: {resolve('auto', machine=machine).why}", markup=False)
 
 
 @app.command(epilog="Example: yolo-rocm demo --epochs 5")
@@ -103,7 +120,9 @@ def demo(
 ) -> None:
     """Make a small data set, train a nano model on whatever device there is, and say what happened."""
     from .demo import EPOCHS, make_demo_data, run_demo
+    from .start import restart_if_late
 
+    restart_if_late(preset)
     with Progress(console=out, transient=True) as bars:
         task = bars.add_task("making images", total=None)
         data = make_demo_data(folder, lambda done, total: bars.update(task, completed=done, total=total))
@@ -117,6 +136,13 @@ def tune(
     ] = None,
 ) -> None:
     """Measure the convolutions of a model ahead of time, so that the first training does not have to."""
+    from .start import in_time
+
+    with in_time():
+        _tune(words)
+
+
+def _tune(words: list[str] | None) -> None:
     from .bench.layers import default_device, dtype_named, model_layers
     from .conv.plan import Planner
 
@@ -134,10 +160,7 @@ def tune(
     table = Table("convolution", *passes, box=None, pad_edge=False)
     for layer in layers:
         plan = planner.plan(layer.problem)
-        table.add_row(
-            str(layer.problem),
-            *(getattr(plan, which).algorithm.name for which in ("forward", "grad_input", "grad_weight")),
-        )
+        table.add_row(str(layer.problem), *(getattr(plan, which).algorithm.name for which in passes))
     out.print(table)
     out.print(f"{len(timings)} of {len(layers)} convolutions measured now, the others were known, on {device}")
 
@@ -152,13 +175,15 @@ def loader(
 ) -> None:
     """Print how batches will be loaded here: workers and why, start method, memory, and the preset's settings."""
     from .data.describe import loader_facts
+    from .data.transport import HAS_MEMFD
     from .data.workers import recommended_workers
     from .preset import resolve
 
     settings = resolve(preset)
     section = settings.preset.loader
     asked = "loader.workers" in settings.explicit
-    facts = loader_facts(recommended_workers(wanted=section.workers, asked=asked), section.model_dump())
+    found = recommended_workers(wanted=section.workers, asked=asked, memfd=HAS_MEMFD)
+    facts = loader_facts(found, section.model_dump())
     checked = None
     if verify:
         from .data.verify import verify_reproducibility
@@ -177,6 +202,9 @@ def loader(
 
 
 app.add_typer(bench, name="bench")
+
+
+app.command(epilog="Example: yolo-rocm doctor train.log")(cli_doctor.doctor)
 
 
 def main() -> None:

@@ -25,6 +25,13 @@ def bench_conv(
     layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
 ) -> None:
     """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, and auto."""
+    from .start import in_time
+
+    with in_time():
+        _bench_conv(words, layers)
+
+
+def _bench_conv(words: list[str] | None, layers: bool) -> None:
     from .bench import conv as measure
     from .bench.layers import default_device, dtype_named, model_layers
     from .conv.plan import Planner

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from .api import run_training
 from .demo_data import make_data
+from .hardware import detect
 
 IMAGES: Final = 96
 SIZE: Final = 96
@@ -32,9 +33,8 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
         preset: Preset to use.
         say: Prints a line.
     """
-    import torch
-
-    on_gpu = torch.cuda.is_available()
+    # Not torch.cuda.is_available(): it would start the GPU runtime before the preset has set its variables.
+    on_gpu = detect().gpu is not None
     rocm: dict[str, Any] = {} if on_gpu else {"conv": {"engine": "gemm", "devices": ["cpu"]}}
     started = time.perf_counter()
     outcome = run_training(
@@ -57,7 +57,9 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
         name="demo",
     )
     seconds = time.perf_counter() - started
-    device = torch.cuda.get_device_name() if on_gpu else "CPU"
+    import torch
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     box = outcome.metrics.box
     patched = outcome.report.summary() if outcome.report else "nothing, YOLO_ROCM=0"
     say(f"\nmAP50-95  {box.map:.3f} (mAP50 {box.map50:.3f}) after {epochs} epochs")

@@ -7,11 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from .errors import PresetError, nearest
 from .hardware import Machine, detect
+from .preset_choice import PRESET_VARIABLE, Choice, batch_of, choose, wanted_by_user
+from .preset_files import config_root, find, presets, read, user_presets
+
+__all__ = [
+    "SECTIONS",
+    "Conv",
+    "Loader",
+    "Match",
+    "Preset",
+    "Settings",
+    "Variable",
+    "When",
+    "config_root",
+    "load_preset",
+    "presets",
+    "resolve",
+]
 
 SECTIONS: Final = ("match", "env", "conv", "loader", "train")
 
@@ -34,6 +50,8 @@ class When(_Section):
     os: list[Literal["linux", "windows", "macos", "wsl", "container"]] | None = None
     torch: str | None = Field(default=None, description="version specifier, e.g. '<2'")
     hip: str | None = Field(default=None, description="version specifier of torch's ROCm, e.g. '<5.3'")
+    own_kernels: bool | None = Field(default=None, description="whether torch has kernels for the card's true target")
+    kernels_for: str | None = Field(default=None, description="a target torch must have kernels for, e.g. gfx1030")
 
 
 class Variable(_Section):
@@ -42,6 +60,7 @@ class Variable(_Section):
     value: str
     when: When = When()
     why: str = ""
+    required: bool = Field(default=False, description="no training on the card without it, where `when` holds")
 
     @field_validator("value", mode="before")
     @classmethod
@@ -149,22 +168,12 @@ class _Layers:
                     self.explicit.add(f"{key}.{name}")
 
 
-def config_root() -> Path:
-    """Return the folder of the shipped presets: inside the wheel, or at the top of a checkout."""
-    inside = Path(__file__).parent / "configs"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "configs"
-
-
-def presets() -> list[str]:
-    """Return the names of the shipped presets."""
-    return sorted(path.stem for path in (config_root() / "gpu").glob("*.yaml"))
-
-
 def load_preset(source: str | Path | Mapping[str, Any], *, machine: Machine | None = None) -> Preset:
     """Load and validate a preset by name, file or dictionary, with the overlay of this operating system.
 
     Args:
-        source: A shipped preset's name, `auto`, the path of a YAML file, or a dictionary of the same shape.
+        source: A preset's name (shipped, or a file in the user's own folder), what a card is sold as, `auto`, the path
+            of a YAML file, or a dictionary of the same shape.
         machine: Facts to resolve against; those of this machine by default.
 
     Raises:
@@ -190,14 +199,14 @@ def resolve(
     """
     machine = machine or detect()
     layers = _Layers()
-    why, own = _chain(source or "auto", machine)
+    choice, own = _chain(source or "auto", machine)
     files = [layer for layer in own if layer[1].startswith("configs/")]
     for data, origin in files:
         layers.add(data, origin)
     for overlay in machine.overlays:
         path = config_root() / "os" / f"{overlay}.yaml"
         if path.is_file():
-            layers.add(_read(path), f"configs/os/{overlay}.yaml")
+            layers.add(read(path), f"configs/os/{overlay}.yaml")
     for data, origin in own[len(files) :]:
         layers.add(data, origin, explicit=True)
     if rocm:
@@ -207,64 +216,67 @@ def resolve(
     given = {k: v for k, v in (arguments or {}).items() if v is not None}
     if "workers" in given:
         layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
+    _settle_batch(layers, machine, given.get("imgsz"))
     preset = _validate(layers.merged, "the merged preset")
     _check_consistent(preset, layers.origins)
-    return Settings(preset, layers.origins, why, frozenset(layers.explicit), tuple(machine.warnings))
+    notes = (*choice.notes, *machine.warnings)
+    return Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes)
 
 
-def _chain(source: str | Path | Mapping[str, Any], machine: Machine) -> tuple[str, list[tuple[dict[str, Any], str]]]:
-    """Return why this preset, and its layers from the deepest base up."""
+def _settle_batch(layers: _Layers, machine: Machine, imgsz: Any) -> None:
+    """Put a number in the place of `train.batch: auto`; where memory is not known, Ultralytics' own default stays."""
+    train = layers.merged.get("train") or {}
+    if train.get("batch") != "auto":
+        return
+    batch, memory = batch_of(layers.merged.get("match") or {}, machine, imgsz)
+    if batch is None:
+        del train["batch"]
+        del layers.origins["train.batch"]
+    else:
+        train["batch"] = batch
+        layers.origins["train.batch"] += f" (auto: {memory})"
+
+
+def _chain(
+    source: str | Path | Mapping[str, Any], machine: Machine, above: tuple[Path, ...] = (), ask_user: bool = True
+) -> tuple[Choice, list[tuple[dict[str, Any], str]]]:
+    """Return what was chosen and why, and its layers from the deepest base up.
+
+    Args:
+        source: As for `load_preset`.
+        machine: Facts to resolve against.
+        above: Files that stand on this one.
+        ask_user: Let `YOLO_ROCM_PRESET` say what `auto` is; not below the preset it names.
+    """
+    wanted = wanted_by_user() if ask_user and source == "auto" else None
+    if wanted:
+        choice, layers = _chain(wanted, machine, above, ask_user=False)
+        return Choice(choice.name, f"{choice.why} ({PRESET_VARIABLE})", choice.notes), layers
+    path: Path | None = None
+    notes: tuple[str, ...] = ()
     if isinstance(source, Mapping):
         data, origin, why = dict(source), "preset argument", "preset given as a dictionary"
-    elif source == "auto":
-        name, why = _choose(machine)
-        data, origin = _read(config_root() / "gpu" / f"{name}.yaml"), f"configs/gpu/{name}.yaml"
-    elif Path(source).suffix in {".yaml", ".yml"} or isinstance(source, Path):
-        data, origin, why = _read(Path(source)), str(source), f"preset file {source}"
+    elif isinstance(source, Path) or Path(source).suffix in {".yaml", ".yml"}:
+        path = Path(source)
+        data, origin, why = read(path), str(source), f"preset file {source}"
     else:
-        path = config_root() / "gpu" / f"{source}.yaml"
-        if not path.is_file():
-            raise PresetError(
-                f"unknown preset {source!r}{nearest(source, presets())} "
-                f"Allowed: auto, {', '.join(presets())}, a YAML file or a dictionary. `yolo-rocm presets` lists them."
-            )
-        data, origin, why = _read(path), f"configs/gpu/{source}.yaml", f"preset {source}, as asked"
+        # Below a preset of the user's own, a name means the shipped preset: his `rx5600xt` may stand on ours.
+        own = not any(each in user_presets().values() for each in above)
+        chosen = choose(machine, own=own) if source == "auto" else Choice(source, f"preset {source}, as asked")
+        path, origin = find(chosen.name, own=own)
+        data, why, notes = read(path), chosen.why, chosen.notes
+        if not origin.startswith("configs/"):
+            data.setdefault("name", path.stem)
+    if path in above:
+        raise PresetError(f"preset {path} is its own base: {' -> '.join(str(each) for each in (*above, path))}.")
     shipped = origin.startswith("configs/")
     base = data.get("base") or (None if shipped else "auto")
-    below = _chain(base, machine)[1] if base else []
-    if below and not shipped and "name" not in data:
-        data["name"] = below[-1][0].get("name", "custom")
-    return why, [*below, (data, origin)]
-
-
-def _choose(machine: Machine) -> tuple[str, str]:
-    """Pick the shipped preset for this machine and say why."""
-    gpu = machine.gpu
-    if gpu is None:
-        return "cpu", f"preset cpu: {machine.no_gpu_reason}"
-    if gpu.vendor == "nvidia":
-        return "nvidia", f"preset nvidia: {gpu}"
-    fitting = []
-    for name in presets():
-        match = Match(**(_read(config_root() / "gpu" / f"{name}.yaml").get("match") or {}))
-        if gpu.gfx in match.gfx:
-            fitting.append((abs((match.vram_gb or 1e6) - (gpu.vram_gb or 0)), name))
-    if fitting:
-        name = min(fitting)[1]
-        return name, f"preset {name}: {gpu}"
-    return "generic", f"preset generic: no preset of its own for {gpu}"
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise PresetError(f"cannot read preset {path}: {error.strerror or error}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PresetError(f"preset {path} is not YAML: {error}") from error
-    if not isinstance(data, dict):
-        raise PresetError(f"preset {path} must be a mapping of sections, got {type(data).__name__}.")
-    return data
+    below: list[tuple[dict[str, Any], str]] = []
+    if base:
+        below = _chain(base, machine, (*above, path) if path else above, ask_user)[1]
+        if not shipped and "name" not in data:
+            data["name"] = below[-1][0].get("name", "custom")
+    return Choice(str(data.get("name", source)), why, notes), [*below, (data, origin)]
 
 
 def _validate(data: Mapping[str, Any], origin: str) -> Preset:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .conv.seam import Patch
     from .data.policy import LoaderPolicy
     from .data.reader import Trace
+    from .diagnosis.health import Advice
     from .training import TrainingRun
 
 CHILD_VARIABLE = "YOLO_ROCM_CHILD"
@@ -52,6 +53,7 @@ class Session:
         self.source, self.rocm = preset, rocm
         self.machine = detect()
         self.settings: Settings = resolve(preset, rocm, arguments, machine=self.machine)
+        self.device = arguments.get("device")
         self._reset()
 
     def _reset(self) -> None:
@@ -62,10 +64,11 @@ class Session:
         self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
         self._patch: Patch | None = None
         self._given_workers: int | None = None
+        self._advice: Advice | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
-        return {name: getattr(self, name) for name in ("source", "rocm", "machine", "settings")}
+        return {name: getattr(self, name) for name in ("source", "rocm", "machine", "settings", "device")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start inactive."""
@@ -77,10 +80,29 @@ class Session:
         """Set the preset's environment variables that apply here, where that is still in time.
 
         Yields:
-            One line for each variable that came too late.
+            One line for each variable that came too late, or that the user has set to something else.
+
+        Raises:
+            StackError: A variable came too late without which the card cannot train.
         """
-        with environ.applied(environ.plan(self.settings.preset, self.machine) if enabled() else []) as late:
-            yield late
+        decisions = self.variables()
+        on_gpu = str(self.device or "").lower() not in ("cpu", "mps")
+        with environ.applied(decisions, system=self.machine.system, needs_gpu=on_gpu) as late:
+            yield [*late, *(decision.said for decision in decisions if decision.said)]
+
+    def set_early(self) -> ExitStack:
+        """Set the variables that must be there before HIP starts, until the returned stack is closed.
+
+        Between registering an object and training it anything may start HIP. What comes too late already is told, or
+        ends the run, when the run begins: only then it is known whether it is for the GPU.
+        """
+        held = ExitStack()
+        held.enter_context(environ.applied(environ.early(self.variables()), needs_gpu=False))
+        return held
+
+    def variables(self) -> list[environ.Decision]:
+        """Return what becomes of each environment variable; nothing is changed."""
+        return environ.plan(self.settings.preset, self.machine, self.device) if enabled() else []
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -133,25 +155,30 @@ class Session:
         preset = self.settings.preset
         # The environment comes first: importing torch may be the moment at which it is read.
         late = switches.enter_context(self.environment())
+        import torch
+
         from . import ultralytics_hooks as hooks
         from .conv.plan import Planner
         from .conv.seam import Patch, installed
         from .conv.switches import vendor_off
+        from .diagnosis.probe_list import TORCH_NAMES
 
         hooks.require()
         if not self._announced:  # once, not for every image of a stream
             self._announced = True
             for line in late:
                 hooks.say(line, warning=True)
-            for line in self._opening_lines():
+            for line in (*self._opening_lines(), *self._learned().lines):
                 hooks.say(line)
-        if preset.conv.vendor == "off":
+        learned = self._learned()
+        if not learned.vendor:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
         switches.enter_context(hooks.loaders_follow(self.loader_policy()))
         if self._patch is None:
             conv = preset.conv
-            self._patch = Patch(conv.devices, Planner(conv.engine, conv.vendor == "on", conv.memory_mb))
+            avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in learned.conv_avoids]
+            self._patch = Patch(conv.devices, Planner(conv.engine, learned.vendor, conv.memory_mb, avoid_vendor=avoid))
         switches.enter_context(installed(self._patch))
 
     def loader_policy(self) -> LoaderPolicy:
@@ -174,6 +201,7 @@ class Session:
             device=self._prefetch_device,
             adapter=UltralyticsAdapter(loader.device_augment, loader.reduced_decode, loader.mosaic_mb),
             modules=MODULES,
+            val_is_doubled=lambda: bool(self._runs),
             insist=given is not None or "loader.workers" in self.settings.explicit,
             tell=functools.partial(hooks.say, warning=True),
             observe=self._observe,
@@ -188,6 +216,16 @@ class Session:
         for run in list(self._runs.values()):
             return run.prefetch_device(self.settings.preset.loader.device_prefetch)
         return None
+
+    def _learned(self) -> Advice:
+        """Return what the doctor's probes of this GPU and stack mean for the run."""
+        if self._advice is None:
+            from .diagnosis.health import advise, memory_file, recall
+
+            conv = self.settings.preset.conv
+            explicit = "conv.vendor" in self.settings.explicit
+            self._advice = advise(conv, recall(memory_file(self.machine, conv.devices[0])), explicit)
+        return self._advice
 
     def _opening_lines(self) -> Iterator[str]:
         import torch
@@ -221,6 +259,7 @@ class Session:
 
         if not enabled():
             return method(*args, **kwargs)
+        self.device = kwargs.get("device", self.device)
         self.begin_run()
         self._given_workers = kwargs.get("workers", self._given_workers if self.is_active else None)
         with self.active():
@@ -233,6 +272,9 @@ class Session:
                 from .training import discard_if_empty
 
                 discard_if_empty(getattr(yolo, "trainer", None))
+                raise
+            except Exception as error:
+                hooks.say_diagnosis(error)
                 raise
             finally:
                 self._let_go()
@@ -271,6 +313,8 @@ class Session:
         from .training import TrainingRun
 
         if enabled() and trainer not in self._runs:
+            if self.device is None:
+                self.device = trainer.args.device
             self._runs[trainer] = TrainingRun(self, trainer)
 
     def on_train_epoch_start(self, trainer: Any) -> None:

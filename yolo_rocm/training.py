@@ -51,7 +51,8 @@ class TrainingRun:
         policy = self._session.loader_policy()
         asked = hooks.asked_workers(trainer, policy.insist, policy.workers)
         if asked:
-            count = recommended_workers(wanted=asked, asked=policy.insist, batch_size=hooks.asked_batch(trainer))
+            batch = hooks.asked_batch(trainer)
+            count = recommended_workers(wanted=asked, asked=policy.insist, batch_size=batch, memfd=True)
             self._start_interpreters(int(count))
             self._held.callback(discard_prestarted)
         if self._session.settings.preset.loader.device_augment:
@@ -85,11 +86,16 @@ class TrainingRun:
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:
+            within = self._session.is_active
             try:
                 with self._session.active():
                     return train()
             except YoloRocmError:
                 discard_if_empty(self._trainer())
+                raise
+            except Exception as error:
+                if not within:  # otherwise the session says it
+                    hooks.say_diagnosis(error)
                 raise
             finally:
                 self.close()

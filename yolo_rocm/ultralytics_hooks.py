@@ -13,7 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +55,19 @@ def say(message: str, warning: bool = False) -> None:
     from ultralytics.utils import LOGGER, colorstr
 
     (LOGGER.warning if warning else LOGGER.info)(f"{colorstr(PREFIX)}{message}")
+
+
+def say_diagnosis(error: BaseException) -> None:
+    """Name a failure that is known, with its cause and remedy. The error itself is the caller's to raise again."""
+    with suppress(Exception):  # whatever goes wrong here must not take the place of the error
+        from .diagnosis.knowledge import explain
+
+        match = explain(error)
+        if match is None:
+            return
+        known = match.signature
+        say(f"this failure is known as {known.id}. {known.cause}", warning=True)
+        say(f"what to do: {match.remedy()} (known from {' '.join(known.sources)})", warning=True)
 
 
 @contextmanager

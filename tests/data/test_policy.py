@@ -21,14 +21,43 @@ def test_a_policy_sets_what_it_knows():
 
 
 def test_an_empty_policy_leaves_the_callers_number_and_spawns():
-    result = LoaderPolicy().apply(GIVEN)
-    assert result == {**GIVEN, "timeout": 120, "persistent_workers": True, "multiprocessing_context": "spawn"}
+    one = {**GIVEN, "num_workers": 1}
+    assert LoaderPolicy().apply(one) == {
+        **one,
+        "timeout": 120,
+        "persistent_workers": True,
+        "multiprocessing_context": "spawn",
+    }
 
 
 def test_no_workers_where_the_caller_wants_none_unless_the_user_insists():
     none = {**GIVEN, "num_workers": 0, "prefetch_factor": None}
     assert LoaderPolicy(workers=4, timeout=5).apply(none) == {k: v for k, v in none.items() if k != "prefetch_factor"}
     assert LoaderPolicy(workers=4, insist=True).apply(none)["num_workers"] == 4
+
+
+def test_validation_does_not_get_twice_the_workers_of_training(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr("yolo_rocm.data.resources.cpu_cores", lambda root: 64)
+    monkeypatch.setattr("yolo_rocm.data.resources.ram_available", lambda root: 256 << 30)
+    monkeypatch.setattr("yolo_rocm.data.resources.shm_free", lambda root: 64 << 30)
+    monkeypatch.setattr("yolo_rocm.data.resources.gpu_count", lambda root: 1)
+    policy = LoaderPolicy(val_is_doubled=lambda: True, tell=told.append)
+    assert policy.apply({**GIVEN, "num_workers": 8})["num_workers"] == 4
+    assert policy.apply({**GIVEN, "num_workers": 8, "shuffle": True})["num_workers"] == 8
+    assert LoaderPolicy().apply({**GIVEN, "num_workers": 8})["num_workers"] == 8  # standalone, not doubled
+    assert told == []
+
+
+def test_fewer_workers_than_wanted_are_explained_in_one_line(monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr("yolo_rocm.data.resources.cpu_cores", lambda root: 2)
+    assert LoaderPolicy(workers=8, tell=told.append).apply(GIVEN)["num_workers"] <= 2
+    assert len(told) == 1
+    assert "2 CPU cores" in told[0]
+    monkeypatch.setattr("yolo_rocm.data.resources.system_name", lambda: "windows")
+    assert LoaderPolicy(workers=0, tell=told.append).apply(GIVEN)["num_workers"] == 0
+    assert "Windows" in told[1]
 
 
 def test_never_more_workers_than_batches_and_a_preset_gives_way_to_the_cores():

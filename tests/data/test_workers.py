@@ -94,6 +94,12 @@ def test_shared_memory_counts_one_batch_in_use():
     assert limits(**facts, shm_gb=(16 * 4 * 3 + 16) / 1024)["/dev/shm"] == 3
 
 
+def test_batches_in_a_memfd_do_not_need_dev_shm():
+    facts = {"system": "linux", "cores": 4, "gpus": 1, "ram_gb": 64, "shm_gb": 0.064}
+    assert recommended_workers(**facts).workers == 0
+    assert recommended_workers(**facts, memfd=True).workers == 4
+
+
 def test_bounds_are_data():
     found = recommended_workers(**LARGE, wanted=3)
     assert [limit.name for limit in found.limits] == ["cores", "RAM", "/dev/shm", "preset"]
@@ -112,103 +118,6 @@ def test_this_machine_without_torch_or_a_process():
     found = recommended_workers()
     assert 0 <= found.workers <= (os.cpu_count() or 1)
     assert not {"torch", "psutil", "subprocess"} & (set(sys.modules) - before)
-
-
-def affinity(monkeypatch, cores: int) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
-
-
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({}, 16),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "400000 100000\n"}, 4),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"}, 1),
-        ({"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "max 100000\n"}, 16),
-        # The quota of a group above holds too.
-        (
-            {
-                "proc/self/cgroup": "0::/pods/mine\n",
-                "sys/fs/cgroup/pods/mine/cpu.max": "max 100000\n",
-                "sys/fs/cgroup/pods/cpu.max": "300000 100000\n",
-            },
-            3,
-        ),
-        # Version 1, with a path of the host that the container does not see.
-        (
-            {
-                "proc/self/cgroup": "4:cpu,cpuacct:/docker/1f\n3:memory:/docker/1f\n",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "250000\n",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-            },
-            2,
-        ),
-        (
-            {
-                "proc/self/cgroup": "4:cpu:/\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-            },
-            16,
-        ),
-        ({"proc/self/cgroup": "rubbish\n0::/\n", "sys/fs/cgroup/cpu.max": "rubbish\n"}, 16),
-    ],
-)
-def test_cores(tmp_path, monkeypatch, files, cores):
-    affinity(monkeypatch, 16)
-    assert resources.cpu_cores(tree(tmp_path, files)) == cores
-
-
-def test_affinity_below_the_quota(tmp_path, monkeypatch):
-    affinity(monkeypatch, 2)
-    root = tree(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "400000 100000\n"})
-    assert resources.cpu_cores(root) == 2
-
-
-MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemAvailable:  8000 kB\n"}
-V2 = {**MEMINFO, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.current": "3000000\n"}
-
-
-@pytest.mark.parametrize(
-    ("files", "free"),
-    [
-        ({}, None),
-        (MEMINFO, 8000 * 1024),
-        ({**V2, "sys/fs/cgroup/memory.max": "max\n"}, 8000 * 1024),
-        ({**V2, "sys/fs/cgroup/memory.max": "4000000\n"}, 1000000),
-        (
-            {
-                **V2,
-                "sys/fs/cgroup/memory.max": "4000000\n",
-                "sys/fs/cgroup/memory.stat": "anon 1\ninactive_file 500000",
-            },
-            1500000,
-        ),
-        ({**V2, "sys/fs/cgroup/memory.max": "2000000\n"}, 0),
-        (
-            {
-                **MEMINFO,
-                "proc/self/cgroup": "3:memory:/docker/1f\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "5000000\n",
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000000\n",
-                "sys/fs/cgroup/memory/memory.stat": "inactive_file 7\ntotal_inactive_file 200000\n",
-            },
-            4200000,
-        ),
-        (
-            {
-                **MEMINFO,
-                "proc/self/cgroup": "3:memory:/\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-                "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000000\n",
-            },
-            8000 * 1024,
-        ),
-    ],
-)
-def test_memory(tmp_path, monkeypatch, files, free):
-    monkeypatch.setattr(sys, "platform", "linux")
-    assert resources.ram_available(tree(tmp_path, files)) == free
 
 
 def test_shared_memory(tmp_path, monkeypatch):
@@ -238,13 +147,12 @@ def card(number: int, target: int, vram_gb: float) -> dict[str, str]:
         ({**card(1, 110000, 24), **card(2, 100306, 0.5)}, {}, 1),
         ({**card(1, 110000, 24), **card(2, 110000, 24)}, {"HIP_VISIBLE_DEVICES": "1"}, 1),
         ({**card(1, 110000, 24), **card(2, 110000, 24)}, {"CUDA_VISIBLE_DEVICES": "0,1"}, 2),
-        ({**card(1, 110000, 24), **card(2, 110000, 24)}, {"CUDA_VISIBLE_DEVICES": ""}, 1),
         ({f"proc/driver/nvidia/gpus/0000:0{i}:00.0/information": "" for i in range(4)}, {}, 4),
         ({}, {"LOCAL_WORLD_SIZE": "8"}, 8),
     ],
 )
 def test_gpus_that_share_the_cores(tmp_path, monkeypatch, files, variables, gpus):
-    for name in (*resources._VISIBLE, "LOCAL_WORLD_SIZE"):
+    for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
+
+import torch
 
 from ..errors import ConfigError, EngineError, nearest
 from .algorithms import ALGORITHMS, BY_NAME, Algorithm
@@ -53,10 +55,16 @@ class Planner:
         vendor: Whether the vendor library is healthy, as far as the caller knows.
         memory_mb: Workspace a single pass may take beside its result.
         remember: Whether measured choices are read from and kept on disk.
+        avoid_vendor: Data types in which the vendor library is known to be unhealthy; `auto` does without it there.
     """
 
     def __init__(
-        self, engine: str = "auto", vendor: bool = False, memory_mb: int | None = None, remember: bool = True
+        self,
+        engine: str = "auto",
+        vendor: bool = False,
+        memory_mb: int | None = None,
+        remember: bool = True,
+        avoid_vendor: Collection[torch.dtype] = (),
     ) -> None:
         if engine not in ENGINES:
             raise ConfigError(f"unknown engine {engine!r}{nearest(engine, ENGINES)} Allowed: {', '.join(ENGINES)}.")
@@ -65,6 +73,7 @@ class Planner:
         self.engine = engine
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
         self._engines = (["vendor"] if vendor else []) + ["gemm", "aten"] if engine == "auto" else [engine]
+        self._avoid_vendor = frozenset(avoid_vendor if engine == "auto" else ())
         self._plans: dict[ConvProblem, Plan] = {}
         self._measured: dict[ConvProblem, dict[str, str]] = {}
         self._stores: dict[str, PlanStore] | None = {} if remember else None
@@ -77,10 +86,15 @@ class Planner:
 
     def candidates(self, problem: ConvProblem) -> list[Algorithm]:
         """Return the algorithms of the allowed engines that serve `problem` within the memory budget."""
-        allowed = [a for wanted in self._engines for a in ALGORITHMS if a.engine == wanted]
-        serving = [a for a in allowed if not a.not_supported_reasons(problem)]
+        serving = [a for a in self._allowed(problem) if not a.not_supported_reasons(problem)]
         # Not even splitting makes some fit; where nothing fits, what serves has to do.
         return [a for a in serving if smallest_workspace(a, problem) <= self.budget] or serving
+
+    def _engines_for(self, problem: ConvProblem) -> list[str]:
+        return [e for e in self._engines if e != "vendor" or problem.dtype not in self._avoid_vendor]
+
+    def _allowed(self, problem: ConvProblem) -> list[Algorithm]:
+        return [a for wanted in self._engines_for(problem) for a in ALGORITHMS if a.engine == wanted]
 
     def plan(self, problem: ConvProblem) -> Plan:
         """Return the plan for `problem`, made on first sight.
@@ -120,8 +134,7 @@ class Planner:
         return Choice(first, f"engine '{self.engine}'" + (f", after {refused}" if refused else ""))
 
     def _refusing(self, problem: ConvProblem) -> list[Algorithm]:
-        allowed = [a for wanted in self._engines for a in ALGORITHMS if a.engine == wanted]
-        return [a for a in allowed if a.not_supported_reasons(problem)]
+        return [a for a in self._allowed(problem) if a.not_supported_reasons(problem)]
 
     def _refusal(self, problem: ConvProblem) -> EngineError:
         lines = "".join(f"\n  {a.name}: {'; '.join(a.not_supported_reasons(problem))}" for a in self._refusing(problem))
@@ -177,7 +190,7 @@ class Planner:
     def _key(self, problem: ConvProblem) -> str:
         """Name a problem on disk: without the device's number, with what limits the choice."""
         kind = problem.device.partition(":")[0]
-        return f"{replace(problem, device=kind)} | {'+'.join(self._engines)} {self.budget >> 20} MB"
+        return f"{replace(problem, device=kind)} | {'+'.join(self._engines_for(problem))} {self.budget >> 20} MB"
 
     def _lookup(self, problem: ConvProblem) -> dict[str, str]:
         """Return what was measured for a problem, now or in an earlier run; an algorithm that is gone is not."""

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import torch
 from filelock import FileLock, Timeout
 
 from .. import __version__
+from ..folders import cache_folder, replace_file
 
 LOG = logging.getLogger("yolo_rocm")
 _LOCK_SECONDS = 10.0
-
-
-def cache_folder() -> Path:
-    """Return where tuned choices are kept; `YOLO_ROCM_CACHE` overrides it."""
-    chosen = os.environ.get("YOLO_ROCM_CACHE")
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("yolo_rocm"))
 
 
 def device_name(device: str) -> str:
@@ -65,17 +57,6 @@ class PlanStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
                 merged = {**self._read(), **entries}
-                self._replace(json.dumps({"entries": merged}, indent=1, sort_keys=True))
+                replace_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
         except (OSError, Timeout) as error:
             LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)
-
-    def _replace(self, text: str) -> None:
-        """Write a whole new file and put it in place in one step: readers see the old one or the new one."""
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.replace(name, self.path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise

@@ -19,6 +19,7 @@ from .policy import LoaderPolicy
 from .processes import worker_context
 from .reader import PlainAdapter
 from .seeding import seed_worker
+from .transport import HAS_MEMFD
 from .workers import recommended_workers
 
 _LOGGER = logging.getLogger("yolo_rocm")
@@ -94,7 +95,7 @@ def create_dataloader(
         if value not in allowed:
             raise ConfigError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}.")
     if num_workers is None:
-        num_workers = int(recommended_workers(batch_size=batch_size, buffer_images=0))
+        num_workers = int(recommended_workers(batch_size=batch_size, buffer_images=0, memfd=HAS_MEMFD))
     policy = LoaderPolicy(
         context=context,
         workers=num_workers,

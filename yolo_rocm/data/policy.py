@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .reader import Adapter, PlainAdapter, Trace
-from .workers import recommended_workers
+from .transport import HAS_MEMFD
+from .workers import IMAGE_BYTES, recommended_workers
 
 Observer = Callable[[str, Trace, float, float], None]
 
@@ -38,6 +39,8 @@ class LoaderPolicy:
         device: Called when a training loader starts; the device to copy batches to ahead of time, or None.
         adapter: What the kind of data set needs.
         modules: What a worker imports while it starts.
+        val_is_doubled: Called when a loader without shuffling is built; True where its builder asks for twice the
+            workers of training, as Ultralytics' trainer does.
         insist: The number of workers was asked for by the user, so it also holds where the caller wanted none.
         tell: Takes a line for the user.
         observe: Takes the kind of loader, the trace of a batch, when it was asked for and when it came.
@@ -54,6 +57,7 @@ class LoaderPolicy:
     device: Callable[[], Any] = _nowhere
     adapter: Adapter = field(default_factory=PlainAdapter)
     modules: tuple[str, ...] = ("torch", "yolo_rocm.data.worker")
+    val_is_doubled: Callable[[], bool] = bool
     insist: bool = False
     tell: Callable[[str], None] = _silent
     observe: Observer | None = None
@@ -81,11 +85,23 @@ class LoaderPolicy:
         return result
 
     def _workers(self, arguments: Mapping[str, Any]) -> int:
-        asked = int(arguments.get("num_workers", 0))
-        if self.workers is None or (asked == 0 and not self.insist):
-            return asked
-        batches = math.ceil(len(arguments["dataset"]) / max(1, arguments.get("batch_size") or 1))
-        if self.insist:
+        asked, batch = int(arguments.get("num_workers", 0)), arguments.get("batch_size") or 1
+        batches = math.ceil(len(arguments["dataset"]) / batch)
+        if self.insist and self.workers is not None:
             return min(self.workers, batches)
-        found = recommended_workers(wanted=self.workers, batch_size=arguments.get("batch_size") or 1)
+        if asked == 0:
+            return 0
+        validates = not arguments.get("shuffle") and arguments.get("sampler") is None
+        wanted = self.workers if self.workers is not None else asked
+        if self.workers is None and validates and self.val_is_doubled():
+            wanted = max(1, asked // 2)
+        found = recommended_workers(
+            wanted=wanted,
+            batch_size=batch,
+            image_bytes=self.adapter.image_bytes(arguments["dataset"]) or IMAGE_BYTES,
+            prefetch=self.prefetch or arguments.get("prefetch_factor") or 2,
+            memfd=HAS_MEMFD,
+        )
+        if int(found) < wanted or (wanted == 0 < asked):
+            self.tell(str(found))
         return min(int(found), batches)

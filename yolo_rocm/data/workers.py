@@ -71,6 +71,7 @@ def recommended_workers(
     per_worker_mb: float = WORKER_MB,
     prefetch: int = PREFETCH,
     buffer_images: int | None = None,
+    memfd: bool = False,
     root: Path = resources.ROOT,
 ) -> Recommendation:
     """Say how many workers one loader of one training process should have here, or on a machine that is described.
@@ -88,6 +89,8 @@ def recommended_workers(
         per_worker_mb: Private memory of a worker before it holds any image.
         prefetch: Batches each worker holds ready.
         buffer_images: Images a worker keeps for mosaics; by default as many as Ultralytics keeps.
+        memfd: Batches travel in memory without a name, as those of this package's loaders do on Linux: /dev/shm then
+            sets no limit. torch's own loaders are limited by it.
         root: Top of the file system the facts are read from.
 
     Returns:
@@ -125,7 +128,7 @@ def recommended_workers(
     if ram is not None:
         limits.append(_by_ram(ram, worker_bytes))
     shm = shm_gb * 2**30 if shm_gb is not None else resources.shm_free(root) if system == "linux" else None
-    if shm is not None:
+    if shm is not None and not memfd:
         limits.append(_by_shm(shm, batch_bytes, prefetch))
 
     if asked and wanted is not None:

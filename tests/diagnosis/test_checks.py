@@ -1,0 +1,323 @@
+"""Checks of the state: each fires on a made machine that has its trouble, and not on one that lacks only that."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.fake_trees import (
+    PYTORCH_ORG_ARCHS,
+    RADEON780M,
+    RAPHAEL,
+    RX5600XT,
+    RX6600,
+    RX6900XT,
+    RX7600,
+    RX7900XTX,
+    TREES,
+    VEGA64,
+    make_torch,
+    make_tree,
+    old_torch,
+    write,
+)
+from yolo_rocm.diagnosis import checks
+from yolo_rocm.diagnosis.checks import CHECKS, run_checks
+from yolo_rocm.diagnosis.patient import Patient
+from yolo_rocm.hardware import detect
+from yolo_rocm.preset import Preset
+
+VENDOR = {"conv": {"engine": "auto", "vendor": "on"}}
+
+
+class Ward:
+    """Makes patients out of made trees."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self.site = folder / "site"
+
+    def admit(
+        self,
+        *cards,
+        environ=None,
+        preset=None,
+        torch=make_torch,
+        torchvision: str | None = "+rocm7.0",
+        os_name="linux",
+        facts=None,
+        before=None,
+        home="/home/user",
+        tree=None,
+        prepare=None,
+        **torch_facts,
+    ) -> Patient:
+        """Return the patient for these cards; what is not said is healthy."""
+        make_tree(self.root, *cards, **(tree or {}))
+        for number in range(len(cards)):
+            write(self.root / f"dev/dri/renderD{128 + number}", "")
+        folder = torch(self.site, **torch_facts) if torch else self.site / "no-torch"
+        if torchvision is not None:
+            write(self.site / "torchvision/version.py", f"__version__ = '0.25.0{torchvision}'\n")
+        if prepare:
+            prepare(self.root)
+        environ = environ or {}
+        adapters = [{"MatchingDeviceId": "PCI\\VEN_1002&DEV_731F", "DriverDesc": "AMD Radeon RX 5600 XT"}]
+        machine = detect(
+            self.root, os_name=os_name, torch_folder=folder, environ=environ, adapters=lambda: adapters if cards else []
+        )
+        vars(machine).update({"ultralytics": "8.4.190", "python": "3.11.7", "cores": 8, **(facts or {})})
+        return Patient(machine, Preset(**(preset or {})), environ, Path(home), before)
+
+
+@pytest.fixture
+def ward(tmp_path):
+    return Ward(tmp_path)
+
+
+def found(patient: Patient) -> set[str]:
+    return {finding.id for finding in run_checks(patient)}
+
+
+HEALTHY = {"cards": (RX7900XTX,), "preset": {"train": {"channels_last": False}}}
+
+
+def close(root: Path) -> None:
+    (root / "dev/kfd").chmod(0)
+
+
+def nfs(root: Path) -> None:
+    mounts = "tmpfs /dev/shm tmpfs rw 0 0\nserver:/home /home nfs4 rw 0 0\n/dev/sda1 /home/local ext4 rw 0 0\n"
+    write(root / "proc/mounts", mounts)
+
+
+def small_shm(root: Path) -> None:
+    write(root / "proc/mounts", "shm /dev/shm tmpfs rw,size=65536k 0 0\n")
+
+
+def dxg(root: Path) -> None:
+    write(root / "dev/dxg", "")
+
+
+def old_hsa(root: Path) -> None:
+    dxg(root)
+    write(root / "var/lib/dpkg/info/libhsa-runtime64-1:amd64.list", "/usr/lib\n")
+
+
+# id of the finding: (what has it, what differs in that point only and has not)
+CASES = {
+    "torch-missing": ({"torch": None}, {}),
+    "ultralytics-missing": ({"facts": {"ultralytics": None}}, {}),
+    "torch-wrong-build": ({"hip": None}, {}),
+    "torchvision-mismatch": ({"torchvision": "+cpu"}, {"torchvision": "+rocm7.0"}),
+    "arch-not-in-torch": ({"cards": (RX6600,)}, {"cards": (RX6900XT,)}),
+    "rocblas-kernels-missing": (
+        {"cards": (VEGA64,), "prepare": "drop gfx900"},
+        {"cards": (VEGA64,)},
+    ),
+    "channels-last-auto": ({"preset": {}}, {"preset": {}, "facts": {"ultralytics": "8.4.136"}}),
+    "deterministic-default": (
+        {"preset": VENDOR},
+        {"preset": {**VENDOR, "train": {"deterministic": False}}},
+    ),
+    "benchmark-default": ({"preset": VENDOR, "version": "2.6.0"}, {"preset": VENDOR, "version": "2.7.0"}),
+    "python-forkserver": (
+        {"facts": {"python": "3.14.0"}, "preset": {"loader": {"context": "forkserver"}}},
+        {"facts": {"python": "3.14.0"}},
+    ),
+    "gpu-hidden": ({"environ": {"HIP_VISIBLE_DEVICES": "7"}}, {"environ": {"HIP_VISIBLE_DEVICES": "0"}}),
+    "no-compute-driver": ({"tree": {"kfd": False}}, {}),
+    "device-permissions": ({"prepare": lambda root: (root / "dev/dri/renderD128").unlink()}, {}),
+    "mixed-gpus": (
+        {"cards": (RAPHAEL, RX7900XTX)},
+        {"cards": (RAPHAEL, RX7900XTX), "environ": {"HIP_VISIBLE_DEVICES": "1"}},
+    ),
+    "wsl-without-gpu": ({"tree": {"wsl": True}, "cards": ()}, {"tree": {"wsl": True}, "cards": (), "prepare": dxg}),
+    "wsl-old-hsa": (
+        {"tree": {"wsl": True}, "cards": (), "prepare": old_hsa},
+        {"tree": {"wsl": True}, "cards": (), "prepare": dxg},
+    ),
+    "home-on-network": ({"prepare": nfs}, {"prepare": nfs, "home": "/home/local/user"}),
+    "shm-small": ({"prepare": small_shm}, {"prepare": small_shm, "preset": {"loader": {"workers": 0}}}),
+    "override-on-windows": (
+        {"os_name": "windows", "environ": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}},
+        {"os_name": "windows"},
+    ),
+    "override-malformed": (
+        {"environ": {"HSA_OVERRIDE_GFX_VERSION": "gfx1100"}},
+        {"environ": {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}},
+    ),
+    "override-rdna1": (
+        {"cards": (RX5600XT,), "environ": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}},
+        {"cards": (RX5600XT,), "environ": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}, "torch": old_torch},
+    ),
+    "override-other-family": (
+        {"environ": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}},
+        {"environ": {"HSA_OVERRIDE_GFX_VERSION": "11.0.1"}},
+    ),
+    "override-hides-native": (
+        {"cards": (RX7600,), "environ": {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}},
+        {"cards": (RX6600,), "environ": {"HSA_OVERRIDE_GFX_VERSION": "10.3.0"}},
+    ),
+    "override-fp16-overrun": (
+        {"cards": (RADEON780M,), "environ": {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"}},
+        {
+            "cards": (RADEON780M,),
+            "environ": {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"},
+            "preset": {"train": {"amp": False, "channels_last": False}},
+        },
+    ),
+    "override-active": (
+        {"cards": (RX6600,), "environ": {"HSA_OVERRIDE_GFX_VERSION_1": "10.3.0"}},
+        {"cards": (RX6600,), "environ": {"HSA_OVERRIDE_GFX_VERSION_9": "10.3.0"}},
+    ),
+    "miopen-implicit-gemm": (
+        {"environ": {"MIOPEN_DEBUG_CONV_IMPLICIT_GEMM": "1"}},
+        {"environ": {"MIOPEN_DEBUG_CONV_IMPLICIT_GEMM": "0"}},
+    ),
+    "miopen-find-enforce": ({"environ": {"MIOPEN_FIND_ENFORCE": "4"}}, {"environ": {"MIOPEN_FIND_ENFORCE": "1"}}),
+    "miopen-perf-vals": (
+        {"environ": {"MIOPEN_DEBUG_CONV_DIRECT_ASM_1X1U_PERF_VALS": "1"}},
+        {"environ": {"MIOPEN_DEBUG_CONV_DIRECT_ASM_1X1U_PERF_VALS": "1,16,1,64,2,2,1,4"}},
+    ),
+    "miopen-switches": (
+        {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "2"}},
+        {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "Disabled", "MIOPEN_FIND_MODE": "2"}},
+    ),
+    "miopen-filters-changed": (
+        {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}, "before": {}},
+        {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}, "before": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}},
+    ),
+    "expandable-segments": (
+        {"environ": {"PYTORCH_HIP_ALLOC_CONF": "max_split_size_mb:128, expandable_segments: True"}},
+        {"environ": {"PYTORCH_HIP_ALLOC_CONF": "expandable_segments:False"}},
+    ),
+    "two-device-filters": (
+        {"environ": {"ROCR_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0"}},
+        {"environ": {"ROCR_VISIBLE_DEVICES": "0"}},
+    ),
+    "hip-visible-with-old-ultralytics": (
+        {"environ": {"HIP_VISIBLE_DEVICES": "0"}, "facts": {"ultralytics": "8.4.60"}},
+        {"environ": {"HIP_VISIBLE_DEVICES": "0"}, "facts": {"ultralytics": "8.4.61"}},
+    ),
+}
+
+
+def admit(ward: Ward, case: dict) -> Patient:
+    case = {**HEALTHY, **case}
+    if case.get("prepare") == "drop gfx900":
+        case.pop("prepare")
+        patient = ward.admit(*case.pop("cards"), **case)
+        for file in (ward.site / "torch/lib/rocblas/library").glob("*gfx900*"):
+            file.unlink()
+        return patient
+    return ward.admit(*case.pop("cards"), **case)
+
+
+@pytest.mark.parametrize(("id", "sick", "well"), [(id, *cases) for id, cases in CASES.items()], ids=CASES.keys())
+def test_fires_where_it_should_and_only_there(tmp_path, id, sick, well):
+    assert id in found(admit(Ward(tmp_path / "sick"), sick))
+    assert id not in found(admit(Ward(tmp_path / "well"), well))
+
+
+@pytest.mark.parametrize("tree", TREES)
+@pytest.mark.parametrize("torch", [make_torch, old_torch, None], ids=["new", "old", "none"])
+def test_every_tree_can_be_examined(ward, tree, torch):
+    """Nothing fails, every error has a remedy, and a card whose kernels the wheel lacks is told the right wheel."""
+    patient = ward.admit(*TREES[tree], torch=torch)
+    findings = run_checks(patient)
+    assert "check-failed" not in {finding.id for finding in findings}
+    assert all(finding.remedy for finding in findings)
+    gpu = patient.gpu
+    if gpu is not None and gpu.gfx not in patient.machine.archs:
+        assert any(f"device-{gpu.gfx}" in f.remedy for f in findings if f.id == "arch-not-in-torch")
+
+
+def test_a_check_that_fails_takes_no_other_with_it(ward, monkeypatch):
+    def broken(patient):
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(checks, "CHECKS", (broken, *CHECKS))
+    findings = run_checks(ward.admit(RX5600XT))
+    assert {"check-failed", "arch-not-in-torch"} <= {finding.id for finding in findings}
+    assert any("surprise" in finding.finding for finding in findings)
+
+
+def test_every_check_has_a_case():
+    assert len(CASES) == len(CHECKS)
+    assert {check.__name__.replace("_", "-") for check in CHECKS} == set(CASES)
+
+
+def test_every_finding_is_complete(tmp_path):
+    for number, (sick, _) in enumerate(CASES.values()):
+        for finding in run_checks(admit(Ward(tmp_path / str(number)), sick)):
+            assert finding.severity in ("error", "warning", "info")
+            assert len(finding.finding) > 10
+            assert len(finding.remedy) > 8
+            assert finding.sources
+            assert all(source.startswith("https://") for source in finding.sources)
+
+
+def test_nothing_is_found_on_a_healthy_machine(ward):
+    assert found(admit(ward, {})) == set()
+
+
+def test_a_cpu_machine_has_nothing_to_complain_about(ward):
+    assert found(ward.admit(hip=None, torchvision=None)) == set()
+
+
+def test_the_published_settings_of_an_rx_5600_xt_are_fine(ward):
+    """Under the override, torch 1.13.1+rocm5.2 has no kernels for gfx1010, and works all the same."""
+    patient = ward.admit(
+        RX5600XT,
+        torch=old_torch,
+        torchvision="+rocm5.2",
+        environ={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
+        preset={"conv": {"engine": "gemm"}, "train": {"channels_last": False, "amp": False}},
+    )
+    assert found(patient) == {"override-active"}
+
+
+def test_an_rx_5600_xt_with_a_wheel_that_lacks_it(ward):
+    (first, *_) = run_checks(ward.admit(RX5600XT))
+    assert first.id == "arch-not-in-torch"
+    assert '"torch[device-gfx1010]"' in first.remedy
+
+
+def test_a_native_build_for_an_rx_5600_xt(ward):
+    assert found(ward.admit(RX5600XT, archs=[*PYTORCH_ORG_ARCHS, "gfx1010"], **{"preset": HEALTHY["preset"]})) == set()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may open everything")
+def test_a_device_that_may_not_be_opened(ward):
+    patient = ward.admit(RX7900XTX, prepare=close)
+    (finding,) = [f for f in run_checks(patient) if f.id == "device-permissions"]
+    assert "usermod" in finding.remedy
+
+
+def test_groups_are_named_where_a_device_is_closed(ward, monkeypatch):
+    patient = ward.admit(RX7900XTX, tree={"container": True})
+    closed = [type(n)(n.path, 0o660, 0, "render", False) for n in patient.machine.devices]
+    vars(patient.machine).update(devices=tuple(closed), groups=("users",))
+    (finding,) = [f for f in run_checks(patient) if f.id == "device-permissions"]
+    assert "/dev/kfd belongs to group render and cannot be opened; groups here: users" in finding.finding
+    assert "--group-add" in finding.remedy
+    assert stat.S_IMODE(closed[0].mode) == 0o660
+
+
+def test_an_integrated_gpu_alone_beside_a_cpu_torch_is_no_error(ward):
+    (finding,) = run_checks(ward.admit(RAPHAEL, hip=None))
+    assert (finding.id, finding.severity) == ("torch-wrong-build", "warning")
+
+
+def test_torchvision_of_another_rocm_is_a_warning(ward):
+    findings = {f.id: f for f in run_checks(ward.admit(RX7900XTX, torchvision="+rocm6.4"))}
+    assert findings["torchvision-mismatch"].severity == "warning"
+    assert "torchvision is not installed" in _finding(Ward(ward.root / "x").admit(RX7900XTX, torchvision=None))
+
+
+def _finding(patient: Patient) -> str:
+    return next(f.finding for f in run_checks(patient) if f.id == "torchvision-mismatch")

@@ -1,0 +1,1 @@
+"""What is wrong and what to do about it: checks of the machine, probes of the card, and what logs say."""

@@ -1,0 +1,232 @@
+"""The whole examination: machine, checks, probes, memory, verdict; as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import ConfigError
+from ..hardware import Machine, detect
+from ..preset import Settings, resolve
+from . import health as memory
+from .checks import run_checks
+from .findings import ORDER, Finding, Severity
+from .health import Health
+from .knowledge import LEVELS, Match, read_text
+from .outcome import Limits, Outcome
+from .patient import Patient, miopen_filters, training_environment
+from .probe import Answers, child_command, run_probes
+from .probe_list import all_probes
+from .verdict import Setup, Verdict, judge
+
+SCHEMA = 1
+_WORDS = {
+    "device": "the device",
+    "gemm": "matrix products",
+    "pinned": "pinned memory",
+    "bandwidth": "copies",
+    "norm": "BatchNorm",
+    "conv": "convolutions",
+}
+_WAYS = {
+    "vendor": "by the vendor library",
+    "off": "by torch's own kernels",
+    "aten": "by engine aten",
+    "gemm": "by engine gemm",
+    "auto": "by engine auto",
+}
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What the doctor found.
+
+    Attributes:
+        verdict: The answer in one sentence, and the one thing to do next.
+        findings: Everything found, gravest first.
+        outcomes: The probes of the device; empty where there were none.
+        health: What was learned about the vendor library.
+        machine: What it was found on.
+        settings: The preset with the origin of every value.
+        said: The end of what the probing processes printed.
+    """
+
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    outcomes: tuple[Outcome, ...]
+    health: Health
+    machine: Machine
+    settings: Settings
+    said: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data; the shape is stable within one `schema`."""
+        return {
+            "schema": SCHEMA,
+            "version": __version__,
+            "verdict": dataclasses.asdict(self.verdict),
+            "machine": machine_facts(self.machine),
+            "preset": self.settings.as_dict(),
+            "findings": [dataclasses.asdict(finding) for finding in self.findings],
+            "probes": [_plain(outcome) for outcome in self.outcomes],
+            "vendor": {"conv": dict(self.health.conv), "norm": dict(self.health.norm)},
+        }
+
+
+def doctor(
+    preset: str | Path | Mapping[str, Any] = "auto",
+    *,
+    probes: bool = True,
+    device: str | None = None,
+    limits: Limits | None = None,
+    machine: Machine | None = None,
+    command: Sequence[str] | None = None,
+) -> Diagnosis:
+    """Examine this machine, and what a training with a preset would meet on it.
+
+    Nothing is changed but one file in the cache folder, which remembers how healthy the vendor library is. The device
+    is asked in processes of their own: nothing it does can hang or crash the caller.
+
+    Args:
+        preset: A preset's name, `auto`, a YAML file or a dictionary.
+        probes: Whether to ask the device.
+        device: `cuda`, or `cpu` to probe that; by default the GPU, and nothing where torch cannot use one.
+        limits: How long to wait for answers.
+        machine: Facts to go by; those of this machine by default.
+        command: The probing process; the package's own by default.
+
+    Raises:
+        ConfigError: `device` is neither `cuda` nor `cpu`.
+        PresetError: There is no such preset, or something in it is wrong.
+    """
+    if device not in (None, "cuda", "cpu"):
+        raise ConfigError(
+            f"device must be 'cuda' or 'cpu', got {device!r}. 'cuda' is also torch's name for an AMD GPU."
+        )
+    machine = machine or detect()
+    settings = resolve(preset, machine=machine)
+    environ = training_environment(settings.preset, machine)
+    device = device or ("cuda" if machine.gpu is not None else None)
+    path = memory.memory_file(machine, device or "cpu", environ)
+    before = memory.recall(path)
+    patient = Patient(machine, settings.preset, environ, Path.home(), before.filters if before else None)
+    findings = run_checks(patient)
+    answers = Answers()
+    if probes and device is not None and machine.torch is not None:
+        answers = run_probes(all_probes(), command or child_command(device), limits, environ)
+    outcomes = tuple(o for o in answers.outcomes if device == "cuda" or o.name not in ("pinned", "bandwidth"))
+    learned = Health.of(outcomes, miopen_filters(environ))
+    if learned.known:
+        memory.remember(learned, path)
+    gfx = machine.gpu.gfx if machine.gpu is not None else None
+    setup = Setup.of(settings.preset, machine, device)
+    findings = sorted([*findings, *probe_findings(outcomes, setup, answers.said, gfx)], key=lambda f: ORDER[f.severity])
+    verdict = judge(machine, settings.preset.name, setup, findings, outcomes, device)
+    return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.said)
+
+
+def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gfx: str | None = None) -> list[Finding]:
+    """Return one finding for each group of probes that failed; grave where training would rely on it.
+
+    Args:
+        outcomes: The probes.
+        setup: What training would rely on.
+        said: What was printed besides: MIOpen raises a bare status and prints the reason.
+        gfx: Target of the card.
+    """
+    needed = setup.groups()
+    failed: dict[tuple[str, str, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.status not in ("ok", "skipped"):
+            kind, way, dtype = _parts(outcome.name)
+            failed.setdefault((kind, way, dtype), []).append(outcome)
+    findings = []
+    for (kind, way, dtype), group in failed.items():
+        named = (_WORDS.get(kind, kind), _WAYS.get(way, ""), f"in {dtype}" if dtype else "")
+        parts = [f"{o.name + ': ' if '/' in o.name else ''}{o.status}, {o.message}" for o in group]
+        more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
+        known = _known("\n".join(parts), said if way == "vendor" or kind in ("device", "gemm") else "")
+        used = any(o.name == need or o.name.startswith(f"{need}/") for o in group for need in needed)
+        severity: Severity = "error" if used else "warning" if kind in ("device", "pinned") else "info"
+        findings.append(
+            Finding(
+                f"probe-{'-'.join(part for part in (kind, way, dtype) if part)}",
+                severity,
+                f"{' '.join(word for word in named if word)} failed: {'; '.join(parts[:2])}{more}"
+                + (f". {known.signature.cause}" if known else ""),
+                known.remedy(gfx) if known and known.signature.level == "cause" else _remedy(kind, way, dtype),
+                known.signature.sources if known else (),
+            )
+        )
+    return findings
+
+
+def _known(message: str, said: str) -> Match | None:
+    """Return the most specific known failure, from the message itself before anything printed elsewhere."""
+    found = [match for text in (message, said) for match in read_text(text) if match.signature.level != "note"]
+    return min(found, key=lambda match: LEVELS.index(match.signature.level), default=None)
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """Return kind, way and dtype of a probe's name."""
+    words = name.split("/")
+    if words[0] == "gemm":
+        return "gemm", "", words[1]
+    return words[0], words[1] if len(words) > 1 else "", words[2] if len(words) > 2 else ""
+
+
+def _remedy(kind: str, way: str, dtype: str) -> str:
+    if way == "vendor":
+        return "Leave the vendor library out: rocm.conv.vendor=off rocm.conv.engine=auto"
+    own = {
+        "device": 'Repair what the checks found; then `python -c "import torch; print(torch.cuda.is_available())"`',
+        "gemm": "Install a build of torch with rocBLAS kernels for the card; engines need them too",
+        "pinned": "rocm.loader.pin_memory=false",
+        "bandwidth": "HSA_ENABLE_SDMA=0 is worth a try where copies hang",
+    }
+    if kind in own:
+        return own[kind]
+    if dtype != "fp32":
+        return "Train without AMP: amp=False"
+    return f"Take another engine: rocm.conv.engine={'gemm' if way == 'auto' else 'auto'}"
+
+
+def machine_facts(machine: Machine) -> dict[str, Any]:
+    """Return what a machine is as plain data."""
+    facts: dict[str, Any] = {
+        name: getattr(machine, name)
+        for name in ("system", "kernel", "distribution", "python", "torch", "build", "hip", "rocm", "amdgpu")
+    }
+    facts["overlays"] = list(machine.overlays)
+    facts["ultralytics"] = machine.ultralytics
+    facts["gpus"] = [
+        {
+            "name": str(gpu),
+            "vendor": gpu.vendor,
+            "gfx": gpu.gfx,
+            "presents_as": gpu.presents_as,
+            "vram_gb": gpu.vram_gb,
+            "integrated": gpu.integrated,
+            "hidden_by": gpu.hidden_by,
+        }
+        for gpu in machine.gpus
+    ]
+    facts["cores"] = machine.cores
+    for name in ("ram_gb", "shm_gb"):
+        value = getattr(machine, name)
+        facts[name] = None if value is None else round(value, 2)
+    facts["archs"], facts["rocblas_archs"] = list(machine.archs), list(machine.rocblas_archs)
+    return facts
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as JSON can say it: it has no NaN."""
+    row = dataclasses.asdict(outcome)
+    row["detail"] = dict(outcome.detail)
+    if outcome.error is not None and outcome.status == "nan":
+        row["error"] = None
+    return row

@@ -1,0 +1,73 @@
+"""What became of a probe, and how long to wait for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from .probe_list import Probe
+
+Status = Literal["ok", "wrong", "nan", "error", "hang", "segfault", "abort", "signal", "no answer", "skipped"]
+DEATHS: Final = ("hang", "segfault", "abort", "signal", "no answer")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one probe.
+
+    Attributes:
+        name: The probe.
+        status: `ok`; `wrong` or `nan` numbers; an `error` raised; the process in a `hang`, `segfault`, `abort` or ended
+            by another `signal`; `no answer`; `skipped` after others of its kind had died.
+        message: What there is to say beyond the status.
+        error: Relative distance from the exact result.
+        seconds: How long the answer took.
+        detail: Further facts the probe found, such as the device's name.
+    """
+
+    name: str
+    status: Status
+    message: str = ""
+    error: float | None = None
+    seconds: float | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait, in seconds.
+
+    Attributes:
+        start: For the child's first word; it imports torch before.
+        probe: For the answer to one probe.
+        total: For everything; what has not begun by then is skipped.
+        end: For a killed process to vanish. One that the driver holds may never do so.
+    """
+
+    start: float = 60.0
+    probe: float = 20.0
+    total: float = 240.0
+    end: float = 5.0
+
+
+def judged(probe: Probe, answer: dict[str, Any], seconds: float) -> Outcome:
+    """Turn an answer into an outcome; the numbers are judged here, not by the child."""
+    detail = answer.get("detail")
+    detail = detail if isinstance(detail, dict) else {}
+    message = str(answer.get("message") or "")[:2000]
+    if message:
+        return Outcome(probe.name, "error", message, seconds=seconds, detail=detail)
+    if answer.get("skipped"):
+        return Outcome(probe.name, "skipped", str(answer["skipped"])[:200])
+    value = answer.get("error")
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return Outcome(probe.name, "no answer", f"an answer without a number: {value!r}"[:200], seconds=seconds)
+    error = float(value)
+    if not math.isfinite(error):
+        return Outcome(probe.name, "nan", "NaN or infinity in the result", error, seconds, detail)
+    if error > probe.limit:
+        message = f"relative error {error:.1e}, at most {probe.limit:.0e}"
+        return Outcome(probe.name, "wrong", message, error, seconds, detail)
+    return Outcome(probe.name, "ok", "", error, seconds, detail)

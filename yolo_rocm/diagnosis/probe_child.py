@@ -1,0 +1,304 @@
+"""`python -m yolo_rocm.diagnosis.probe_child --device cuda NAMES`: answers probes with one JSON line each.
+
+A line announces each probe before it begins, so that whoever listens knows which one brought the process down. Only
+answers go to the real stdout; whatever libraries print there comes out on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from typing import IO, TYPE_CHECKING, Any
+
+from .probe_list import SHAPES, TORCH_NAMES, Probe, Shape, all_probes
+
+if TYPE_CHECKING:
+    import torch
+
+_BANDWIDTH_BYTES = 64 << 20
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Answer the probes named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("names", help="names of probes, separated by commas")
+    given = parser.parse_args(arguments)
+    wanted = given.names.split(",")
+    with _answers_only() as answers:
+        os.environ.pop("YOLO_ROCM", None)  # the engines are probed even where they are switched off
+        _answer_all([probe for probe in all_probes() if probe.name in wanted], given.device, answers)
+
+
+@contextmanager
+def _answers_only() -> Iterator[IO[str]]:
+    """Keep stdout for answers, and crash without a dialogue box on Windows."""
+    if sys.platform == "win32":
+        import ctypes
+
+        ctypes.windll.kernel32.SetErrorMode(0x8003)
+    sys.stdout.flush()
+    own = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with os.fdopen(os.dup(own), "w", encoding="utf-8") as answers:
+            yield answers
+    finally:
+        sys.stdout.flush()
+        os.dup2(own, 1)
+        os.close(own)
+
+
+def _answer_all(probes: list[Probe], device_name: str, answers: IO[str]) -> None:
+    def say(**line: Any) -> None:
+        answers.write(json.dumps(line) + "\n")
+        answers.flush()
+
+    if probes:
+        say(probe=probes[0].name, begin=True)
+    import torch
+
+    device = torch.device(device_name)
+    _exact_arithmetic()
+    for probe in probes:
+        say(probe=probe.name, begin=True)
+        try:
+            error, detail = _ask(probe, device)
+        except Exception as failure:
+            text = f"{type(failure).__name__}: {failure}".strip()
+            say(probe=probe.name, message=text[:2000])
+            if probe.kind == "device":
+                for left in probes[probes.index(probe) + 1 :]:
+                    say(probe=left.name, skipped="there is no device to ask")
+                return
+            if not _alive(device):  # some errors stay in the runtime and would be taken for those of the next probe
+                say(restart=True)
+                return
+        else:
+            say(probe=probe.name, error=error, detail=detail)
+
+
+def _exact_arithmetic() -> None:
+    """IEEE arithmetic without TF32, and no kernel search beyond what a library does by itself."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
+
+
+def _alive(device: torch.device) -> bool:
+    import torch
+
+    try:
+        return float(torch.ones(64, device=device).sum()) == 64.0
+    except Exception:
+        return False
+
+
+def _ask(probe: Probe, device: torch.device) -> tuple[float, dict[str, Any]]:
+    if probe.kind == "device":
+        return _device(device)
+    if probe.kind == "pinned":
+        return _pinned(device), {}
+    if probe.kind == "bandwidth":
+        return 0.0, _bandwidth(device)
+    if probe.kind == "gemm":
+        return _gemm(probe, device), {}
+    with _way(probe.way, device):
+        return (_conv(probe, device) if probe.kind == "conv" else _norm(probe, device)), {}
+
+
+@contextmanager
+def _way(way: str, device: torch.device) -> Iterator[None]:
+    """Let convolution and BatchNorm be computed one way."""
+    from ..conv.plan import Planner
+    from ..conv.seam import Patch, installed
+    from ..conv.switches import vendor_off
+
+    with vendor_off(device.type) if way != "vendor" else nullcontext():
+        if way in ("vendor", "off"):
+            yield
+        else:
+            with installed(Patch([device.type], Planner(way, remember=False))):
+                yield
+
+
+def _device(device: torch.device) -> tuple[float, dict[str, Any]]:
+    """Check that the device is there and can add; say what it is."""
+    import torch
+
+    detail: dict[str, Any] = {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda}
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch finds no GPU: torch.cuda.is_available() is False")
+        properties: Any = torch.cuda.get_device_properties(device)
+        detail.update(
+            name=properties.name,
+            # A CUDA build repeats the name there.
+            gfx=getattr(properties, "gcnArchName", "").partition(":")[0] if torch.version.hip else None,
+            memory_gb=round(properties.total_memory / 2**30, 1),
+            count=torch.cuda.device_count(),
+            arch_list=torch.cuda.get_arch_list(),
+        )
+    total = int(torch.arange(1000, device=device).mul(2).sum())
+    return 0.0 if total == 999_000 else 1.0, detail
+
+
+def _gemm(probe: Probe, device: torch.device) -> float:
+    """Multiply matrices, one pair and a batch of pairs: all engines of this package are made of these."""
+    import torch
+
+    errors = []
+    for left, right in (((256, 384), (384, 320)), ((4, 96, 144), (4, 144, 80))):
+        a, b = _draw(left, probe.dtype, 1), _draw(right, probe.dtype, 2)
+        errors.append(_distance(torch.matmul(a.to(device), b.to(device)), a.double() @ b.double()))
+    return _worst(errors)
+
+
+def _conv(probe: Probe, device: torch.device) -> float:
+    """Run one convolution forward and backward."""
+    import torch
+
+    shape = SHAPES[probe.shape]
+    x, weight, grad, exact = _conv_reference(probe.shape, probe.dtype)
+    layout = torch.channels_last if probe.layout == "nhwc" else torch.contiguous_format
+    x = x.to(device).contiguous(memory_format=layout).requires_grad_()
+    weight = weight.to(device).contiguous(memory_format=layout).requires_grad_()
+    y = torch.nn.functional.conv2d(x, weight, None, shape.stride, shape.kernel // 2, 1, shape.groups)
+    found = (y, *torch.autograd.grad(y, (x, weight), grad.to(device)))
+    return _worst([_distance(got, true) for got, true in zip(found, exact, strict=True)])
+
+
+@lru_cache(maxsize=32)
+def _conv_reference(name: str, dtype: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tuple[torch.Tensor, ...]]:
+    """Return input, weight, gradient and the exact results, from unfolding and matrix products on the CPU in fp64.
+
+    Not from a convolution of torch: on a CPU that is the very thing under test.
+    """
+    import torch
+
+    shape = SHAPES[name]
+    x = _draw((shape.batch, shape.channels, shape.size, shape.size), dtype, 1)
+    weight = _draw((shape.out, shape.channels // shape.groups, shape.kernel, shape.kernel), dtype, 2)
+    x64, weight64 = x.double().requires_grad_(), weight.double().requires_grad_()
+    y = _unfolded(x64, weight64, shape)
+    grad = _draw(tuple(y.shape), dtype, 3)
+    gradients = torch.autograd.grad(y, (x64, weight64), grad.double())
+    return x, weight, grad, (y.detach(), *gradients)
+
+
+def _unfolded(x: torch.Tensor, weight: torch.Tensor, shape: Shape) -> torch.Tensor:
+    import torch
+
+    columns = torch.nn.functional.unfold(x, shape.kernel, padding=shape.kernel // 2, stride=shape.stride)
+    grouped = columns.reshape(shape.batch, shape.groups, -1, columns.shape[-1])
+    y = weight.reshape(shape.groups, shape.out // shape.groups, -1) @ grouped
+    side = (shape.size - 1) // shape.stride + 1
+    return y.reshape(shape.batch, shape.out, side, side)
+
+
+def _norm(probe: Probe, device: torch.device) -> float:
+    """Run BatchNorm as in training, forward and backward; its own parameters stay fp32, as under AMP."""
+    import torch
+
+    x, grad = _draw((4, 16, 24, 24), probe.dtype, 1), _draw((4, 16, 24, 24), probe.dtype, 2)
+    scale, shift = _draw((16,), "fp32", 3), _draw((16,), "fp32", 4)
+    x64 = x.double().requires_grad_()
+    mean, variance = x64.mean((0, 2, 3), keepdim=True), x64.var((0, 2, 3), unbiased=False, keepdim=True)
+    exact = (x64 - mean) / (variance + 1e-3).sqrt() * scale.double().view(1, -1, 1, 1) + shift.double().view(
+        1, -1, 1, 1
+    )
+    (true_gradient,) = torch.autograd.grad(exact, x64, grad.double())
+    layout = torch.channels_last if probe.layout == "nhwc" else torch.contiguous_format
+    own = x.to(device).contiguous(memory_format=layout).requires_grad_()
+    y = torch.nn.functional.batch_norm(
+        own,
+        torch.zeros(16, device=device),
+        torch.ones(16, device=device),
+        scale.to(device),
+        shift.to(device),
+        True,
+        0.03,
+        1e-3,
+    )
+    (gradient,) = torch.autograd.grad(y, own, grad.to(device))
+    return _worst([_distance(y, exact.detach()), _distance(gradient, true_gradient)])
+
+
+def _pinned(device: torch.device) -> float:
+    """Send numbers through pinned memory and back."""
+    import torch
+
+    _gpu_only(device)
+    sent = _draw((1 << 18,), "fp32", 1).pin_memory()
+    if not sent.is_pinned():
+        raise RuntimeError("pin_memory() gave memory that is not pinned")
+    arrived = sent.to(device, non_blocking=True)
+    torch.cuda.synchronize(device)
+    return 0.0 if torch.equal(arrived.cpu(), sent) else 1.0
+
+
+def _bandwidth(device: torch.device) -> dict[str, Any]:
+    """Measure copies to the device from pageable and pinned memory, and back."""
+    import torch
+
+    _gpu_only(device)
+    host = torch.zeros(_BANDWIDTH_BYTES, dtype=torch.uint8)
+    there = host.to(device)
+    ways: dict[str, Callable[[], object]] = {
+        "to_device": lambda: there.copy_(host),
+        "from_device": lambda: host.copy_(there),
+    }
+    try:
+        pinned = host.pin_memory()
+        ways["to_device_pinned"] = lambda: there.copy_(pinned, non_blocking=True)
+    except RuntimeError:  # has a probe of its own
+        pass
+    found = {}
+    for name, copy in ways.items():
+        times = []
+        for _ in range(3):
+            torch.cuda.synchronize(device)
+            started = time.perf_counter()
+            copy()
+            torch.cuda.synchronize(device)
+            times.append(time.perf_counter() - started)
+        found[f"{name}_gb_s"] = round(_BANDWIDTH_BYTES / min(times) / 1e9, 2)
+    return found
+
+
+def _gpu_only(device: torch.device) -> None:
+    if device.type != "cuda":
+        raise RuntimeError("needs a GPU")
+
+
+def _draw(shape: tuple[int, ...], dtype: str, seed: int) -> torch.Tensor:
+    """Return random numbers on the CPU, rounded to a dtype, the same in every process."""
+    import torch
+
+    return (
+        torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        .mul_(0.5)
+        .to(getattr(torch, TORCH_NAMES[dtype]))
+    )
+
+
+def _distance(value: torch.Tensor, exact: torch.Tensor) -> float:
+    from ..conv.measure import relative_error
+
+    return relative_error(value.detach().cpu(), exact)
+
+
+def _worst(errors: list[float]) -> float:
+    """Return the largest error, and NaN where there is one: NaN is never larger than anything."""
+    return next((error for error in errors if error != error), max(errors))
+
+
+if __name__ == "__main__":
+    main()

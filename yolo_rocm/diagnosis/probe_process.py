@@ -1,0 +1,212 @@
+"""One child process that answers probes: its answers, its noise, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import IO, Any, Final
+
+from .outcome import Limits, Outcome, Status, judged
+from .probe_list import Probe
+
+_TAIL_BYTES: Final = 1 << 16
+_LONGEST_LINE: Final = 1 << 16
+_FLOOD_BYTES: Final = 64 << 20
+_POLL_S: Final = 0.05
+_LEAVE_S: Final = 2.0
+_LEAVES_BY_ITSELF: Final = ("done", "restart", "end of output")
+_SIGNALS: Final[dict[str, Status]] = {"SIGSEGV": "segfault", "SIGBUS": "segfault", "SIGABRT": "abort"}
+
+
+class ProbeProcess:
+    """A started child.
+
+    Attributes:
+        immortal: It could not be killed; the driver may hold it.
+        restart_after: The probe after which it asked to be replaced, because the runtime keeps an error.
+    """
+
+    def __init__(self, command: Sequence[str], waiting: Sequence[Probe], env: Mapping[str, str] | None) -> None:
+        self._probes = {probe.name: probe for probe in waiting}
+        self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=1000)
+        self._said = b""
+        self._noise = 0
+        self.immortal = False
+        # A session of its own, so that the child's children can be ended with it and Ctrl-C does not reach it first.
+        group: dict[str, Any] = (
+            {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
+            if sys.platform == "win32"
+            else {"start_new_session": True}
+        )
+        self._current: str | None = None
+        self.restart_after: str | None = None
+        self._failure = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._process = subprocess.Popen(
+                [*command, ",".join(self._probes)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=None if env is None else dict(env),
+                **group,
+            )
+        except OSError as error:
+            self._failure = str(error)
+
+    def talk(self, outcomes: dict[str, Outcome], limits: Limits, deadline: float) -> Outcome | None:
+        """Collect answers until the child ends; return the outcome of the probe it died in, if it died."""
+        if self._process is None:
+            return Outcome(next(iter(self._probes)), "no answer", f"the process did not start: {self._failure}")
+        readers = [
+            threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True),
+            threading.Thread(target=self._read_noise, args=(self._process.stderr,), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        why = "interrupted"
+        since = time.monotonic()
+        try:
+            why, since = self._listen(outcomes, limits, deadline)
+        finally:
+            waited = time.monotonic() - since
+            own_end = self._end(why in _LEAVES_BY_ITSELF, limits.end, readers)
+        left = [name for name in self._probes if name not in outcomes]
+        if not left or why in ("done", "time is over", "restart"):
+            return None
+        return self._verdict(self._current if self._current in left else left[0], why, waited, own_end)
+
+    def _listen(self, outcomes: dict[str, Outcome], limits: Limits, deadline: float) -> tuple[str, float]:
+        """Return why there is nothing more to hear, and when the last word came."""
+        since, patience = time.monotonic(), limits.start
+        while True:
+            try:
+                line = self._lines.get(timeout=_POLL_S)
+            except queue.Empty:
+                line = b""
+            if line is None:
+                return "end of output", since
+            now = time.monotonic()
+            answer = _parsed(line)
+            name = str(answer.get("probe"))
+            if answer.get("restart") and any(probe in outcomes for probe in self._probes):
+                self.restart_after = self._current
+                return "restart", since
+            if name in self._probes and name not in outcomes:
+                if answer.get("begin"):
+                    first, self._current = self._current is None, name
+                    # The first one is announced before torch is imported: that wait is the long one.
+                    patience = limits.start if first else limits.probe
+                else:
+                    outcomes[name] = judged(self._probes[name], answer, now - since)
+                    patience = limits.probe
+                since = now
+                if all(probe in outcomes for probe in self._probes):
+                    return "done", since
+            elif name != self._current:
+                self._noise += len(line)
+            if self._noise > _FLOOD_BYTES:
+                return "flood", since
+            if now - since > patience:
+                return "overdue", since
+            if now > deadline:
+                return "time is over", since
+
+    def _verdict(self, name: str, why: str, waited: float, own_end: bool) -> Outcome:
+        assert self._process is not None
+        last = self._last_words()
+        if why == "overdue":
+            more = ", and the process cannot be killed" if self.immortal else ""
+            return Outcome(
+                name,
+                "hang",
+                f"no answer within {waited:.0f} s (a hang, or kernels that compile for longer){more}{last}",
+                seconds=waited,
+            )
+        if why == "flood":
+            return Outcome(name, "no answer", f"only noise, more than {_FLOOD_BYTES >> 20} MB of it{last}")
+        if not own_end:
+            return Outcome(name, "no answer", f"the process closed its output and went on{last}")
+        code = self._process.returncode
+        if sys.platform == "win32":
+            crashes: dict[int, Status] = {0xC0000005: "segfault", 0xC0000409: "abort", 3: "abort"}
+            crash = crashes.get(code & 0xFFFFFFFF)
+            if crash is not None:
+                return Outcome(name, crash, f"exit code {code & 0xFFFFFFFF:#x}{last}")
+        elif code < 0:
+            word = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            return Outcome(name, _SIGNALS.get(word, "signal"), f"{word}{last}")
+        return Outcome(name, "no answer", f"the process ended with exit code {code}{last}")
+
+    @property
+    def said(self) -> str:
+        """The end of what the child wrote besides its answers."""
+        return self._said.decode("utf-8", errors="replace")
+
+    def _last_words(self) -> str:
+        shown = [line.strip() for line in self.said.splitlines() if line.strip()][-3:]
+        return f": {' | '.join(shown)[-400:]}" if shown else ""
+
+    def _read_answers(self, pipe: IO[bytes]) -> None:
+        """Hand over lines that may be answers; everything else is counted and forgotten."""
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                line = pipe.readline(_LONGEST_LINE)
+                if not line:
+                    break
+                if line.startswith(b"{") and line.endswith(b"\n") and (b'"probe"' in line or b'"restart"' in line):
+                    self._lines.put(line)
+                else:
+                    self._noise += len(line)
+        self._lines.put(None)
+
+    def _read_noise(self, pipe: IO[bytes]) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            while True:
+                piece = os.read(pipe.fileno(), _TAIL_BYTES)
+                if not piece:
+                    break
+                self._noise += len(piece)
+                self._said = (self._said + piece)[-_TAIL_BYTES:]
+
+    def _end(self, by_itself: bool, patience: float, readers: Sequence[threading.Thread]) -> bool:
+        """End the child and all its children, and collect it, within `patience`; tell whether it left by itself."""
+        process = self._process
+        assert process is not None
+        if by_itself:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_LEAVE_S)
+        own_end = process.poll() is not None
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.immortal = True
+        stop = time.monotonic() + _LEAVE_S
+        while any(reader.is_alive() for reader in readers) and time.monotonic() < stop:
+            with contextlib.suppress(queue.Empty):  # a reader may be waiting for room
+                self._lines.get(timeout=_POLL_S)
+        for pipe, reader in zip((process.stdout, process.stderr), readers, strict=True):
+            if pipe is not None and not reader.is_alive():
+                pipe.close()
+        return own_end
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}

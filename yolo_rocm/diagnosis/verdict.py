@@ -1,0 +1,149 @@
+"""One answer out of many findings: will training work, and if not, what is the one thing to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..hardware import Machine
+from ..preset import Preset
+from .checks_stack import CHANNELS_LAST_SINCE
+from .findings import Finding
+from .outcome import Outcome
+from .patient import at_least
+
+HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
+_NOTHING_RUNS = ("torch-missing", "ultralytics-missing")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer.
+
+    Attributes:
+        text: In one sentence.
+        next: What to do, a command where there is one; empty where nothing has to be done.
+        works: Whether training will work on the device as it is, settings of `next` included.
+        preset: The preset it is about.
+        code: Exit code of the command: 0 healthy, 1 problems, 2 nothing can run.
+    """
+
+    text: str
+    next: str
+    works: bool
+    preset: str
+    code: int
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Settings of a training, as far as probes can speak about them."""
+
+    engine: str
+    vendor: bool
+    amp: bool
+    channels_last: bool = False
+
+    @classmethod
+    def of(cls, preset: Preset, machine: Machine, device: str | None) -> Setup:
+        """Take them from a preset, and from what Ultralytics does where the preset says nothing."""
+        conv, train = preset.conv, preset.train
+        gpu = device == "cuda"  # Ultralytics has neither AMP nor channels_last on a CPU
+        layout = train.get("channels_last")
+        if layout is None:
+            layout = machine.system != "windows" and at_least(machine.ultralytics, CHANNELS_LAST_SINCE)
+        return cls(conv.engine, conv.vendor == "on", gpu and bool(train.get("amp", True)), gpu and bool(layout))
+
+    def groups(self) -> set[str]:
+        """Return the probes that must be healthy, as beginnings of their names."""
+        layouts = ("nchw", "nhwc") if self.channels_last else ("nchw",)
+        needed = {"device", "gemm/fp32"}
+        for dtype in ("fp32", "fp16") if self.amp else ("fp32",):
+            for layout in layouts:
+                needed.add(f"conv/{self.engine}/{dtype}/{layout}")
+                needed.add(f"norm/{'vendor' if self.vendor else 'off'}/{dtype}/{layout}")
+        return needed
+
+    def works(self, outcomes: Mapping[str, Outcome]) -> bool:
+        """Tell whether every probe it needs was answered rightly; one that was not asked is no reason against it."""
+        for group in self.groups():
+            own = [o for name, o in outcomes.items() if name == group or name.startswith(f"{group}/")]
+            if any(outcome.status != "ok" for outcome in own):
+                return False
+        return True
+
+
+def way_out(own: Setup, outcomes: Sequence[Outcome]) -> tuple[str, ...] | None:
+    """Return the arguments with which training works: none, a few, or None where nothing works."""
+    by_name = {outcome.name: outcome for outcome in outcomes}
+    for engine, vendor in ((own.engine, own.vendor), ("auto", False), ("gemm", False), ("aten", False)):
+        for amp in (own.amp, False):
+            for channels_last in (own.channels_last, False):
+                # With auto, a vendor library that failed its probes is left out without being told.
+                steered = vendor and not (engine == "auto" and not Setup("vendor", True, amp).works(by_name))
+                if Setup(engine, steered, amp, channels_last).works(by_name):
+                    changed = {
+                        f"rocm.conv.engine={engine}": engine != own.engine,
+                        "rocm.conv.vendor=off": own.vendor and not vendor,
+                        "amp=False": own.amp and not amp,
+                        "channels_last=False": own.channels_last and not channels_last,
+                    }
+                    return tuple(argument for argument, needed in changed.items() if needed)
+    return None
+
+
+def judge(
+    machine: Machine,
+    preset: str,
+    setup: Setup,
+    findings: Sequence[Finding],
+    outcomes: Sequence[Outcome],
+    device: str | None,
+) -> Verdict:
+    """Weigh everything.
+
+    Args:
+        machine: The machine.
+        preset: Name of the preset that would be trained with.
+        setup: What it amounts to.
+        findings: All findings, gravest first.
+        outcomes: Probes; empty where none were made.
+        device: What was, or would have been, probed: `cuda`, `cpu`, or None where there is nothing.
+    """
+
+    def answer(text: str, next: str, code: int, works: bool = False) -> Verdict:
+        return Verdict(text, next, works, preset, code)
+
+    errors = [finding for finding in findings if finding.severity == "error"]
+    for finding in errors:
+        if finding.id in _NOTHING_RUNS:
+            return answer(f"Nothing can be trained here: {_sentence(finding)}", finding.remedy, CANNOT_RUN)
+    where = "" if device == "cuda" else "on the CPU "
+    if device != "cuda" and machine.gpus and errors:
+        return answer(f"Training would run on the CPU: {machine.no_gpu_reason}.", errors[0].remedy, PROBLEMS)
+    arguments = way_out(setup, outcomes) if outcomes else ()
+    if arguments is None and all(outcome.status in ("ok", "skipped") for outcome in outcomes):
+        text = "The device answered rightly, but too slowly for all probes to be made."
+        return answer(
+            text, "Run yolo-rocm doctor again: compiled kernels are kept, so the second time is faster", PROBLEMS
+        )
+    if arguments is None:
+        told = errors[0] if errors else None
+        text = "Training on this device will not work" + (f": {_sentence(told)}" if told else ".")
+        return answer(text, told.remedy if told else "yolo-rocm doctor --bundle report.md, and open an issue", PROBLEMS)
+    static = [finding for finding in errors if not finding.id.startswith("probe-")]
+    if static:
+        text = f"Training {where}with preset {preset} is at risk: {_sentence(static[0])}"
+        return answer(text, static[0].remedy, PROBLEMS)
+    if arguments:
+        text = f"Training {where}will work with preset {preset} and {' '.join(arguments)}."
+        return answer(text, f"yolo-rocm train preset={preset} {' '.join(arguments)} ...", PROBLEMS, works=True)
+    if not outcomes and device == "cuda":
+        text = f"Nothing speaks against training with preset {preset}; the card itself was not probed."
+        return answer(text, "yolo-rocm doctor, without --no-probes", HEALTHY, works=True)
+    reason = f" on {machine.gpu}" if machine.gpu is not None else f": {machine.no_gpu_reason}" if where else ""
+    return answer(f"Training {where}will work with preset {preset}{reason}.", "", HEALTHY, works=True)
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.finding.rstrip('.')}."

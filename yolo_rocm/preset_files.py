@@ -1,0 +1,99 @@
+"""The files presets come from: those shipped, the user's own, and the names both answer to."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from .errors import PresetError, nearest
+from .folders import user_presets_folder
+
+FAMILY: Final = "family/"
+# Choosing reads every preset; libyaml, where PyYAML was built with it, does so ten times faster.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def config_root() -> Path:
+    """Return the folder of the shipped presets: inside the wheel, or at the top of a checkout."""
+    inside = Path(__file__).parent / "configs"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "configs"
+
+
+def shipped_presets() -> dict[str, Path]:
+    """Return the shipped presets by name."""
+    return _by_name(config_root() / "gpu")
+
+
+def user_presets() -> dict[str, Path]:
+    """Return the presets in the user's own folder by name."""
+    return _by_name(user_presets_folder())
+
+
+def _by_name(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def presets() -> list[str]:
+    """Return the names of all presets: those shipped, and those in the user's own folder."""
+    return sorted({**shipped_presets(), **user_presets()})
+
+
+def find(name: str, *, own: bool = True) -> tuple[Path, str]:
+    """Return the file of a preset and what to call it where origins are told.
+
+    Args:
+        name: A preset's name, what a card is sold as (`RX 6650 XT`), or `family/NAME`.
+        own: Look into the user's folder first.
+
+    Raises:
+        PresetError: There is none of this name.
+    """
+    if name.startswith(FAMILY):
+        path = config_root() / f"{name}.yaml"
+        if path.is_file() and path.parent == config_root() / "family":
+            return path, f"configs/{name}.yaml"
+    mine = user_presets() if own else {}
+    if name in mine:
+        return mine[name], str(mine[name])
+    shipped = shipped_presets()
+    found = name if name in shipped else _sold_as(name, shipped)
+    if found is None:
+        known = [*mine, *shipped]
+        raise PresetError(
+            f"unknown preset {name!r}{nearest(name, known)} "
+            f"Allowed: auto, {', '.join(sorted(known))}, a YAML file or a dictionary. `yolo-rocm presets` lists them."
+        )
+    return shipped[found], f"configs/gpu/{found}.yaml"
+
+
+def plain(name: str | None) -> str:
+    """Reduce a name to what tells cards apart: `AMD Radeon RX 6650 XT` -> `rx6650xt`."""
+    return re.sub(r"[^a-z0-9/]|\b(?:amd|radeon|instinct)\b", "", (name or "").lower())
+
+
+def _sold_as(name: str, shipped: dict[str, Path]) -> str | None:
+    wanted = plain(name)
+    for preset, path in shipped.items():
+        if wanted and wanted in {plain(each) for each in (read(path).get("match") or {}).get("names", [])}:
+            return preset
+    return None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a preset file.
+
+    Raises:
+        PresetError: It is missing, not YAML, or not a mapping.
+    """
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    except OSError as error:
+        raise PresetError(f"cannot read preset {path}: {error.strerror or error}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PresetError(f"preset {path} is not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise PresetError(f"preset {path} must be a mapping of sections, got {type(data).__name__}.")
+    return data

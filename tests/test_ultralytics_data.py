@@ -32,6 +32,10 @@ def data(tmp_path_factory) -> str:
     return str(make_data(tmp_path_factory.mktemp("loader"), images=24, size=96))
 
 
+def new_image(shape: tuple[int, ...]) -> np.ndarray:
+    return np.empty(shape, np.uint8)
+
+
 def policy(**settings) -> LoaderPolicy:
     adapter = UltralyticsAdapter(**settings.pop("adapter", {}))
     return LoaderPolicy(adapter=adapter, modules=MODULES, **settings)
@@ -183,7 +187,7 @@ def test_reduced_decoding_reads_less_and_keeps_the_shapes(tmp_path, monkeypatch)
     flags: list[int] = []
     decode = cv2.imdecode
     monkeypatch.setattr(cv2, "imdecode", lambda data, flag: (flags.append(flag), decode(data, flag))[1])
-    with UltralyticsAdapter(reduced_decode=True).attached(dataset, lambda stage, seconds: None):
+    with UltralyticsAdapter(reduced_decode=True).attached(dataset, lambda stage, seconds: None, new_image):
         image, original, resized = dataset.load_image(0)
         assert dataset.im_hw0[0] == original
     assert flags == [cv2.IMREAD_REDUCED_COLOR_8 if 1.25 * SIZE <= 640 / 8 else cv2.IMREAD_REDUCED_COLOR_4]
@@ -265,6 +269,37 @@ def test_classification_loads_through_workers(tmp_path):
     shapes = [tuple(batch["img"].shape) for batch in loader]
     loader.close()
     assert shapes == [(4, 3, SIZE, SIZE)] * (len(dataset) // 4)
+
+
+@pytest.mark.parametrize("bgr", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_images_are_formatted_as_ultralytics_does(bgr, channels):
+    from ultralytics.data.augment import Format
+
+    from yolo_rocm.ultralytics_data import PlaneFormatter
+
+    formatter = Format(bgr=bgr)
+    places: list[tuple[int, ...]] = []
+    ours = PlaneFormatter(formatter, lambda shape: (places.append(shape), np.empty(shape, np.uint8))[1])
+    assert ours.agrees()
+    picture = np.random.default_rng(0).integers(0, 255, (13, 9, channels), dtype=np.uint8)
+    views = (picture, picture[:, ::-1], picture[::-1], picture[::-1, ::-1], picture[2:, 3:], picture[..., 0])
+    for seed, image in enumerate(views):
+        random.seed(seed)
+        wanted = formatter._format_img(image)
+        random.seed(seed)
+        assert torch.equal(ours(image), wanted)
+    assert places[0] == (channels, 13, 9)
+
+
+def test_a_formatter_that_works_otherwise_is_left_alone(monkeypatch):
+    from ultralytics.data.augment import Format
+
+    from yolo_rocm.ultralytics_data import PlaneFormatter
+
+    monkeypatch.setattr(Format, "_format_img", lambda self, image: torch.zeros(1))
+    assert not PlaneFormatter(Format(), new_image).agrees()
+    assert not PlaneFormatter(None, new_image).agrees()
 
 
 def test_the_draws_of_a_recorded_hsv_are_those_of_the_real_one():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import cv2
 import numpy as np
 import torch
 
 from .data.augment import Recorded
 from .data.decode import full_size, jpeg_size, reduced_flag, reduction
 from .data.mosaic import BoundedImages
+from .data.reader import Place
 
 # What a worker imports before it is told which data set to read.
 MODULES: Final = ("torch", "cv2", "yolo_rocm.data.worker", "yolo_rocm.ultralytics_data", "ultralytics.data.dataset")
@@ -64,12 +67,17 @@ class UltralyticsAdapter:
         return int(height) * int(width) * int(getattr(part, "channels", 3))
 
     @contextmanager
-    def attached(self, dataset: Any, spend: Callable[[str, float], None]) -> Iterator[None]:
+    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Iterator[None]:
         """Watch the images being loaded, and apply the options; the data set is put back at the end."""
         with ExitStack() as undo:
             for part in _parts(dataset):
                 if hasattr(part, "load_image"):
                     self._attach(part, spend, undo)
+                formatter = getattr(getattr(part, "transforms", None), "transforms", [None])[-1]
+                planes = PlaneFormatter(formatter, place)
+                if planes.agrees():
+                    formatter._format_img = planes
+                    undo.callback(delattr, formatter, "_format_img")
             yield
 
     def _attach(self, part: Any, spend: Callable[[str, float], None], undo: ExitStack) -> None:
@@ -134,6 +142,53 @@ def _parts(dataset: Any) -> Iterator[Any]:
         return
     for part in inner:
         yield from _parts(part)
+
+
+class PlaneFormatter:
+    """Takes the place of `Format._format_img`: the same tensor, written once, into the batch it belongs to."""
+
+    def __init__(self, formatter: Any, place: Place) -> None:
+        self._formatter, self._place = formatter, place
+
+    def agrees(self) -> bool:
+        """Try whether this Ultralytics formats images as this class does."""
+        original = getattr(self._formatter, "_format_img", None)
+        if original is None:
+            return False
+        picture = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
+        before = random.getstate()
+        mine = PlaneFormatter(self._formatter, lambda shape: np.empty(shape, np.uint8))
+        try:
+            for image in (picture, np.fliplr(picture), np.flipud(picture), picture[..., :1], picture[..., 0]):
+                random.seed(1)
+                wanted, after = original(image), random.random()
+                random.seed(1)
+                if not torch.equal(mine(image), wanted) or random.random() != after:
+                    return False
+            return True
+        except Exception:  # an image that this version refuses
+            return False
+        finally:
+            random.setstate(before)
+
+    def __call__(self, image: Any) -> torch.Tensor:
+        """Return the image as (channels, height, width), red first unless the formatter draws otherwise."""
+        if image.ndim < 3:
+            image = image[..., None]
+        reverse = random.uniform(0, 1) > self._formatter.bgr and image.shape[2] == 3
+        planes = self._place((image.shape[2], *image.shape[:2]))
+        order = [planes[i] for i in range(len(planes))]
+        cv2.split(_forward(image), order[::-1] if reverse else order)
+        return torch.from_numpy(planes)
+
+
+def _forward(image: Any) -> Any:
+    """Return the image in an order of memory that cv2 reads without a slower copy of its own."""
+    if image.strides[1] < 0:
+        image = cv2.flip(_forward(image[:, ::-1]), 1)
+    elif image.strides[0] < 0:
+        image = cv2.flip(image[::-1], 0)
+    return np.ascontiguousarray(image) if image.ndim == 3 else image[..., None]
 
 
 class _ImageLoader:

@@ -81,7 +81,7 @@ def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, f
     with ExitStack() as undo:
         if way["ours"]:
             adapter = ultralytics_data.UltralyticsAdapter(way["options"], way["options"], 512)
-            undo.enter_context(adapter.attached(dataset, lambda stage, seconds: None))
+            undo.enter_context(adapter.attached(dataset, lambda stage, seconds: None, _new_image))
         order = [i % len(dataset) for i in range(way["batch"] + samples)]
         kept = [dataset[i] for i in order[: way["batch"]]]
         np.fromfile = _timed(read, spent, "read")
@@ -102,6 +102,12 @@ def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, f
             spent["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
     spent["augment"] -= spent["read"] + spent["decode"]
     return {name: seconds / samples for name, seconds in spent.items()}
+
+
+def _new_image(shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    return np.empty(shape, np.uint8)
 
 
 def _timed(function: Callable[..., Any], spent: dict[str, float], stage: str) -> Callable[..., Any]:

@@ -50,6 +50,9 @@ class Trace:
     samples: int = 0
 
 
+Place = Callable[[tuple[int, ...]], "np.ndarray[Any, np.dtype[np.uint8]]"]
+
+
 class Adapter(Protocol):
     """What a kind of data set needs in the process that reads it; see `yolo_rocm.ultralytics_data`."""
 
@@ -59,8 +62,11 @@ class Adapter(Protocol):
     def image_bytes(self, dataset: Any) -> int:
         """Return the bytes of one image in a batch; 0 if unknown."""
 
-    def attached(self, dataset: Any, trace: Callable[[str, float], None]) -> Any:
-        """Return a context in which the data set is read; what it changes is undone at the end."""
+    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Any:
+        """Return a context in which the data set is read; what it changes is undone at the end.
+
+        `spend` takes a stage and its seconds; `place` gives memory for the image of the sample that is being read.
+        """
 
     def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
         """Get ready for a batch; with `strict`, forget everything that earlier batches left behind."""
@@ -84,7 +90,7 @@ class PlainAdapter:
         return 0
 
     @contextmanager
-    def attached(self, dataset: Any, trace: Callable[[str, float], None]) -> Iterator[None]:
+    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Iterator[None]:
         """Change nothing."""
         yield
 
@@ -126,12 +132,25 @@ class BatchReader:
         self.into_segment = False  # a worker writes images where the training process will read them
         self.reading = ""  # the sample whose error ended a batch
         self._stages: dict[str, float] = {}
+        self._stack: Stack | None = None
+        self._reading = 0, 0  # which sample of how many
 
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Prepare the data set for reading in this process, and put it back."""
-        with self.adapter.attached(self.dataset, self._spend):
+        with self.adapter.attached(self.dataset, self._spend, self._place):
             yield
+
+    def _place(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return memory for the image of the sample that is being read: in the batch, where that is known already."""
+        position, count = self._reading
+        if not self.into_segment or not HAS_MEMFD or (self._stack is None and position):
+            return np.empty(shape, np.uint8)
+        if self._stack is None:
+            self._stack = Stack(count, torch.empty(shape, dtype=torch.uint8))
+        if tuple(self._stack.tensor.shape[1:]) != shape or self._stack.tensor.dtype != torch.uint8:
+            return np.empty(shape, np.uint8)
+        return self._stack.tensor[position].numpy()
 
     def _spend(self, stage: str, seconds: float) -> None:
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds
@@ -153,13 +172,15 @@ class BatchReader:
         trace = Trace(request.number, self.worker, time.monotonic(), samples=len(request.indices))
         self._stages = trace.stages
         self.adapter.begin_batch(self.dataset, request.indices, request.seed is not None)
-        stack: Stack | None = None
+        self._stack = None
         samples: list[Any] = []
         for index in request.indices:
+            self._reading = len(samples), len(request.indices)
             sample = self._sample(index, trace)
             if self.into_segment and isinstance(sample, dict):
-                stack = self._move_image(sample, stack, len(samples), len(request.indices))
+                self._move_image(sample, *self._reading)
             samples.append(sample)
+        stack, self._stack = self._stack, None
         sampled = time.monotonic()
         self._spend("augment", sampled - trace.began - sum(trace.stages.values()))
         batch = self.collate(samples)
@@ -189,20 +210,19 @@ class BatchReader:
             f"({trace.broken[-1].reason}). Is the disk with the data set still there?"
         )
 
-    def _move_image(self, sample: dict[str, Any], stack: Stack | None, position: int, count: int) -> Stack | None:
-        """Write a sample's image into the batch; the collation then sees an empty one in its place."""
+    def _move_image(self, sample: dict[str, Any], position: int, count: int) -> None:
+        """See that a sample's image lies in the batch; the collation then sees an empty one in its place."""
         image = sample.get(_IMAGE)
-        if not isinstance(image, torch.Tensor) or not HAS_MEMFD:
-            return None
-        if stack is None:
-            if position:
-                return None
-            stack = Stack(count, image)
-        if image.shape != stack.tensor.shape[1:] or image.dtype != stack.tensor.dtype:
+        if not isinstance(image, torch.Tensor) or not HAS_MEMFD or (self._stack is None and position):
+            return
+        if self._stack is None:
+            self._stack = Stack(count, image)
+        target = self._stack.tensor[position]
+        if image.shape != target.shape or image.dtype != target.dtype:
             raise LoaderError(
                 f"images of one batch differ in shape or type: {tuple(image.shape)} {image.dtype} after "
-                f"{tuple(stack.tensor.shape[1:])} {stack.tensor.dtype}."
+                f"{tuple(target.shape)} {target.dtype}."
             )
-        stack.tensor[position] = image
+        if image.data_ptr() != target.data_ptr():
+            target.copy_(image)
         sample[_IMAGE] = image.new_empty(0)
-        return stack

@@ -210,3 +210,25 @@ def test_loader_prints_what_holds_here_and_verifies_it():
     shown = run("loader").stdout
     assert "workers reason" in shown
     assert "loader.timeout" in shown
+
+
+def test_bench_loader_measures_stock_beside_ours(tmp_path):
+    from yolo_rocm.demo_data import make_data
+
+    data = make_data(tmp_path / "data", images=12, size=64)
+    words = ("workers=1", "context=spawn", "batch=4", "imgsz=64", "epochs=1", f"out={tmp_path}")
+    done = run("bench", "loader", str(data), *words)
+    assert done.returncode == 0, done.stderr
+    with next(tmp_path.glob("*.csv")).open() as file:
+        rows = {row["way"]: row for row in csv.DictReader(file)}
+    assert {"stock fork", "stock spawn", "stock workers=0", "ours spawn", "ours workers=0"} <= set(rows)
+    assert all(not row.get("error") for row in rows.values())
+    for row in rows.values():
+        assert float(row["images_per_s"]) > 0
+    assert rows["ours spawn"]["first_batch_sha"] == rows["stock spawn"]["first_batch_sha"]
+    assert float(rows["ours spawn"]["private_mb"]) > 0
+    assert float(rows["ours workers=0"]["augment_ms"]) > 0
+    assert next(tmp_path.glob("*.png")).stat().st_size > 1000
+    missing = run("bench", "loader", str(tmp_path / "no.yaml"))
+    assert missing.returncode == 1
+    assert "cannot be read" in missing.stderr

@@ -90,13 +90,13 @@ def _print_conv_layers(entries: list[dict[str, Any]]) -> None:
 def bench_loader(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="DATA [workers=] [context=spawn|forkserver|fork|all] [batch=] [imgsz=] [images=]"),
+        typer.Argument(metavar="DATA [workers=] [context=spawn|forkserver|fork|all] [batch=] [images=] [batches=]"),
     ] = None,
 ) -> None:
     """Time loaders over a detection data set: Ultralytics' own with fork, spawn and no workers, and ours."""
     from .bench import loader as measure
 
-    keys = {"workers": 2, "context": "spawn", "batch": 16, "imgsz": 640, "epochs": 3, "images": None}
+    keys = {"workers": 2, "context": "spawn", "batch": 16, "imgsz": 640, "epochs": 3, "images": None, "batches": None}
     given = numbers(words, {"data": None, **keys, "out": "yolo-rocm-bench"}, first="data")
     if given["data"] is None:
         raise typer.BadParameter("give the YAML of a detection data set")

@@ -94,3 +94,11 @@ def test_the_rocm_of_the_system(tmp_path):
 def test_packages():
     assert package_version("ultralytics").startswith("8.")
     assert package_version("no-such-package-here") is None
+    assert package_version("no_such_package_here") is None
+
+
+def test_a_checkout_on_the_path_has_a_version(tmp_path, monkeypatch):
+    (tmp_path / "lonely").mkdir()
+    (tmp_path / "lonely/__init__.py").write_text('"""Doc."""\n__version__ = "9.8.7"\nraise RuntimeError("imported")\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert package_version("lonely") == "9.8.7"

@@ -22,7 +22,14 @@ _TIMEOUT = 900
 
 
 def ways(
-    data: str, workers: int, context: str, imgsz: int, batch: int, epochs: int, images: int | None
+    data: str,
+    workers: int,
+    context: str,
+    imgsz: int,
+    batch: int,
+    epochs: int,
+    images: int | None = None,
+    batches: int | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return what to measure by name.
 
@@ -34,11 +41,12 @@ def ways(
         batch: Size of the batches.
         epochs: Epochs to time, after one that warms up.
         images: Pretend that there are so many images.
+        batches: Read no more than so many batches of each epoch.
     """
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
     common = {
         "data": str(data), "workers": workers, "imgsz": imgsz, "batch": batch, "epochs": epochs, "images": images,
-        "ours": False, "options": False, "context": None,
+        "batches": batches, "ours": False, "options": False, "context": None,
     }  # fmt: skip
     found = {"stock workers=0": {**common, "workers": 0, "stages": True}}
     if workers:

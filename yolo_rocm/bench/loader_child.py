@@ -8,6 +8,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,12 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
     first_batch = next(batches)
     first = time.perf_counter() - began
     digest = hashlib.sha256(first_batch["img"].numpy().tobytes()).hexdigest()[:16]
-    for _ in batches:  # the first epoch fills the buffers of mosaics
+    most = way.get("batches")
+    for _ in islice(batches, most):  # the first epoch fills the buffers of mosaics
         pass
     images, began = 0, time.perf_counter()
     for _ in range(way["epochs"]):
-        for batch in loader:
+        for batch in islice(loader, most):
             images += len(batch["img"])
     rate = images / (time.perf_counter() - began)
     memory = [_memory(worker.pid) for worker in getattr(loader.iterator, "_workers", [])]

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from yolo_rocm import ConfigError, LoaderError, create_dataloader
 from yolo_rocm.data.seeding import seed_everything
+from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
 
 from .samples import Broken, Faulty, Mortal, Numbers, Stuck
@@ -209,3 +210,32 @@ def test_an_unpicklable_data_set_is_named_before_a_worker_starts():
     loader = create_dataloader(data, 4, num_workers=1)
     with pytest.raises(LoaderError, match=r"dataset\.key .*lambda"):
         list(loader)
+
+
+def test_batches_that_are_kept_stay_as_they_were_and_memory_of_others_is_used_again():
+    loader = create_dataloader(Numbers(80), 4, num_workers=1, context=QUICK, prefetch=2)
+    kept = list(loader)
+    assert len({batch["img"].data_ptr() for batch in kept}) == 20
+    for batch in kept:
+        assert batch["img"][:, 0, 0].tolist() == batch["index"].tolist()
+    del kept, batch
+    used = set()
+    for batch in loader:
+        used.add(batch["img"].data_ptr())
+        assert batch["img"][:, 0, 0].tolist() == batch["index"].tolist()
+    loader.close()
+    assert batch["img"][:, 0, 0].tolist() == [76, 77, 78, 79]  # the last one outlives its worker
+    if HAS_MEMFD:
+        assert len(used) <= 20
+
+
+def test_memory_is_used_again_within_an_epoch():
+    if not HAS_MEMFD:
+        pytest.skip("batches travel in torch's shared memory here")
+    loader = create_dataloader(Numbers(160), 4, num_workers=1, context=QUICK, prefetch=2)
+    used = set()
+    for batch in loader:
+        used.add(batch["img"].data_ptr())
+        del batch
+    loader.close()
+    assert len(used) <= 8  # two waiting, one being read, one being used, and those whose release is on its way

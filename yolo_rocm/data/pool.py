@@ -21,7 +21,7 @@ from .guards import pickle_problem
 from .packing import Packed
 from .processes import start_process
 from .reader import Request, Trace
-from .transport import receive, send
+from .transport import Attachments, receive, send
 from .worker import Duty, Failure
 
 MAX_REPLACEMENTS: Final = 3
@@ -35,6 +35,7 @@ class _Worker:
     duty: Duty
     ready: bool = False
     pending: deque[Request] = field(default_factory=deque)
+    attachments: Attachments = field(default_factory=Attachments)
 
 
 class Pool:
@@ -120,7 +121,7 @@ class Pool:
         worker.pending.append(request)
         self._order.append(worker)
         with suppress(OSError):  # a dead worker is noticed, and replaced, when its answer is due
-            send(worker.connection, request)
+            send(worker.connection, (request, worker.attachments.take_released()))
 
     def next(self) -> tuple[Any, Trace] | None:
         """Return the next batch with its trace, or None at the end.
@@ -156,7 +157,7 @@ class Pool:
         left = None if self._timeout <= 0 else max(0.0, self._timeout - (time.monotonic() - started))
         ready = wait([worker.connection, worker.process.sentinel], left)
         if worker.connection in ready:
-            return receive(worker.connection)
+            return receive(worker.connection, worker.attachments)
         if ready:
             raise EOFError("the process ended")
         raise LoaderError(self._describe_stuck(worker))
@@ -190,8 +191,9 @@ class Pool:
         _end([worker], grace=0)
         fresh = self._start(worker.duty)
         worker.process, worker.connection, worker.ready = fresh.process, fresh.connection, False
+        worker.attachments = fresh.attachments
         for request in worker.pending:
-            send(worker.connection, request)
+            send(worker.connection, (request, ()))
 
     def close(self) -> None:
         """End the workers; safe to call twice."""
@@ -209,7 +211,7 @@ def _end(workers: list[_Worker], grace: float) -> None:
     """Ask workers to leave, and make those that are busy."""
     for worker in workers:
         with suppress(OSError, ValueError):
-            send(worker.connection, None)
+            send(worker.connection, (None, ()))
     until = time.monotonic() + grace
     for worker in workers:
         worker.process.join(max(0.0, until - time.monotonic()))

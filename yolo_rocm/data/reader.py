@@ -14,7 +14,7 @@ import torch
 
 from ..errors import LoaderError
 from .seeding import seed_sample
-from .transport import HAS_MEMFD, Stack
+from .transport import HAS_MEMFD, Ring, Stack
 
 _TRIES: Final = 8
 _IMAGE: Final = "img"
@@ -130,6 +130,7 @@ class BatchReader:
         self.skip_broken = skip_broken
         self.worker = 0
         self.into_segment = False  # a worker writes images where the training process will read them
+        self.ring: Ring | None = None
         self.reading = ""  # the sample whose error ended a batch
         self._stages: dict[str, float] = {}
         self._stack: Stack | None = None
@@ -147,7 +148,7 @@ class BatchReader:
         if not self.into_segment or not HAS_MEMFD or (self._stack is None and position):
             return np.empty(shape, np.uint8)
         if self._stack is None:
-            self._stack = Stack(count, torch.empty(shape, dtype=torch.uint8))
+            self._stack = Stack(count, torch.empty(shape, dtype=torch.uint8), self.ring)
         if tuple(self._stack.tensor.shape[1:]) != shape or self._stack.tensor.dtype != torch.uint8:
             return np.empty(shape, np.uint8)
         return self._stack.tensor[position].numpy()
@@ -191,6 +192,12 @@ class BatchReader:
         self._spend("collate", trace.ended - sampled)
         return batch, trace, () if stack is None else (stack,)
 
+    def abandon(self) -> None:
+        """Give back the memory of a batch that ended in an error."""
+        if self._stack is not None and self.ring is not None and self._stack.segment.number is not None:
+            self.ring.give_back([self._stack.segment.number])
+        self._stack = None
+
     def _sample(self, index: Any, trace: Trace) -> Any:
         wanted = index
         for attempt in range(_TRIES):
@@ -216,7 +223,7 @@ class BatchReader:
         if not isinstance(image, torch.Tensor) or not HAS_MEMFD or (self._stack is None and position):
             return
         if self._stack is None:
-            self._stack = Stack(count, image)
+            self._stack = Stack(count, image, self.ring)
         target = self._stack.tensor[position]
         if image.shape != target.shape or image.dtype != target.dtype:
             raise LoaderError(

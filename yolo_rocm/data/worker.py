@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from torch.utils.data import _utils as torch_loader
 from torch.utils.data import default_collate
 
 from .packing import Packed
-from .reader import BatchReader
-from .transport import receive, send
+from .reader import BatchReader, Request
+from .transport import Ring, receive, send
 
 _LOOK_AFTER_PARENT: Final = 2.0  # seconds
 
@@ -84,17 +85,19 @@ def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
 
 def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training process's to answer; it ends its workers
+    ring = reader.ring = Ring()
     try:
         _settle(reader, duty)
         with reader.attached():
             send(connection, "ready")
-            parent = os.getppid()
-            while (request := _next_request(connection, parent)) is not None:
+            requests = _Requests(connection, ring)
+            while (request := requests.next()) is not None:
                 with _watched(duty):
                     try:
                         batch, trace, stacks = reader.read(request)
                     except Exception:
                         place = f"in loading worker {duty.number}, reading {reader.reading or 'a batch'}"
+                        reader.abandon()
                         send(connection, failure(place))
                         continue
                 send(connection, (batch, trace), stacks)
@@ -106,12 +109,29 @@ def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
         raise
 
 
-def _next_request(connection: Connection, parent: int) -> Any:
-    """Wait for a request, and look whether the parent is alive: forked workers hold each other's connections open."""
-    while not connection.poll(_LOOK_AFTER_PARENT):
-        if os.getppid() != parent:
-            raise EOFError("the training process is gone")
-    return receive(connection)
+class _Requests:
+    """What the training process asks for; each request also tells which segments of the ring are free again."""
+
+    def __init__(self, connection: Connection, ring: Ring) -> None:
+        self._connection, self._ring, self._parent = connection, ring, os.getppid()
+        self._waiting: deque[Request | None] = deque()
+
+    def next(self) -> Request | None:
+        """Return the next request, or None to end. All that have come are read, for what they say of the ring.
+
+        While it waits it looks whether the parent is alive: forked workers hold each other's connections open.
+        """
+        while not self._waiting or self._connection.poll(0):
+            if not self._connection.poll(_LOOK_AFTER_PARENT):
+                if os.getppid() != self._parent:
+                    raise EOFError("the training process is gone")
+                continue
+            request, released = receive(self._connection)
+            self._ring.give_back(released)
+            if request is None:
+                return None
+            self._waiting.append(request)
+        return self._waiting.popleft()
 
 
 def _settle(reader: BatchReader, duty: Duty) -> None:

@@ -219,6 +219,7 @@ def _end(workers: list[_Worker], grace: float) -> None:
             worker.process.kill()
     for worker in workers:
         worker.process.join(5)
+        worker.attachments.close()
         with suppress(OSError):
             worker.connection.close()
         with suppress(ValueError):

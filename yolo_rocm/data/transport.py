@@ -120,6 +120,10 @@ class Attachments:
         weakref.finalize(array, self.released.append, number).atexit = False
         return torch.from_numpy(array)
 
+    def close(self) -> None:
+        """Let go of the segments; those that batches still lie in stay until the batches are gone."""
+        self._maps.clear()
+
     def take_released(self) -> tuple[int, ...]:
         """Return the numbers released since the last call."""
         numbers = []

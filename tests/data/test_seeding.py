@@ -24,16 +24,7 @@ def draw() -> tuple:
     )
 
 
-@pytest.fixture(autouse=True)
-def generators_as_found():
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    switches = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    yield
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.set_rng_state(states[2])
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = switches
-    torch.use_deterministic_algorithms(False)
+pytestmark = pytest.mark.usefixtures("generators_as_found")
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1, -1])

@@ -65,7 +65,8 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
         "torch": torch.__version__,
         **{f"{name}_ms": 1e3 * stages[name] for name in stages},
     }
-    return result, loader.close
+    close = getattr(loader, "close", None)  # Ultralytics before 8.4.87 has no such method
+    return result, close or (lambda: None)
 
 
 def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, float]:

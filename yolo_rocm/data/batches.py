@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -92,7 +92,9 @@ class Batches:
             pinner = _Pinner(source)
             self._epoch.callback(pinner.close)
             source = pinner.next
-        self._batches = self._from(source)
+        batches = self._from(source)
+        self._epoch.callback(batches.close)
+        self._batches = batches
         if self._device is not None:
             from .prefetch import DevicePrefetcher
 
@@ -105,12 +107,14 @@ class Batches:
             self._asked += 1
             yield Request(number, tuple(batch), self._seed)
 
-    def _from(self, source: Source) -> Iterator[Any]:
+    def _from(self, source: Source) -> Generator[Any, None, None]:
         while (answer := source()) is not None:
             batch, trace = answer
             if trace.number >= self._first:
                 self._traces.append(trace)
-                yield batch
+                held = [batch]
+                del batch, answer  # or this frame would keep the batch, and its memory from the worker, until the next
+                yield held.pop()
 
     def __iter__(self) -> Iterator[Any]:
         """Return itself."""

@@ -1,10 +1,8 @@
-"""Imported by the fork server before it forks: what every worker needs, read once."""
+"""The first module a fork server imports: what it imports after this is light."""
 
 from __future__ import annotations
 
-import os
+from .light import defer_imports
 
-from .light import defer_imports, import_all
-
+# The server imports modules by name and calls nothing; this one exists for its effect, in that process alone.
 defer_imports()
-import_all(os.environ.get("YOLO_ROCM_PRELOAD", "torch,numpy").split(","))

@@ -66,12 +66,8 @@ def worker_context(method: str, modules: tuple[str, ...] = ()) -> contexts.BaseC
     context = multiprocessing.get_context(method)
     if method == "forkserver":
         # Imported once by the server, shared by all its children. It is one server per process: the first one decides.
-        context.set_forkserver_preload(["yolo_rocm.data.preload"])
-        os.environ.setdefault(PRELOAD_VARIABLE, ",".join(modules))
+        context.set_forkserver_preload(["yolo_rocm.data.preload", *modules])
     return context
-
-
-PRELOAD_VARIABLE: Final = "YOLO_ROCM_PRELOAD"
 
 
 @contextmanager

@@ -53,6 +53,21 @@ def test_so_does_a_script_on_stdin(tmp_path):
     assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
 
 
+TORCHS_OWN = """
+    from torch.utils.data import DataLoader
+    from yolo_rocm import patch_dataloader
+    from tests.data.samples import Numbers
+    print("top level")
+    with patch_dataloader():
+        print(sum(len(batch["index"]) for batch in DataLoader(Numbers(), 10, num_workers=1)))
+"""
+
+
+def test_so_does_torchs_own_loader_under_the_policy(tmp_path):
+    ended = run(TORCHS_OWN, tmp_path)
+    assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
+
+
 OWN_CLASS = """
     from yolo_rocm import create_dataloader
     from tests.data.samples import Numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import threading
@@ -17,12 +18,20 @@ needs_memfd = pytest.mark.skipif(not HAS_MEMFD, reason="this system has no memfd
 def through(message, stacks=()):
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
-        threading.Thread(target=send, args=(theirs, message, stacks)).start()
-        return receive(ours)
+        sender = threading.Thread(target=send, args=(theirs, message, stacks))
+        sender.start()
+        got = receive(ours)
+        sender.join()  # it holds the message, and its descriptors, until it has ended
+        return got
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def descriptors() -> list[str]:
+    """The memory files this process has open; what other threads open and close does not count."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the folder's own descriptor is gone by now
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sorted(name for name in found if "memfd" in name)
 
 
 def test_nested_tensors_of_all_sizes_arrive_as_they_were():

@@ -372,7 +372,7 @@ def test_a_training_that_dies_offers_its_diagnosis(made_data, tmp_path, monkeypa
     from yolo_rocm import ultralytics_hooks as hooks
 
     lines: list[str] = []
-    monkeypatch.setattr(hooks, "say", lambda message, warning=False: lines.append(message))
+    monkeypatch.setattr(hooks.log, "say", lambda message, warning=False: lines.append(message))
     error = Died("HIP error: invalid device function")
 
     def die(trainer) -> None:

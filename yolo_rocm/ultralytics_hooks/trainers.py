@@ -1,0 +1,64 @@
+"""Facts about a trainer, and small changes to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def loads_data_already(trainer: Any) -> bool:
+    """Probe: does `on_pretrain_routine_start` fire inside `train()` (<= 8.3.183) or before it, in `__init__`?"""
+    return hasattr(trainer, "data")
+
+
+def set_trainer_argument(trainer: Any, name: str, value: Any) -> None:
+    """Change an argument of a trainer that has been constructed but has loaded nothing yet."""
+    setattr(trainer.args, name, value)
+    if name == "batch":
+        trainer.batch_size = value
+
+
+def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:
+    """Return how many workers the training loader of a trainer is going to ask for; on a CPU it asks for none."""
+    if insist:
+        return wanted or 0
+    if trainer.device.type in ("cpu", "mps"):
+        return 0
+    return int(trainer.args.workers) if wanted is None else wanted
+
+
+def asked_batch(trainer: Any) -> int:
+    """Return the batch size of a trainer; 16 where it is still to be found (`batch=-1`)."""
+    return max(1, int(trainer.batch_size)) if trainer.batch_size and trainer.batch_size >= 1 else 16
+
+
+def worker_count(loader: Any) -> int:
+    """Return how many workers a loader of a trainer has; none where there is no loader."""
+    return int(getattr(loader, "num_workers", 0))
+
+
+def mosaic_closes_after(trainer: Any) -> bool:
+    """Tell whether the epoch that begins is the last one with mosaics, after which workers start again."""
+    closing = int(getattr(trainer.args, "close_mosaic", 0) or 0)
+    return bool(closing) and trainer.epoch + 1 == trainer.epochs - closing
+
+
+def loading_facts(trainer: Any) -> tuple[str, str]:
+    """Return what a trainer computes on, and what it could try where data is the bottleneck."""
+    cached = bool(getattr(trainer.args, "cache", False))
+    more = max(4, 2 * int(getattr(trainer.args, "workers", 0) or 0))
+    tips = [f"workers={more}", *([] if cached else ["cache=disk"]), "rocm.loader.device_augment=true"]
+    return ("CPU" if trainer.device.type == "cpu" else "GPU"), ", ".join(tips)
+
+
+def augment_on_device(trainer: Any, key: str) -> None:
+    """Let a trainer apply what a batch carries under `key` to its images, once they are on the device."""
+    original = trainer.preprocess_batch
+
+    def preprocess(batch: Any) -> Any:
+        recorded = batch.pop(key, None)
+        if recorded is not None:
+            images = batch["img"].to(trainer.device, non_blocking=trainer.device.type == "cuda")
+            batch["img"] = recorded.apply(images)
+        return original(batch)
+
+    trainer.preprocess_batch = preprocess

@@ -10,7 +10,11 @@ import numpy as np
 import yaml
 
 CLASSES: Final = ("disc", "box")
-TASKS: Final = ("detect", "segment", "pose", "obb", "classify")
+TASKS: Final = ("detect", "segment", "pose", "obb", "classify", "semantic", "depth")
+# Tasks whose labels are images: the folder Ultralytics looks for them in.
+_PLANES: Final = {"semantic": "masks", "depth": "depth"}
+_FAR_MM: Final = 4000
+_NEAR_MM: Final = 1000
 
 
 def make_data(
@@ -43,8 +47,11 @@ def make_data(
     for split, count in counts.items():
         for index in range(count):
             number = index % len(CLASSES) if task == "classify" else None
-            image, labels = _draw(cv2, rng, size, task, number)
-            if number is None:
+            image, labels, plane = _draw(cv2, rng, size, task, number)
+            if task in _PLANES:
+                place = folder / "images" / split
+                _write_plane(cv2, folder / _PLANES[task] / split / f"{index:04d}.png", plane, task)
+            elif number is None:
                 place = folder / "images" / split
                 text = folder / "labels" / split / f"{index:04d}.txt"
                 text.parent.mkdir(parents=True, exist_ok=True)
@@ -62,6 +69,10 @@ def make_data(
     described["names"] = dict(enumerate(CLASSES))
     if task == "pose":
         described["kpt_shape"] = [4, 3]
+    elif task == "semantic":
+        described.update(masks_dir=_PLANES[task], names=dict(enumerate(("ground", *CLASSES))))
+    elif task == "depth":
+        described.update(names={0: "depth"}, depth_scale=1000)
     file = folder / "data.yaml"
     file.write_text(yaml.safe_dump(described, sort_keys=False), encoding="utf-8")
     return file
@@ -69,9 +80,10 @@ def make_data(
 
 def _draw(
     cv2: Any, rng: np.random.Generator, size: int, task: str, number: int | None
-) -> tuple[np.ndarray[Any, Any], list[str]]:
-    """Draw one image; `number` fixes the class of its single shape."""
+) -> tuple[np.ndarray[Any, Any], list[str], np.ndarray[Any, Any]]:
+    """Draw one image, its labels, and the plane of its classes; `number` fixes the class of its single shape."""
     image = rng.integers(0, 60, (size, size, 3), dtype=np.uint8)
+    plane = np.zeros((size, size), dtype=np.uint8)  # 0 is the ground
     labels = []
     for _ in range(1 if number is not None else int(rng.integers(1, 4))):
         kind = number if number is not None else int(rng.integers(len(CLASSES)))
@@ -79,12 +91,20 @@ def _draw(
         centre = rng.uniform(half, size - half, 2)
         corners = centre + half * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
         colour = (int(rng.integers(150, 255)), 60, 60)
-        if kind == 0:
-            cv2.circle(image, tuple(int(v) for v in centre), int(half), colour, -1)
-        else:
-            cv2.rectangle(image, tuple(int(v) for v in corners[0]), tuple(int(v) for v in corners[2]), colour[::-1], -1)
+        for canvas, ink in ((image, colour if kind == 0 else colour[::-1]), (plane, kind + 1)):
+            if kind == 0:
+                cv2.circle(canvas, tuple(int(v) for v in centre), int(half), ink, -1)
+            else:
+                cv2.rectangle(canvas, tuple(int(v) for v in corners[0]), tuple(int(v) for v in corners[2]), ink, -1)
         labels.append(_label(kind, corners / size, centre / size, 2 * half / size, task))
-    return image, labels
+    return image, labels, plane
+
+
+def _write_plane(cv2: Any, file: Path, plane: np.ndarray[Any, Any], task: str) -> None:
+    """Write class numbers as they are, or depths in millimetres: shapes stand in front of the ground."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    depths = (_FAR_MM - plane.astype(np.uint16) * _NEAR_MM).astype(np.uint16)
+    cv2.imwrite(str(file), plane if task == "semantic" else depths)
 
 
 def _label(kind: int, corners: np.ndarray[Any, Any], centre: np.ndarray[Any, Any], side: float, task: str) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CHILD_VARIABLE = "YOLO_ROCM_CHILD"
 _EVENTS = (
     "on_pretrain_routine_start",
+    "on_pretrain_routine_end",
     "on_train_epoch_start",
     "on_train_batch_start",
     "on_train_batch_end",
@@ -175,6 +176,8 @@ class Session:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
         switches.enter_context(hooks.loaders_follow(self.loader_policy()))
+        switches.enter_context(hooks.memory_errors_recognised())
+        switches.enter_context(hooks.amp_check_without_wait())
         if self._patch is None:
             conv = preset.conv
             avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in learned.conv_avoids]
@@ -316,6 +319,11 @@ class Session:
             if self.device is None:
                 self.device = trainer.args.device
             self._runs[trainer] = TrainingRun(self, trainer)
+
+    def on_pretrain_routine_end(self, trainer: Any) -> None:
+        """Listen to the backward pass, whose gradient scaler exists by now."""
+        if trainer in self._runs:
+            self._runs[trainer].set_up()
 
     def on_train_epoch_start(self, trainer: Any) -> None:
         """Begin to measure how long the epoch waits for data."""

@@ -74,15 +74,28 @@ class TrainingRun:
         wanted, _ = prefetch_default(memory, None if asked == "auto" else bool(asked))
         return trainer.device if wanted else None
 
+    def set_up(self) -> None:
+        """Take note that model, optimizer and loaders are there."""
+        trainer = self._trainer()
+        if trainer is not None:
+            hooks.recognise_in_backward(trainer)
+
     def epoch_starts(self) -> None:
-        """Begin to measure how long the epoch waits for data."""
+        """Begin to measure how long the epoch waits for data; warn if the one before gave NaN and is run again."""
         trainer = self._trainer()
         if trainer is None:
             return
+        if hooks.nan_recoveries(trainer):
+            # Ultralytics carries on from last.pt, which can hide a kernel that computes wrongly.
+            hooks.say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {self._about_nan(trainer)}", warning=True)
         self.meter.begin(trainer.epoch + 1)
         if hooks.mosaic_closes_after(trainer):
             # New workers take over then; their interpreters start while this epoch trains.
             self._start_interpreters(hooks.worker_count(trainer.train_loader))
+
+    def _about_nan(self, trainer: Any) -> str:
+        advice = "try amp=False, and " if getattr(trainer, "amp", False) else ""
+        return f"If it happens again: {advice}`yolo-rocm doctor` tests whether the kernels of this card compute right"
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:

@@ -120,6 +120,11 @@ def signatures() -> tuple[Signature, ...]:
     return tuple(sorted(entries, key=lambda entry: LEVELS.index(entry.level)))
 
 
+def by_id(name: str) -> Signature:
+    """Return one known failure by its id."""
+    return next(signature for signature in signatures() if signature.id == name)
+
+
 def read_log(stream: BinaryIO) -> list[Match]:
     """Return the known failures in a log, most specific first, each where it was first seen.
 

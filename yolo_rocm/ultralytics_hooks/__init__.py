@@ -3,10 +3,12 @@
 Its data sets and transforms are the matter of `ultralytics_data`. Nothing here imports Ultralytics before it is used.
 """
 
+from .amp_check import amp_check_without_wait
 from .arguments import check_arguments, check_data, default_argument, knows_argument
 from .children import children_follow, run_command_line
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
+from .memory_errors import is_memory_error, memory_errors_recognised, recognise_in_backward
 from .models import MODES, Around, check_model, load_model, model_class, plain_model, torch_module, wrap_modes
 from .trainers import (
     asked_batch,
@@ -15,6 +17,8 @@ from .trainers import (
     loading_facts,
     loads_data_already,
     mosaic_closes_after,
+    nan_recoveries,
+    recovers_from_nan,
     set_trainer_argument,
     worker_count,
 )
@@ -25,6 +29,7 @@ __all__ = [
     "OLDEST",
     "PREFIX",
     "Around",
+    "amp_check_without_wait",
     "asked_batch",
     "asked_workers",
     "augment_on_device",
@@ -33,16 +38,21 @@ __all__ = [
     "check_model",
     "children_follow",
     "default_argument",
+    "is_memory_error",
     "knows_argument",
     "load_model",
     "loaders_built_by",
     "loaders_follow",
     "loading_facts",
     "loads_data_already",
+    "memory_errors_recognised",
     "model_class",
     "mosaic_closes_after",
+    "nan_recoveries",
     "plain_model",
     "progress",
+    "recognise_in_backward",
+    "recovers_from_nan",
     "require",
     "run_command_line",
     "say",

@@ -42,7 +42,7 @@ def load_model(model: Any) -> Any:
     from ultralytics import RTDETR, YOLO
 
     # A YAML of RT-DETR does not tell YOLO() its task.
-    return RTDETR(model) if Path(str(model)).stem.lower().startswith("rtdetr") else YOLO(model)
+    return RTDETR(model) if "rtdetr" in Path(str(model)).stem.lower() else YOLO(model)
 
 
 def torch_module(model: str) -> Any:

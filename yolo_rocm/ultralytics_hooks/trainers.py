@@ -42,6 +42,18 @@ def mosaic_closes_after(trainer: Any) -> bool:
     return bool(closing) and trainer.epoch + 1 == trainer.epochs - closing
 
 
+def recovers_from_nan() -> bool:
+    """Probe: does the trainer begin an epoch again that gave NaN (since 8.3.213)?"""
+    from ultralytics.engine.trainer import BaseTrainer
+
+    return hasattr(BaseTrainer, "_handle_nan_recovery")
+
+
+def nan_recoveries(trainer: Any) -> int:
+    """Return how often the running epoch was begun again because it gave NaN."""
+    return int(getattr(trainer, "nan_recovery_attempts", 0) or 0)
+
+
 def loading_facts(trainer: Any) -> tuple[str, str]:
     """Return what a trainer computes on, and what it could try where data is the bottleneck."""
     cached = bool(getattr(trainer.args, "cache", False))

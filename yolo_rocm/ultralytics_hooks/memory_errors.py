@@ -1,0 +1,117 @@
+"""Memory errors of AMD's libraries, put into the words that Ultralytics' retry with a smaller batch listens for.
+
+In the first epoch Ultralytics halves the batch when an error says "out of memory", and for two messages of NVIDIA's
+libraries. hipBLAS, rocBLAS and MIOpen say the same in other words.
+"""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Final
+
+from .swap import Swap
+
+HEARD: Final = "out of memory"  # what Ultralytics listens for, in any case of letters
+# MIOpen gives these for many reasons, a workspace that did not fit among them (ROCm/MIOpen#47, status 7).
+_VAGUE: Final = ("miopenStatusUnknownError", "miopenStatusInternalError")
+_SCARCE: Final = 0.05
+
+
+def is_memory_error(text: str, free_share: float | None = None) -> bool:
+    """Tell whether an error message means that the GPU's memory was used up.
+
+    Args:
+        text: The message.
+        free_share: Part of the GPU's memory that was free; messages that can mean anything count when it is small.
+    """
+    from ..diagnosis.knowledge import by_id
+
+    if by_id("oom").search(text.encode(errors="replace")) is not None:
+        return True
+    return free_share is not None and free_share < _SCARCE and any(word in text for word in _VAGUE)
+
+
+def translated(error: BaseException) -> RuntimeError | None:
+    """Return the error to raise in place of a memory error Ultralytics would not recognise; None for every other."""
+    text = str(error)
+    if not isinstance(error, RuntimeError) or HEARD in text.lower() or not is_memory_error(text, _free_share()):
+        return None
+    # The frames below hold the activations that did not fit; the retry needs their memory.
+    traceback.clear_frames(error.__traceback__)
+    return RuntimeError(f"GPU {HEARD}, said the library in its own words: {text}")
+
+
+def _free_share() -> float | None:
+    import torch
+
+    if not torch.cuda.is_available() or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return None
+    try:
+        free, total = torch.cuda.mem_get_info()
+    except RuntimeError:  # after some errors the device answers nothing any more
+        return None
+    return (free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()) / total
+
+
+class _Listening:
+    """A context manager of Ultralytics' own, whose way out translates memory errors."""
+
+    def __init__(self, inner: AbstractContextManager[Any]) -> None:
+        self._inner = inner
+
+    def __enter__(self) -> Any:
+        return self._inner.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        answer = self._inner.__exit__(kind, error, trace)
+        better = None if error is None else translated(error)
+        if better is not None:
+            raise better from error
+        return answer
+
+
+def _listening(autocast: Any) -> Any:
+    def context(*args: Any, **kwargs: Any) -> _Listening:
+        return _Listening(autocast(*args, **kwargs))
+
+    return context
+
+
+# The forward pass of the training loop runs inside this name; there is no other way to stand between it and the
+# `except` that decides about the retry without changing the model, which ends up in checkpoints.
+_forward = Swap("ultralytics.engine.trainer", "autocast", _listening)
+
+
+def memory_errors_recognised() -> AbstractContextManager[None]:
+    """Let Ultralytics recognise memory errors of the forward pass of a training."""
+    return _forward.on()
+
+
+def recognise_in_backward(trainer: Any) -> None:
+    """Let Ultralytics recognise memory errors of a trainer's backward pass, which starts from its gradient scaler."""
+    scaler = getattr(trainer, "scaler", None)
+    if scaler is None or "scale" in vars(scaler):
+        return
+    scale = scaler.scale
+
+    def listening(loss: Any) -> Any:
+        scaled = scale(loss)
+        backward = scaled.backward
+
+        def run(*args: Any, **kwargs: Any) -> None:
+            try:
+                backward(*args, **kwargs)
+            except RuntimeError as error:
+                better = translated(error)
+                if better is None:
+                    raise
+                raise better from error
+
+        scaled.backward = run
+        return scaled
+
+    scaler.scale = listening

@@ -50,7 +50,6 @@ def test_stock_ultralytics_dies_on_the_sick_vendor(made_data, tmp_path):
 def test_a_whole_run_on_the_sick_vendor(model, task, made_data, tmp_path):
     """Train, validate, final evaluation of the fused best.pt, standalone val, predict."""
     from ultralytics import YOLO
-
     from ultralytics.cfg import TASKS
 
     if task not in TASKS:

@@ -7,7 +7,18 @@ from .arguments import check_arguments, check_data, default_argument, knows_argu
 from .children import children_follow, run_command_line
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
-from .models import MODES, Around, check_model, load_model, model_class, plain_model, torch_module, wrap_modes
+from .models import (
+    MODES,
+    Around,
+    ObjectMode,
+    all_modes_wrapped,
+    check_model,
+    load_model,
+    model_class,
+    plain_model,
+    torch_module,
+    wrap_modes,
+)
 from .trainers import (
     asked_batch,
     asked_workers,
@@ -25,6 +36,8 @@ __all__ = [
     "OLDEST",
     "PREFIX",
     "Around",
+    "ObjectMode",
+    "all_modes_wrapped",
     "asked_batch",
     "asked_workers",
     "augment_on_device",

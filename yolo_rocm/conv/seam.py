@@ -151,6 +151,12 @@ def unpatch() -> None:
         _opened.pop().close()
 
 
+def settle() -> None:
+    """Take out kernels that had to stay when the last patch ended, if they need not any more (see `kernels`)."""
+    with _lock:
+        _install()
+
+
 def _add(patch: Patch) -> None:
     with _lock:
         _patches.add(patch)
@@ -180,7 +186,7 @@ def _install() -> None:
         _forwards.clear()
     for device in set(_libraries) - set(serving):
         if kernels.take_out(_libraries[device], DISPATCH_KEYS[device], _kernels()):
-            del _libraries[device]  # otherwise it passes calls on to the native kernels until the next change
+            del _libraries[device]  # otherwise it passes calls on to the native kernels; see `settle`
 
 
 def _kernels() -> dict[str, Callable[..., Any]]:

@@ -1,0 +1,50 @@
+"""Load any PyTorch data set with `create_dataloader`, and train something that is not YOLO.
+
+The loader is a `torch.utils.data.DataLoader`. Its workers are started by spawn, which is safe beside a GPU runtime, are
+watched, and are replaced when they die; `seed` makes order and augmentation repeatable.
+"""
+
+import sys
+from pathlib import Path
+
+import cv2
+import torch
+from torch.utils.data import Dataset
+
+import yolo_rocm
+
+
+class Brightness(Dataset):
+    """Images of a folder, each with its mean brightness to be learned."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = [str(path) for path in sorted(folder.rglob("*.jpg"))]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        image = torch.from_numpy(cv2.resize(cv2.imread(self.files[index]), (32, 32))).permute(2, 0, 1) / 255
+        return image, image.mean()
+
+
+if __name__ == "__main__":  # workers import this file again
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+    dataset = Brightness(folder.parent if folder.is_file() else folder)
+    # share: the list of files lies in memory once for all workers, however many there are
+    loader = yolo_rocm.create_dataloader(dataset, 4, shuffle=True, seed=0, num_workers=2, share=["files"])
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.SiLU(), torch.nn.Flatten(), torch.nn.LazyLinear(1)
+    ).to(device)
+    model(torch.zeros(1, 3, 32, 32, device=device))  # the last layer finds its size
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    with yolo_rocm.patched():  # convolutions on the GPU without MIOpen; nothing happens on a CPU
+        for epoch in range(3):
+            for images, wanted in loader:
+                loss = (model(images.to(device)).squeeze(1) - wanted.to(device)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+            print(f"epoch {epoch + 1} loss {loss.item():.4f}")

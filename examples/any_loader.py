@@ -34,17 +34,18 @@ if __name__ == "__main__":  # workers import this file again
     # share: the list of files lies in memory once for all workers, however many there are
     loader = yolo_rocm.create_dataloader(dataset, 4, shuffle=True, seed=0, num_workers=2, share=["files"])
 
+    yolo_rocm.seed_everything(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, stride=2), torch.nn.SiLU(), torch.nn.Flatten(), torch.nn.LazyLinear(1)
-    ).to(device)
-    model(torch.zeros(1, 3, 32, 32, device=device))  # the last layer finds its size
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    layers = [torch.nn.Conv2d(3, 8, 3), torch.nn.SiLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(8, 1)).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     with yolo_rocm.patched():  # convolutions on the GPU without MIOpen; nothing happens on a CPU
-        for epoch in range(3):
+        for epoch in range(10):
+            losses = []
             for images, wanted in loader:
                 loss = (model(images.to(device)).squeeze(1) - wanted.to(device)).square().mean()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-            print(f"epoch {epoch + 1} loss {loss.item():.4f}")
+                losses.append(loss.item())
+            print(f"epoch {epoch + 1} loss {sum(losses) / len(losses):.4f}")

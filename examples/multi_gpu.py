@@ -24,5 +24,5 @@ def devices() -> str:
 if __name__ == "__main__":  # the processes for the GPUs, and data-loading workers, import this file again
     data = sys.argv[1] if len(sys.argv) > 1 else "coco8.yaml"
     # batch is the number of images of one step on all GPUs together
-    metrics = yolo_rocm.train("yolo11n.yaml", data=data, device=devices(), batch=4, epochs=1, imgsz=64, plots=False)
+    metrics = yolo_rocm.train("yolo11n.yaml", data=data, device=devices(), batch=4, epochs=1, imgsz=32, plots=False)
     print(f"mAP50-95 {metrics.box.map:.3f}")

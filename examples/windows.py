@@ -15,7 +15,7 @@ def main(data: str) -> None:
     # 2. The number of workers: 0 loads in this process, which is always safe and what a preset does on Windows unless
     #    asked. Ask for a few where loading is slow; each one is a process with memory of its own.
     workers = 2
-    metrics = yolo_rocm.train("yolo11n.yaml", data=data, epochs=EPOCHS, imgsz=64, batch=2, plots=False, workers=workers)
+    metrics = yolo_rocm.train("yolo11n.yaml", data=data, epochs=EPOCHS, imgsz=32, batch=2, plots=False, workers=workers)
     print(f"mAP50-95 {metrics.box.map:.3f}")
 
 

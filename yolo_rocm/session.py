@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environ
+from .cfg_file import keys_of
 from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
@@ -268,7 +269,7 @@ class Session:
 
         if arguments.get("resume"):
             return dict(arguments)
-        taken = set(arguments) | set(_keys_of_cfg(arguments.get("cfg")))
+        taken = set(arguments) | set(keys_of(arguments.get("cfg")))
         added = {k: v for k, v in self.settings.preset.train.items() if k not in taken}
         unknown = [name for name in added if not hooks.knows_argument(name)]
         if unknown:
@@ -394,13 +395,3 @@ class Session:
                 return function(*args, **kwargs)
 
         return run
-
-
-def _keys_of_cfg(path: Any) -> list[str]:
-    """Return the keys a user's `cfg=` file sets; they win over a preset like arguments do."""
-    if not path or not Path(path).is_file():
-        return []
-    import yaml
-
-    data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    return list(data) if isinstance(data, dict) else []

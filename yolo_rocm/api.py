@@ -14,6 +14,7 @@ from .session import Session
 if TYPE_CHECKING:
     from .conv.report import ConvReport
     from .preset import Settings
+    from .ultralytics_hooks import ObjectMode
 
 PresetSource = str | Path | Mapping[str, Any]
 
@@ -24,28 +25,47 @@ class Registration:
     def __init__(self, yolo: Any, session: Session) -> None:
         self._session = session
         self._yolo = weakref.ref(yolo)
-        self._callbacks = session.callbacks()
-        self._undo: Callable[[], None] | None = None
-        self._variables = session.set_early()
-        weakref.finalize(yolo, self._variables.close)
+        self._modes: list[ObjectMode] = []
+        self._hold_variables(yolo)
         self._attach(yolo)
+
+    def _hold_variables(self, yolo: Any) -> None:
+        self._variables = self._session.set_early()
+        weakref.finalize(yolo, self._variables.close)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel with the YOLO object, by copy or by pickle: its copy is registered too, with a session of its own."""
+        return {"yolo": self._yolo(), "session": self._session, "modes": self._modes}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Belong to the copy."""
+        self._session, self._modes = state["session"], state["modes"]
+        self._yolo = weakref.ref(state["yolo"])
+        self._hold_variables(state["yolo"])
 
     def _attach(self, yolo: Any) -> None:
         from . import ultralytics_hooks as hooks
 
-        for event, function in self._callbacks.items():
-            yolo.add_callback(event, function)
-        self._undo = hooks.wrap_modes(yolo, self._session.run_mode)
+        self._add_callbacks(yolo)
+        self._modes = hooks.wrap_modes(yolo, self._run)
+
+    def _add_callbacks(self, yolo: Any) -> None:
+        for event, function in self._session.callbacks().items():
+            if function not in yolo.callbacks[event]:
+                yolo.add_callback(event, function)
+
+    def _run(self, yolo: Any, mode: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        self._add_callbacks(yolo)  # reset_callbacks() and clear_callback() are meant for the user's own
+        return self._session.run_mode(yolo, mode, method, args, kwargs)
 
     def _detach(self, yolo: Any) -> None:
-        if self._undo is None:
-            return
-        self._undo()
-        self._undo = None
-        for event, function in self._callbacks.items():
-            registered = yolo.callbacks.get(event, [])
-            if function in registered:
-                registered.remove(function)
+        for mode in self._modes:
+            mode.let_go()
+        self._modes = []
+        for event, function in self._session.callbacks().items():
+            # A new list: Ultralytics may be running through the old one, and would miss the next function.
+            if function in yolo.callbacks.get(event, []):
+                yolo.callbacks[event] = [other for other in yolo.callbacks[event] if other != function]
 
     @property
     def settings(self) -> Settings:
@@ -58,7 +78,10 @@ class Registration:
         return self._session.report
 
     def remove(self) -> None:
-        """Give the YOLO object back as it was. Calling it twice does no harm."""
+        """Give the YOLO object back as it was; calling it twice does no harm.
+
+        A training or a stream of predictions that is going on ends under the preset it began with.
+        """
         self._variables.close()
         yolo = self._yolo()
         if yolo is not None:
@@ -80,7 +103,13 @@ def register(yolo: Any, preset: PresetSource = "auto", rocm: Mapping[str, Any] |
     """Let an existing YOLO object train, validate, predict and tune under a preset.
 
     Outside those calls the process is untouched, but for environment variables that must be set before the GPU runtime
-    starts: they stay until `remove()`. Registering an object again replaces its preset.
+    starts: they stay until `remove()`. Registering an object again replaces its preset; a copy of the object, also one
+    made by pickle, is registered like the object.
+
+    Several objects may run at the same time in different threads, each under its own preset: a thread's loaders and
+    convolutions are those of the object it runs. Two things are the whole process's while any of them runs: a vendor
+    library that is switched off, and the environment variables. Code of other threads that is under no preset is
+    served by the newest one, with the same results; its loaders are left alone.
 
     Args:
         yolo: A `YOLO`, `RTDETR` or other Ultralytics model object.
@@ -140,17 +169,15 @@ def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = N
             return session.run_mode(yolo, mode, method, args, kwargs)
         finally:
             for event, function in mine.items():
-                yolo.callbacks[event].remove(function)
+                if function in yolo.callbacks[event]:
+                    yolo.callbacks[event].remove(function)
 
     with session.environment():
         from . import ultralytics_hooks as hooks
 
         hooks.require()
-        undo = hooks.wrap_modes(hooks.model_class(), around)
-        try:
+        with hooks.all_modes_wrapped(around):
             yield session
-        finally:
-            undo()
 
 
 @dataclass(frozen=True)

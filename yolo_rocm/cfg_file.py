@@ -74,3 +74,11 @@ def _value(text: str) -> Any:
         return yaml.safe_load(text) if text else ""
     except yaml.YAMLError:
         return text
+
+
+def keys_of(path: Any) -> list[str]:
+    """Return the keys a user's `cfg=` file sets; they win over a preset like arguments do."""
+    if not path or not Path(path).is_file():
+        return []
+    data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    return list(data) if isinstance(data, dict) else []

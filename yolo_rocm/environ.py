@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ RANK_VARIABLE: Final = "LOCAL_RANK"
 _CACHES: Final = {"MIOPEN_USER_DB_PATH": "db", "MIOPEN_CUSTOM_CACHE_DIR": "kernels"}
 # What this process has set by itself: a nested plan must not take it for the user's word.
 _ours: dict[str, str] = {}
+_holders: Counter[str] = Counter()  # how many runs and registrations want each of them; the last one puts it back
+_lock = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def early(decisions: list[Decision]) -> list[Decision]:
 
 @contextmanager
 def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool = True) -> Iterator[list[str]]:
-    """Set the variables that `plan` decided to set, and put everything back at the end.
+    """Set the variables that `plan` decided to set, and put everything back at the end. Nested use counts.
 
     Args:
         decisions: From `plan`.
@@ -147,7 +151,8 @@ def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool
         needs_gpu: The run is for the GPU, so that a missing required variable ends it.
 
     Yields:
-        One line for each variable that cannot take effect any more, or perhaps not, with what to do about it.
+        One line for each variable that cannot take effect any more, or perhaps not, with what to do about it, or that
+        another run of this process holds at another value.
 
     Raises:
         StackError: A variable came too late without which the card cannot train.
@@ -156,26 +161,49 @@ def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool
     lines = [_too_late(decision, system) for decision in missed]
     if needs_gpu and any(decision.required for decision in missed):
         raise StackError("\n".join(lines))
-    wanted = [d for d in decisions if d.action == "set" and d not in missed and d.name not in _ours]
+    wanted = [d for d in decisions if d.action == "set" and d not in missed]
     if variables.vendor_may_have_run():
         lines += [
             f"{d.name}={d.value} is set now and has no effect if a convolution has run in this process before: it is "
             f"read {Moment.MIOPEN.value}. It would: {d.reason}"
             for d in wanted
-            if variables.moment(d.name) is Moment.MIOPEN
+            if variables.moment(d.name) is Moment.MIOPEN and d.name not in _ours
         ]
+    held: list[str] = []
     try:
         for d in wanted:
-            problem = _make_folder(d)
+            problem = _hold(d)
             if problem:
                 lines.append(problem)
-                continue
-            os.environ[d.name] = _ours[d.name] = d.value
+            else:
+                held.append(d.name)
         yield lines
     finally:
-        for d in wanted:
-            if _ours.pop(d.name, None) == os.environ.get(d.name):
-                os.environ.pop(d.name, None)
+        for name in held:
+            _let_go(name)
+
+
+def _hold(decision: Decision) -> str | None:
+    """Set a variable for one more holder; return why not, where it is not."""
+    name, value = decision.name, decision.value
+    with _lock:
+        if _ours.get(name, value) != value:
+            return f"{name}={value} is not set: another run of this process holds it at {_ours[name]}"
+        problem = _make_folder(decision)
+        if problem is None:
+            if name not in _ours:
+                os.environ[name] = _ours[name] = value
+            _holders[name] += 1
+        return problem
+
+
+def _let_go(name: str) -> None:
+    with _lock:
+        _holders[name] -= 1
+        if not _holders[name]:
+            del _holders[name]
+            if _ours.pop(name, None) == os.environ.get(name):
+                os.environ.pop(name, None)
 
 
 def _make_folder(decision: Decision) -> str | None:

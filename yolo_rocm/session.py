@@ -8,12 +8,14 @@ import json
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environ
+from .cfg_file import keys_of
 from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
@@ -59,9 +61,10 @@ class Session:
 
     def _reset(self) -> None:
         self._lock = threading.RLock()
-        self._depth = 0
+        self._depths: Counter[int] = Counter()  # by thread
         self._announced = False
         self._switches = ExitStack()
+        self._thread_switches: dict[int, ExitStack] = {}
         self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
         self._patch: Patch | None = None
         self._given_workers: int | None = None
@@ -107,20 +110,34 @@ class Session:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Apply the preset: environment, vendor library, convolutions, loaders. Nested use counts."""
+        """Apply the preset: environment, vendor library, convolutions, loaders. Nested use counts.
+
+        Environment and vendor library are the whole process's. Loaders are those of this thread; convolutions too,
+        where another thread runs under a preset of its own.
+        """
+        thread = threading.get_ident()  # an old trainer may be let go by another one
         with self._lock:
-            if self._depth == 0 and enabled():
-                with ExitStack() as switches:
-                    self._switch_on(switches)
-                    self._switches = switches.pop_all()
-            self._depth += 1
+            if thread not in self._depths and enabled():
+                with ExitStack() as of_process, ExitStack() as of_thread:
+                    first = not self._thread_switches
+                    if first:
+                        self._switch_on(of_process)
+                    self._switch_thread_on(of_thread)
+                    if first:
+                        self._switches = of_process.pop_all()
+                    self._thread_switches[thread] = of_thread.pop_all()
+            self._depths[thread] += 1
         try:
             yield
         finally:
-            with self._lock:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._switches.close()
+            with self._lock, ExitStack() as undo:
+                self._depths[thread] -= 1
+                if not self._depths[thread]:
+                    del self._depths[thread]
+                    of_thread = self._thread_switches.pop(thread, ExitStack())
+                    if not self._thread_switches:
+                        undo.push(self._switches.pop_all())
+                    undo.push(of_thread)
 
     @property
     def report(self) -> ConvReport | None:
@@ -130,7 +147,7 @@ class Session:
     def begin_run(self) -> None:
         """Start a new report, unless a run is going on; plans are kept."""
         with self._lock:
-            if self._depth == 0 and self._patch is not None:
+            if not self._depths and self._patch is not None:
                 self._patch = self._patch.renewed()
 
     def tune(self) -> None:
@@ -149,8 +166,8 @@ class Session:
 
     @property
     def is_active(self) -> bool:
-        """Tell whether the preset is applied now."""
-        return self._depth > 0
+        """Tell whether the preset is applied now, for this thread."""
+        return threading.get_ident() in self._depths
 
     def _switch_on(self, switches: ExitStack) -> None:
         preset = self.settings.preset
@@ -160,7 +177,7 @@ class Session:
 
         from . import ultralytics_hooks as hooks
         from .conv.plan import Planner
-        from .conv.seam import Patch, installed
+        from .conv.seam import Patch
         from .conv.switches import vendor_off
         from .diagnosis.probe_list import TORCH_NAMES
 
@@ -175,13 +192,19 @@ class Session:
         if not learned.vendor:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
-        switches.enter_context(hooks.loaders_follow(self.loader_policy()))
         switches.enter_context(hooks.memory_errors_recognised())
         switches.enter_context(hooks.amp_check_without_wait())
         if self._patch is None:
             conv = preset.conv
             avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in learned.conv_avoids]
             self._patch = Patch(conv.devices, Planner(conv.engine, learned.vendor, conv.memory_mb, avoid_vendor=avoid))
+
+    def _switch_thread_on(self, switches: ExitStack) -> None:
+        from . import ultralytics_hooks as hooks
+        from .conv.seam import installed
+
+        assert self._patch is not None  # the process is switched on first
+        switches.enter_context(hooks.loaders_follow(self.loader_policy()))
         switches.enter_context(installed(self._patch))
 
     def loader_policy(self) -> LoaderPolicy:
@@ -249,7 +272,7 @@ class Session:
 
         if arguments.get("resume"):
             return dict(arguments)
-        taken = set(arguments) | set(_keys_of_cfg(arguments.get("cfg")))
+        taken = set(arguments) | set(keys_of(arguments.get("cfg")))
         added = {k: v for k, v in self.settings.preset.train.items() if k not in taken}
         unknown = [name for name in added if not hooks.knows_argument(name)]
         if unknown:
@@ -262,9 +285,11 @@ class Session:
 
         if not enabled():
             return method(*args, **kwargs)
-        self.device = kwargs.get("device", self.device)
+        outer = (self.device, self._given_workers) if self.is_active else None
+        device, workers = outer or (None, None)
+        self.device, self._given_workers = kwargs.get("device", device), kwargs.get("workers", workers)
         self.begin_run()
-        self._given_workers = kwargs.get("workers", self._given_workers if self.is_active else None)
+        known = set(self._runs)
         with self.active():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
@@ -280,13 +305,17 @@ class Session:
                 hooks.say_diagnosis(error)
                 raise
             finally:
-                self._let_go()
+                self._let_go(known)
+                if outer:  # a run inside another, from a callback
+                    self.device, self._given_workers = outer
         return self._stream(result) if inspect.isgenerator(result) else result
 
-    def _let_go(self) -> None:
-        """Close trainings that ended in an error: older Ultralytics runs no teardown then."""
-        for run in list(self._runs.values()):
-            run.close()
+    def _let_go(self, known: set[Any]) -> None:
+        """Close trainings begun since `known` that ended in an error: older Ultralytics runs no teardown then."""
+        for trainer, run in list(self._runs.items()):
+            if trainer not in known and run.thread == threading.get_ident():
+                run.close()
+                self._runs.pop(trainer, None)
 
     def _stream(self, results: Any) -> Iterator[Any]:
         try:
@@ -374,13 +403,3 @@ class Session:
                 return function(*args, **kwargs)
 
         return run
-
-
-def _keys_of_cfg(path: Any) -> list[str]:
-    """Return the keys a user's `cfg=` file sets; they win over a preset like arguments do."""
-    if not path or not Path(path).is_file():
-        return []
-    import yaml
-
-    data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    return list(data) if isinstance(data, dict) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
@@ -29,6 +30,7 @@ class TrainingRun:
     def __init__(self, session: Session, trainer: Any) -> None:
         self._session = session
         self._trainer = weakref.ref(trainer)
+        self.thread = threading.get_ident()
         self._held = ExitStack()
         self._naming = ExitStack()
         self._reported = self._validated = False
@@ -45,6 +47,7 @@ class TrainingRun:
             weakref.finalize(trainer, self._held.close)
         else:
             trainer.train = self._around(trainer.train)
+            self._held.callback(vars(trainer).pop, "train", None)
 
     def _prepare_loading(self, trainer: Any) -> None:
         """Start interpreters for the workers while the model is being built, and leave augmentations to the device."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+import time
 import warnings
 
 import pytest
@@ -200,3 +202,102 @@ def test_a_traced_module_holds_an_ordinary_convolution():
     kinds = [node.kind() for node in traced.inlined_graph.nodes()]
     assert kinds.count("aten::_convolution") == 1
     assert "aten::bmm" not in kinds
+
+
+class PatchedThread(threading.Thread):
+    """Holds a patch of its own and runs what it is given, until it is told to end."""
+
+    def __init__(self, engine: str) -> None:
+        super().__init__()
+        self.work: queue.Queue = queue.Queue()
+        self.engine, self.report = engine, None
+
+    def run(self) -> None:
+        """Hold the patch."""
+        with yolo_rocm.patched(CPU, engine=self.engine) as self.report:
+            while (task := self.work.get()) is not None:
+                task()
+                self.work.task_done()
+            self.work.task_done()
+
+    def do(self, task) -> None:
+        """Run a task in the thread, and wait for it; None ends it."""
+        self.work.put(task)
+        self.work.join()
+
+    def backward_calls(self) -> int:
+        """Count the backward calls this thread's patch has served."""
+        return sum(served.backward_calls for served in self.report.served.values())
+
+
+def test_a_backward_pass_in_nobodys_thread_goes_where_its_forward_pass_went():
+    """Autograd runs the backward pass of a GPU in a thread of its own, while patches of two threads are on."""
+    x, grad = torch.randn(1, 2, 6, 6), torch.ones(1, 2, 4, 4)
+    early, first, second = (torch.randn(2, 2, 3, 3) for _ in range(3))
+    geometry = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    older, newer = PatchedThread("gemm"), PatchedThread("aten")
+    older.start()
+    older.do(lambda: torch.ops.aten.convolution(x, early, None, *geometry))  # when there was no choice yet
+    newer.start()
+    newer.do(lambda: torch.ops.aten.convolution(x, second, None, *geometry))
+    older.do(lambda: torch.ops.aten.convolution(x, first, None, *geometry))
+    found = []
+    try:
+        for weight in (early, first, second):
+            torch.ops.aten.convolution_backward(grad, x, weight, None, *geometry, [True, True, False])
+            found.append((older.backward_calls(), newer.backward_calls()))
+    finally:
+        for thread in (older, newer):
+            thread.do(None)
+            thread.join()
+    assert found == [(1, 0), (2, 0), (2, 1)]
+    assert seam._forwards == {}
+
+
+def test_a_thread_with_a_patch_for_another_device_is_not_served_by_a_strangers():
+    stranger = PatchedThread("gemm")
+    stranger.start()
+    stranger.do(lambda: None)
+    try:
+        with yolo_rocm.patched(("cuda",)):
+            F.conv2d(torch.zeros(1, 2, 6, 6), torch.zeros(2, 2, 3, 3))
+        assert not stranger.report.served
+        F.conv2d(torch.zeros(1, 2, 6, 6), torch.zeros(2, 2, 3, 3))  # a thread with none is
+        assert stranger.report.served
+    finally:
+        stranger.do(None)
+        stranger.join()
+        seam.settle()  # this thread was a guest
+
+
+def test_kernels_are_not_taken_from_under_a_thread_that_knows_nothing_of_them():
+    """A thread waits for the GIL between finding a kernel and calling it; one destroyed meanwhile is freed memory."""
+    x, weight = torch.randn(1, 4, 16, 16), torch.randn(4, 4, 3, 3)
+    expected = F.conv2d(x, weight)
+    stop, calls, errors = threading.Event(), [], []
+
+    def guest() -> None:
+        try:
+            F.conv2d(x, weight)
+            while not stop.is_set():
+                torch.testing.assert_close(F.conv2d(x, weight), expected, rtol=1e-4, atol=1e-4)
+                calls.append(1)
+        except BaseException as error:  # what a thread raises is lost
+            errors.append(error)
+
+    guests = [threading.Thread(target=guest) for _ in range(3)]
+    with yolo_rocm.patched(CPU, engine="gemm"):  # older torch must have met a guest once
+        for thread in guests:
+            thread.start()
+        while len(calls) < 30 and not errors:
+            time.sleep(0.001)
+    for _ in range(200):
+        with yolo_rocm.patched(CPU, engine="gemm"):
+            F.conv2d(x, weight)
+    stop.set()
+    for thread in guests:
+        thread.join()
+    assert not errors
+    assert seam.active_devices() == ()
+    seam.settle()  # older torch lets go, the guests being gone
+    assert seam._libraries == {}

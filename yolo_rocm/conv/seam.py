@@ -7,18 +7,16 @@ it stay reachable. Modules are never touched, so checkpoints stay those of plain
 
 from __future__ import annotations
 
-import inspect
-import threading
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import torch
 
 from ..errors import ConfigError, YoloRocmError, nearest
+from ..in_force import InForce
 from ..off_switch import enabled
-from . import split
+from . import kernels, split
 from .algorithms.base import add_bias
 from .algorithms.native import native_convolution, native_convolution_backward
 from .plan import Plan, Planner
@@ -27,11 +25,10 @@ from .report import ConvReport
 from .switches import new_memory_unfilled
 
 DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
-_OVERRIDE_WARNING: Final = r"(?s).*Overriding a previously registered kernel"  # in the middle of several lines
 
 
 class Patch:
-    """One request to serve the convolutions of some device types; several may be on at once, the newest wins."""
+    """One request to serve the convolutions of some device types; several may be on at once, see `_choose`."""
 
     def __init__(self, devices: Sequence[str], planner: Planner) -> None:
         unknown = [d for d in devices if d not in DISPATCH_KEYS]
@@ -77,12 +74,16 @@ class Patch:
         return Patch(self.devices, self.planner)
 
 
-_lock = threading.RLock()
-_patches: list[Patch] = []
+_patches: InForce[Patch] = InForce()
+_lock = _patches.lock
 _opened: list[ExitStack] = []  # by patch(), until unpatch()
 _libraries: dict[str, Any] = {}
 # Read without the lock on every convolution: replaced as a whole, never changed in place.
 _serving: dict[str, Patch] = {}
+# True while patches of several threads are on; only then a convolution asks whose it is.
+_crowded = False
+_forwards: dict[int, Patch] = {}  # where a weight lies -> the patch that served its forward pass; only while crowded
+_FORWARDS_KEPT: Final = 100_000
 
 
 def active_devices() -> tuple[str, ...]:
@@ -96,8 +97,8 @@ def patched(
 ) -> Iterator[ConvReport]:
     """Serve the convolutions of this process with `engine` while the context is open.
 
-    Nested and concurrent use counts: the newest patch of a device type serves it, and torch is as it was once the last
-    one is closed, also after an error or Ctrl-C.
+    Nested and concurrent use counts: a thread is served by the newest patch of its own, a thread without one by the
+    newest of all. torch is as it was once the last one is closed, also after an error or Ctrl-C.
 
     Args:
         devices: Device types to serve; `cuda` covers AMD and NVIDIA GPUs, `cpu` runs the same code without a GPU.
@@ -150,9 +151,15 @@ def unpatch() -> None:
         _opened.pop().close()
 
 
+def settle() -> None:
+    """Take out kernels that had to stay when the last patch ended, if they need not any more (see `kernels`)."""
+    with _lock:
+        _install()
+
+
 def _add(patch: Patch) -> None:
     with _lock:
-        _patches.append(patch)
+        _patches.add(patch)
         try:
             _install()
         except BaseException:
@@ -163,46 +170,50 @@ def _add(patch: Patch) -> None:
 
 def _remove(patch: Patch) -> None:
     with _lock:
-        if patch in _patches:
-            _patches.remove(patch)
-            _install()
+        _patches.remove(patch)
+        _install()
 
 
 def _install() -> None:
     """Make the kernels of the dispatcher agree with the list of patches."""
-    global _serving
-    serving = {device: patch for patch in _patches for device in patch.devices}
+    global _serving, _crowded
+    serving = {device: patch for patch in _patches.items() for device in patch.devices}
     for device in set(serving) - set(_libraries):
-        _libraries[device] = _register(DISPATCH_KEYS[device])
+        _libraries[device] = kernels.put_in(DISPATCH_KEYS[device], _kernels())
     _serving = serving
+    _crowded = _patches.of_several_threads()
+    if not _crowded:
+        _forwards.clear()
     for device in set(_libraries) - set(serving):
-        _destroy(_libraries.pop(device))
+        if kernels.take_out(_libraries[device], DISPATCH_KEYS[device], _kernels()):
+            del _libraries[device]  # otherwise it passes calls on to the native kernels; see `settle`
 
 
-def _register(key: str) -> Any:
-    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    override = "allow_override" in inspect.signature(library.impl).parameters
-    options = {"allow_override": True} if override else {}
-    try:
-        with warnings.catch_warnings():
-            # Only Python's own check can be told that the override is meant; C++ warns all the same, once.
-            warnings.filterwarnings("ignore", message=_OVERRIDE_WARNING)
-            library.impl("convolution", _convolution, key, **options)
-            library.impl("convolution_backward", _convolution_backward, key, **options)
-    except BaseException:
-        _destroy(library)
-        raise
-    return library
+def _kernels() -> dict[str, Callable[..., Any]]:
+    return {"convolution": _convolution, "convolution_backward": _convolution_backward}
 
 
-def _destroy(library: Any) -> None:
-    if hasattr(library, "_destroy"):
-        library._destroy()
-        return
-    # torch < 2.1 frees the kernels only when the object dies; a traceback may keep it alive.
-    torch.library._impls.difference_update(library._op_impls)
-    library._op_impls.clear()
-    del library.m
+def _choose(device: str, weight: torch.Tensor, backward: bool = False) -> Patch | None:
+    """Return the patch for a convolution of this thread; None where the native kernel has to answer.
+
+    A thread that has patched is served by its own patches alone. Others (helpers of a run, or code that knows nothing
+    of us) by the newest of all. On a GPU, autograd runs the backward pass in a thread that belongs to nobody: there the
+    patch that served the forward pass is the one, or the oldest, if forward ran before there was a choice.
+    """
+    if kernels.GUESTS_COUNT and not backward and not _patches.own():
+        kernels.note_guest()
+    if not _crowded:
+        return _serving.get(device)
+    mine = _patches.own()
+    fitting = [patch for patch in mine or _patches.items() if device in patch.devices]
+    if not fitting:
+        return None
+    if backward:
+        return fitting[-1] if mine else _forwards.get(weight.data_ptr(), fitting[0])
+    if len(_forwards) > _FORWARDS_KEPT:
+        _forwards.clear()
+    _forwards[weight.data_ptr()] = fitting[-1]
+    return fitting[-1]
 
 
 def _convolution(
@@ -217,7 +228,7 @@ def _convolution(
     groups: int,
 ) -> torch.Tensor:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    patch = _serving.get(x.device.type)
+    patch = _choose(x.device.type, weight)
     planned = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or planned is None:
         return native_convolution(x, weight, bias, *geometry)
@@ -245,7 +256,7 @@ def _convolution_backward(
     mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    patch = _serving.get(x.device.type)
+    patch = _choose(x.device.type, weight, backward=True)
     planned = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or planned is None:
         return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)

@@ -112,7 +112,8 @@ class PolicyLoaderMixin:
             return
 
 
-def close_all() -> None:
-    """End the workers of every loader that is still open."""
+def close_following(policy: LoaderPolicy) -> None:
+    """End the workers of the loaders that follow one policy; those of anybody else go on."""
     for loader in list(_open):
-        loader.close()
+        if loader.policy is policy:
+            loader.close()

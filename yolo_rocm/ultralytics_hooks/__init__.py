@@ -9,7 +9,18 @@ from .children import children_follow, run_command_line
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
 from .memory_errors import is_memory_error, memory_errors_recognised, recognise_in_backward
-from .models import MODES, Around, check_model, load_model, model_class, plain_model, torch_module, wrap_modes
+from .models import (
+    MODES,
+    Around,
+    ObjectMode,
+    all_modes_wrapped,
+    check_model,
+    load_model,
+    model_class,
+    plain_model,
+    torch_module,
+    wrap_modes,
+)
 from .trainers import (
     asked_batch,
     asked_workers,
@@ -29,6 +40,8 @@ __all__ = [
     "OLDEST",
     "PREFIX",
     "Around",
+    "ObjectMode",
+    "all_modes_wrapped",
     "amp_check_without_wait",
     "asked_batch",
     "asked_workers",

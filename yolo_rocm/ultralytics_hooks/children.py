@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from ..in_force import InForce
+
 _CLI_MODULE: Final = "ultralytics.cfg.__init__"
 
 
-class _Children:
-    """Environments for child processes; the newest one decides. Counted like the loader policies."""
+class _Children(InForce[Mapping[str, str]]):
+    """Environments for child processes, and the modules of Ultralytics that start them through us."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.stack: list[Mapping[str, str]] = []
-        self.replaced: list[Any] = []
+    replaced: list[Any]
 
 
 _children = _Children()
@@ -35,27 +33,27 @@ def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     from ultralytics.engine import trainer, tuner
 
     with _children.lock:
-        if not _children.stack:
+        if not _children:
             _children.replaced = [module for module in (trainer, tuner) if hasattr(module, "subprocess")]
             shim = types.SimpleNamespace(**{**vars(subprocess), "run": _run_child})
             for module in _children.replaced:
                 module.subprocess = shim
-        _children.stack.append(environment)
+        _children.add(environment)
     try:
         yield
     finally:
         with _children.lock:
-            _children.stack.remove(environment)
-            if not _children.stack:
+            _children.remove(environment)
+            if not _children:
                 for module in _children.replaced:
                     module.subprocess = subprocess
 
 
 def _run_child(command: Any, *args: Any, **kwargs: Any) -> Any:
-    environments = list(_children.stack)
-    if environments and isinstance(command, list | tuple) and _CLI_MODULE in command:
+    environment = _children.decisive()
+    if environment is not None and isinstance(command, list | tuple) and _CLI_MODULE in command:
         command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in command]
-        kwargs["env"] = {**(kwargs.get("env") or os.environ), **environments[-1]}
+        kwargs["env"] = {**(kwargs.get("env") or os.environ), **environment}
     return subprocess.run(command, *args, **kwargs)
 
 

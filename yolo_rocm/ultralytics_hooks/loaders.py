@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..data.loader import PolicyLoaderMixin, close_all
+from ..data.loader import PolicyLoaderMixin, close_following
 from ..data.policy import LoaderPolicy
+from ..in_force import InForce
 
 
-class _Policies:
-    """Loader policies in force; the newest one decides. Counted, so that nested runs do not undo each other."""
+class _Policies(InForce[LoaderPolicy]):
+    """Loader policies in force, and the class that Ultralytics had."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.stack: list[LoaderPolicy] = []
-        self.original: Any = None
+    original: Any = None
 
 
 _policies = _Policies()
@@ -25,7 +22,9 @@ _policies = _Policies()
 
 @contextmanager
 def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
-    """Let every loader that Ultralytics builds follow `policy`; their workers end with it.
+    """Let every loader that Ultralytics builds in this thread follow `policy`; their workers end with it.
+
+    Other threads are left alone: what they train may be registered nowhere, or under another preset.
 
     All paths (start, out-of-memory retry, final evaluation, standalone validation) construct the class that
     `ultralytics.data.build` holds by name, so that name is what is replaced. Reassigning `trainer.train_loader` would
@@ -34,18 +33,18 @@ def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
     from ultralytics.data import build
 
     with _policies.lock:
-        if not _policies.stack:
+        if not _policies:
             _policies.original = build.InfiniteDataLoader
             build.InfiniteDataLoader = _policy_loader(_policies.original)
-        _policies.stack.append(policy)
+        _policies.add(policy)
     try:
         yield
     finally:
         with _policies.lock:
-            _policies.stack.remove(policy)
-            if not _policies.stack:
+            _policies.remove(policy)
+            if not _policies:
                 build.InfiniteDataLoader = _policies.original
-                close_all()
+        close_following(policy)
 
 
 def _policy_loader(stock: type, policy: LoaderPolicy | None = None) -> type:
@@ -54,8 +53,13 @@ def _policy_loader(stock: type, policy: LoaderPolicy | None = None) -> type:
 
         endless = True
 
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            if policy is None and not _policies.own():
+                return stock(*args, **kwargs)  # a run of another thread, which has nothing to do with us
+            return super().__new__(cls)
+
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, policy=policy or _policies.stack[-1], **kwargs)
+            super().__init__(*args, policy=policy or _policies.own()[-1], **kwargs)
 
     return PolicyDataLoader
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,41 +60,80 @@ def plain_model(model: Any) -> Any:
         model = inner
 
 
-def wrap_modes(target: Any, around: Around) -> Callable[[], None]:
-    """Run the modes of a YOLO object, or of Ultralytics' `Model` class, through `around`.
+class ObjectMode:
+    """A mode of one YOLO object, run through `around` until it is let go. It can be copied and pickled with the object.
+
+    It stands on the object in place of the method. Whoever wraps the mode once more keeps his wrapper when this one
+    goes: it then only passes calls on.
+    """
+
+    def __init__(self, target: Any, mode: str, around: Around) -> None:
+        self._target, self._mode = target, mode
+        self._around: Around | None = around
+        self._before = vars(target).get(mode)
+        self.__name__, self.__doc__ = mode, self.__wrapped__.__doc__
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """What `inspect` takes the signature from: the method itself."""
+        if self._before is not None:
+            return self._before  # type: ignore[no-any-return]
+        return types.MethodType(getattr(type(self._target), self._mode), self._target)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the mode."""
+        if self._around is None:
+            return self.__wrapped__(*args, **kwargs)
+        return self._around(self._target, self._mode, self.__wrapped__, args, kwargs)
+
+    def let_go(self) -> None:
+        """Put the method back where nobody else has replaced it since."""
+        self._around = None
+        if vars(self._target).get(self._mode) is self:
+            if self._before is None:
+                delattr(self._target, self._mode)
+            else:
+                setattr(self._target, self._mode, self._before)
+
+
+def wrap_modes(yolo: Any, around: Around) -> list[ObjectMode]:
+    """Run the modes of one YOLO object through `around`; its class stays untouched.
 
     Args:
-        target: A YOLO object, whose class stays untouched, or the class of all of them.
+        yolo: A YOLO object.
         around: Called with the object, the mode, the original method and its arguments.
 
     Returns:
-        A function that puts everything back.
+        What now stands in the place of the methods; `let_go()` of each puts everything back.
     """
-    is_class = isinstance(target, type)
-    before = {mode: vars(target)[mode] for mode in MODES if mode in vars(target)}
-    wrapped = [mode for mode in MODES if hasattr(target, mode)]
+    modes = {name: ObjectMode(yolo, name, around) for name in MODES if hasattr(type(yolo), name)}
+    for name, mode in modes.items():
+        setattr(yolo, name, mode)
+    return list(modes.values())
+
+
+@contextmanager
+def all_modes_wrapped(around: Around) -> Iterator[None]:
+    """Run the modes of every YOLO object of the process through `around` while the context is open."""
+    everyone = model_class()
+    originals = {mode: vars(everyone)[mode] for mode in MODES if mode in vars(everyone)}
+    ended = False
 
     def wrapper(mode: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        if is_class:
-
-            @functools.wraps(original)
-            def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-                return around(self, mode, types.MethodType(original, self), args, kwargs)
-        else:
-
-            @functools.wraps(original)
-            def run(*args: Any, **kwargs: Any) -> Any:
-                return around(target, mode, original, args, kwargs)
+        @functools.wraps(original)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            method = types.MethodType(original, self)
+            return method(*args, **kwargs) if ended else around(self, mode, method, args, kwargs)
 
         return run
 
-    def undo() -> None:
-        for mode in wrapped:
-            if mode in before:
-                setattr(target, mode, before[mode])
-            elif mode in vars(target):
-                delattr(target, mode)
-
-    for mode in wrapped:
-        setattr(target, mode, wrapper(mode, getattr(target, mode)))
-    return undo
+    wrappers = {mode: wrapper(mode, original) for mode, original in originals.items()}
+    for mode, function in wrappers.items():
+        setattr(everyone, mode, function)
+    try:
+        yield
+    finally:
+        ended = True
+        for mode, function in wrappers.items():
+            if vars(everyone).get(mode) is function:  # else somebody has wrapped it once more, and ours passes calls on
+                setattr(everyone, mode, originals[mode])

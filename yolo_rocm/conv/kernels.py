@@ -1,0 +1,78 @@
+"""Python kernels in torch's dispatcher: put in, and taken out without pulling them from under another thread.
+
+A thread that calls a convolution looks the kernel up first and then waits for the GIL. If the kernel is destroyed in
+between, torch reads freed memory (seen with 1.13.1 and 2.10: `interpreter == pyinterpreter_ INTERNAL ASSERT FAILED`).
+Threads of a patched run cannot be hit, their own patch keeps the kernel. Guests can: threads that know nothing of us.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+_OVERRIDE_WARNING: Final = r"(?s).*Overriding a previously registered kernel"  # in the middle of several lines
+# Newer torch hands out a kernel that lives as long as what is handed out.
+_HANDED_OUT: Final = getattr(torch._C, "_dispatch_get_computed_kernel_for_dispatch_key", None)
+GUESTS_COUNT: Final = _HANDED_OUT is None
+_KEPT_SECONDS: Final = 60.0  # far longer than a thread waits for the GIL
+
+_retired: deque[tuple[float, list[Any]]] = deque()
+_guests: set[int] = set()
+
+
+def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
+    """Register kernels of `aten` operators at a dispatch key and return the library that holds them."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    override = "allow_override" in inspect.signature(library.impl).parameters
+    options = {"allow_override": True} if override else {}
+    try:
+        with warnings.catch_warnings():
+            # Only Python's own check can be told that the override is meant; C++ warns all the same, once.
+            warnings.filterwarnings("ignore", message=_OVERRIDE_WARNING)
+            for name, function in functions.items():
+                library.impl(name, function, key, **options)
+    except BaseException:
+        _destroy(library)
+        raise
+    return library
+
+
+def note_guest() -> None:
+    """Remember that this thread calls our kernels without a patch of its own."""
+    _guests.add(threading.get_ident())
+
+
+def take_out(library: Any, key: str, names: Mapping[str, Any]) -> bool:
+    """Take kernels out of the dispatcher; False where a guest may be about to call one, and they have to stay.
+
+    Older torch gives no way to keep a kernel alive, so there they stay while a thread lives that has called one as a
+    guest; what is left is a guest's very first call in the very moment of the last patch's end.
+    """
+    if _HANDED_OUT is not None:
+        now = time.monotonic()
+        while _retired and now - _retired[0][0] > _KEPT_SECONDS:
+            _retired.popleft()
+        _retired.append((now, [_HANDED_OUT(f"aten::{name}", key) for name in names]))
+    else:
+        _guests.intersection_update(thread.ident or 0 for thread in threading.enumerate())
+        if _guests - {threading.get_ident()}:
+            return False
+    _destroy(library)
+    return True
+
+
+def _destroy(library: Any) -> None:
+    if hasattr(library, "_destroy"):
+        library._destroy()
+        return
+    # torch < 2.1 frees the kernels only when the object dies; a traceback may keep it alive.
+    torch.library._impls.difference_update(library._op_impls)
+    library._op_impls.clear()
+    del library.m

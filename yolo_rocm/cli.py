@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from . import __version__, cli_doctor
+from . import __version__, cli_doctor, cli_run
 from .cli_bench import bench
 from .cli_words import KEY_VALUES, numbers, out
 from .errors import YoloRocmError
@@ -205,6 +205,10 @@ app.add_typer(bench, name="bench")
 
 
 app.command(epilog="Example: yolo-rocm doctor train.log")(cli_doctor.doctor)
+app.command(
+    cls=cli_run.OptionsBeforeTarget,
+    epilog="Example: yolo-rocm run --preset rx5600xt --rocm conv.engine=gemm train.py --epochs 3",
+)(cli_run.run)
 
 
 def main() -> None:

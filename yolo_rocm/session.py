@@ -18,6 +18,7 @@ from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
 from .preset import Settings, resolve
+from .run_mark import a_run
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
@@ -262,7 +263,7 @@ class Session:
         self.device = kwargs.get("device", self.device)
         self.begin_run()
         self._given_workers = kwargs.get("workers", self._given_workers if self.is_active else None)
-        with self.active():
+        with self.active(), a_run():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
             try:

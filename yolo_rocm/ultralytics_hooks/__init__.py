@@ -5,6 +5,7 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 
 from .arguments import check_arguments, check_data, default_argument, knows_argument
 from .children import children_follow, run_command_line
+from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
 from .models import MODES, Around, check_model, load_model, model_class, plain_model, torch_module, wrap_modes
@@ -25,6 +26,8 @@ __all__ = [
     "OLDEST",
     "PREFIX",
     "Around",
+    "AroundTrainer",
+    "MakeTrainer",
     "asked_batch",
     "asked_workers",
     "augment_on_device",
@@ -49,6 +52,9 @@ __all__ = [
     "say_diagnosis",
     "set_trainer_argument",
     "torch_module",
+    "with_callbacks",
     "worker_count",
+    "wrap_calls",
     "wrap_modes",
+    "wrap_trainers",
 ]

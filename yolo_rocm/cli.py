@@ -15,6 +15,7 @@ from rich.table import Table
 
 from . import __version__, cli_doctor, cli_run
 from .cli_bench import bench
+from .cli_modes import add_modes
 from .cli_words import KEY_VALUES, numbers, out
 from .errors import YoloRocmError
 
@@ -69,6 +70,9 @@ def train(
     outcome = run_training(**arguments)
     if table and outcome.report is not None:
         out.print(outcome.report.table(), markup=False)
+
+
+add_modes(app)
 
 
 @app.command(epilog="Example: yolo-rocm presets rx5600xt")

@@ -102,8 +102,7 @@ def _around_trainer(session_of: SessionOf) -> AroundTrainer:
             make(overrides, callbacks)
             return
         session = session_of()
-        session.device = overrides.get("device", session.device)
-        session.begin_run()
+        session.hear(overrides)
         added = session.train_arguments(overrides)
         overrides = {**{name: value for name, value in added.items() if name not in taken}, **overrides}
         with session.active():

@@ -133,6 +133,12 @@ class Session:
             if self._depth == 0 and self._patch is not None:
                 self._patch = self._patch.renewed()
 
+    def hear(self, arguments: Mapping[str, Any]) -> None:
+        """Begin a run with the arguments of its call that the session needs to know."""
+        self.device = arguments.get("device", self.device)
+        self.begin_run()
+        self._given_workers = arguments.get("workers", self._given_workers if self.is_active else None)
+
     def tune(self) -> None:
         """Measure the algorithms for every convolution seen so far; later runs on this device know the result."""
         wanted = self.settings.preset.conv.tune
@@ -260,9 +266,7 @@ class Session:
 
         if not enabled():
             return method(*args, **kwargs)
-        self.device = kwargs.get("device", self.device)
-        self.begin_run()
-        self._given_workers = kwargs.get("workers", self._given_workers if self.is_active else None)
+        self.hear(kwargs)
         with self.active(), a_run():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)

@@ -3,7 +3,7 @@
 Its data sets and transforms are the matter of `ultralytics_data`. Nothing here imports Ultralytics before it is used.
 """
 
-from .arguments import check_arguments, check_data, default_argument, knows_argument
+from .arguments import check_arguments, check_data, check_mode, default_argument, knows_argument
 from .children import children_follow, run_command_line
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
 from .loaders import loaders_built_by, loaders_follow
@@ -33,6 +33,7 @@ __all__ = [
     "augment_on_device",
     "check_arguments",
     "check_data",
+    "check_mode",
     "check_model",
     "children_follow",
     "default_argument",

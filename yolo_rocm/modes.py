@@ -36,6 +36,7 @@ class ModeOutcome:
 
 def run_mode(
     mode: str,
+    /,
     model: Any = None,
     preset: str | Path | Mapping[str, Any] = "auto",
     rocm: Mapping[str, Any] | None = None,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import yolo_rocm
 from yolo_rocm import cli, run_target, start
 from yolo_rocm.follow import AfterImport
 
@@ -355,8 +354,3 @@ def test_everywhere_leaves_ultralytics_as_it_was():
         assert all(getattr(owner, name) is not was for (owner, name), was in zip(watched, before, strict=True))
         raise RuntimeError("stop")
     assert [getattr(owner, name) for owner, name in watched] == before
-
-
-def test_the_package_of_the_command_is_the_one_that_is_used():
-    assert Path(yolo_rocm.__file__).parent / "startup" == run_target._STARTUP
-    assert (run_target._STARTUP / "sitecustomize.py").is_file()

@@ -3,7 +3,14 @@
 Its data sets and transforms are the matter of `ultralytics_data`. Nothing here imports Ultralytics before it is used.
 """
 
-from .arguments import check_arguments, check_data, check_mode, default_argument, knows_argument
+from .arguments import (
+    benchmark_takes_format,
+    check_arguments,
+    check_data,
+    check_mode,
+    default_argument,
+    knows_argument,
+)
 from .children import children_follow, run_command_line
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
 from .loaders import loaders_built_by, loaders_follow
@@ -31,6 +38,7 @@ __all__ = [
     "asked_batch",
     "asked_workers",
     "augment_on_device",
+    "benchmark_takes_format",
     "check_arguments",
     "check_data",
     "check_mode",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,15 @@ def check_mode(mode: str, model: Any, arguments: Mapping[str, Any]) -> None:
     check_data(arguments.get("data"))
     if mode in ("predict", "track"):
         check_source(arguments.get("source"))
+    if mode == "benchmark" and "format" in arguments and not benchmark_takes_format():
+        raise ConfigError("this Ultralytics benchmarks all formats, not one. Leave out format=, or update Ultralytics.")
+
+
+def benchmark_takes_format() -> bool:
+    """Probe: can `benchmark` be told one format? 8.3.0 goes through all of them and drops the argument."""
+    from ultralytics.engine.model import Model
+
+    return "format" in inspect.signature(Model.benchmark).parameters
 
 
 def check_weights(model: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from yolo_rocm import cli, modes
 from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.cfg_file import parse
 from yolo_rocm.conv import seam
 from yolo_rocm.errors import ConfigError
 
@@ -186,6 +187,11 @@ def test_mistakes_end_before_anything_runs(mode, arguments, text, weights, monke
         modes.run_mode(mode, **{"model": weights, "preset": "cpu", **arguments})
     assert text in str(error.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_values_that_yaml_reads_otherwise_are_read_as_yolo_reads_them():
+    given = parse(["lr0=1e-4", "conf=.5E+0", "format=-", "name=1e", "source=0", "classes=[0, 2]"])
+    assert given == {"lr0": 1e-4, "conf": 0.5, "format": "-", "name": "1e", "source": 0, "classes": [0, 2]}
 
 
 def test_mistakes_end_the_command_with_1_and_no_words_with_2(monkeypatch, capsys):

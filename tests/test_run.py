@@ -13,8 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from yolo_rocm import cli, run_target, start
+import yolo_rocm
+from yolo_rocm import cli, everyone, run_target, start
+from yolo_rocm.api import everywhere
+from yolo_rocm.conv import seam
 from yolo_rocm.follow import AfterImport
+from yolo_rocm.run_mark import inside_a_run
+from yolo_rocm.session import Session
 
 from .fake_trees import write
 
@@ -346,11 +351,46 @@ def test_everywhere_leaves_ultralytics_as_it_was():
     from ultralytics.engine.trainer import BaseTrainer
     from ultralytics.engine.validator import BaseValidator
 
-    from yolo_rocm.api import everywhere
-
     watched = [(Model, "train"), (BaseTrainer, "__init__"), (BaseValidator, "__call__"), (BasePredictor, "__call__")]
     before = [getattr(owner, name) for owner, name in watched]
     with pytest.raises(RuntimeError, match="stop"), everywhere("cpu"):
         assert all(getattr(owner, name) is not was for (owner, name), was in zip(watched, before, strict=True))
         raise RuntimeError("stop")
     assert [getattr(owner, name) for owner, name in watched] == before
+
+
+def test_a_second_model_within_a_registered_run_is_under_the_same_preset(made_data):
+    """As the one of the AMP check is; `everywhere` is for what runs on its own."""
+    from ultralytics import YOLO
+
+    from .test_training import an_image
+
+    image, seen = an_image(made_data()), []
+    predict = {"imgsz": 32, "device": "cpu", "verbose": False}
+    first, second = YOLO("yolov8n.yaml"), YOLO("yolov8n.yaml")
+    handle = yolo_rocm.register(first, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"]}})
+    first.add_callback("on_predict_end", lambda _: seen.append(second.predict(image, **predict)))
+    with everywhere("cpu", {"conv": {"engine": "aten", "devices": ["cpu"]}}) as session:
+        first.predict(image, **predict)
+        assert len(seen) == 1
+        assert session.report is None
+        assert set(handle.report.engines()) == {"gemm"}
+        second.predict(image, **predict)
+        assert set(session.report.engines()) == {"aten"}
+
+
+def test_a_trainer_that_does_not_announce_itself_trains_under_the_preset():
+    """Other ranks than the first do not, nor does older Ultralytics before it trains."""
+
+    class Trainer:
+        def train(self):
+            return seam.active_devices(), inside_a_run()
+
+    session, trainer, made = Session("cpu", {"conv": {"devices": ["cpu"]}}), Trainer(), []
+    around = everyone._around_trainer(lambda: session)
+    around(trainer, lambda overrides, callbacks: made.append((overrides, callbacks)), {"epochs": 1}, set(), None)
+    ((overrides, callbacks),) = made
+    assert overrides["epochs"] == 1
+    assert session.teardown in callbacks["teardown"]
+    assert trainer.train() == (("cpu",), True)
+    assert not inside_a_run()

@@ -73,6 +73,8 @@ def _value(text: str) -> Any:
     """Read a value as YAML does, plus Python's spellings that `yolo` takes: None, True, False, lists and 1e-4."""
     if text.lower() == "none":
         return None
+    if text == "-":  # a format of `benchmark`, for YAML a list
+        return text
     if _EXPONENT.fullmatch(text):  # for YAML 1.1 a number only with a point and a sign: 1.0e-4
         return float(text)
     try:

@@ -53,6 +53,11 @@ def test_what_the_doctor_knows_is_in_the_wheel(wheel):
         assert "yolo_rocm/diagnosis/knowledge.yaml" in archive.namelist()
 
 
+def test_what_run_puts_on_the_path_is_in_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        assert [name for name in archive.namelist() if "/startup/" in name] == ["yolo_rocm/startup/sitecustomize.py"]
+
+
 def test_the_entry_point(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]

@@ -158,26 +158,22 @@ def callbacks(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = No
 
 @contextmanager
 def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None) -> Iterator[Session]:
-    """Let every YOLO object of this process run under a preset while the context is open."""
+    """Let every YOLO object of this process run under a preset while the context is open.
+
+    Trainers, validators and predictors that are made without a YOLO object follow it too; what has a session of its
+    own keeps it.
+    """
     session = Session(preset, rocm)
-
-    def around(yolo: Any, mode: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        mine = session.callbacks() if mode == "train" else {}
-        for event, function in mine.items():
-            yolo.add_callback(event, function)
-        try:
-            return session.run_mode(yolo, mode, method, args, kwargs)
-        finally:
-            for event, function in mine.items():
-                if function in yolo.callbacks[event]:
-                    yolo.callbacks[event].remove(function)
-
     with session.environment():
+        from . import everyone
         from . import ultralytics_hooks as hooks
 
         hooks.require()
-        with hooks.all_modes_wrapped(around):
+        undo = everyone.all_follow(lambda: session)
+        try:
             yield session
+        finally:
+            undo()
 
 
 @dataclass(frozen=True)

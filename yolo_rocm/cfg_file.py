@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from .errors import ConfigError
+
+_EXPONENT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
@@ -67,9 +70,13 @@ def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:
 
 
 def _value(text: str) -> Any:
-    """Read a value as YAML does, plus Python's spellings that `yolo` takes: None, True, False and lists."""
+    """Read a value as YAML does, plus Python's spellings that `yolo` takes: None, True, False, lists and 1e-4."""
     if text.lower() == "none":
         return None
+    if text == "-":  # a format of `benchmark`, for YAML a list
+        return text
+    if _EXPONENT.fullmatch(text):  # for YAML 1.1 a number only with a point and a sign: 1.0e-4
+        return float(text)
     try:
         return yaml.safe_load(text) if text else ""
     except yaml.YAMLError:

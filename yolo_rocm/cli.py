@@ -13,8 +13,9 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from . import __version__, cli_doctor
+from . import __version__, cli_doctor, cli_run
 from .cli_bench import bench
+from .cli_modes import add_modes
 from .cli_words import KEY_VALUES, numbers, out
 from .errors import YoloRocmError
 
@@ -69,6 +70,9 @@ def train(
     outcome = run_training(**arguments)
     if table and outcome.report is not None:
         out.print(outcome.report.table(), markup=False)
+
+
+add_modes(app)
 
 
 @app.command(epilog="Example: yolo-rocm presets rx5600xt")
@@ -205,6 +209,10 @@ app.add_typer(bench, name="bench")
 
 
 app.command(epilog="Example: yolo-rocm doctor train.log")(cli_doctor.doctor)
+app.command(
+    cls=cli_run.OptionsBeforeTarget,
+    epilog="Example: yolo-rocm run --preset rx5600xt --rocm conv.engine=gemm train.py --epochs 3",
+)(cli_run.run)
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
 from .preset import Settings, resolve
+from .run_mark import a_run
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
@@ -149,6 +150,12 @@ class Session:
         with self._lock:
             if not self._depths and self._patch is not None:
                 self._patch = self._patch.renewed()
+
+    def hear(self, arguments: Mapping[str, Any]) -> None:
+        """Begin a run with the arguments of its call that the session needs to know; one inside another inherits."""
+        device, workers = (self.device, self._given_workers) if self.is_active else (None, None)
+        self.device, self._given_workers = arguments.get("device", device), arguments.get("workers", workers)
+        self.begin_run()
 
     def tune(self) -> None:
         """Measure the algorithms for every convolution seen so far; later runs on this device know the result."""
@@ -286,11 +293,9 @@ class Session:
         if not enabled():
             return method(*args, **kwargs)
         outer = (self.device, self._given_workers) if self.is_active else None
-        device, workers = outer or (None, None)
-        self.device, self._given_workers = kwargs.get("device", device), kwargs.get("workers", workers)
-        self.begin_run()
+        self.hear(kwargs)
         known = set(self._runs)
-        with self.active():
+        with self.active(), a_run():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,11 @@ def restart_with(variables: Mapping[str, str]) -> None:
     if not set(variables) - before:
         return
     environment = {**os.environ, **variables, RESTARTED_VARIABLE: ",".join(sorted({*before, *variables}))}
-    command = [sys.executable, *sys.orig_argv[1:]]
+    become([sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
+    """Give this process over to another program; what was printed so far is printed first."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     _replace_process(command, environment)
@@ -74,6 +79,11 @@ def restart_with(variables: Mapping[str, str]) -> None:
 
 def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     if os.name == "nt":
-        # exec on Windows starts a second process and ends the first: the shell would not wait for it.
-        sys.exit(subprocess.run(command, env=dict(environment), check=False).returncode)
+        # exec on Windows starts a second process and ends the first: the shell would not wait for it. Ctrl-C reaches
+        # both; it is for the other one to answer.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            sys.exit(subprocess.run(command, env=dict(environment), check=False).returncode)
+        finally:
+            signal.signal(signal.SIGINT, before)
     os.execve(command[0], command, dict(environment))

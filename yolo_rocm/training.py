@@ -16,6 +16,7 @@ from .data.prefetch import prefetch_default
 from .data.processes import discard_prestarted, prestart
 from .data.workers import recommended_workers
 from .errors import YoloRocmError
+from .run_mark import a_run
 from .ultralytics_data import AUGMENT_KEY
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class TrainingRun:
         def run() -> Any:
             within = self._session.is_active
             try:
-                with self._session.active():
+                with self._session.active(), a_run():
                     return train()
             except YoloRocmError:
                 discard_if_empty(self._trainer())

@@ -4,8 +4,16 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 """
 
 from .amp_check import amp_check_without_wait
-from .arguments import check_arguments, check_data, default_argument, knows_argument
+from .arguments import (
+    benchmark_takes_format,
+    check_arguments,
+    check_data,
+    check_mode,
+    default_argument,
+    knows_argument,
+)
 from .children import children_follow, run_command_line
+from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
 from .memory_errors import is_memory_error, memory_errors_recognised, recognise_in_backward
@@ -40,14 +48,18 @@ __all__ = [
     "OLDEST",
     "PREFIX",
     "Around",
+    "AroundTrainer",
+    "MakeTrainer",
     "ObjectMode",
     "all_modes_wrapped",
     "amp_check_without_wait",
     "asked_batch",
     "asked_workers",
     "augment_on_device",
+    "benchmark_takes_format",
     "check_arguments",
     "check_data",
+    "check_mode",
     "check_model",
     "children_follow",
     "default_argument",
@@ -72,6 +84,9 @@ __all__ = [
     "say_diagnosis",
     "set_trainer_argument",
     "torch_module",
+    "with_callbacks",
     "worker_count",
+    "wrap_calls",
     "wrap_modes",
+    "wrap_trainers",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
         if name not in known:
             raise ConfigError(
                 f"unknown argument '{name}'{nearest(name, [*known, 'preset', 'rocm'])} "
-                "`yolo cfg` lists the training arguments of the installed Ultralytics."
+                "`yolo cfg` lists the arguments of the installed Ultralytics."
             )
 
 
@@ -62,3 +64,64 @@ def check_data(data: Any) -> None:
         f"data {name!r} does not exist: no file or folder of that name here or in {DATASETS_DIR}. "
         "Give the path of a data set YAML, or of a folder for classification."
     )
+
+
+def check_mode(mode: str, model: Any, arguments: Mapping[str, Any]) -> None:
+    """Refuse what a mode other than training cannot run with, before anything runs.
+
+    Raises:
+        ConfigError: An argument is unknown or missing, or a file it names is not there.
+    """
+    check_arguments(arguments)
+    check_weights(model)
+    check_data(arguments.get("data"))
+    if mode in ("predict", "track"):
+        check_source(arguments.get("source"))
+    if mode == "benchmark" and "format" in arguments and not benchmark_takes_format():
+        raise ConfigError("this Ultralytics benchmarks all formats, not one. Leave out format=, or update Ultralytics.")
+
+
+def benchmark_takes_format() -> bool:
+    """Probe: can `benchmark` be told one format? 8.3.0 goes through all of them and drops the argument."""
+    from ultralytics.engine.model import Model
+
+    return "format" in inspect.signature(Model.benchmark).parameters
+
+
+def check_weights(model: Any) -> None:
+    """Refuse a model that is neither there nor one Ultralytics downloads or carries.
+
+    Raises:
+        ConfigError: No model was given, or there is no such file.
+    """
+    from ultralytics.utils import SETTINGS
+    from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
+
+    if model is None or model == "":
+        raise ConfigError("no model was given. Add model=, with weights such as best.pt or yolo11n.pt.")
+    name, path = str(model), Path(str(model))
+    if "://" in name or path.exists() or not path.suffix:
+        return
+    if path.suffix in {".yaml", ".yml"} or name in GITHUB_ASSETS_NAMES:  # Ultralytics searches and says where
+        return
+    if path.parent == Path() and (Path(SETTINGS["weights_dir"]) / name).exists():
+        return
+    raise ConfigError(
+        f"model {name!r} does not exist{nearest(name, [str(p) for p in path.parent.glob('*' + path.suffix)])} "
+        "Give the path of weights, of an exported model, or the name of a model that Ultralytics publishes."
+    )
+
+
+def check_source(source: Any) -> None:
+    """Refuse a source of images that is not there.
+
+    Raises:
+        ConfigError: None was given, or there is no such file, folder or match.
+    """
+    if source is None or source == "":
+        raise ConfigError("no source was given. Add source=, with an image, a video, a folder, a pattern or a camera.")
+    name = str(source)
+    if isinstance(source, list | tuple) or "://" in name or name.isnumeric() or name.lower().startswith("screen"):
+        return
+    if not (glob.glob(name, recursive=True) if "*" in name else Path(name).exists()):
+        raise ConfigError(f"source {name!r} does not exist. Give an image, a video, a folder, a pattern or a camera.")

@@ -36,14 +36,19 @@ def check_model(yolo: Any) -> None:
         )
 
 
-def load_model(model: Any) -> Any:
-    """Return a YOLO object for weights or a model YAML; one that exists is taken as it is."""
+def load_model(model: Any, task: str | None = None) -> Any:
+    """Return a YOLO object for weights or a model YAML; one that exists is taken as it is.
+
+    Args:
+        model: What `YOLO` takes, or a YOLO object.
+        task: The model's task, where its file does not tell, as of some exported ones.
+    """
     if isinstance(model, model_class()):
         return model
     from ultralytics import RTDETR, YOLO
 
     # A YAML of RT-DETR does not tell YOLO() its task.
-    return RTDETR(model) if "rtdetr" in Path(str(model)).stem.lower() else YOLO(model)
+    return RTDETR(model) if "rtdetr" in Path(str(model)).stem.lower() else YOLO(model, task=task)
 
 
 def torch_module(model: str) -> Any:

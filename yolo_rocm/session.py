@@ -9,11 +9,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import environ
+from . import environ, stops
 from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CHILD_VARIABLE = "YOLO_ROCM_CHILD"
 _EVENTS = (
     "on_pretrain_routine_start",
+    "on_pretrain_routine_end",
     "on_train_epoch_start",
     "on_train_batch_start",
     "on_train_batch_end",
@@ -174,6 +175,7 @@ class Session:
         if not learned.vendor:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
+        switches.enter_context(hooks.whole_runs())
         switches.enter_context(hooks.loaders_follow(self.loader_policy()))
         if self._patch is None:
             conv = preset.conv
@@ -262,8 +264,9 @@ class Session:
         self.device = kwargs.get("device", self.device)
         self.begin_run()
         self._given_workers = kwargs.get("workers", self._given_workers if self.is_active else None)
-        with self.active():
-            if mode in ("train", "tune"):
+        trains = mode in ("train", "tune")
+        with stops.orderly_end() if trains else nullcontext(), self.active():
+            if trains:
                 kwargs = self.train_arguments(kwargs)
             try:
                 with hooks.children_follow(self.child_environment()):
@@ -275,6 +278,10 @@ class Session:
                 raise
             except Exception as error:
                 hooks.say_diagnosis(error)
+                raise
+            except (KeyboardInterrupt, stops.Terminated) as stop:
+                for run in list(self._runs.values()):
+                    run.say_stopped(stop)
                 raise
             finally:
                 self._let_go()
@@ -316,6 +323,11 @@ class Session:
             if self.device is None:
                 self.device = trainer.args.device
             self._runs[trainer] = TrainingRun(self, trainer)
+
+    def on_pretrain_routine_end(self, trainer: Any) -> None:
+        """Let a resumed training go on exactly where it was."""
+        if trainer in self._runs:
+            self._runs[trainer].is_set_up()
 
     def on_train_epoch_start(self, trainer: Any) -> None:
         """Begin to measure how long the epoch waits for data."""

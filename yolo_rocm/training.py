@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import weakref
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import stops
 from . import ultralytics_hooks as hooks
+from .checkpointing import Checkpoints
 from .data.meter import EpochSummary, Meter
 from .data.prefetch import prefetch_default
 from .data.processes import discard_prestarted, prestart
 from .data.workers import recommended_workers
 from .errors import YoloRocmError
 from .ultralytics_data import AUGMENT_KEY
+from .whole_files import no_room
 
 if TYPE_CHECKING:
     from .session import Session
@@ -38,6 +42,8 @@ class TrainingRun:
             session.begin_run()
             self._apply_train_section(trainer)
         self._prepare_loading(trainer)
+        self._stopped = False
+        self._checkpoints = Checkpoints(trainer, session.settings, session.source)
         if hooks.loads_data_already(trainer):
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
@@ -74,8 +80,13 @@ class TrainingRun:
         wanted, _ = prefetch_default(memory, None if asked == "auto" else bool(asked))
         return trainer.device if wanted else None
 
+    def is_set_up(self) -> None:
+        """Let a resumed training go on exactly where it was."""
+        self._checkpoints.begin()
+
     def epoch_starts(self) -> None:
         """Begin to measure how long the epoch waits for data."""
+        self._checkpoints.epoch_starts()
         trainer = self._trainer()
         if trainer is None:
             return
@@ -86,9 +97,13 @@ class TrainingRun:
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:
+            with stops.orderly_end():  # outermost: it may end the process
+                return held()
+
+        def held() -> Any:
             within = self._session.is_active
             try:
-                with self._session.active():
+                with self._saying_how_it_ends(), self._session.active():
                     return train()
             except YoloRocmError:
                 discard_if_empty(self._trainer())
@@ -101,6 +116,27 @@ class TrainingRun:
                 self.close()
 
         return run
+
+    @contextmanager
+    def _saying_how_it_ends(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyboardInterrupt, stops.Terminated) as stop:
+            self.say_stopped(stop)
+            raise
+        except YoloRocmError:
+            raise
+        except OSError as error:
+            if not no_room(error):
+                raise
+            raise self._checkpoints.no_room(error) from error
+
+    def say_stopped(self, stop: BaseException) -> None:
+        """Say which checkpoint is whole and how to go on, once."""
+        if not self._stopped:
+            self._stopped = True
+            how = "stopped by SIGTERM" if isinstance(stop, stops.Terminated) else "stopped by Ctrl-C"
+            hooks.say(self._checkpoints.stopped(how), warning=True)
 
     def _apply_train_section(self, trainer: Any) -> None:
         """Lay the preset's arguments under the trainer's.
@@ -118,17 +154,21 @@ class TrainingRun:
 
     def batch_starts(self) -> None:
         """Begin to attribute convolutions to layers, in the first batch."""
+        stops.check()
+        self._checkpoints.steps.batch_starts()
         trainer = self._trainer()
         if trainer is not None and not self._reported:
             self._name_layers(trainer.model)
 
     def batch_ends(self) -> None:
         """Say what was patched, after the first batch."""
+        trainer = self._trainer()
+        if trainer is not None:
+            self._checkpoints.steps.batch_ends(trainer)
         if not self._reported and self._session.report is not None:
             self._reported = True
             self._naming.close()
             self._session.tune()
-            trainer = self._trainer()
             if trainer is not None:  # the workers of the validation are wanted next
                 self._start_interpreters(hooks.worker_count(getattr(trainer, "test_loader", None)))
             hooks.say(f"{self._session.report.summary()} (each of them in {REPORT_FILE})")
@@ -162,6 +202,7 @@ class TrainingRun:
 
     def write_report(self) -> None:
         """Write settings with their origins and the table of convolutions beside `results.csv`."""
+        self._checkpoints.finished()
         trainer = self._trainer()
         if trainer is None or self._session.report is None:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ class Checkpoints:
             hooks.restore_gradients(trainer, state)
             self.steps.go_on_from(state["last_step"])
             if state["loader"] is not None and isinstance(trainer.train_loader, PolicyLoaderMixin):
-                trainer.train_loader.go_on_from(Position(**state["loader"]), anew=state["loader_anew"])
+                trainer.train_loader.go_on_from(Position(**state["loader"]))
         set_random_states(state["random"])
 
     def before(self, path: Path, data: bytes) -> None:
@@ -134,11 +134,12 @@ class Checkpoints:
         try:
             loader = trainer.train_loader
             position = loader.position() if isinstance(loader, PolicyLoaderMixin) else None
+            if position is not None and hooks.closes_mosaic_next(trainer):
+                position = replace(position, anew=True)
             state = {
                 **hooks.trainer_state(trainer),
                 "facts": self._facts(trainer),
                 "loader": None if position is None else asdict(position),
-                "loader_anew": hooks.closes_mosaic_next(trainer),
                 "last_step": self.steps.last,
                 "random": random_states(),
             }

@@ -66,7 +66,7 @@ class PolicyLoaderMixin:
             batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
             always_main=False,
         )
-        if self._goes_on is not None:
+        if self._goes_on is not None and not self._goes_on.anew:
             self._seed = next_seed(self._goes_on, own_seeds=policy.reproducible == "strict", workers=workers)
         else:
             # Drawn first and from the loader's generator, as torch does: samplers go on from the same state.
@@ -115,40 +115,36 @@ class PolicyLoaderMixin:
             return
         self._passes = Passes(one_pass, loader.generator, len(loader))
         position, self._goes_on = self._goes_on, None
-        if position is None:
-            iterator.begin(iter(self._passes))
-            return
-        if position.memory is not None and loader.num_workers == 0:
+        if position is not None and position.memory is not None and loader.num_workers == 0:
             self.policy.adapter.remember(loader.dataset, position.memory)
-        iterator.begin(self._passes.going_on(position), first=position.given)
+        if position is None or position.anew:
+            iterator.begin(iter(self._passes))
+        else:
+            iterator.begin(self._passes.going_on(position), first=position.given)
 
     def position(self) -> Position | None:
         """Return where an endless loader stands, between two epochs; None where that cannot be said."""
-        if self._passes is None or self.iterator is None:
+        if self._passes is None:
             return None
         loader: Any = self
         memory = self.policy.adapter.memory(loader.dataset) if loader.num_workers == 0 else None
-        return self._passes.position(self._seed, memory, loader.num_workers)
+        return self._passes.position(self._seed, memory, anew=self.iterator is None)
 
-    def go_on_from(self, position: Position, *, anew: bool = False) -> None:
-        """Continue where another loader stood, when the next epoch begins.
-
-        Args:
-            position: Where it stood.
-            anew: It was about to end its workers and to begin anew from there, as at the end of mosaics.
-        """
+    def go_on_from(self, position: Position) -> None:
+        """Continue where another loader stood, when the next epoch begins."""
         self.close()
-        if anew:
+        self._goes_on = position
+        if position.anew:
             loader: Any = self
             loader.generator.set_state(position.generator)
-        else:
-            self._goes_on = position
 
     def close(self) -> None:
         """End the workers."""
         if self.iterator is not None:
             self.iterator.close()
             self.iterator = None
+            if self._passes is not None and self.policy.reproducible == "strict":
+                self._passes.forget_ahead()
 
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""

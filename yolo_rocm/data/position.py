@@ -21,9 +21,9 @@ class Position:
         given: Batches that it has given since its workers started.
         start: State of its generator before the last pass over the data.
         replay: Batches of that pass that have been given.
-        generator: State of its generator now; with workers it is ahead of what has been given.
+        generator: State of its generator when the last batch had been drawn, and nothing ahead of it.
         memory: What the data set has kept of earlier samples; None where it lives in workers.
-        workers: How many there are.
+        anew: Its workers have ended, or are about to: it begins anew from `generator`.
     """
 
     seed: int
@@ -32,7 +32,7 @@ class Position:
     replay: int
     generator: torch.Tensor
     memory: Any
-    workers: int
+    anew: bool
 
 
 class Passes:
@@ -50,6 +50,7 @@ class Passes:
     def __init__(self, sampler: Iterable[Any], generator: torch.Generator, length: int) -> None:
         self._sampler, self._generator, self._length = sampler, generator, max(1, length)
         self._starts: dict[int, torch.Tensor] = {}
+        self._ends: dict[int, torch.Tensor] = {}
         self._offset = 0
         self.given = 0
 
@@ -58,26 +59,39 @@ class Passes:
         number = 0
         while True:
             self._starts[number] = self._generator.get_state()
-            yield from iter(self._sampler)
+            for place, batch in enumerate(self._sampler, start=1):
+                if place == self._length:
+                    self._ends[number] = self._generator.get_state()
+                yield batch
             number += 1
 
     def count(self) -> None:
         """Note that one more batch has been given."""
         self.given += 1
-        for number in [number for number in self._starts if number < self._last_pass()]:
-            del self._starts[number]
+        last = self._last_pass()
+        for states in (self._starts, self._ends):
+            for number in [number for number in states if number < last]:
+                del states[number]
 
     def _last_pass(self) -> int:
         return (self.given - self._offset - 1) // self._length
 
-    def position(self, seed: int, memory: Any, workers: int) -> Position | None:
+    def position(self, seed: int, memory: Any, *, anew: bool) -> Position | None:
         """Describe where the loader stands; None before the first batch."""
         last = self._last_pass()
         if last not in self._starts:
             return None
         replay = self.given - self._offset - last * self._length
-        now = self._generator.get_state()
-        return Position(seed, self.given, self._starts[last], replay, now, memory, workers)
+        return Position(seed, self.given, self._starts[last], replay, self._state_without_ahead(), memory, anew)
+
+    def _state_without_ahead(self) -> torch.Tensor:
+        last = self._last_pass()
+        between = (last + 1) * self._length == self.given - self._offset
+        return self._ends[last] if between and last in self._ends else self._generator.get_state()
+
+    def forget_ahead(self) -> None:
+        """Set the generator to where it were if nothing had been drawn ahead: how much that is depends on workers."""
+        self._generator.set_state(self._state_without_ahead())
 
     def going_on(self, position: Position) -> Iterator[Any]:
         """Yield batches of indices from a position on."""

@@ -45,11 +45,8 @@ if __name__ == "__main__":
     yolo = YOLO("yolov8n.yaml")
     yolo_rocm.register(yolo, "cpu")
     yolo.add_callback("on_train_batch_end", tell)
-    try:
-        yolo.train(data=data, project=project, name="run", epochs=200 if how == "batch" else 3, imgsz=32, batch=4,
-                   workers=2, device="cpu", plots=False, seed=0, verbose=False)
-    finally:
-        print("FINALLY", flush=True)
+    yolo.train(data=data, project=project, name="run", epochs=200 if how == "batch" else 3, imgsz=32, batch=4,
+               workers=2, device="cpu", plots=False, seed=0, verbose=False)
 """
 
 
@@ -120,18 +117,15 @@ def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_a_signal_ends_everything_in_order(data, tmp_path, number):
-    code, text = interrupt(data, tmp_path, "batch", number)
+def test_sigterm_ends_everything_in_order(data, tmp_path):
+    """Ctrl-C with workers is in test_loading, and what it says in test_resume."""
+    code, text = interrupt(data, tmp_path, "batch", signal.SIGTERM)
     last = tmp_path / "run" / "weights" / "last.pt"
-    assert code == -number
-    name = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
-    (line,) = [line for line in text.splitlines() if f"stopped by {name}" in line]
+    assert code == -signal.SIGTERM
+    (line,) = [line for line in text.splitlines() if "stopped by SIGTERM" in line]
     done = torch.load(last, weights_only=False)["epoch"] + 1
     assert f"{last} is whole and holds epoch {done}. To go on: yolo-rocm train model={last}" in line
-    assert text.count("Traceback") <= 1  # none from workers
-    if number == signal.SIGINT:
-        assert "FINALLY" in text
+    assert "Traceback" not in text
 
 
 @pytest.mark.timeout(300)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -75,3 +76,5 @@ def _die() -> None:
         with suppress(Exception):
             stream.flush()
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(1)  # another thread may be the one that gets it
+    os._exit(128 + signal.SIGTERM)  # the first process of a container does not die of signals

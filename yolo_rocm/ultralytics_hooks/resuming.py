@@ -7,6 +7,7 @@ training, nor gradients that are being accumulated, nor random states. It stays 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +88,16 @@ def unfit(trainer: Any, state: dict[str, Any]) -> str:
     """Say why a state does not belong to the model and optimizer of a trainer; nothing if it does."""
     model = plain_model(trainer.model)
     for what, module in (("model", model), ("ema", trainer.ema.ema)):
-        here = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-        if here != {name: tuple(value.shape) for name, value in state[what].items()}:
+        if _shapes(module.state_dict()) != _shapes(state[what]):
             return f"its {what} has other layers"
     saved = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
     if saved != [len(group["params"]) for group in trainer.optimizer.param_groups]:
         return "its optimizer has other parameters"
     return ""
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(getattr(value, "shape", ())) for name, value in state.items()}
 
 
 def restore_trainer(trainer: Any, state: dict[str, Any]) -> None:

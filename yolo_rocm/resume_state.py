@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +50,7 @@ class StateFile:
         Not waited for until the disk has it: after a power failure a damaged state is noticed, and not used.
         """
         with removed_on_error(self._next):
-            torch.save({"format": FORMAT, "checkpoint": mark_of(checkpoint), **state}, self._next)
+            torch.save(_coded({"format": FORMAT, "checkpoint": mark_of(checkpoint), **state}), self._next)
 
     def commit(self) -> None:
         """Put the staged state in the place of the one before: its checkpoint has its name now."""
@@ -74,13 +74,38 @@ class StateFile:
         for path in candidates:
             try:
                 # Tensors and plain data only: nothing in the file can run code.
-                state = torch.load(path, map_location="cpu", weights_only=True)
+                state = _decoded(torch.load(path, map_location="cpu", weights_only=True))
                 if state["checkpoint"] == wanted and state["format"] == FORMAT:
                     return Found(state)
                 reason = reason or f"{path.name} belongs to another checkpoint"
             except Exception as error:  # torch raises whatever the damage leads to
                 reason = f"{path.name} is damaged ({type(error).__name__})"
         return Found(None, reason)
+
+
+def _coded(value: Any) -> Any:
+    """Write floats and large integers as words: the safe loader of torch 1.13 reads neither."""
+    if type(value) is float:
+        return f"float:{value.hex()}"
+    if type(value) is int and abs(value) >= 2**31:
+        return f"int:{value}"
+    return _each(value, _coded)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("float:"):
+        return float.fromhex(value[len("float:") :])
+    if isinstance(value, str) and value.startswith("int:"):
+        return int(value[len("int:") :])
+    return _each(value, _decoded)
+
+
+def _each(value: Any, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: convert(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(convert(item) for item in value)
+    return value
 
 
 def random_states() -> dict[str, Any]:

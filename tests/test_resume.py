@@ -240,7 +240,7 @@ def test_a_state_belongs_to_one_checkpoint(tmp_path):
 
 
 def test_random_states_and_numbers_come_back(tmp_path):
-    """Through a file that is loaded without running code, which on torch 1.13 knows neither floats nor large integers."""
+    """Through a file that is loaded without running code; torch 1.13 then reads neither floats nor large integers."""
     (tmp_path / "last.pt").write_bytes(b"one")
     states = StateFile(tmp_path)
     np.random.normal()  # leaves its second number for the next call

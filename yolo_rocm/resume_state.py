@@ -6,6 +6,7 @@ has; until then it lies beside the old one. Whatever a crash leaves, each whole 
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import zlib
@@ -49,8 +50,10 @@ class StateFile:
 
         Not waited for until the disk has it: after a power failure a damaged state is noticed, and not used.
         """
+        buffer = io.BytesIO()  # torch 1.13 aborts the process where its own file does not fit on the disk
+        torch.save(_coded({"format": FORMAT, "checkpoint": mark_of(checkpoint), **state}), buffer)
         with removed_on_error(self._next):
-            torch.save(_coded({"format": FORMAT, "checkpoint": mark_of(checkpoint), **state}), self._next)
+            self._next.write_bytes(buffer.getbuffer())
 
     def commit(self) -> None:
         """Put the staged state in the place of the one before: its checkpoint has its name now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..errors import CheckpointError
-from ..whole_files import commit, no_room, partial, problem_with, stage, sync
+from ..whole_files import commit, free_bytes, no_room, partial, problem_with, stage, sync
 
 
 class Saving(Protocol):
@@ -108,6 +109,7 @@ def _strips_whole(original: Callable[..., Any]) -> Callable[..., Any]:
             return original(f, s, *args, **kwargs)
         staged = partial(path)
         try:
+            _check_room(path)
             with _names_the_file(staged):
                 result = original(f, str(staged), *args, **kwargs)
             if staged.exists():  # it is not where Ultralytics could not read the checkpoint
@@ -123,6 +125,13 @@ def _strips_whole(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return strip_optimizer
+
+
+def _check_room(path: Path) -> None:
+    """Refuse to write what may not fit: torch 1.13 aborts the process when its own file meets a full disk."""
+    size, free = path.stat().st_size, free_bytes(path.parent)
+    if free is not None and free < size:
+        raise OSError(errno.ENOSPC, f"{size / 2**20:.1f} MiB may be needed, {free / 2**20:.1f} MiB are free")
 
 
 @contextmanager

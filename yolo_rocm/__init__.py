@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from .data.workers import recommended_workers
     from .diagnosis.doctor import Diagnosis, doctor
     from .diagnosis.findings import Finding
-    from .errors import ConfigError, EngineError, LoaderError, PresetError, StackError, YoloRocmError
+    from .errors import (
+        CheckpointError,
+        ConfigError,
+        EngineError,
+        LoaderError,
+        PresetError,
+        StackError,
+        YoloRocmError,
+    )
     from .preset import Preset, load_preset, presets
 
 _HOMES = {
@@ -43,6 +51,7 @@ _HOMES = {
     "Diagnosis": "diagnosis.doctor",
     "doctor": "diagnosis.doctor",
     "Finding": "diagnosis.findings",
+    "CheckpointError": "errors",
     "ConfigError": "errors",
     "EngineError": "errors",
     "LoaderError": "errors",
@@ -55,6 +64,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CheckpointError",
     "ConfigError",
     "ConvReport",
     "Diagnosis",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .session import Session
+from .stops import orderly_end
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
@@ -221,7 +222,7 @@ def run_training(
 ) -> Outcome:
     """Train like `train` and return metrics, report, settings and the run's folder together."""
     session = Session(preset, rocm, **arguments)
-    with session.environment():
+    with orderly_end(), session.environment():
         from . import ultralytics_hooks as hooks
 
         hooks.require()

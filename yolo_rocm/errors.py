@@ -30,6 +30,10 @@ class LoaderError(YoloRocmError, RuntimeError):
     """Batches cannot be loaded; the message says why and what to change."""
 
 
+class CheckpointError(YoloRocmError, OSError):
+    """A checkpoint, or the folder of a run, cannot be written; the message says what is whole and how to go on."""
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the allowed word closest to `word`, or a full stop."""
     matches = difflib.get_close_matches(str(word), [str(a) for a in allowed], n=1, cutoff=0.6)

@@ -16,6 +16,7 @@ from .preset_files import config_root, find, presets, read, user_presets
 
 __all__ = [
     "SECTIONS",
+    "Checkpoint",
     "Conv",
     "Loader",
     "Match",
@@ -29,7 +30,7 @@ __all__ = [
     "resolve",
 ]
 
-SECTIONS: Final = ("match", "env", "conv", "loader", "train")
+SECTIONS: Final = ("match", "env", "conv", "loader", "checkpoint", "train")
 
 
 class _Section(BaseModel):
@@ -104,6 +105,12 @@ class Loader(_Section):
     reduced_decode: bool = Field(default=False, description="decode large JPEGs at a fraction of their size")
 
 
+class Checkpoint(_Section):
+    """What is kept beside the checkpoints."""
+
+    exact_resume: bool = Field(default=True, description="keep all that resuming needs to go on as if never stopped")
+
+
 class Preset(_Section):
     """A validated preset. `evidence` says who ran it on the card, or `none`."""
 
@@ -114,6 +121,7 @@ class Preset(_Section):
     env: dict[str, Variable] = Field(default_factory=dict)
     conv: Conv = Conv()
     loader: Loader = Loader()
+    checkpoint: Checkpoint = Checkpoint()
     train: dict[str, Any] = Field(default_factory=dict, description="Ultralytics arguments")
     evidence: str = "none"
 

@@ -10,11 +10,11 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import environ
+from . import environ, stops
 from .cfg_file import keys_of
 from .errors import YoloRocmError
 from .hardware import detect
@@ -199,6 +199,7 @@ class Session:
         if not learned.vendor:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
+        switches.enter_context(hooks.whole_runs())
         switches.enter_context(hooks.memory_errors_recognised())
         switches.enter_context(hooks.amp_check_without_wait())
         if self._patch is None:
@@ -295,8 +296,9 @@ class Session:
         outer = (self.device, self._given_workers) if self.is_active else None
         self.hear(kwargs)
         known = set(self._runs)
-        with self.active(), a_run():
-            if mode in ("train", "tune"):
+        trains = mode in ("train", "tune")
+        with stops.orderly_end() if trains else nullcontext(), self.active(), a_run():
+            if trains:
                 kwargs = self.train_arguments(kwargs)
             try:
                 with hooks.children_follow(self.child_environment()):
@@ -308,6 +310,11 @@ class Session:
                 raise
             except Exception as error:
                 hooks.say_diagnosis(error)
+                raise
+            except (KeyboardInterrupt, stops.Terminated) as stop:
+                for trainer, run in list(self._runs.items()):
+                    if trainer not in known:
+                        run.say_stopped(stop)
                 raise
             finally:
                 self._let_go(known)
@@ -355,9 +362,9 @@ class Session:
             self._runs[trainer] = TrainingRun(self, trainer)
 
     def on_pretrain_routine_end(self, trainer: Any) -> None:
-        """Listen to the backward pass, whose gradient scaler exists by now."""
+        """Let a resumed training go on exactly where it was, and listen to its backward pass."""
         if trainer in self._runs:
-            self._runs[trainer].set_up()
+            self._runs[trainer].is_set_up()
 
     def on_train_epoch_start(self, trainer: Any) -> None:
         """Begin to measure how long the epoch waits for data."""

@@ -6,11 +6,14 @@ import json
 import shutil
 import threading
 import weakref
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import stops
 from . import ultralytics_hooks as hooks
+from .checkpointing import Checkpoints
 from .data.meter import EpochSummary, Meter
 from .data.prefetch import prefetch_default
 from .data.processes import discard_prestarted, prestart
@@ -18,6 +21,7 @@ from .data.workers import recommended_workers
 from .errors import YoloRocmError
 from .run_mark import a_run
 from .ultralytics_data import AUGMENT_KEY
+from .whole_files import no_room
 
 if TYPE_CHECKING:
     from .session import Session
@@ -41,6 +45,8 @@ class TrainingRun:
             session.begin_run()
             self._apply_train_section(trainer)
         self._prepare_loading(trainer)
+        self._stopped = False
+        self._checkpoints = Checkpoints(trainer, session.settings, session.source)
         if hooks.loads_data_already(trainer):
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
@@ -78,14 +84,16 @@ class TrainingRun:
         wanted, _ = prefetch_default(memory, None if asked == "auto" else bool(asked))
         return trainer.device if wanted else None
 
-    def set_up(self) -> None:
-        """Take note that model, optimizer and loaders are there."""
+    def is_set_up(self) -> None:
+        """Let a resumed training go on exactly where it was, and listen to its backward pass."""
+        self._checkpoints.begin()
         trainer = self._trainer()
         if trainer is not None:
             hooks.recognise_in_backward(trainer)
 
     def epoch_starts(self) -> None:
         """Begin to measure how long the epoch waits for data; warn if the one before gave NaN and is run again."""
+        self._checkpoints.epoch_starts()
         trainer = self._trainer()
         if trainer is None:
             return
@@ -103,9 +111,13 @@ class TrainingRun:
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:
+            with stops.orderly_end():  # outermost: it may end the process
+                return held()
+
+        def held() -> Any:
             within = self._session.is_active
             try:
-                with self._session.active(), a_run():
+                with self._saying_how_it_ends(), self._session.active(), a_run():
                     return train()
             except YoloRocmError:
                 discard_if_empty(self._trainer())
@@ -118,6 +130,27 @@ class TrainingRun:
                 self.close()
 
         return run
+
+    @contextmanager
+    def _saying_how_it_ends(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyboardInterrupt, stops.Terminated) as stop:
+            self.say_stopped(stop)
+            raise
+        except YoloRocmError:
+            raise
+        except OSError as error:
+            if not no_room(error):
+                raise
+            raise self._checkpoints.no_room(error) from error
+
+    def say_stopped(self, stop: BaseException) -> None:
+        """Say which checkpoint is whole and how to go on, once."""
+        if not self._stopped:
+            self._stopped = True
+            how = "stopped by SIGTERM" if isinstance(stop, stops.Terminated) else "stopped by Ctrl-C"
+            hooks.say(self._checkpoints.stopped(how), warning=True)
 
     def _apply_train_section(self, trainer: Any) -> None:
         """Lay the preset's arguments under the trainer's.
@@ -135,17 +168,21 @@ class TrainingRun:
 
     def batch_starts(self) -> None:
         """Begin to attribute convolutions to layers, in the first batch."""
+        stops.check()
+        self._checkpoints.steps.batch_starts()
         trainer = self._trainer()
         if trainer is not None and not self._reported:
             self._name_layers(trainer.model)
 
     def batch_ends(self) -> None:
         """Say what was patched, after the first batch."""
+        trainer = self._trainer()
+        if trainer is not None:
+            self._checkpoints.steps.batch_ends(trainer)
         if not self._reported and self._session.report is not None:
             self._reported = True
             self._naming.close()
             self._session.tune()
-            trainer = self._trainer()
             if trainer is not None:  # the workers of the validation are wanted next
                 self._start_interpreters(hooks.worker_count(getattr(trainer, "test_loader", None)))
             hooks.say(f"{self._session.report.summary()} (each of them in {REPORT_FILE})")
@@ -179,6 +216,7 @@ class TrainingRun:
 
     def write_report(self) -> None:
         """Write settings with their origins and the table of convolutions beside `results.csv`."""
+        self._checkpoints.finished()
         trainer = self._trainer()
         if trainer is None or self._session.report is None:
             return

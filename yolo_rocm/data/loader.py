@@ -13,6 +13,7 @@ from .batches import Batches
 from .guards import check_before_start
 from .pinning import decide_pinning
 from .policy import LoaderPolicy
+from .position import Passes, Position, next_seed
 from .reader import BatchReader
 from .transport import HAS_MEMFD
 
@@ -29,6 +30,9 @@ class PolicyLoaderMixin:
     endless = False
     iterator: Any = None
     _complete = False
+    _passes: Passes | None = None
+    _goes_on: Position | None = None
+    _seed = 0
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
         self.policy = policy
@@ -62,14 +66,17 @@ class PolicyLoaderMixin:
             batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
             always_main=False,
         )
-        # Drawn first and from the loader's generator, as torch does: samplers go on from the same state.
-        base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        if self._goes_on is not None and not self._goes_on.anew:
+            self._seed = next_seed(self._goes_on, own_seeds=policy.reproducible == "strict", workers=workers)
+        else:
+            # Drawn first and from the loader's generator, as torch does: samplers go on from the same state.
+            self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
         return Batches(
             reader,
             policy,
             workers=workers,
             prefetch=prefetch,
-            base_seed=base_seed,
+            base_seed=self._seed,
             init=loader.worker_init_fn,
             pinned=self._pinned,
             device=policy.device() if kind == "train" else None,
@@ -84,21 +91,60 @@ class PolicyLoaderMixin:
             self.iterator = self._get_iterator()
         iterator = self.iterator
         if fresh or not self.endless:
-            iterator.begin(iter(loader.batch_sampler))
+            self._begin(iterator)
         try:
             for _ in range(len(loader)):
-                yield next(iterator)
+                batch = next(iterator)
+                if self._passes is not None:
+                    self._passes.count()
+                held = [batch]
+                del batch  # see `Batches`: nobody here may hold a batch while it is trained
+                yield held.pop()
         except StopIteration:
             return  # a batch sampler that gives fewer batches than it says
         finally:
             if not self.policy.persistent and self.iterator is iterator:
                 self.reset()
 
+    def _begin(self, iterator: Any) -> None:
+        loader: Any = self
+        one_pass = getattr(loader.batch_sampler, "sampler", None)  # an endless loader repeats it
+        self._passes = None
+        if not self.endless or loader.generator is None or one_pass is None:
+            iterator.begin(iter(loader.batch_sampler))
+            return
+        self._passes = Passes(one_pass, loader.generator, len(loader))
+        position, self._goes_on = self._goes_on, None
+        if position is not None and position.memory is not None and loader.num_workers == 0:
+            self.policy.adapter.remember(loader.dataset, position.memory)
+        if position is None or position.anew:
+            iterator.begin(iter(self._passes))
+        else:
+            iterator.begin(self._passes.going_on(position), first=position.given)
+
+    def position(self) -> Position | None:
+        """Return where an endless loader stands, between two epochs; None where that cannot be said."""
+        if self._passes is None:
+            return None
+        loader: Any = self
+        memory = self.policy.adapter.memory(loader.dataset) if loader.num_workers == 0 else None
+        return self._passes.position(self._seed, memory, anew=self.iterator is None)
+
+    def go_on_from(self, position: Position) -> None:
+        """Continue where another loader stood, when the next epoch begins."""
+        self.close()
+        self._goes_on = position
+        if position.anew:
+            loader: Any = self
+            loader.generator.set_state(position.generator)
+
     def close(self) -> None:
         """End the workers."""
         if self.iterator is not None:
             self.iterator.close()
             self.iterator = None
+            if self._passes is not None and self.policy.reproducible == "strict":
+                self._passes.forget_ahead()
 
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""

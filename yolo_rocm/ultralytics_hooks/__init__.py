@@ -4,14 +4,8 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 """
 
 from .amp_check import amp_check_without_wait
-from .arguments import (
-    benchmark_takes_format,
-    check_arguments,
-    check_data,
-    check_mode,
-    default_argument,
-    knows_argument,
-)
+from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
+from .checkpoints import Saving, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, run_command_line
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
 from .loaders import loaders_built_by, loaders_follow
@@ -28,6 +22,19 @@ from .models import (
     plain_model,
     torch_module,
     wrap_modes,
+)
+from .resuming import (
+    OptimizerSteps,
+    closes_mosaic_next,
+    drop_unfinished_results,
+    finished_epochs,
+    in_one_process,
+    restore_gradients,
+    restore_trainer,
+    resume_facts,
+    resumed_from,
+    trainer_state,
+    unfit,
 )
 from .trainers import (
     asked_batch,
@@ -51,6 +58,8 @@ __all__ = [
     "AroundTrainer",
     "MakeTrainer",
     "ObjectMode",
+    "OptimizerSteps",
+    "Saving",
     "all_modes_wrapped",
     "amp_check_without_wait",
     "asked_batch",
@@ -62,8 +71,13 @@ __all__ = [
     "check_mode",
     "check_model",
     "children_follow",
+    "closes_mosaic_next",
     "default_argument",
+    "drop_unfinished_results",
+    "finished_epochs",
+    "in_one_process",
     "is_memory_error",
+    "is_writer",
     "knows_argument",
     "load_model",
     "loaders_built_by",
@@ -79,14 +93,22 @@ __all__ = [
     "recognise_in_backward",
     "recovers_from_nan",
     "require",
+    "restore_gradients",
+    "restore_trainer",
+    "resume_facts",
+    "resumed_from",
     "run_command_line",
     "say",
     "say_diagnosis",
     "set_trainer_argument",
     "torch_module",
+    "trainer_state",
+    "unfit",
+    "whole_runs",
     "with_callbacks",
     "worker_count",
     "wrap_calls",
     "wrap_modes",
     "wrap_trainers",
+    "write_whole_checkpoints",
 ]

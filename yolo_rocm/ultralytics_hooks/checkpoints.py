@@ -1,0 +1,172 @@
+"""Checkpoints of a trainer that are never half written, and run folders that can be written before a run begins."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..errors import CheckpointError
+from ..whole_files import commit, free_bytes, no_room, partial, problem_with, stage, sync
+
+
+class Saving(Protocol):
+    """Who is told of each checkpoint that is written."""
+
+    def before(self, path: Path, data: bytes) -> None:
+        """A checkpoint is on the disk but does not have its name yet."""
+
+    def after(self, path: Path) -> None:
+        """It has its name."""
+
+    def make_room(self) -> bool:
+        """Give up what is not needed, for a checkpoint that does not fit; False if there is nothing."""
+
+    def failed(self, path: Path, size: int, error: OSError) -> CheckpointError:
+        """Say what could not be written, what is whole, and how to go on."""
+
+
+def write_whole_checkpoints(trainer: Any, saving: Saving) -> None:
+    """Let a trainer write `last.pt`, `best.pt` and `epochN.pt` whole or not at all.
+
+    `BaseTrainer.save_model` of every version calls `write_bytes` of its paths, so those are given a class that writes
+    beside the name first. A trainer whose own `save_model` opens the files itself is not reached.
+    """
+    kind = _path_class(saving)
+    trainer.wdir, trainer.last, trainer.best = kind(trainer.wdir), kind(trainer.last), kind(trainer.best)
+
+
+def _path_class(saving: Saving) -> Any:
+    plain: Any = type(Path())
+
+    class WholeCheckpoint(plain):  # type: ignore[misc]
+        """A path whose file is replaced in one step. `/` keeps the class; pickles and copies are ordinary paths."""
+
+        def write_bytes(self, data: bytes) -> int:
+            """Write a checkpoint; the old one stays until the new one is whole."""
+            path = Path(self)
+            try:
+                try:
+                    staged = stage(path, data)
+                except OSError as error:
+                    if not no_room(error) or not saving.make_room():
+                        raise
+                    staged = stage(path, data)
+                saving.before(path, data)
+                commit(staged, path)
+            except OSError as error:
+                raise saving.failed(path, len(data), error) from error
+            saving.after(path)
+            return len(data)
+
+        def __reduce__(self) -> Any:
+            return Path, (str(self),)
+
+    return WholeCheckpoint
+
+
+class _Replaced:
+    """Names of `ultralytics.engine.trainer` that are replaced while at least one session is active."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.depth = 0
+        self.originals: dict[str, Any] = {}
+
+
+_replaced = _Replaced()
+
+
+@contextmanager
+def whole_runs() -> Iterator[None]:
+    """Strip finished checkpoints in one step too, and refuse a run folder that cannot be written before it is made."""
+    from ultralytics.engine import trainer as module
+
+    with _replaced.lock:
+        if _replaced.depth == 0:
+            strip, folder = module.strip_optimizer, module.get_save_dir
+            _replaced.originals = {"strip_optimizer": strip, "get_save_dir": folder}
+            module.strip_optimizer = _strips_whole(strip)
+            module.get_save_dir = _checks_folder(folder)
+        _replaced.depth += 1
+    try:
+        yield
+    finally:
+        with _replaced.lock:
+            _replaced.depth -= 1
+            if _replaced.depth == 0:
+                for name, original in _replaced.originals.items():
+                    setattr(module, name, original)
+
+
+def _strips_whole(original: Callable[..., Any]) -> Callable[..., Any]:
+    def strip_optimizer(f: Any = "best.pt", s: str = "", *args: Any, **kwargs: Any) -> Any:
+        path = Path(f)
+        if s or not path.is_file():
+            return original(f, s, *args, **kwargs)
+        staged = partial(path)
+        try:
+            _check_room(path)
+            with _names_the_file(staged):
+                result = original(f, str(staged), *args, **kwargs)
+            if staged.exists():  # it is not where Ultralytics could not read the checkpoint
+                sync(staged)
+                commit(staged, path)
+        except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
+            raise CheckpointError(
+                f"the training is complete, but {path} could not be written without its optimizer: {error}. "
+                f"It is whole as it was, with optimizer; make room, and it can be used as it is."
+            ) from error
+        finally:
+            staged.unlink(missing_ok=True)
+        return result
+
+    return strip_optimizer
+
+
+def _check_room(path: Path) -> None:
+    """Refuse to write what may not fit: torch 1.13 aborts the process when its own file meets a full disk."""
+    size, free = path.stat().st_size, free_bytes(path.parent)
+    if free is not None and free < size:
+        raise OSError(errno.ENOSPC, f"{size / 2**20:.1f} MiB may be needed, {free / 2**20:.1f} MiB are free")
+
+
+@contextmanager
+def _names_the_file(staged: Path) -> Iterator[None]:
+    """Keep the passing name of a file out of what Ultralytics logs about it."""
+    from ultralytics.utils import LOGGER
+
+    def rename(record: Any) -> bool:
+        record.msg = str(record.msg).replace(f" saved as {staged},", "")
+        return True
+
+    LOGGER.addFilter(rename)
+    try:
+        yield
+    finally:
+        LOGGER.removeFilter(rename)
+
+
+def _checks_folder(original: Callable[..., Any]) -> Callable[..., Any]:
+    def get_save_dir(*args: Any, **kwargs: Any) -> Any:
+        folder = original(*args, **kwargs)
+        problem = problem_with(Path(folder)) if is_writer() else None
+        if problem is not None:
+            raise CheckpointError(
+                f"the results cannot be written to {folder}: {problem.strerror or problem}"
+                f"{f' ({problem.filename})' if problem.filename else ''}. "
+                "Give a folder that can be written: project=FOLDER, or change its permissions."
+            ) from problem
+        return folder
+
+    return get_save_dir
+
+
+def is_writer() -> bool:
+    """Tell whether this process writes the checkpoints: the only one, or the first of several."""
+    from ultralytics.utils import RANK
+
+    return RANK in (-1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import json
@@ -65,6 +66,8 @@ class Session:
         self._patch: Patch | None = None
         self._given_workers: int | None = None
         self._advice: Advice | None = None
+        # A run's arguments are laid over the preset's where a call is wrapped; callbacks on their own do it later.
+        self.lays_arguments = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -74,6 +77,26 @@ class Session:
         """Start inactive."""
         self.__dict__.update(state)
         self._reset()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to the ranks of a distributed training, where all sessions are one."""
+        return _arrive, (self.__getstate__(),)
+
+    @classmethod
+    def described(cls) -> Session:
+        """Build the session that a parent process has described in the environment."""
+        told = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
+        session = cls(told.get("preset") or "auto", told.get("rocm"), device=told.get("device"))
+        session._given_workers = told.get("workers")
+        return session
+
+    def stay(self) -> None:
+        """Apply the preset until this process ends, and take the place of every session that travels here."""
+        global _resident
+        held = ExitStack()
+        held.enter_context(self.active())
+        atexit.register(held.close)
+        _resident = self
 
     @contextmanager
     def environment(self) -> Iterator[list[str]]:
@@ -175,6 +198,7 @@ class Session:
             for device in preset.conv.devices:
                 switches.enter_context(vendor_off(device))
         switches.enter_context(hooks.loaders_follow(self.loader_policy()))
+        switches.enter_context(hooks.ranks_join(self._take_over))
         if self._patch is None:
             conv = preset.conv
             avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in learned.conv_avoids]
@@ -206,6 +230,13 @@ class Session:
             tell=functools.partial(hooks.say, warning=True),
             observe=self._observe,
         )
+
+    def _take_over(self, trainer: Any) -> None:
+        """Take over a trainer that has not announced itself: ranks do not, and some get no callbacks."""
+        for event, function in self.callbacks().items():
+            if function not in trainer.callbacks[event]:
+                trainer.add_callback(event, function)
+        self.on_pretrain_routine_start(trainer)
 
     def _observe(self, kind: str, trace: Trace, asked: float, got: float) -> None:
         for run in list(self._runs.values()):
@@ -266,7 +297,7 @@ class Session:
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
             try:
-                with hooks.children_follow(self.child_environment()):
+                with hooks.children_follow(self.child_environment()), hooks.launch_is_possible():
                     result = method(*args, **kwargs)
             except YoloRocmError:
                 from .training import discard_if_empty
@@ -301,8 +332,8 @@ class Session:
         """Return what a child process needs to build the same session again."""
         here = str(Path(__file__).parent.parent)  # a child must find this package however this process found it
         path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), here) if part)
-        described = json.dumps({"preset": self.source, "rocm": self.rocm}, default=str)
-        return {CHILD_VARIABLE: described, "PYTHONPATH": path}
+        told = {"preset": self.source, "rocm": self.rocm, "device": self.device, "workers": self._given_workers}
+        return {CHILD_VARIABLE: json.dumps({**told, "parent": os.getpid()}, default=str), "PYTHONPATH": path}
 
     def callbacks(self) -> dict[str, Callable[[Any], None]]:
         """Return the session as Ultralytics callbacks."""
@@ -366,6 +397,26 @@ class Session:
                 return function(*args, **kwargs)
 
         return run
+
+
+_resident: Session | None = None
+
+
+def _arrive(state: dict[str, Any]) -> Session:
+    """Build a session that was pickled. A process of Ultralytics' launcher is taken over by the first that arrives.
+
+    That process may be any rank, and only rank 0 is told when its training begins.
+    """
+    if _resident is not None:
+        return _resident
+    session = Session.__new__(Session)
+    session.__setstate__(state)
+    from . import ultralytics_hooks as hooks
+
+    if hooks.runs_launched_file() and enabled():
+        session.stay()
+        session.lays_arguments = True
+    return session
 
 
 def _keys_of_cfg(path: Any) -> list[str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import SequentialSampler
 
 from .batches import Batches
 from .guards import check_before_start
 from .pinning import decide_pinning
-from .policy import LoaderPolicy
+from .policy import LoaderPolicy, shuffles
 from .reader import BatchReader
 from .transport import HAS_MEMFD
 
@@ -42,6 +42,11 @@ class PolicyLoaderMixin:
         self._complete = True
         _open.add(self)
 
+    def _indices(self) -> Iterator[Any]:
+        """Return the batches to read, as lists of indices: of one epoch, or of all of them where `endless`."""
+        loader: Any = self
+        return iter(loader.batch_sampler)
+
     def _batch_bytes(self) -> int:
         loader: Any = self
         return self.policy.adapter.image_bytes(loader.dataset) * (loader.batch_size or 1)
@@ -51,7 +56,7 @@ class PolicyLoaderMixin:
             return None  # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset
         loader: Any = self
         policy = self.policy
-        kind = "val" if isinstance(loader.sampler, SequentialSampler) else "train"
+        kind = "train" if shuffles(loader.sampler) else "val"
         reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken)
         workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
         check_before_start(
@@ -84,7 +89,7 @@ class PolicyLoaderMixin:
             self.iterator = self._get_iterator()
         iterator = self.iterator
         if fresh or not self.endless:
-            iterator.begin(iter(loader.batch_sampler))
+            iterator.begin(self._indices())
         try:
             for _ in range(len(loader)):
                 yield next(iterator)
@@ -110,6 +115,22 @@ class PolicyLoaderMixin:
             self.close()
         except Exception:  # the interpreter is going down
             return
+
+
+def passes(batches: Iterable[Any], sampler: Any) -> Iterator[Any]:
+    """Yield the batches of one epoch after another, each in the order that belongs to its epoch.
+
+    Workers read ahead, so that the next epoch's indices are drawn before the training says `set_epoch` for it. torch's
+    own loader then gives an epoch the order of the one before. Here the sampler is told in time, and every rank of a
+    distributed training draws from the same permutation however far ahead it reads.
+
+    Args:
+        batches: The batch sampler of one epoch.
+        sampler: The sampler below it, with `epoch` and `set_epoch`.
+    """
+    for epoch in itertools.count(int(getattr(sampler, "epoch", 0))):
+        sampler.set_epoch(epoch)
+        yield from batches
 
 
 def close_all() -> None:

@@ -4,7 +4,8 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 """
 
 from .arguments import check_arguments, check_data, default_argument, knows_argument
-from .children import children_follow, run_command_line
+from .children import children_follow, launch_is_possible, ranks_command, run_command_line
+from .distributed import rank, ranks_join, ranks_of_batch, reports, runs_launched_file
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
 from .models import MODES, Around, check_model, load_model, model_class, plain_model, torch_module, wrap_modes
@@ -34,6 +35,7 @@ __all__ = [
     "children_follow",
     "default_argument",
     "knows_argument",
+    "launch_is_possible",
     "load_model",
     "loaders_built_by",
     "loaders_follow",
@@ -43,8 +45,14 @@ __all__ = [
     "mosaic_closes_after",
     "plain_model",
     "progress",
+    "rank",
+    "ranks_command",
+    "ranks_join",
+    "ranks_of_batch",
+    "reports",
     "require",
     "run_command_line",
+    "runs_launched_file",
     "say",
     "say_diagnosis",
     "set_trainer_argument",

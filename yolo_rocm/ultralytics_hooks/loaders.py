@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..data.loader import PolicyLoaderMixin, close_all
+from ..data.loader import PolicyLoaderMixin, close_all, passes
 from ..data.policy import LoaderPolicy
 
 
@@ -56,6 +56,10 @@ def _policy_loader(stock: type, policy: LoaderPolicy | None = None) -> type:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, policy=policy or _policies.stack[-1], **kwargs)
+
+        def _indices(self) -> Iterator[Any]:
+            endless: Any = self.batch_sampler  # Ultralytics' own repeats the one of an epoch, its `sampler`
+            return passes(endless.sampler, self.sampler) if hasattr(self.sampler, "set_epoch") else iter(endless)
 
     return PolicyDataLoader
 

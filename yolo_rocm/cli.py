@@ -68,7 +68,9 @@ def train(
         raise typer.BadParameter("give a configuration file or key=value pairs, at least data=")
     restart_if_late(arguments.get("preset", "auto"), arguments.get("rocm"), arguments.get("device"))
     outcome = run_training(**arguments)
-    if table and outcome.report is not None:
+    from .ultralytics_hooks import reports
+
+    if table and outcome.report is not None and reports():
         out.print(outcome.report.table(), markup=False)
 
 

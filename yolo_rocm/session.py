@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
 import json
@@ -21,31 +22,19 @@ from .hardware import detect
 from .off_switch import enabled
 from .preset import Settings, resolve
 from .run_mark import a_run
+from .session_events import TrainingEvents
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
     from .conv.seam import Patch
     from .data.policy import LoaderPolicy
-    from .data.reader import Trace
     from .diagnosis.health import Advice
     from .training import TrainingRun
 
 CHILD_VARIABLE = "YOLO_ROCM_CHILD"
-_EVENTS = (
-    "on_pretrain_routine_start",
-    "on_pretrain_routine_end",
-    "on_train_epoch_start",
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_train_epoch_end",
-    "on_fit_epoch_end",
-    "on_train_end",
-    "teardown",
-    "on_predict_start",
-)
 
 
-class Session:
+class Session(TrainingEvents):
     """A resolved preset and the switches it needs. Nothing is changed until `active` is entered.
 
     Instances hold plain data apart from what `active` keeps, so that Ultralytics may pickle their callbacks.
@@ -70,6 +59,8 @@ class Session:
         self._patch: Patch | None = None
         self._given_workers: int | None = None
         self._advice: Advice | None = None
+        # A run's arguments are laid over the preset's where a call is wrapped; callbacks on their own do it later.
+        self.lays_arguments = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
@@ -79,6 +70,26 @@ class Session:
         """Start inactive."""
         self.__dict__.update(state)
         self._reset()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to the ranks of a distributed training, where all sessions are one."""
+        return _arrive, (self.__getstate__(),)
+
+    @classmethod
+    def described(cls) -> Session:
+        """Build the session that a parent process has described in the environment."""
+        told = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
+        session = cls(told.get("preset") or "auto", told.get("rocm"), device=told.get("device"))
+        session._given_workers = told.get("workers")
+        return session
+
+    def stay(self) -> None:
+        """Apply the preset until this process ends, and take the place of every session that travels here."""
+        global _resident
+        held = ExitStack()
+        held.enter_context(self.active())
+        atexit.register(held.close)
+        _resident = self
 
     @contextmanager
     def environment(self) -> Iterator[list[str]]:
@@ -202,6 +213,7 @@ class Session:
         switches.enter_context(hooks.whole_runs())
         switches.enter_context(hooks.memory_errors_recognised())
         switches.enter_context(hooks.amp_check_without_wait())
+        switches.enter_context(hooks.ranks_join(self.take_over))
         if self._patch is None:
             conv = preset.conv
             avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in learned.conv_avoids]
@@ -240,10 +252,6 @@ class Session:
             tell=functools.partial(hooks.say, warning=True),
             observe=self._observe,
         )
-
-    def _observe(self, kind: str, trace: Trace, asked: float, got: float) -> None:
-        for run in list(self._runs.values()):
-            run.meter.observe(kind, trace, asked, got)
 
     def _prefetch_device(self) -> Any:
         """Return the device that training batches are copied to ahead of time, or None."""
@@ -301,7 +309,7 @@ class Session:
             if trains:
                 kwargs = self.train_arguments(kwargs)
             try:
-                with hooks.children_follow(self.child_environment()):
+                with hooks.children_follow(self.child_environment()), hooks.launch_is_possible():
                     result = method(*args, **kwargs)
             except YoloRocmError:
                 from .training import discard_if_empty
@@ -345,73 +353,25 @@ class Session:
         """Return what a child process needs to build the same session again."""
         here = str(Path(__file__).parent.parent)  # a child must find this package however this process found it
         path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), here) if part)
-        described = json.dumps({"preset": self.source, "rocm": self.rocm}, default=str)
-        return {CHILD_VARIABLE: described, "PYTHONPATH": path}
+        told = {"preset": self.source, "rocm": self.rocm, "device": self.device, "workers": self._given_workers}
+        return {CHILD_VARIABLE: json.dumps({**told, "parent": os.getpid()}, default=str), "PYTHONPATH": path}
 
-    def callbacks(self) -> dict[str, Callable[[Any], None]]:
-        """Return the session as Ultralytics callbacks."""
-        return {event: getattr(self, event) for event in _EVENTS}
 
-    def on_pretrain_routine_start(self, trainer: Any) -> None:
-        """Take a training over: its convolutions, its loaders, its arguments."""
-        from .training import TrainingRun
+_resident: Session | None = None
 
-        if enabled() and trainer not in self._runs:
-            if self.device is None:
-                self.device = trainer.args.device
-            self._runs[trainer] = TrainingRun(self, trainer)
 
-    def on_pretrain_routine_end(self, trainer: Any) -> None:
-        """Let a resumed training go on exactly where it was, and listen to its backward pass."""
-        if trainer in self._runs:
-            self._runs[trainer].is_set_up()
+def _arrive(state: dict[str, Any]) -> Session:
+    """Build a session that was pickled. A process of Ultralytics' launcher is taken over by the first that arrives.
 
-    def on_train_epoch_start(self, trainer: Any) -> None:
-        """Begin to measure how long the epoch waits for data."""
-        if trainer in self._runs:
-            self._runs[trainer].epoch_starts()
+    That process may be any rank, and only rank 0 is told when its training begins.
+    """
+    if _resident is not None:
+        return _resident
+    session = Session.__new__(Session)
+    session.__setstate__(state)
+    from . import ultralytics_hooks as hooks
 
-    def on_train_batch_start(self, trainer: Any) -> None:
-        """Attribute the convolutions of the first batch to layers."""
-        if trainer in self._runs:
-            self._runs[trainer].batch_starts()
-
-    def on_train_batch_end(self, trainer: Any) -> None:
-        """Log what was patched."""
-        if trainer in self._runs:
-            self._runs[trainer].batch_ends()
-
-    def on_train_epoch_end(self, trainer: Any) -> None:
-        """Say how long the epoch waited for data, and attribute the convolutions of the first validation to layers."""
-        if trainer in self._runs:
-            self._runs[trainer].epoch_trained()
-
-    def on_fit_epoch_end(self, trainer: Any) -> None:
-        """Stop to attribute convolutions to layers."""
-        if trainer in self._runs:
-            self._runs[trainer].epoch_validated()
-
-    def on_train_end(self, trainer: Any) -> None:
-        """Write `rocm.json` beside the results."""
-        if trainer in self._runs:
-            self._runs[trainer].write_report()
-
-    def teardown(self, trainer: Any) -> None:
-        """Let go of a training."""
-        if trainer in self._runs:
-            self._runs.pop(trainer).close()
-
-    def on_predict_start(self, predictor: Any) -> None:
-        """Run a predictor's warm-up and inference under the preset, where `register` does not do so already."""
-        if not enabled() or self.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
-            return
-        predictor._yolo_rocm_scoped = True
-        predictor.inference = self._scoped(predictor.inference)
-        object.__setattr__(predictor.model, "warmup", self._scoped(predictor.model.warmup))
-
-    def _scoped(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with self.active():
-                return function(*args, **kwargs)
-
-        return run
+    if hooks.runs_launched_file() and enabled():
+        session.stay()
+        session.lays_arguments = True
+    return session

@@ -41,7 +41,7 @@ class TrainingRun:
         self._reported = self._validated = False
         self._summary: EpochSummary | None = None
         self.meter = Meter(*hooks.loading_facts(trainer))
-        if not session.is_active:
+        if not session.is_active or session.lays_arguments:
             session.begin_run()
             self._apply_train_section(trainer)
         self._prepare_loading(trainer)
@@ -204,7 +204,8 @@ class TrainingRun:
         self._naming.close()
         trainer = self._trainer()
         if trainer is not None and self._summary is not None:  # the final evaluation comes here again
-            self.meter.write(Path(trainer.save_dir), self._summary)
+            if hooks.reports():
+                self.meter.write(Path(trainer.save_dir), self._summary)
             self._summary = None
         for line in self.meter.new_broken():
             hooks.say(line, warning=True)
@@ -218,7 +219,7 @@ class TrainingRun:
         """Write settings with their origins and the table of convolutions beside `results.csv`."""
         self._checkpoints.finished()
         trainer = self._trainer()
-        if trainer is None or self._session.report is None:
+        if trainer is None or self._session.report is None or not hooks.reports():
             return
         import torch
         import ultralytics
@@ -240,7 +241,7 @@ class TrainingRun:
 
 def discard_if_empty(trainer: Any) -> None:
     """Remove the run folder of a training that our own refusal ended before it had any result."""
-    if trainer is None or trainer.args.exist_ok or trainer.args.resume:
+    if trainer is None or trainer.args.exist_ok or trainer.args.resume or not hooks.reports():
         return
     folder = Path(trainer.save_dir)
     if not any(folder.glob("weights/*.pt")) and not (folder / "results.csv").exists():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import SequentialSampler
 
 from .batches import Batches
 from .guards import check_before_start
 from .pinning import decide_pinning
-from .policy import LoaderPolicy
+from .policy import LoaderPolicy, shuffles
 from .position import Passes, Position, next_seed
 from .reader import BatchReader
 from .transport import HAS_MEMFD
@@ -46,6 +46,11 @@ class PolicyLoaderMixin:
         self._complete = True
         _open.add(self)
 
+    def _indices(self) -> Iterator[Any]:
+        """Return the batches to read, as lists of indices: of one epoch, or of all of them where `endless`."""
+        loader: Any = self
+        return iter(loader.batch_sampler)
+
     def _batch_bytes(self) -> int:
         loader: Any = self
         return self.policy.adapter.image_bytes(loader.dataset) * (loader.batch_size or 1)
@@ -55,7 +60,7 @@ class PolicyLoaderMixin:
             return None  # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset
         loader: Any = self
         policy = self.policy
-        kind = "val" if isinstance(loader.sampler, SequentialSampler) else "train"
+        kind = "train" if shuffles(loader.sampler) else "val"
         reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken)
         workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
         check_before_start(
@@ -110,8 +115,8 @@ class PolicyLoaderMixin:
         loader: Any = self
         one_pass = getattr(loader.batch_sampler, "sampler", None)  # an endless loader repeats it
         self._passes = None
-        if not self.endless or loader.generator is None or one_pass is None:
-            iterator.begin(iter(loader.batch_sampler))
+        if not self.endless or loader.generator is None or one_pass is None or has_epochs(loader.sampler):
+            iterator.begin(self._indices())
             return
         self._passes = Passes(one_pass, loader.generator, len(loader))
         position, self._goes_on = self._goes_on, None
@@ -163,3 +168,24 @@ def close_following(policy: LoaderPolicy) -> None:
     for loader in list(_open):
         if loader.policy is policy:
             loader.close()
+
+
+def has_epochs(sampler: Any) -> bool:
+    """Tell whether a sampler draws another order for each epoch it is told, as distributed ones do."""
+    return hasattr(sampler, "set_epoch")
+
+
+def passes(batches: Iterable[Any], sampler: Any) -> Iterator[Any]:
+    """Yield the batches of one epoch after another, each in the order that belongs to its epoch.
+
+    Workers read ahead, so that the next epoch's indices are drawn before the training says `set_epoch` for it. torch's
+    own loader then gives an epoch the order of the one before. Here the sampler is told in time, and every rank of a
+    distributed training draws from the same permutation however far ahead it reads.
+
+    Args:
+        batches: The batch sampler of one epoch.
+        sampler: The sampler below it, with `epoch` and `set_epoch`.
+    """
+    for epoch in itertools.count(int(getattr(sampler, "epoch", 0))):
+        sampler.set_epoch(epoch)
+        yield from batches

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.utils.data import SequentialSampler
+
 from .reader import Adapter, PlainAdapter, Trace
 from .transport import HAS_MEMFD
 from .workers import IMAGE_BYTES, recommended_workers
@@ -21,6 +23,13 @@ def _silent(line: str) -> None:
 def _nowhere() -> Any:
     """Know no device."""
     return None
+
+
+def shuffles(sampler: Any) -> bool:
+    """Tell whether a sampler gives another order for every epoch, as those of training do; None does not."""
+    if sampler is None or isinstance(sampler, SequentialSampler):
+        return False
+    return bool(getattr(sampler, "shuffle", True))  # samplers of distributed trainings say so
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ class LoaderPolicy:
             return min(self.workers, batches)
         if asked == 0:
             return 0
-        validates = not arguments.get("shuffle") and arguments.get("sampler") is None
+        validates = not arguments.get("shuffle") and not shuffles(arguments.get("sampler"))
         wanted = self.workers if self.workers is not None else asked
         if self.workers is None and validates and self.val_is_doubled():
             wanted = max(1, asked // 2)

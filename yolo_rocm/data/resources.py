@@ -13,6 +13,7 @@ from typing import Final
 
 from ..hardware import system
 from ..hardware.gpus import linux_gpus
+from ..process_group import local_world
 
 ROOT: Final = Path("/")
 _GIB: Final = 2**30
@@ -54,8 +55,8 @@ def gpu_count(root: Path = ROOT) -> int:
     `LOCAL_WORLD_SIZE` of torchrun says it. Otherwise one for each GPU that is visible; an integrated one beside a card
     does not train and is not counted.
     """
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if ranks.isdigit():
-        return max(1, int(ranks))
+    ranks = local_world()
+    if ranks is not None:
+        return ranks
     visible = [gpu for gpu in linux_gpus(root, os.environ) if not gpu.hidden_by]
     return max(1, sum(not gpu.integrated for gpu in visible))

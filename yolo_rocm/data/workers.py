@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import ConfigError, nearest
+from ..process_group import local_world
 from . import resources
 
 SYSTEMS: Final = ("linux", "macos", "windows")
@@ -125,11 +126,12 @@ def recommended_workers(
     sharing = gpus if gpus is not None else resources.gpu_count(root)
     limits = [_by_cores(cores or resources.cpu_cores(root), max(1, sharing))]
     ram = ram_gb * 2**30 if ram_gb is not None else resources.ram_available(root)
+    ranks = local_world() or 1  # of a distributed training: all of them start workers at the same time
     if ram is not None:
-        limits.append(_by_ram(ram, worker_bytes))
+        limits.append(_by_ram(ram / ranks, worker_bytes))
     shm = shm_gb * 2**30 if shm_gb is not None else resources.shm_free(root) if system == "linux" else None
     if shm is not None and not memfd:
-        limits.append(_by_shm(shm, batch_bytes, prefetch))
+        limits.append(_by_shm(shm / ranks, batch_bytes, prefetch))
 
     if asked and wanted is not None:
         below = [limit for limit in limits if limit.workers < wanted]

@@ -6,7 +6,8 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
 from .checkpoints import Saving, is_writer, whole_runs, write_whole_checkpoints
-from .children import children_follow, run_command_line
+from .children import children_follow, launch_is_possible, ranks_command, run_command_line
+from .distributed import rank, ranks_join, ranks_of_batch, reports, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
@@ -79,6 +80,7 @@ __all__ = [
     "is_memory_error",
     "is_writer",
     "knows_argument",
+    "launch_is_possible",
     "load_model",
     "loaders_built_by",
     "loaders_follow",
@@ -90,14 +92,20 @@ __all__ = [
     "nan_recoveries",
     "plain_model",
     "progress",
+    "rank",
+    "ranks_command",
+    "ranks_join",
+    "ranks_of_batch",
     "recognise_in_backward",
     "recovers_from_nan",
+    "reports",
     "require",
     "restore_gradients",
     "restore_trainer",
     "resume_facts",
     "resumed_from",
     "run_command_line",
+    "runs_launched_file",
     "say",
     "say_diagnosis",
     "set_trainer_argument",

@@ -6,13 +6,17 @@ import os
 import subprocess
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from ..errors import StackError
 from ..in_force import InForce
 
 _CLI_MODULE: Final = "ultralytics.cfg.__init__"
+_LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
+# A launcher ends its ranks when it is told to; it gives them 30 s before it kills them (torch.distributed.elastic).
+_LAUNCHER_PATIENCE: Final = 40.0
 
 
 class _Children(InForce[Mapping[str, str]]):
@@ -26,9 +30,10 @@ _children = _Children()
 
 @contextmanager
 def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
-    """Let the `yolo` processes that tune and multi-data-set training start run under the same preset.
+    """Let the `yolo` processes that tune and multi-data-set training start run under the same preset, and every rank.
 
-    Ultralytics starts `python -m ultralytics.cfg.__init__ ...`; here it becomes `python -m yolo_rocm.child ...`.
+    Ultralytics starts `python -m ultralytics.cfg.__init__ ...`; here it becomes `python -m yolo_rocm.child ...`. For
+    several GPUs it starts `python -m torch.distributed.run ... FILE`; the ranks become `-m yolo_rocm.rank FILE`.
     """
     from ultralytics.engine import trainer, tuner
 
@@ -50,11 +55,59 @@ def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def _run_child(command: Any, *args: Any, **kwargs: Any) -> Any:
-    environment = _children.decisive()
-    if environment is not None and isinstance(command, list | tuple) and _CLI_MODULE in command:
+    described = _children.decisive()
+    if described is None or not isinstance(command, list | tuple):
+        return subprocess.run(command, *args, **kwargs)
+    environment = {**(kwargs.get("env") or os.environ), **described}
+    if any(name in command for name in _LAUNCHERS):
+        return _launch(ranks_command(command), environment)
+    if _CLI_MODULE in command:
         command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in command]
-        kwargs["env"] = {**(kwargs.get("env") or os.environ), **environment}
+        kwargs["env"] = environment
     return subprocess.run(command, *args, **kwargs)
+
+
+def ranks_command(command: Sequence[str]) -> list[str]:
+    """Return a launcher's command whose last word is a file, changed to run the file in `yolo_rocm.rank`."""
+    return [*command[:-1], "--module", "yolo_rocm.rank", command[-1]]
+
+
+def _launch(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
+    """Run a launcher to its end.
+
+    `subprocess.run` would kill it at Ctrl-C, and a killed launcher leaves its ranks behind: here it is asked to end.
+    """
+    with subprocess.Popen(command, env=dict(environment)) as launcher:
+        try:
+            code = launcher.wait()
+        except BaseException:
+            launcher.terminate()
+            try:
+                launcher.wait(_LAUNCHER_PATIENCE)
+            except subprocess.TimeoutExpired:
+                launcher.kill()
+            raise
+    if code:
+        raise subprocess.CalledProcessError(code, command)
+    return subprocess.CompletedProcess(command, code)
+
+
+@contextmanager
+def launch_is_possible() -> Iterator[None]:
+    """Say what is missing where Ultralytics cannot describe a training to the processes of several GPUs.
+
+    Raises:
+        StackError: Newer versions need cloudpickle for that, and could not install it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "cloudpickle":
+            raise
+        raise StackError(
+            "training on several GPUs needs cloudpickle with this Ultralytics, which could not install it: "
+            "pip install cloudpickle"
+        ) from error
 
 
 def run_command_line(arguments: list[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..data.loader import PolicyLoaderMixin, close_following
+from ..data.loader import PolicyLoaderMixin, close_following, has_epochs, passes
 from ..data.policy import LoaderPolicy
 from ..in_force import InForce
 
@@ -60,6 +60,10 @@ def _policy_loader(stock: type, policy: LoaderPolicy | None = None) -> type:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, policy=policy or _policies.own()[-1], **kwargs)
+
+        def _indices(self) -> Iterator[Any]:
+            endless: Any = self.batch_sampler  # Ultralytics' own repeats the one of an epoch, its `sampler`
+            return passes(endless.sampler, self.sampler) if has_epochs(self.sampler) else iter(endless)
 
     return PolicyDataLoader
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
+from ..process_group import is_first_to
+from .distributed import reports
+
 PREFIX: Final = "ROCm: "
 
 
@@ -19,14 +22,19 @@ def say(message: str, warning: bool = False) -> None:
 def say_diagnosis(error: BaseException) -> None:
     """Name a failure that is known, with its cause and remedy. The error itself is the caller's to raise again."""
     with suppress(Exception):  # whatever goes wrong here must not take the place of the error
+        from ultralytics.utils import LOGGER, colorstr
+
         from ..diagnosis.knowledge import explain
 
         match = explain(error)
-        if match is None:
+        # Of the ranks of one training, which all fail when one does, only the first to fail says why.
+        if match is None or not is_first_to("diagnosis"):
             return
         known = match.signature
-        say(f"this failure is known as {known.id}. {known.cause}", warning=True)
-        say(f"what to do: {match.remedy()} (known from {' '.join(known.sources)})", warning=True)
+        # Ultralytics keeps every rank but 0 silent below errors.
+        log = LOGGER.warning if reports() else LOGGER.error
+        log(f"{colorstr(PREFIX)}this failure is known as {known.id}. {known.cause}")
+        log(f"{colorstr(PREFIX)}what to do: {match.remedy()} (known from {' '.join(known.sources)})")
 
 
 @contextmanager
@@ -37,6 +45,8 @@ def progress(title: str) -> Iterator[Callable[[int, int], None]]:
     bars: list[Any] = []
 
     def show(done: int, total: int) -> None:
+        if not reports():
+            return
         if not bars:
             bars.append(TQDM(total=total, desc=f"{PREFIX}{title}"))
         bars[0].update(1)

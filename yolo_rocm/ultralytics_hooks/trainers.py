@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .distributed import ranks_of_batch
+
 
 def loads_data_already(trainer: Any) -> bool:
     """Probe: does `on_pretrain_routine_start` fire inside `train()` (<= 8.3.183) or before it, in `__init__`?"""
@@ -27,8 +29,9 @@ def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:
 
 
 def asked_batch(trainer: Any) -> int:
-    """Return the batch size of a trainer; 16 where it is still to be found (`batch=-1`)."""
-    return max(1, int(trainer.batch_size)) if trainer.batch_size and trainer.batch_size >= 1 else 16
+    """Return the batch size of a trainer's process; 16 where it is still to be found (`batch=-1`)."""
+    whole = int(trainer.batch_size) if trainer.batch_size and trainer.batch_size >= 1 else 16
+    return max(1, whole // ranks_of_batch())
 
 
 def worker_count(loader: Any) -> int:

@@ -1,0 +1,65 @@
+"""Put on PYTHONPATH by test_distributed: makes the vendor library of every rank sick, and lets ranks tell about it."""
+
+import functools
+import os
+import sys
+from pathlib import Path
+
+_FOLDER = os.environ.get("TEST_RANKS_FOLDER")
+
+
+def _pretend_gpus() -> None:
+    """Take `device=0,1` for two GPUs, which are the CPU."""
+    import torch
+    from ultralytics.engine import trainer, validator
+
+    rank = "LOCAL_RANK" in os.environ
+    for module in (trainer, validator):
+        module.select_device = lambda *args, **kwargs: torch.device("cpu" if rank else "cuda")
+
+
+def _watch() -> None:
+    """Write what a rank has seen when its training ends."""
+    import torch
+    from ultralytics.engine.trainer import BaseTrainer
+
+    step, train, seen = BaseTrainer.optimizer_step, BaseTrainer._do_train, {}
+
+    def optimizer_step(self) -> None:
+        model = getattr(self.model, "module", self.model)
+        seen.setdefault("gradients", {k: p.grad.clone() for k, p in model.named_parameters() if p.grad is not None})
+        if os.environ.get("TEST_RANKS_FAIL") == os.environ.get("RANK"):
+            raise RuntimeError("miopenStatusUnknownError")
+        step(self)
+
+    @functools.wraps(train)  # its signature tells versions apart
+    def do_train(self, *args):
+        result = train(self, *args)
+        from yolo_rocm.conv import seam
+        from yolo_rocm.session import Session
+
+        seen.update(
+            weights={k: p.detach().clone() for k, p in getattr(self.model, "module", self.model).named_parameters()},
+            active=seam.active_devices(),
+            loaders=[type(self.train_loader).__name__, type(getattr(self, "test_loader", None)).__name__],
+            folder=str(self.save_dir),
+            sessions=[
+                type(getattr(f, "__self__", None)) is Session for f in self.callbacks["on_train_epoch_end"]
+            ].count(True),
+            workers=self.train_loader.num_workers,
+        )
+        torch.save(seen, Path(_FOLDER) / f"rank{os.environ['RANK']}.pt")
+        return result
+
+    BaseTrainer.optimizer_step, BaseTrainer._do_train = optimizer_step, do_train
+
+
+if _FOLDER and "-c" not in sys.orig_argv:  # not in loading workers
+    if os.environ.get("TEST_RANKS_GPUS") and "torch.distributed.run" not in sys.orig_argv:
+        _pretend_gpus()
+    if "LOCAL_RANK" in os.environ:
+        from tests.sick_vendor import sick_vendor
+
+        _held = sick_vendor()
+        _held.__enter__()
+        _watch()

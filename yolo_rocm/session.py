@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import inspect
-import json
-import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +16,7 @@ from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
 from .preset import Settings, resolve
+from .travel import arrive, describe
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from .diagnosis.health import Advice
     from .training import TrainingRun
 
-CHILD_VARIABLE = "YOLO_ROCM_CHILD"
 _EVENTS = (
     "on_pretrain_routine_start",
     "on_train_epoch_start",
@@ -64,7 +61,7 @@ class Session:
         self._switches = ExitStack()
         self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
         self._patch: Patch | None = None
-        self._given_workers: int | None = None
+        self.given_workers: int | None = None
         self._advice: Advice | None = None
         # A run's arguments are laid over the preset's where a call is wrapped; callbacks on their own do it later.
         self.lays_arguments = False
@@ -80,23 +77,7 @@ class Session:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the ranks of a distributed training, where all sessions are one."""
-        return _arrive, (self.__getstate__(),)
-
-    @classmethod
-    def described(cls) -> Session:
-        """Build the session that a parent process has described in the environment."""
-        told = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
-        session = cls(told.get("preset") or "auto", told.get("rocm"), device=told.get("device"))
-        session._given_workers = told.get("workers")
-        return session
-
-    def stay(self) -> None:
-        """Apply the preset until this process ends, and take the place of every session that travels here."""
-        global _resident
-        held = ExitStack()
-        held.enter_context(self.active())
-        atexit.register(held.close)
-        _resident = self
+        return arrive, (self.__getstate__(),)
 
     @contextmanager
     def environment(self) -> Iterator[list[str]]:
@@ -212,7 +193,7 @@ class Session:
         from .ultralytics_data import MODULES, UltralyticsAdapter
 
         loader = self.settings.preset.loader
-        given = self._given_workers
+        given = self.given_workers
         return LoaderPolicy(
             context=loader.context,
             workers=loader.workers if given is None else given,
@@ -292,7 +273,7 @@ class Session:
             return method(*args, **kwargs)
         self.device = kwargs.get("device", self.device)
         self.begin_run()
-        self._given_workers = kwargs.get("workers", self._given_workers if self.is_active else None)
+        self.given_workers = kwargs.get("workers", self.given_workers if self.is_active else None)
         with self.active():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
@@ -330,10 +311,7 @@ class Session:
 
     def child_environment(self) -> dict[str, str]:
         """Return what a child process needs to build the same session again."""
-        here = str(Path(__file__).parent.parent)  # a child must find this package however this process found it
-        path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), here) if part)
-        told = {"preset": self.source, "rocm": self.rocm, "device": self.device, "workers": self._given_workers}
-        return {CHILD_VARIABLE: json.dumps({**told, "parent": os.getpid()}, default=str), "PYTHONPATH": path}
+        return describe(self, self.given_workers)
 
     def callbacks(self) -> dict[str, Callable[[Any], None]]:
         """Return the session as Ultralytics callbacks."""
@@ -397,26 +375,6 @@ class Session:
                 return function(*args, **kwargs)
 
         return run
-
-
-_resident: Session | None = None
-
-
-def _arrive(state: dict[str, Any]) -> Session:
-    """Build a session that was pickled. A process of Ultralytics' launcher is taken over by the first that arrives.
-
-    That process may be any rank, and only rank 0 is told when its training begins.
-    """
-    if _resident is not None:
-        return _resident
-    session = Session.__new__(Session)
-    session.__setstate__(state)
-    from . import ultralytics_hooks as hooks
-
-    if hooks.runs_launched_file() and enabled():
-        session.stay()
-        session.lays_arguments = True
-    return session
 
 
 def _keys_of_cfg(path: Any) -> list[str]:

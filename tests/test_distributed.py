@@ -173,7 +173,7 @@ def test_every_rank_is_patched_and_ends_with_the_same_weights(ranks):
     for rank in seen:
         assert rank["active"] == ("cpu",)
         assert rank["loaders"][0] == "PolicyDataLoader"
-        assert (rank["workers"], rank["sessions"]) == (1, 1)
+        assert (rank["workers"], rank["sessions"], rank["taken"]) == (1, 1, True)
     assert seen[0]["folder"] == seen[1]["folder"]
     for name, tensor in seen[0]["weights"].items():
         assert torch.equal(tensor, seen[1]["weights"][name]), name
@@ -231,7 +231,7 @@ def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, 
     assert "STARTED 0 NAMES 2" in done.stdout
     seen = seen_by(tmp_path)
     for rank in seen:
-        assert (rank["active"], rank["sessions"]) == (("cpu",), 1)
+        assert (rank["active"], rank["sessions"], rank["taken"]) == (("cpu",), 1, True)
         assert rank["loaders"][0] == "PolicyDataLoader"
     assert torch.equal(*(next(iter(rank["weights"].values())) for rank in seen))
     (report,) = tmp_path.glob("runs/*/rocm.json")

@@ -7,7 +7,7 @@ import os
 import sys
 
 from .api import everywhere
-from .session import CHILD_VARIABLE
+from .travel import CHILD_VARIABLE
 
 
 def main() -> None:

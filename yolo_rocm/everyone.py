@@ -11,6 +11,7 @@ from .errors import YoloRocmError
 from .off_switch import enabled
 from .run_mark import a_run, inside_a_run
 from .session import Session
+from .travel import resident
 
 if TYPE_CHECKING:
     from .ultralytics_hooks import Around, AroundTrainer, MakeTrainer
@@ -100,7 +101,7 @@ def _around_call(session_of: SessionOf) -> Around:
 
 def _around_trainer(session_of: SessionOf) -> AroundTrainer:
     def around(trainer: Any, make: MakeTrainer, overrides: dict[str, Any], taken: set[str], callbacks: Any) -> None:
-        if inside_a_run() or not enabled() or _own_session(callbacks) is not None:
+        if inside_a_run() or not enabled() or resident() is not None or _own_session(callbacks) is not None:
             make(overrides, callbacks)
             return
         session = session_of()

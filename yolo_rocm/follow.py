@@ -7,7 +7,6 @@ sets variables before it imports torch still does so in time.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -66,12 +65,9 @@ class AfterImport:
 
 @functools.lru_cache(maxsize=1)
 def _session() -> Session:
-    import json
+    from .travel import described
 
-    from .session import CHILD_VARIABLE, Session
-
-    described = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
-    return Session(described.get("preset") or "auto", described.get("rocm"))
+    return described()[0]
 
 
 def session_of_run() -> Session:

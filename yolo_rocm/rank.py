@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import runpy
 import sys
@@ -10,16 +9,16 @@ import threading
 import time
 
 from .errors import YoloRocmError
-from .session import CHILD_VARIABLE, Session
+from .travel import described, settle
 
 
 def main() -> None:
     """Run the file that Ultralytics has written for its ranks under the session described in the environment."""
     file = sys.argv[1]
     sys.argv = sys.argv[1:]
-    _end_with_parents(json.loads(os.environ.get(CHILD_VARIABLE, "{}")).get("parent"))
-    session = Session.described()
-    session.stay()
+    session, parent = described()
+    _end_with_parents(parent)
+    settle(session)
     from . import ultralytics_hooks as hooks
     from .process_group import is_first_to
 

@@ -22,8 +22,8 @@ from .errors import ConfigError, StackError, nearest
 from .hardware import detect
 from .off_switch import enabled
 from .preset import resolve
-from .session import CHILD_VARIABLE
 from .start import become
+from .travel import CHILD_VARIABLE
 
 # Says which environment the preset is for; `startup/sitecustomize.py` reads it.
 RUN_VARIABLE: Final = "YOLO_ROCM_RUN"

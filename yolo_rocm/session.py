@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import inspect
-import json
-import os
 import threading
 import weakref
 from collections import Counter
@@ -23,6 +20,7 @@ from .off_switch import enabled
 from .preset import Settings, resolve
 from .run_mark import a_run
 from .session_events import TrainingEvents
+from .travel import arrive, describe
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from .data.policy import LoaderPolicy
     from .diagnosis.health import Advice
     from .training import TrainingRun
-
-CHILD_VARIABLE = "YOLO_ROCM_CHILD"
 
 
 class Session(TrainingEvents):
@@ -57,7 +53,7 @@ class Session(TrainingEvents):
         self._thread_switches: dict[int, ExitStack] = {}
         self._runs: weakref.WeakKeyDictionary[Any, TrainingRun] = weakref.WeakKeyDictionary()
         self._patch: Patch | None = None
-        self._given_workers: int | None = None
+        self.given_workers: int | None = None
         self._advice: Advice | None = None
         # A run's arguments are laid over the preset's where a call is wrapped; callbacks on their own do it later.
         self.lays_arguments = False
@@ -73,23 +69,7 @@ class Session(TrainingEvents):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the ranks of a distributed training, where all sessions are one."""
-        return _arrive, (self.__getstate__(),)
-
-    @classmethod
-    def described(cls) -> Session:
-        """Build the session that a parent process has described in the environment."""
-        told = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
-        session = cls(told.get("preset") or "auto", told.get("rocm"), device=told.get("device"))
-        session._given_workers = told.get("workers")
-        return session
-
-    def stay(self) -> None:
-        """Apply the preset until this process ends, and take the place of every session that travels here."""
-        global _resident
-        held = ExitStack()
-        held.enter_context(self.active())
-        atexit.register(held.close)
-        _resident = self
+        return arrive, (self.__getstate__(),)
 
     @contextmanager
     def environment(self) -> Iterator[list[str]]:
@@ -164,8 +144,8 @@ class Session(TrainingEvents):
 
     def hear(self, arguments: Mapping[str, Any]) -> None:
         """Begin a run with the arguments of its call that the session needs to know; one inside another inherits."""
-        device, workers = (self.device, self._given_workers) if self.is_active else (None, None)
-        self.device, self._given_workers = arguments.get("device", device), arguments.get("workers", workers)
+        device, workers = (self.device, self.given_workers) if self.is_active else (None, None)
+        self.device, self.given_workers = arguments.get("device", device), arguments.get("workers", workers)
         self.begin_run()
 
     def tune(self) -> None:
@@ -234,7 +214,7 @@ class Session(TrainingEvents):
         from .ultralytics_data import MODULES, UltralyticsAdapter
 
         loader = self.settings.preset.loader
-        given = self._given_workers
+        given = self.given_workers
         return LoaderPolicy(
             context=loader.context,
             workers=loader.workers if given is None else given,
@@ -301,7 +281,7 @@ class Session(TrainingEvents):
 
         if not enabled():
             return method(*args, **kwargs)
-        outer = (self.device, self._given_workers) if self.is_active else None
+        outer = (self.device, self.given_workers) if self.is_active else None
         self.hear(kwargs)
         known = set(self._runs)
         trains = mode in ("train", "tune")
@@ -327,7 +307,7 @@ class Session(TrainingEvents):
             finally:
                 self._let_go(known)
                 if outer:  # a run inside another, from a callback
-                    self.device, self._given_workers = outer
+                    self.device, self.given_workers = outer
         return self._stream(result) if inspect.isgenerator(result) else result
 
     def _let_go(self, known: set[Any]) -> None:
@@ -351,27 +331,4 @@ class Session(TrainingEvents):
 
     def child_environment(self) -> dict[str, str]:
         """Return what a child process needs to build the same session again."""
-        here = str(Path(__file__).parent.parent)  # a child must find this package however this process found it
-        path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), here) if part)
-        told = {"preset": self.source, "rocm": self.rocm, "device": self.device, "workers": self._given_workers}
-        return {CHILD_VARIABLE: json.dumps({**told, "parent": os.getpid()}, default=str), "PYTHONPATH": path}
-
-
-_resident: Session | None = None
-
-
-def _arrive(state: dict[str, Any]) -> Session:
-    """Build a session that was pickled. A process of Ultralytics' launcher is taken over by the first that arrives.
-
-    That process may be any rank, and only rank 0 is told when its training begins.
-    """
-    if _resident is not None:
-        return _resident
-    session = Session.__new__(Session)
-    session.__setstate__(state)
-    from . import ultralytics_hooks as hooks
-
-    if hooks.runs_launched_file() and enabled():
-        session.stay()
-        session.lays_arguments = True
-    return session
+        return describe(self, self.given_workers)

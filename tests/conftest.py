@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ os.environ["YOLO_ROCM_CONFIG"] = tempfile.mkdtemp(prefix="yolo_rocm_config_")
 os.environ.pop("YOLO_ROCM", None)
 os.environ.pop("YOLO_ROCM_PRESET", None)
 os.environ.pop("LOCAL_RANK", None)
+
+# A shell that runs this in the background has Ctrl-C ignored, and every process of a test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import settings

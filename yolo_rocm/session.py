@@ -181,6 +181,11 @@ class Session:
             self._patch = Patch(conv.devices, Planner(conv.engine, learned.vendor, conv.memory_mb, avoid_vendor=avoid))
         switches.enter_context(installed(self._patch))
 
+    @property
+    def device_augment(self) -> bool:
+        """Whether augmentations are left to the device: wanted, and possible with the installed Ultralytics."""
+        return self.settings.preset.loader.device_augment and not _no_device_augment()
+
     def loader_policy(self) -> LoaderPolicy:
         """Return what the preset says about loaders, as the loaders take it."""
         from . import ultralytics_hooks as hooks
@@ -199,7 +204,7 @@ class Session:
             reproducible=loader.reproducible,
             skip_broken=loader.skip_broken,
             device=self._prefetch_device,
-            adapter=UltralyticsAdapter(loader.device_augment, loader.reduced_decode, loader.mosaic_mb),
+            adapter=UltralyticsAdapter(self.device_augment, loader.reduced_decode, loader.mosaic_mb),
             modules=MODULES,
             val_is_doubled=lambda: bool(self._runs),
             insist=given is not None or "loader.workers" in self.settings.explicit,
@@ -239,6 +244,19 @@ class Session:
         yield from self.settings.notes
         if "cuda" in conv.devices and not torch.cuda.is_available():
             yield f"preset {preset.name} is for a GPU and torch finds none: its settings for cuda stay idle"
+        yield from self._left_off()
+
+    def _left_off(self) -> Iterator[str]:
+        """Say what the preset asks for and the installed Ultralytics has no place for."""
+        from . import ultralytics_hooks as hooks
+
+        loader = self.settings.preset.loader
+        for name, wanted, why in (
+            ("device_augment", loader.device_augment, _no_device_augment()),
+            ("reduced_decode", loader.reduced_decode, hooks.missing(hooks.REDUCED_DECODE)),
+        ):
+            if wanted and why:
+                yield f"loader.{name} is left off with this Ultralytics: {why[0]}"
 
     def train_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Lay the preset's Ultralytics arguments under those of a call. A resumed run keeps the ones it began with."""
@@ -356,6 +374,11 @@ class Session:
         """Run a predictor's warm-up and inference under the preset, where `register` does not do so already."""
         if not enabled() or self.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
             return
+        from . import ultralytics_hooks as hooks
+
+        if hooks.missing(hooks.PREDICT_CALLBACKS):
+            hooks.say("callbacks alone do not reach predictions of this Ultralytics: use register()", warning=True)
+            return
         predictor._yolo_rocm_scoped = True
         predictor.inference = self._scoped(predictor.inference)
         object.__setattr__(predictor.model, "warmup", self._scoped(predictor.model.warmup))
@@ -366,6 +389,13 @@ class Session:
                 return function(*args, **kwargs)
 
         return run
+
+
+def _no_device_augment() -> tuple[str, ...]:
+    """Return why the installed Ultralytics cannot leave augmentations to the device; nothing where it can."""
+    from . import ultralytics_hooks as hooks
+
+    return (*hooks.missing(hooks.DEVICE_AUGMENT), *hooks.missing(hooks.AUGMENT_STEP))
 
 
 def _keys_of_cfg(path: Any) -> list[str]:

@@ -41,6 +41,8 @@ class TrainingRun:
         if hooks.loads_data_already(trainer):
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
+            if not session.is_active:
+                hooks.say("callbacks alone hear of a training late with this Ultralytics: register() covers its start")
             self._held.enter_context(session.active())
             weakref.finalize(trainer, self._held.close)
         else:
@@ -55,7 +57,7 @@ class TrainingRun:
             count = recommended_workers(wanted=asked, asked=policy.insist, batch_size=batch, memfd=True)
             self._start_interpreters(int(count))
             self._held.callback(discard_prestarted)
-        if self._session.settings.preset.loader.device_augment:
+        if self._session.device_augment:
             hooks.augment_on_device(trainer, AUGMENT_KEY)
 
     def _start_interpreters(self, count: int) -> None:

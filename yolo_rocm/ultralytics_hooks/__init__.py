@@ -8,6 +8,15 @@ from .children import children_follow, run_command_line
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
 from .models import MODES, Around, check_model, load_model, model_class, plain_model, torch_module, wrap_modes
+from .probes import (
+    AUGMENT_STEP,
+    CHILDREN,
+    DEVICE_AUGMENT,
+    EARLY_CALLBACKS,
+    PREDICT_CALLBACKS,
+    REDUCED_DECODE,
+    missing,
+)
 from .trainers import (
     asked_batch,
     asked_workers,
@@ -18,12 +27,18 @@ from .trainers import (
     set_trainer_argument,
     worker_count,
 )
-from .versions import OLDEST, require
+from .versions import OLDEST, newest_tested, require
 
 __all__ = [
+    "AUGMENT_STEP",
+    "CHILDREN",
+    "DEVICE_AUGMENT",
+    "EARLY_CALLBACKS",
     "MODES",
     "OLDEST",
+    "PREDICT_CALLBACKS",
     "PREFIX",
+    "REDUCED_DECODE",
     "Around",
     "asked_batch",
     "asked_workers",
@@ -39,8 +54,10 @@ __all__ = [
     "loaders_follow",
     "loading_facts",
     "loads_data_already",
+    "missing",
     "model_class",
     "mosaic_closes_after",
+    "newest_tested",
     "plain_model",
     "progress",
     "require",

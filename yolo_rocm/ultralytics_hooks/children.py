@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from .probes import CHILDREN, missing
+
 _CLI_MODULE: Final = "ultralytics.cfg.__init__"
 
 
@@ -30,8 +32,12 @@ _children = _Children()
 def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     """Let the `yolo` processes that tune and multi-data-set training start run under the same preset.
 
-    Ultralytics starts `python -m ultralytics.cfg.__init__ ...`; here it becomes `python -m yolo_rocm.child ...`.
+    Ultralytics starts `python -m ultralytics.cfg.__init__ ...`, or `yolo ...` in its oldest releases; here it becomes
+    `python -m yolo_rocm.child ...`.
     """
+    if missing(CHILDREN):
+        yield
+        return
     from ultralytics.engine import trainer, tuner
 
     with _children.lock:
@@ -53,8 +59,11 @@ def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
 
 def _run_child(command: Any, *args: Any, **kwargs: Any) -> Any:
     environments = list(_children.stack)
-    if environments and isinstance(command, list | tuple) and _CLI_MODULE in command:
-        command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in command]
+    parts = list(command) if environments and isinstance(command, list | tuple) else []
+    if parts[:1] == ["yolo"]:
+        parts[:1] = [sys.executable, "-m", _CLI_MODULE]
+    if _CLI_MODULE in parts:
+        command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in parts]
         kwargs["env"] = {**(kwargs.get("env") or os.environ), **environments[-1]}
     return subprocess.run(command, *args, **kwargs)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..data.loader import PolicyLoaderMixin, close_all
-from ..data.policy import LoaderPolicy
+if TYPE_CHECKING:  # the doctor asks this package about versions without importing torch
+    from ..data.policy import LoaderPolicy
 
 
 class _Policies:
@@ -33,6 +33,8 @@ def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
     """
     from ultralytics.data import build
 
+    from ..data.loader import close_all
+
     with _policies.lock:
         if not _policies.stack:
             _policies.original = build.InfiniteDataLoader
@@ -49,6 +51,8 @@ def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
 
 
 def _policy_loader(stock: type, policy: LoaderPolicy | None = None) -> type:
+    from ..data.loader import PolicyLoaderMixin
+
     class PolicyDataLoader(PolicyLoaderMixin, stock):  # type: ignore[misc]
         """Ultralytics' loader with the arguments and the workers a preset asks for."""
 

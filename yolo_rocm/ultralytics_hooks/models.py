@@ -39,10 +39,13 @@ def load_model(model: Any) -> Any:
     """Return a YOLO object for weights or a model YAML; one that exists is taken as it is."""
     if isinstance(model, model_class()):
         return model
-    from ultralytics import RTDETR, YOLO
+    if Path(str(model)).stem.lower().startswith("rtdetr"):  # its YAML does not tell YOLO() its task
+        from ultralytics import RTDETR
 
-    # A YAML of RT-DETR does not tell YOLO() its task.
-    return RTDETR(model) if Path(str(model)).stem.lower().startswith("rtdetr") else YOLO(model)
+        return RTDETR(model)
+    from ultralytics import YOLO
+
+    return YOLO(model)
 
 
 def torch_module(model: str) -> Any:

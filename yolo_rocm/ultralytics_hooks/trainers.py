@@ -6,7 +6,7 @@ from typing import Any
 
 
 def loads_data_already(trainer: Any) -> bool:
-    """Probe: does `on_pretrain_routine_start` fire inside `train()` (<= 8.3.183) or before it, in `__init__`?"""
+    """Tell whether a trainer that announces itself is already inside `train()`; see the probe `EARLY_CALLBACKS`."""
     return hasattr(trainer, "data")
 
 

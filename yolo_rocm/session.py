@@ -251,12 +251,13 @@ class Session:
         from . import ultralytics_hooks as hooks
 
         loader = self.settings.preset.loader
-        for name, wanted, why in (
-            ("device_augment", loader.device_augment, _no_device_augment()),
-            ("reduced_decode", loader.reduced_decode, hooks.missing(hooks.REDUCED_DECODE)),
+        for feature, wanted, why in (
+            (hooks.DEVICE_AUGMENT, loader.device_augment, _no_device_augment()),
+            (hooks.REDUCED_DECODE, loader.reduced_decode, hooks.missing(hooks.REDUCED_DECODE)),
+            (hooks.DAMAGED_IMAGES, loader.skip_broken, hooks.missing(hooks.DAMAGED_IMAGES)),
         ):
             if wanted and why:
-                yield f"loader.{name} is left off with this Ultralytics: {why[0]}"
+                yield f"{feature} is left off with this Ultralytics: {why[0]}"
 
     def train_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Lay the preset's Ultralytics arguments under those of a call. A resumed run keeps the ones it began with."""
@@ -283,6 +284,8 @@ class Session:
         with self.active():
             if mode in ("train", "tune"):
                 kwargs = self.train_arguments(kwargs)
+            if mode == "tune" and hooks.missing(hooks.CHILDREN):
+                hooks.say(f"{hooks.CHILDREN} is left off: {hooks.missing(hooks.CHILDREN)[0]}", warning=True)
             try:
                 with hooks.children_follow(self.child_environment()):
                     result = method(*args, **kwargs)

@@ -11,6 +11,7 @@ from .models import MODES, Around, check_model, load_model, model_class, plain_m
 from .probes import (
     AUGMENT_STEP,
     CHILDREN,
+    DAMAGED_IMAGES,
     DEVICE_AUGMENT,
     EARLY_CALLBACKS,
     PREDICT_CALLBACKS,
@@ -32,6 +33,7 @@ from .versions import OLDEST, newest_tested, require
 __all__ = [
     "AUGMENT_STEP",
     "CHILDREN",
+    "DAMAGED_IMAGES",
     "DEVICE_AUGMENT",
     "EARLY_CALLBACKS",
     "MODES",

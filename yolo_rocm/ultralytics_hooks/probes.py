@@ -181,6 +181,7 @@ def missing(feature: str) -> tuple[str, ...]:
 
 def all_missing() -> dict[str, list[str]]:
     """Return every feature that cannot be had with the installed Ultralytics, and why."""
+    importlib.import_module("ultralytics")  # one that cannot be imported lacks nothing in particular
     features = dict.fromkeys(probe.feature for probe in PROBES)
     return {feature: list(problems) for feature in features if (problems := missing(feature))}
 

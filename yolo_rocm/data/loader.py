@@ -29,6 +29,8 @@ class PolicyLoaderMixin:
     endless = False
     iterator: Any = None
     _complete = False
+    _eager = False
+    _seed: int | None = None
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
         self.policy = policy
@@ -48,7 +50,11 @@ class PolicyLoaderMixin:
 
     def _get_iterator(self) -> Any:
         if not self._complete:
-            return None  # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset
+            # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset. Ours start when they
+            # are needed, but seeds are drawn when Ultralytics draws them: the samplers go on from the same state.
+            self._eager = True
+            self._seed = self._draw_seed()
+            return None
         loader: Any = self
         policy = self.policy
         kind = "val" if isinstance(loader.sampler, SequentialSampler) else "train"
@@ -62,8 +68,8 @@ class PolicyLoaderMixin:
             batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
             always_main=False,
         )
-        # Drawn first and from the loader's generator, as torch does: samplers go on from the same state.
-        base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        base_seed = self._draw_seed() if self._seed is None else self._seed
+        self._seed = None
         return Batches(
             reader,
             policy,
@@ -75,6 +81,11 @@ class PolicyLoaderMixin:
             device=policy.device() if kind == "train" else None,
             kind=kind,
         )
+
+    def _draw_seed(self) -> int:
+        """Draw the seed of the workers before the sampler draws its own, and from the same generator, as torch does."""
+        loader: Any = self
+        return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
 
     def __iter__(self) -> Iterator[Any]:
         """Yield one epoch of batches; workers are kept for the next unless the policy says otherwise."""
@@ -92,7 +103,7 @@ class PolicyLoaderMixin:
             return  # a batch sampler that gives fewer batches than it says
         finally:
             if not self.policy.persistent and self.iterator is iterator:
-                self.reset()
+                self.close()
 
     def close(self) -> None:
         """End the workers."""
@@ -103,6 +114,8 @@ class PolicyLoaderMixin:
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""
         self.close()
+        if self._eager:
+            self._seed = self._draw_seed()
 
     def __del__(self) -> None:
         """End the workers."""

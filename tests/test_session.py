@@ -193,7 +193,11 @@ def test_tune_trains_its_children_under_the_preset(yolo, made_data, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     yolo_rocm.register(yolo, "cpu", OURS)
     arguments = {"space": {"lr0": (0.001, 0.01)}, "iterations": 1, "project": str(tmp_path), "save": True}
-    yolo.tune(data=str(made_data()), **arguments, **{**QUICK, "epochs": 1, "batch": 8})
+    try:
+        yolo.tune(data=str(made_data()), **arguments, **{**QUICK, "epochs": 1, "batch": 8})
+    except ValueError as error:  # some releases cannot plot a tuning whose models find nothing, as these do
+        if "argmax of an empty sequence" not in str(error):
+            raise
     reports = list(tmp_path.rglob("rocm.json"))
     assert len(reports) == 1
     assert set(json.loads(reports[0].read_text())["convolutions"]["engines"]) == {"gemm"}

@@ -47,10 +47,10 @@ def test_stock_ultralytics_dies_on_the_sick_vendor(made_data, tmp_path):
 def test_a_whole_run_on_the_sick_vendor(model, task, made_data, tmp_path):
     """Train, validate, final evaluation of the fused best.pt, standalone val, predict."""
     from ultralytics import YOLO
-    from ultralytics.utils.checks import check_yaml
+    from ultralytics.nn.tasks import yaml_model_load
 
     try:
-        check_yaml(model)
+        yaml_model_load(model)
     except FileNotFoundError:
         pytest.skip(f"this Ultralytics has no {model}")
     data = made_data(task)

@@ -38,7 +38,7 @@ class TrainingRun:
             session.begin_run()
             self._apply_train_section(trainer)
         self._prepare_loading(trainer)
-        if hooks.loads_data_already(trainer):
+        if hooks.announces_inside_train():
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
             if not session.is_active:
@@ -47,6 +47,8 @@ class TrainingRun:
             weakref.finalize(trainer, self._held.close)
         else:
             trainer.train = self._around(trainer.train)
+            # Some releases build the model, and run it once, between the trainer's making and its train().
+            trainer.get_model = self._within(trainer.get_model)
 
     def _prepare_loading(self, trainer: Any) -> None:
         """Start interpreters for the workers while the model is being built, and leave augmentations to the device."""
@@ -85,6 +87,13 @@ class TrainingRun:
         if hooks.mosaic_closes_after(trainer):
             # New workers take over then; their interpreters start while this epoch trains.
             self._start_interpreters(hooks.worker_count(trainer.train_loader))
+
+    def _within(self, function: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._session.active():
+                return function(*args, **kwargs)
+
+        return run
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:

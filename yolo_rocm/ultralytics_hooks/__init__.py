@@ -19,11 +19,11 @@ from .probes import (
     missing,
 )
 from .trainers import (
+    announces_inside_train,
     asked_batch,
     asked_workers,
     augment_on_device,
     loading_facts,
-    loads_data_already,
     mosaic_closes_after,
     set_trainer_argument,
     worker_count,
@@ -42,6 +42,7 @@ __all__ = [
     "PREFIX",
     "REDUCED_DECODE",
     "Around",
+    "announces_inside_train",
     "asked_batch",
     "asked_workers",
     "augment_on_device",
@@ -55,7 +56,6 @@ __all__ = [
     "loaders_built_by",
     "loaders_follow",
     "loading_facts",
-    "loads_data_already",
     "missing",
     "model_class",
     "mosaic_closes_after",

@@ -122,6 +122,7 @@ PROBES: Final[tuple[Probe, ...]] = (
         "knowing what a training is going to do",
         names=("args", "device", "save_dir", "batch_size", "epochs"),
     ),
+    Probe((f"{_TRAINER}.get_model",), TRAINING, "building a model under a preset"),
     Probe((f"{_TRAINER}.run_callbacks",), TRAINING, "hearing of a training", takes=("event",)),
     Probe(
         ("ultralytics.data.build.InfiniteDataLoader",), TRAINING, "loading by the preset's policy", extends="DataLoader"

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from .probes import EARLY_CALLBACKS, missing
 
-def loads_data_already(trainer: Any) -> bool:
-    """Tell whether a trainer that announces itself is already inside `train()`; see the probe `EARLY_CALLBACKS`."""
-    return hasattr(trainer, "data")
+
+def announces_inside_train() -> bool:
+    """Tell whether trainers announce themselves when `train()` has begun, not when they are made.
+
+    Whether one has its data by then says nothing: releases between the two ways read it first.
+    """
+    return bool(missing(EARLY_CALLBACKS))
 
 
 def set_trainer_argument(trainer: Any, name: str, value: Any) -> None:

@@ -57,7 +57,7 @@ def test_vendor_off_holds_for_the_whole_run_and_is_restored(yolo, made_data, tmp
 
 def test_callbacks_alone_take_a_training_over(yolo, made_data, tmp_path, log):
     if not trainer_announces_itself_early():
-        pytest.skip("before 8.3.184 the model is built, on the CPU that is sick here, before the first event")
+        pytest.skip("the model is built, on the CPU that is sick here, before the first event")
     preset = {"base": "cpu", **OURS, "train": {"batch": 2, "amp": False}}
     for event, function in yolo_rocm.callbacks(preset).items():
         yolo.add_callback(event, function)
@@ -97,10 +97,7 @@ def test_a_training_that_fails_to_start_leaves_nothing_patched(yolo, tmp_path):
 
 
 def trainer_announces_itself_early() -> bool:
-    import ultralytics
-    from packaging.version import Version
-
-    return Version(ultralytics.__version__) >= Version("8.3.184")
+    return not hooks.missing(hooks.EARLY_CALLBACKS)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
@@ -113,7 +110,7 @@ def test_an_error_in_a_batch_restores_everything(yolo, made_data, tmp_path, way,
     if way == "register":
         yolo_rocm.register(yolo, "cpu", OURS)
     elif not trainer_announces_itself_early():
-        pytest.skip("callbacks alone hear of no error before Ultralytics 8.3.184; register does not need them")
+        pytest.skip("callbacks alone hear of no error in this Ultralytics; register does not need them")
     else:
         for event, function in yolo_rocm.callbacks("cpu", OURS).items():
             yolo.add_callback(event, function)
@@ -196,7 +193,11 @@ def test_tune_trains_its_children_under_the_preset(yolo, made_data, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     yolo_rocm.register(yolo, "cpu", OURS)
     arguments = {"space": {"lr0": (0.001, 0.01)}, "iterations": 1, "project": str(tmp_path), "save": True}
-    yolo.tune(data=str(made_data()), **arguments, **{**QUICK, "epochs": 1, "batch": 8})
+    try:
+        yolo.tune(data=str(made_data()), **arguments, **{**QUICK, "epochs": 1, "batch": 8})
+    except ValueError as error:  # some releases cannot plot a tuning whose models find nothing, as these do
+        if "argmax of an empty sequence" not in str(error):
+            raise
     reports = list(tmp_path.rglob("rocm.json"))
     assert len(reports) == 1
     assert set(json.loads(reports[0].read_text())["convolutions"]["engines"]) == {"gemm"}

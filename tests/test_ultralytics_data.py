@@ -23,6 +23,7 @@ from yolo_rocm.ultralytics_data import (
     training_loader,
     truncation,
 )
+from yolo_rocm.ultralytics_hooks import REDUCED_DECODE, missing
 
 SIZE, BATCH = 64, 4
 
@@ -179,7 +180,7 @@ def large_photos(folder: Path) -> str:
 def test_reduced_decoding_reads_less_and_keeps_the_shapes(tmp_path, monkeypatch):
     data = large_photos(tmp_path)
     dataset = training_data(data, SIZE, 2)
-    if not hasattr(dataset, "cv2_flag"):
+    if missing(REDUCED_DECODE):
         pytest.skip("this Ultralytics does not let a data set choose how images are read")
     wanted = dataset.load_image(0)
     dataset.ims[0] = None

@@ -207,6 +207,11 @@ class Session(TrainingEvents):
         switches.enter_context(hooks.loaders_follow(self.loader_policy()))
         switches.enter_context(installed(self._patch))
 
+    @property
+    def device_augment(self) -> bool:
+        """Whether augmentations are left to the device: wanted, and possible with the installed Ultralytics."""
+        return self.settings.preset.loader.device_augment and not _no_device_augment()
+
     def loader_policy(self) -> LoaderPolicy:
         """Return what the preset says about loaders, as the loaders take it."""
         from . import ultralytics_hooks as hooks
@@ -225,7 +230,7 @@ class Session(TrainingEvents):
             reproducible=loader.reproducible,
             skip_broken=loader.skip_broken,
             device=self._prefetch_device,
-            adapter=UltralyticsAdapter(loader.device_augment, loader.reduced_decode, loader.mosaic_mb),
+            adapter=UltralyticsAdapter(self.device_augment, loader.reduced_decode, loader.mosaic_mb),
             modules=MODULES,
             val_is_doubled=lambda: bool(self._runs),
             insist=given is not None or "loader.workers" in self.settings.explicit,
@@ -261,6 +266,20 @@ class Session(TrainingEvents):
         yield from self.settings.notes
         if "cuda" in conv.devices and not torch.cuda.is_available():
             yield f"preset {preset.name} is for a GPU and torch finds none: its settings for cuda stay idle"
+        yield from self._left_off()
+
+    def _left_off(self) -> Iterator[str]:
+        """Say what the preset asks for and the installed Ultralytics has no place for."""
+        from . import ultralytics_hooks as hooks
+
+        loader = self.settings.preset.loader
+        for feature, wanted, why in (
+            (hooks.DEVICE_AUGMENT, loader.device_augment, _no_device_augment()),
+            (hooks.REDUCED_DECODE, loader.reduced_decode, hooks.missing(hooks.REDUCED_DECODE)),
+            (hooks.DAMAGED_IMAGES, loader.skip_broken, hooks.missing(hooks.DAMAGED_IMAGES)),
+        ):
+            if wanted and why:
+                yield f"{feature} is left off with this Ultralytics: {why[0]}"
 
     def train_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Lay the preset's Ultralytics arguments under those of a call. A resumed run keeps the ones it began with."""
@@ -288,6 +307,8 @@ class Session(TrainingEvents):
         with stops.orderly_end() if trains else nullcontext(), self.active(), a_run():
             if trains:
                 kwargs = self.train_arguments(kwargs)
+            if mode == "tune" and hooks.missing(hooks.CHILDREN):
+                hooks.say(f"{hooks.CHILDREN} is left off: {hooks.missing(hooks.CHILDREN)[0]}", warning=True)
             try:
                 with hooks.children_follow(self.child_environment()), hooks.launch_is_possible():
                     result = method(*args, **kwargs)
@@ -332,3 +353,10 @@ class Session(TrainingEvents):
     def child_environment(self) -> dict[str, str]:
         """Return what a child process needs to build the same session again."""
         return describe(self, self.given_workers)
+
+
+def _no_device_augment() -> tuple[str, ...]:
+    """Return why the installed Ultralytics cannot leave augmentations to the device; nothing where it can."""
+    from . import ultralytics_hooks as hooks
+
+    return (*hooks.missing(hooks.DEVICE_AUGMENT), *hooks.missing(hooks.AUGMENT_STEP))

@@ -115,6 +115,11 @@ class TrainingEvents:
         """Run a predictor's warm-up and inference under the preset, where `register` does not do so already."""
         if not enabled() or self.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
             return
+        from . import ultralytics_hooks as hooks
+
+        if hooks.missing(hooks.PREDICT_CALLBACKS):
+            hooks.say("callbacks alone do not reach predictions of this Ultralytics: use register()", warning=True)
+            return
         predictor._yolo_rocm_scoped = True
         predictor.inference = self._scoped(predictor.inference)
         object.__setattr__(predictor.model, "warmup", self._scoped(predictor.model.warmup))

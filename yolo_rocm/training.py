@@ -47,14 +47,19 @@ class TrainingRun:
         self._prepare_loading(trainer)
         self._stopped = False
         self._checkpoints = Checkpoints(trainer, session.settings, session.source)
-        if hooks.loads_data_already(trainer):
+        if hooks.announces_inside_train():
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
+            if not session.is_active:
+                hooks.say("callbacks alone hear of a training late with this Ultralytics: register() covers its start")
             self._held.enter_context(session.active())
             weakref.finalize(trainer, self._held.close)
         else:
             trainer.train = self._around(trainer.train)
-            self._held.callback(vars(trainer).pop, "train", None)
+            # Some releases build the model, and run it once, between the trainer's making and its train().
+            trainer.get_model = self._within(trainer.get_model)
+            for name in ("train", "get_model"):
+                self._held.callback(vars(trainer).pop, name, None)
 
     def _prepare_loading(self, trainer: Any) -> None:
         """Start interpreters for the workers while the model is being built, and leave augmentations to the device."""
@@ -65,7 +70,7 @@ class TrainingRun:
             count = recommended_workers(wanted=asked, asked=policy.insist, batch_size=batch, memfd=True)
             self._start_interpreters(int(count))
             self._held.callback(discard_prestarted)
-        if self._session.settings.preset.loader.device_augment:
+        if self._session.device_augment:
             hooks.augment_on_device(trainer, AUGMENT_KEY)
 
     def _start_interpreters(self, count: int) -> None:
@@ -108,6 +113,13 @@ class TrainingRun:
     def _about_nan(self, trainer: Any) -> str:
         advice = "try amp=False, and " if getattr(trainer, "amp", False) else ""
         return f"If it happens again: {advice}`yolo-rocm doctor` tests whether the kernels of this card compute right"
+
+    def _within(self, function: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self._session.active():
+                return function(*args, **kwargs)
+
+        return run
 
     def _around(self, train: Any) -> Any:
         def run() -> Any:

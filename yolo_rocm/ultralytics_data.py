@@ -19,6 +19,8 @@ from .data.augment import Recorded
 from .data.decode import full_size, jpeg_size, reduced_flag, reduction
 from .data.mosaic import BoundedImages
 from .data.reader import Place
+from .errors import StackError
+from .ultralytics_hooks.probes import BENCH_LOADER, DAMAGED_IMAGES, DEVICE_AUGMENT, REDUCED_DECODE, missing
 
 # What a worker imports before it is told which data set to read.
 MODULES: Final = ("torch", "cv2", "yolo_rocm.data.worker", "yolo_rocm.ultralytics_data", "ultralytics.data.dataset")
@@ -71,7 +73,7 @@ class UltralyticsAdapter:
         """Watch the images being loaded, and apply the options; the data set is put back at the end."""
         with ExitStack() as undo:
             for part in _parts(dataset):
-                if hasattr(part, "load_image"):
+                if hasattr(part, "load_image") and not missing(DAMAGED_IMAGES):
                     self._attach(part, spend, undo)
                 formatter = getattr(getattr(part, "transforms", None), "transforms", [None])[-1]
                 planes = PlaneFormatter(formatter, place)
@@ -214,7 +216,7 @@ class _ImageLoader:
     ) -> None:
         self._part, self._spend, self._bounded = part, spend, bounded
         self._load = part.load_image
-        self._reduced = reduced and hasattr(part, "cv2_flag") and bool(getattr(part, "augment", False))
+        self._reduced = reduced and not missing(REDUCED_DECODE) and bool(getattr(part, "augment", False))
 
     def __call__(self, index: int, *args: Any, **kwargs: Any) -> Any:
         """Load an image as the data set does."""
@@ -313,7 +315,7 @@ def device_augment_possible(dataset: Any) -> bool:
     from ultralytics.data import augment
 
     compose = getattr(dataset, "transforms", None)
-    if not hasattr(augment.RandomFlip, "apply_image") or not getattr(dataset, "augment", False):
+    if missing(DEVICE_AUGMENT) or not getattr(dataset, "augment", False):
         return False
     formatter = getattr(compose, "transforms", [None])[-1]
     kinds = [type(transform) for transform in getattr(compose, "transforms", [])]
@@ -353,6 +355,8 @@ def training_data(data: str, imgsz: int, batch: int, images: int | None = None) 
         batch: Size of the batches.
         images: Pretend that there are so many images, by repeating the list of those there are.
     """
+    if missing(BENCH_LOADER):
+        raise StackError(f"this Ultralytics cannot be measured: {'. '.join(missing(BENCH_LOADER))}.")
     from ultralytics.cfg import get_cfg
     from ultralytics.data.build import build_yolo_dataset
     from ultralytics.data.utils import check_det_dataset

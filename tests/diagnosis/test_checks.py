@@ -53,6 +53,7 @@ class Ward:
         home="/home/user",
         tree=None,
         prepare=None,
+        lacks=None,
         **torch_facts,
     ) -> Patient:
         """Return the patient for these cards; what is not said is healthy."""
@@ -70,7 +71,7 @@ class Ward:
             self.root, os_name=os_name, torch_folder=folder, environ=environ, adapters=lambda: adapters if cards else []
         )
         vars(machine).update({"ultralytics": "8.4.190", "python": "3.11.7", "cores": 8, **(facts or {})})
-        return Patient(machine, Preset(**(preset or {})), environ, Path(home), before)
+        return Patient(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {})
 
 
 @pytest.fixture
@@ -111,6 +112,13 @@ def old_hsa(root: Path) -> None:
 CASES = {
     "torch-missing": ({"torch": None}, {}),
     "ultralytics-missing": ({"facts": {"ultralytics": None}}, {}),
+    "ultralytics-too-old": ({"facts": {"ultralytics": "8.2.103"}}, {"facts": {"ultralytics": "8.3.0"}}),
+    "ultralytics-lacks": ({"lacks": {"training": ["a name is not there"]}}, {"lacks": {"other": ["a name"]}}),
+    "ultralytics-untested": (
+        {"facts": {"ultralytics": "99.0.0"}},
+        {"facts": {"ultralytics": "99.0.0"}, "lacks": {"training": ["refused anyway"]}},
+    ),
+    "ultralytics-leaves-off": ({"lacks": {"loader.device_augment": ["a name"]}}, {"lacks": {"training": ["a name"]}}),
     "torch-wrong-build": ({"hip": None}, {}),
     "torchvision-mismatch": ({"torchvision": "+cpu"}, {"torchvision": "+rocm7.0"}),
     "arch-not-in-torch": ({"cards": (RX6600,)}, {"cards": (RX6900XT,)}),

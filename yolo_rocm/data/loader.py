@@ -33,6 +33,8 @@ class PolicyLoaderMixin:
     _passes: Passes | None = None
     _goes_on: Position | None = None
     _seed = 0
+    _eager = False
+    _next_seed: int | None = None
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
         self.policy = policy
@@ -57,7 +59,11 @@ class PolicyLoaderMixin:
 
     def _get_iterator(self) -> Any:
         if not self._complete:
-            return None  # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset
+            # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset. Ours start when they
+            # are needed, but seeds are drawn when Ultralytics draws them: the samplers go on from the same state.
+            self._eager = True
+            self._next_seed = self._draw_seed()
+            return None
         loader: Any = self
         policy = self.policy
         kind = "train" if shuffles(loader.sampler) else "val"
@@ -74,8 +80,8 @@ class PolicyLoaderMixin:
         if self._goes_on is not None and not self._goes_on.anew:
             self._seed = next_seed(self._goes_on, own_seeds=policy.reproducible == "strict", workers=workers)
         else:
-            # Drawn first and from the loader's generator, as torch does: samplers go on from the same state.
-            self._seed = int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+            self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
+        self._next_seed = None
         return Batches(
             reader,
             policy,
@@ -87,6 +93,11 @@ class PolicyLoaderMixin:
             device=policy.device() if kind == "train" else None,
             kind=kind,
         )
+
+    def _draw_seed(self) -> int:
+        """Draw the seed of the workers before the sampler draws its own, and from the same generator, as torch does."""
+        loader: Any = self
+        return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
 
     def __iter__(self) -> Iterator[Any]:
         """Yield one epoch of batches; workers are kept for the next unless the policy says otherwise."""
@@ -109,7 +120,7 @@ class PolicyLoaderMixin:
             return  # a batch sampler that gives fewer batches than it says
         finally:
             if not self.policy.persistent and self.iterator is iterator:
-                self.reset()
+                self.close()
 
     def _begin(self, iterator: Any) -> None:
         loader: Any = self
@@ -138,7 +149,7 @@ class PolicyLoaderMixin:
     def go_on_from(self, position: Position) -> None:
         """Continue where another loader stood, when the next epoch begins."""
         self.close()
-        self._goes_on = position
+        self._goes_on, self._next_seed = position, None
         if position.anew:
             loader: Any = self
             loader.generator.set_state(position.generator)
@@ -154,6 +165,8 @@ class PolicyLoaderMixin:
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""
         self.close()
+        if self._eager:
+            self._next_seed = self._draw_seed()
 
     def __del__(self) -> None:
         """End the workers."""

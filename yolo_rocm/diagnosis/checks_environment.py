@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, family_of, overridden_gfx
+from ..ultralytics_hooks import versions
 from .findings import Finding
 from .patient import Patient, at_least, install_command, miopen_filters
 
@@ -245,7 +246,7 @@ def hip_visible_with_old_ultralytics(patient: Patient) -> Finding | None:
     version = patient.machine.ultralytics
     if not patient.hip or not patient.environ.get("HIP_VISIBLE_DEVICES") or version is None:
         return None
-    if at_least(version, "8.4.61"):
+    if versions.behaves(version, "GPU chosen by its number"):
         return None
     return Finding(
         "hip-visible-with-old-ultralytics",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ..ultralytics_hooks import versions
+from ..ultralytics_hooks.probes import TRAINING
 from .findings import Finding
 from .patient import THEROCK_RELEASES, Patient, at_least, install_command
 
-CHANNELS_LAST_SINCE = "8.4.137"
 BENCHMARK_DEFAULT_UNTIL = "2.7"
 
 
@@ -29,6 +30,62 @@ def ultralytics_missing(patient: Patient) -> Finding | None:
         "Ultralytics is not installed",
         remedy,
         ("https://docs.ultralytics.com/quickstart/",),
+    )
+
+
+def ultralytics_too_old(patient: Patient) -> Finding | None:
+    """Older releases lack what this package holds on to."""
+    version = versions.version_of(patient.machine.ultralytics)
+    if version is None or version >= versions.OLDEST:
+        return None
+    return Finding(
+        "ultralytics-too-old",
+        "error",
+        f"Ultralytics {version} is too old, {versions.OLDEST} or newer is needed",
+        "pip install -U --no-deps ultralytics",
+        ("https://pypi.org/project/ultralytics/#history",),
+    )
+
+
+def ultralytics_lacks(patient: Patient) -> Finding | None:
+    """A release that has moved what training needs is refused when a run begins."""
+    problems = patient.lacks.get(TRAINING)
+    if not problems:
+        return None
+    return Finding(
+        "ultralytics-lacks",
+        "error",
+        f"Ultralytics {patient.machine.ultralytics} lacks what training needs: {'. '.join(problems)}",
+        f"{versions.advice()} {versions.ANY_VARIABLE}=1 goes on anyway",
+        ("https://pypi.org/project/ultralytics/#history",),
+    )
+
+
+def ultralytics_untested(patient: Patient) -> Finding | None:
+    """A release newer than any tested is used if its names are where they were."""
+    version = versions.version_of(patient.machine.ultralytics)
+    if version is None or version <= versions.newest_tested() or patient.lacks.get(TRAINING):
+        return None
+    return Finding(
+        "ultralytics-untested",
+        "info",
+        f"Ultralytics {version} is newer than any that was tested ({versions.newest_tested()})",
+        "Nothing, as long as it works; " + versions.advice(),
+        ("https://pypi.org/project/ultralytics/#history",),
+    )
+
+
+def ultralytics_leaves_off(patient: Patient) -> Finding | None:
+    """Some releases have no place for a feature; it is then left off."""
+    lost = sorted(feature for feature in patient.lacks if feature != TRAINING)
+    if not lost:
+        return None
+    return Finding(
+        "ultralytics-leaves-off",
+        "info",
+        f"with Ultralytics {patient.machine.ultralytics} these are left off: {', '.join(lost)}",
+        "Nothing, unless you want them: " + versions.advice(),
+        ("https://pypi.org/project/ultralytics/#history",),
     )
 
 
@@ -107,7 +164,7 @@ def rocblas_kernels_missing(patient: Patient) -> Finding | None:
 
 def channels_last_auto(patient: Patient) -> Finding | None:
     """Newer Ultralytics switches channels_last on for every GPU that is not on Windows."""
-    newer = at_least(patient.machine.ultralytics, CHANNELS_LAST_SINCE)
+    newer = versions.behaves(patient.machine.ultralytics, "channels_last by itself")
     if not patient.hip or patient.machine.system == "windows" or not newer:
         return None
     if patient.preset.train.get("channels_last") is not None:
@@ -165,6 +222,10 @@ def python_forkserver(patient: Patient) -> Finding | None:
 CHECKS = (
     torch_missing,
     ultralytics_missing,
+    ultralytics_too_old,
+    ultralytics_lacks,
+    ultralytics_untested,
+    ultralytics_leaves_off,
     torch_wrong_build,
     torchvision_mismatch,
     arch_not_in_torch,

@@ -12,6 +12,7 @@ from .. import __version__
 from ..errors import ConfigError
 from ..hardware import Machine, detect
 from ..preset import Settings, resolve
+from ..ultralytics_hooks import versions
 from . import health as memory
 from .checks import run_checks
 from .findings import ORDER, Finding, Severity
@@ -113,7 +114,8 @@ def doctor(
     device = device or ("cuda" if machine.gpu is not None else None)
     path = memory.memory_file(machine, device or "cpu", environ)
     before = memory.recall(path)
-    patient = Patient(machine, settings.preset, environ, Path.home(), before.filters if before else None)
+    lacks = versions.lacks(machine.ultralytics, ask=probes and machine.torch is not None)
+    patient = Patient(machine, settings.preset, environ, Path.home(), before.filters if before else None, lacks)
     findings = run_checks(patient)
     answers = Answers()
     if probes and device is not None and machine.torch is not None:

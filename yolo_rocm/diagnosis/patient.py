@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ class Patient:
         environ: Variables a training would see: the user's, and those the preset adds.
         home: The user's home folder.
         filters_before: `MIOPEN_DEBUG_*` variables when a doctor looked last; None where none did.
+        lacks: Features that the installed Ultralytics has no place for, and why.
     """
 
     machine: Machine
@@ -38,6 +39,7 @@ class Patient:
     environ: Mapping[str, str] = field(default_factory=dict)
     home: Path = Path("/home/user")
     filters_before: Mapping[str, str] | None = None
+    lacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def hip(self) -> bool:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from ..hardware import Machine
 from ..preset import Preset
-from .checks_stack import CHANNELS_LAST_SINCE
+from ..ultralytics_hooks.versions import behaves
 from .findings import Finding
 from .outcome import Outcome
-from .patient import at_least
 
 HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
-_NOTHING_RUNS = ("torch-missing", "ultralytics-missing")
+_NOTHING_RUNS = ("torch-missing", "ultralytics-missing", "ultralytics-too-old", "ultralytics-lacks")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Setup:
         gpu = device == "cuda"  # Ultralytics has neither AMP nor channels_last on a CPU
         layout = train.get("channels_last")
         if layout is None:
-            layout = machine.system != "windows" and at_least(machine.ultralytics, CHANNELS_LAST_SINCE)
+            layout = machine.system != "windows" and behaves(machine.ultralytics, "channels_last by itself")
         return cls(conv.engine, conv.vendor == "on", gpu and bool(train.get("amp", True)), gpu and bool(layout))
 
     def groups(self) -> set[str]:

@@ -24,6 +24,16 @@ from .models import (
     torch_module,
     wrap_modes,
 )
+from .probes import (
+    AUGMENT_STEP,
+    CHILDREN,
+    DAMAGED_IMAGES,
+    DEVICE_AUGMENT,
+    EARLY_CALLBACKS,
+    PREDICT_CALLBACKS,
+    REDUCED_DECODE,
+    missing,
+)
 from .resuming import (
     OptimizerSteps,
     closes_mosaic_next,
@@ -38,23 +48,30 @@ from .resuming import (
     unfit,
 )
 from .trainers import (
+    announces_inside_train,
     asked_batch,
     asked_workers,
     augment_on_device,
     loading_facts,
-    loads_data_already,
     mosaic_closes_after,
     nan_recoveries,
     recovers_from_nan,
     set_trainer_argument,
     worker_count,
 )
-from .versions import OLDEST, require
+from .versions import OLDEST, newest_tested, require
 
 __all__ = [
+    "AUGMENT_STEP",
+    "CHILDREN",
+    "DAMAGED_IMAGES",
+    "DEVICE_AUGMENT",
+    "EARLY_CALLBACKS",
     "MODES",
     "OLDEST",
+    "PREDICT_CALLBACKS",
     "PREFIX",
+    "REDUCED_DECODE",
     "Around",
     "AroundTrainer",
     "MakeTrainer",
@@ -63,6 +80,7 @@ __all__ = [
     "Saving",
     "all_modes_wrapped",
     "amp_check_without_wait",
+    "announces_inside_train",
     "asked_batch",
     "asked_workers",
     "augment_on_device",
@@ -85,11 +103,12 @@ __all__ = [
     "loaders_built_by",
     "loaders_follow",
     "loading_facts",
-    "loads_data_already",
     "memory_errors_recognised",
+    "missing",
     "model_class",
     "mosaic_closes_after",
     "nan_recoveries",
+    "newest_tested",
     "plain_model",
     "progress",
     "rank",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, nearest
+from .probes import ARGUMENT_CHECK, missing
 
 
 def knows_argument(name: str) -> bool:
@@ -31,8 +32,11 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: An argument is unknown; the nearest known ones are offered.
     """
-    from ultralytics.cfg import _handle_deprecation
     from ultralytics.utils import DEFAULT_CFG_DICT
+
+    if missing(ARGUMENT_CHECK):  # then Ultralytics refuses them itself, with a run folder left behind
+        return
+    from ultralytics.cfg import _handle_deprecation
 
     known = {*DEFAULT_CFG_DICT, "augmentations", "save_dir", "trainer", "cfg"}
     if set(arguments) <= known:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ..errors import StackError
 from ..in_force import InForce
+from .probes import CHILDREN, missing
 
 _CLI_MODULE: Final = "ultralytics.cfg.__init__"
 _LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
@@ -32,9 +33,13 @@ _children = _Children()
 def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     """Let the `yolo` processes that tune and multi-data-set training start run under the same preset, and every rank.
 
-    Ultralytics starts `python -m ultralytics.cfg.__init__ ...`; here it becomes `python -m yolo_rocm.child ...`. For
-    several GPUs it starts `python -m torch.distributed.run ... FILE`; the ranks become `-m yolo_rocm.rank FILE`.
+    Ultralytics starts `python -m ultralytics.cfg.__init__ ...`, or `yolo ...` in its oldest releases; here it becomes
+    `python -m yolo_rocm.child ...`. For several GPUs it starts `python -m torch.distributed.run ... FILE`; the ranks
+    become `-m yolo_rocm.rank FILE`.
     """
+    if missing(CHILDREN):
+        yield
+        return
     from ultralytics.engine import trainer, tuner
 
     with _children.lock:
@@ -61,8 +66,9 @@ def _run_child(command: Any, *args: Any, **kwargs: Any) -> Any:
     environment = {**(kwargs.get("env") or os.environ), **described}
     if any(name in command for name in _LAUNCHERS):
         return _launch(ranks_command(command), environment)
-    if _CLI_MODULE in command:
-        command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in command]
+    parts = [sys.executable, "-m", _CLI_MODULE, *command[1:]] if command[:1] == ["yolo"] else list(command)
+    if _CLI_MODULE in parts:
+        command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in parts]
         kwargs["env"] = environment
     return subprocess.run(command, *args, **kwargs)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..data.loader import PolicyLoaderMixin, close_following, has_epochs, passes
-from ..data.policy import LoaderPolicy
 from ..in_force import InForce
 
+if TYPE_CHECKING:  # the doctor asks this package about versions without importing torch
+    from ..data.policy import LoaderPolicy
 
-class _Policies(InForce[LoaderPolicy]):
+
+class _Policies(InForce["LoaderPolicy"]):
     """Loader policies in force, and the class that Ultralytics had."""
 
     original: Any = None
@@ -32,6 +33,8 @@ def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
     """
     from ultralytics.data import build
 
+    from ..data.loader import close_following
+
     with _policies.lock:
         if not _policies:
             _policies.original = build.InfiniteDataLoader
@@ -48,6 +51,8 @@ def loaders_follow(policy: LoaderPolicy) -> Iterator[None]:
 
 
 def _policy_loader(stock: type, policy: LoaderPolicy | None = None) -> type:
+    from ..data.loader import PolicyLoaderMixin, has_epochs, passes
+
     class PolicyDataLoader(PolicyLoaderMixin, stock):  # type: ignore[misc]
         """Ultralytics' loader with the arguments and the workers a preset asks for."""
 

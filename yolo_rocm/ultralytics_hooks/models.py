@@ -45,10 +45,13 @@ def load_model(model: Any, task: str | None = None) -> Any:
     """
     if isinstance(model, model_class()):
         return model
-    from ultralytics import RTDETR, YOLO
+    if "rtdetr" in Path(str(model)).stem.lower():  # its YAML does not tell YOLO() its task
+        from ultralytics import RTDETR
 
-    # A YAML of RT-DETR does not tell YOLO() its task.
-    return RTDETR(model) if "rtdetr" in Path(str(model)).stem.lower() else YOLO(model, task=task)
+        return RTDETR(model)
+    from ultralytics import YOLO
+
+    return YOLO(model, task=task)
 
 
 def torch_module(model: str) -> Any:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from .distributed import ranks_of_batch
+from .probes import EARLY_CALLBACKS, missing
 
 
-def loads_data_already(trainer: Any) -> bool:
-    """Probe: does `on_pretrain_routine_start` fire inside `train()` (<= 8.3.183) or before it, in `__init__`?"""
-    return hasattr(trainer, "data")
+def announces_inside_train() -> bool:
+    """Tell whether trainers announce themselves when `train()` has begun, not when they are made.
+
+    Whether one has its data by then says nothing: releases between the two ways read it first.
+    """
+    return bool(missing(EARLY_CALLBACKS))
 
 
 def set_trainer_argument(trainer: Any, name: str, value: Any) -> None:

@@ -1,31 +1,147 @@
-"""Which Ultralytics is usable: what the rest of this package needs of it, asked by name."""
+"""Which Ultralytics is usable: the numbers this package knows, and the judgement of one it has never met.
+
+No other module compares version numbers of Ultralytics. What differs between releases is asked by name (`probes`); a
+number is used only where the installed Ultralytics must not be imported, as by the doctor.
+"""
 
 from __future__ import annotations
 
+import csv
+import functools
 import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from ..errors import StackError
+from .log import say
+from .probes import ANSWER, TRAINING, missing
 
 OLDEST: Final = Version("8.3.0")
+ANY_VARIABLE: Final = "YOLO_ROCM_ANY_ULTRALYTICS"
+# What `.ci/ladder` has found; it goes with the package, so that an installed one knows what it was tried on.
+TESTED_FILE: Final = Path(__file__).parent / "tested.csv"
+# The first release in which Ultralytics behaves so.
+SINCE: Final[Mapping[str, str]] = {
+    "channels_last by itself": "8.4.137",  # ultralytics PR 26007
+    "GPU chosen by its number": "8.4.61",  # before: through CUDA_VISIBLE_DEVICES
+}
+_accepted: set[str] = set()
+
+
+def tested() -> list[dict[str, str]]:
+    """Return the ladder's rows: Ultralytics, torch and Python, and what came of them."""
+    with TESTED_FILE.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@functools.cache
+def newest_tested() -> Version:
+    """Return the newest Ultralytics on which the ladder has passed."""
+    return max((Version(row["ultralytics"]) for row in tested() if row["result"] == "pass"), default=OLDEST)
+
+
+def version_of(text: str | None) -> Version | None:
+    """Read a version; None for one that is missing or no number, as forks may have."""
+    try:
+        return None if text is None else Version(text)
+    except InvalidVersion:
+        return None
+
+
+def behaves(installed: str | None, behaviour: str) -> bool:
+    """Tell from its number alone whether an Ultralytics behaves as one of `SINCE`."""
+    version = version_of(installed)
+    return version is not None and version >= Version(SINCE[behaviour])
+
+
+def lacks(installed: str | None, *, ask: bool) -> Mapping[str, Sequence[str]]:
+    """Return what an installed Ultralytics has no place for, and why, without importing it here.
+
+    Args:
+        installed: Its version.
+        ask: Whether it may be imported in another process where the ladder has not tried this version.
+    """
+    for row in tested():
+        if row["ultralytics"] == installed and row["result"] == "pass":
+            return {feature: ("as .ci/ladder found",) for feature in row["without"].split("; ") if feature}
+    version = version_of(installed)
+    if not ask or installed is None or (version is not None and version < OLDEST):
+        return {}
+    here = str(Path(__file__).parents[2])  # the other process must find this package however this one did
+    path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH")) if part)
+    command = [sys.executable, "-m", "yolo_rocm.ultralytics_hooks.probes"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": path}
+        )
+    except subprocess.TimeoutExpired:
+        return {TRAINING: ("it was not imported within 60 s",)}
+    answer = done.stdout.rpartition(ANSWER)[2]
+    if done.returncode or not answer:
+        return {TRAINING: (f"it cannot be imported: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}",)}
+    found: dict[str, Sequence[str]] = json.loads(answer)
+    return found
 
 
 def require() -> None:
-    """Check that a usable Ultralytics is installed.
+    """Check that a usable Ultralytics is installed; once a process.
+
+    A release newer than any tested one is usable if all it needs for training is found where it was.
 
     Raises:
-        StackError: It is missing or too old; the message has the command to run.
+        StackError: It is missing, too old, or lacks something; the message has the command to run.
     """
-    if importlib.util.find_spec("ultralytics") is None:
+    if "ultralytics" not in sys.modules and importlib.util.find_spec("ultralytics") is None:
         raise StackError(
             "Ultralytics is not installed. Install torch and torchvision for your GPU first, "
             "then run: pip install ultralytics"
         )
     import ultralytics
 
-    if Version(ultralytics.__version__) < OLDEST:
-        raise StackError(
-            f"Ultralytics {ultralytics.__version__} is too old, {OLDEST} or newer is needed: pip install -U ultralytics"
-        )
+    text = str(ultralytics.__version__)
+    if text in _accepted:
+        return
+    version = version_of(text)
+    if version is not None and version < OLDEST:
+        raise StackError(f"Ultralytics {text} is too old, {OLDEST} or newer is needed: pip install -U ultralytics")
+    problems = missing(TRAINING)
+    if problems and not goes_on_anyway():
+        raise StackError(refusal(text, problems))
+    _accepted.add(text)
+    if problems:
+        _warn(f"Ultralytics {text} lacks what training needs, {ANY_VARIABLE} goes on anyway: {'. '.join(problems)}.")
+    elif version is None or version > newest_tested():
+        say(f"Ultralytics {text} is newer than any tested ({newest_tested()}); all that training needs is there")
+
+
+def goes_on_anyway() -> bool:
+    """Tell whether the user wants to go on with an Ultralytics that lacks something."""
+    return os.environ.get(ANY_VARIABLE, "").strip().lower() in {"1", "true", "on", "yes"}
+
+
+def refusal(version: str, problems: tuple[str, ...]) -> str:
+    """Say why a version is not usable, and what to do."""
+    return (
+        f"Ultralytics {version} lacks what training needs: {'. '.join(problems)}. {advice()} "
+        f"{ANY_VARIABLE}=1 goes on anyway; YOLO_ROCM=0 turns this package off."
+    )
+
+
+def advice() -> str:
+    """Return the command that installs a tested version."""
+    return f'Install one that was tested: pip install --no-deps "ultralytics=={newest_tested()}".'
+
+
+def _warn(message: str) -> None:
+    try:
+        say(message, warning=True)
+    except ImportError:  # Ultralytics' logger may be what is missing
+        logging.getLogger("yolo_rocm").warning(message)

@@ -1,0 +1,191 @@
+"""What this package relies on in Ultralytics, as data: each thing by its place, and what is lost without it.
+
+A new release is judged by these, not by its number. Whatever the package imports from Ultralytics is in `PROBES`: a
+test compares the two.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+ANSWER: Final = "PROBES "
+TRAINING: Final = "training"
+DEVICE_AUGMENT: Final = "loader.device_augment"
+AUGMENT_STEP: Final = "loader.device_augment in a training step"  # apart: workers ask for the other, without the engine
+REDUCED_DECODE: Final = "loader.reduced_decode"
+DAMAGED_IMAGES: Final = "replacing damaged images"
+IN_PLACE: Final = "writing images straight into the batch"
+CHILDREN: Final = "tune under the preset"
+ARGUMENT_CHECK: Final = "checking arguments before a run"
+EARLY_CALLBACKS: Final = "callbacks before the model is built"
+PREDICT_CALLBACKS: Final = "prediction through callbacks alone"
+BENCH_LOADER: Final = "bench loader"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One thing relied on. It holds if at least one of its places does.
+
+    Attributes:
+        places: Where it is: a module, then attributes; a later one is where other releases have it.
+        feature: What cannot be done without it: `TRAINING`, or something that is then left off.
+        use: What it is used for.
+        takes: Arguments of the function there.
+        names: Attributes and variables that its code must name; how one sees what an object will carry.
+        says: Text constants of its code, such as events.
+        keys: Keys of the mapping there.
+        extends: A class it must be derived from, by name.
+    """
+
+    places: tuple[str, ...]
+    feature: str
+    use: str
+    takes: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    extends: str = ""
+
+    def problem(self) -> str:
+        """Return a sentence on what does not hold, or nothing."""
+        problems = [self._problem_at(place) for place in self.places]
+        return "" if "" in problems else f"{' and '.join(problems)}; it is used for {self.use}"
+
+    def _problem_at(self, place: str) -> str:
+        try:
+            found = _find(place)
+        except (ImportError, AttributeError) as error:
+            return f"{place} is not there ({error})"
+        lacks = ", ".join(self._lacks(found))
+        return f"{place} has no {lacks}" if lacks else ""
+
+    def _lacks(self, found: Any) -> Iterator[str]:
+        if self.takes:
+            arguments = inspect.signature(found).parameters
+            yield from (f"argument {name}" for name in self.takes if name not in arguments)
+        if self.names or self.says:
+            code = getattr(inspect.unwrap(found), "__code__", None)
+            known = (*code.co_names, *code.co_varnames) if code is not None else ()
+            yield from (f"'{name}'" for name in self.names if name not in known)
+            yield from (f"'{text}'" for text in self.says if code is None or text not in code.co_consts)
+        yield from (f"key '{key}'" for key in self.keys if key not in found)
+        if self.extends and self.extends not in [base.__name__ for base in inspect.getmro(found)]:
+            yield f"base {self.extends}"
+
+
+def _find(place: str) -> Any:
+    """Return what is at a dotted place, importing modules as far as there are any."""
+    head, *rest = place.split(".")
+    found, path = importlib.import_module(head), head
+    for name in rest:
+        path = f"{path}.{name}"
+        if inspect.ismodule(found) and not hasattr(found, name):
+            found = importlib.import_module(path)
+        else:
+            found = getattr(found, name)
+    return found
+
+
+_MODEL, _TRAINER = "ultralytics.engine.model.Model", "ultralytics.engine.trainer.BaseTrainer"
+_DATASET, _AUGMENT = "ultralytics.data.base.BaseDataset", "ultralytics.data.augment"
+_EVENTS: Final = (
+    "on_pretrain_routine_start",
+    "on_train_epoch_start",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_train_epoch_end",
+    "on_fit_epoch_end",
+    "on_train_end",
+    "teardown",
+    "on_predict_start",
+)
+
+PROBES: Final[tuple[Probe, ...]] = (
+    Probe(("ultralytics.YOLO",), TRAINING, "making models"),
+    Probe((f"{_MODEL}.train",), TRAINING, "running a training under a preset"),
+    Probe((f"{_MODEL}.val",), TRAINING, "running a validation under a preset"),
+    Probe((f"{_MODEL}.predict",), TRAINING, "running a prediction under a preset"),
+    Probe((f"{_MODEL}.add_callback",), TRAINING, "hearing of a training", takes=("event", "func")),
+    Probe((f"{_MODEL}.__init__",), TRAINING, "hearing of a training", names=("callbacks",)),
+    Probe(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, "following a training", keys=_EVENTS),
+    Probe((f"{_TRAINER}.train",), TRAINING, "holding a preset for the whole training"),
+    Probe(
+        (f"{_TRAINER}.__init__",),
+        TRAINING,
+        "knowing what a training is going to do",
+        names=("args", "device", "save_dir", "batch_size", "epochs"),
+    ),
+    Probe((f"{_TRAINER}.get_model",), TRAINING, "building a model under a preset"),
+    Probe((f"{_TRAINER}.run_callbacks",), TRAINING, "hearing of a training", takes=("event",)),
+    Probe(
+        ("ultralytics.data.build.InfiniteDataLoader",), TRAINING, "loading by the preset's policy", extends="DataLoader"
+    ),
+    Probe(("ultralytics.data.build.InfiniteDataLoader.reset",), TRAINING, "following close_mosaic"),
+    Probe(("ultralytics.data.dataset",), TRAINING, "reading data sets in workers"),
+    Probe(("ultralytics.utils.LOGGER.info",), TRAINING, "saying what is done"),
+    Probe(("ultralytics.utils.colorstr",), TRAINING, "saying what is done"),
+    Probe(("ultralytics.utils.TQDM",), TRAINING, "showing progress"),
+    Probe(
+        ("ultralytics.utils.DEFAULT_CFG_DICT",),
+        TRAINING,
+        "knowing the arguments",
+        keys=("batch", "device", "epochs", "exist_ok", "resume", "workers"),
+    ),
+    Probe(("ultralytics.utils.DATASETS_DIR",), TRAINING, "finding data sets"),
+    Probe(("ultralytics.utils.ROOT",), TRAINING, "finding data sets"),
+    Probe(("ultralytics.RTDETR",), "RT-DETR from its YAML", "making models of RT-DETR"),
+    Probe(("ultralytics.cfg._handle_deprecation",), ARGUMENT_CHECK, "knowing former names of arguments"),
+    Probe((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(_EVENTS[0],)),
+    Probe(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS, "predicting under a preset"),
+    Probe(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS, "warming up under a preset"),
+    Probe(
+        ("ultralytics.engine.tuner.subprocess", "ultralytics.engine.trainer.MultiTrainer"),
+        CHILDREN,
+        "starting trainings in processes of their own",
+    ),
+    Probe(("ultralytics.engine.trainer.subprocess",), CHILDREN, "starting trainings in processes of their own"),
+    Probe(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
+    Probe((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),
+    Probe(
+        (f"{_DATASET}.__init__",),
+        DAMAGED_IMAGES,
+        "watching images being read",
+        names=("ims", "im_files", "npy_files", "im_hw0", "im_hw", "buffer"),
+    ),
+    Probe((f"{_DATASET}.__init__",), REDUCED_DECODE, "decoding at a fraction of the size", names=("cv2_flag",)),
+    Probe((f"{_AUGMENT}.Format._format_img",), IN_PLACE, "formatting images", takes=("img",)),
+    Probe((f"{_TRAINER}.preprocess_batch",), AUGMENT_STEP, "changing a batch on the device", takes=("batch",)),
+    Probe((f"{_AUGMENT}.RandomHSV.__init__",), DEVICE_AUGMENT, "drawing colours", names=("hgain", "sgain", "vgain")),
+    Probe((f"{_AUGMENT}.RandomFlip",), DEVICE_AUGMENT, "drawing flips", takes=("p", "direction", "flip_idx")),
+    Probe((f"{_AUGMENT}.RandomFlip.apply_image",), DEVICE_AUGMENT, "flipping boxes alone", takes=("labels", "params")),
+    Probe(("ultralytics.data.build.build_yolo_dataset",), BENCH_LOADER, "building a data set"),
+    Probe(
+        ("ultralytics.data.build.build_dataloader",), BENCH_LOADER, "building a loader", takes=("workers", "shuffle")
+    ),
+    Probe(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER, "reading a data set's YAML"),
+    Probe(("ultralytics.cfg.get_cfg",), BENCH_LOADER, "making arguments", takes=("overrides",)),
+)
+
+
+@functools.cache
+def missing(feature: str) -> tuple[str, ...]:
+    """Return why a feature cannot be had with the installed Ultralytics; nothing where it can. Asked once a process."""
+    return tuple(problem for probe in PROBES if probe.feature == feature and (problem := probe.problem()))
+
+
+def all_missing() -> dict[str, list[str]]:
+    """Return every feature that cannot be had with the installed Ultralytics, and why."""
+    importlib.import_module("ultralytics")  # one that cannot be imported lacks nothing in particular
+    features = dict.fromkeys(probe.feature for probe in PROBES)
+    return {feature: list(problems) for feature in features if (problems := missing(feature))}
+
+
+if __name__ == "__main__":  # the doctor asks in a process of its own: importing Ultralytics starts torch
+    sys.stdout.write(f"{ANSWER}{json.dumps(all_missing())}\n")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import yolo_rocm
-from yolo_rocm import session
+from yolo_rocm import session, session_events
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.diagnosis.checks import run_checks
 from yolo_rocm.diagnosis.patient import Patient
@@ -162,7 +162,7 @@ def test_whatever_is_imported_from_ultralytics_has_a_probe():
 
 def test_every_event_that_is_listened_to_has_a_probe():
     events = next(probe for probe in PROBES if probe.keys and "default_callbacks" in probe.places[0])
-    assert set(events.keys) == set(session._EVENTS)
+    assert set(events.keys) == set(session_events._EVENTS)
 
 
 def test_no_other_module_knows_a_number_of_ultralytics():

@@ -50,11 +50,18 @@ FOLLOWERS: Final[Mapping[str, Callable[[SessionOf], Undo]]] = {
 }
 
 
+def one_follows(name: str, session_of: SessionOf) -> Undo:
+    """Let one of them follow, by its name in `FOLLOWERS`, where the installed Ultralytics has a place for it."""
+    if name != "model" and hooks.missing(hooks.WITHOUT_MODELS):
+        return lambda: None
+    return FOLLOWERS[name](session_of)
+
+
 def all_follow(session_of: SessionOf) -> Undo:
     """Let all of them follow."""
     with ExitStack() as undo:
-        for follower in FOLLOWERS.values():
-            undo.callback(follower(session_of))
+        for name in FOLLOWERS:
+            undo.callback(one_follows(name, session_of))
         return undo.pop_all().close
 
 

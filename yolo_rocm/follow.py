@@ -79,7 +79,7 @@ def session_of_run() -> Session:
 def _let_follow(name: str) -> None:
     from . import everyone
 
-    everyone.FOLLOWERS[name](session_of_run)
+    everyone.one_follows(name, session_of_run)
 
 
 # The modules of `ultralytics.engine` whose classes are wrapped, by `everyone`, which would import torch if named here.

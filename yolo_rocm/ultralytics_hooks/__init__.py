@@ -32,6 +32,7 @@ from .probes import (
     EARLY_CALLBACKS,
     PREDICT_CALLBACKS,
     REDUCED_DECODE,
+    WITHOUT_MODELS,
     missing,
 )
 from .resuming import (
@@ -72,6 +73,7 @@ __all__ = [
     "PREDICT_CALLBACKS",
     "PREFIX",
     "REDUCED_DECODE",
+    "WITHOUT_MODELS",
     "Around",
     "AroundTrainer",
     "MakeTrainer",

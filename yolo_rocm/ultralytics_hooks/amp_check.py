@@ -6,11 +6,12 @@ import inspect
 import os
 import re
 import socket
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
 from .log import say
+from .probes import AMP_CHECK, missing
 from .swap import Swap
 
 _HOST: Final = ("github.com", 443)
@@ -66,4 +67,4 @@ _check = Swap("ultralytics.engine.trainer", "check_amp", _patient)
 
 def amp_check_without_wait() -> AbstractContextManager[None]:
     """Skip the test of mixed precision where its weights can be had neither here nor from the network."""
-    return _check.on()
+    return nullcontext() if missing(AMP_CHECK) else _check.on()

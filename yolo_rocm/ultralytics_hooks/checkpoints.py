@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Protocol
 
 from ..errors import CheckpointError
 from ..whole_files import commit, free_bytes, no_room, partial, problem_with, stage, sync
+from .swap import Swap
 
 
 class Saving(Protocol):
@@ -66,40 +66,6 @@ def _path_class(saving: Saving) -> Any:
             return Path, (str(self),)
 
     return WholeCheckpoint
-
-
-class _Replaced:
-    """Names of `ultralytics.engine.trainer` that are replaced while at least one session is active."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.depth = 0
-        self.originals: dict[str, Any] = {}
-
-
-_replaced = _Replaced()
-
-
-@contextmanager
-def whole_runs() -> Iterator[None]:
-    """Strip finished checkpoints in one step too, and refuse a run folder that cannot be written before it is made."""
-    from ultralytics.engine import trainer as module
-
-    with _replaced.lock:
-        if _replaced.depth == 0:
-            strip, folder = module.strip_optimizer, module.get_save_dir
-            _replaced.originals = {"strip_optimizer": strip, "get_save_dir": folder}
-            module.strip_optimizer = _strips_whole(strip)
-            module.get_save_dir = _checks_folder(folder)
-        _replaced.depth += 1
-    try:
-        yield
-    finally:
-        with _replaced.lock:
-            _replaced.depth -= 1
-            if _replaced.depth == 0:
-                for name, original in _replaced.originals.items():
-                    setattr(module, name, original)
 
 
 def _strips_whole(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,3 +136,14 @@ def is_writer() -> bool:
     from ultralytics.utils import RANK
 
     return RANK in (-1, 0)
+
+
+_strip = Swap("ultralytics.engine.trainer", "strip_optimizer", _strips_whole)
+_folder = Swap("ultralytics.engine.trainer", "get_save_dir", _checks_folder)
+
+
+@contextmanager
+def whole_runs() -> Iterator[None]:
+    """Strip finished checkpoints in one step too, and refuse a run folder that cannot be written before it is made."""
+    with _strip.on(), _folder.on():
+        yield

@@ -27,6 +27,12 @@ ARGUMENT_CHECK: Final = "checking arguments before a run"
 EARLY_CALLBACKS: Final = "callbacks before the model is built"
 PREDICT_CALLBACKS: Final = "prediction through callbacks alone"
 BENCH_LOADER: Final = "bench loader"
+WHOLE_CHECKPOINTS: Final = "whole checkpoints"
+EXACT_RESUME: Final = "exact resuming"
+SEVERAL_GPUS: Final = "several GPUs under the preset"
+WITHOUT_MODELS: Final = "trainers, validators and predictors without a YOLO object"
+MEMORY_ERRORS: Final = "halving the batch on AMD's memory errors"
+AMP_CHECK: Final = "skipping the test of mixed precision offline"
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ _MODEL, _TRAINER = "ultralytics.engine.model.Model", "ultralytics.engine.trainer
 _DATASET, _AUGMENT = "ultralytics.data.base.BaseDataset", "ultralytics.data.augment"
 _EVENTS: Final = (
     "on_pretrain_routine_start",
+    "on_pretrain_routine_end",
     "on_train_epoch_start",
     "on_train_batch_start",
     "on_train_batch_end",
@@ -140,8 +147,12 @@ PROBES: Final[tuple[Probe, ...]] = (
     ),
     Probe(("ultralytics.utils.DATASETS_DIR",), TRAINING, "finding data sets"),
     Probe(("ultralytics.utils.ROOT",), TRAINING, "finding data sets"),
+    Probe(("ultralytics.utils.RANK",), TRAINING, "knowing which process writes"),
     Probe(("ultralytics.RTDETR",), "RT-DETR from its YAML", "making models of RT-DETR"),
     Probe(("ultralytics.cfg._handle_deprecation",), ARGUMENT_CHECK, "knowing former names of arguments"),
+    Probe(
+        ("ultralytics.utils.downloads.GITHUB_ASSETS_NAMES",), ARGUMENT_CHECK, "knowing weights that can be downloaded"
+    ),
     Probe((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(_EVENTS[0],)),
     Probe(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS, "predicting under a preset"),
     Probe(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS, "warming up under a preset"),
@@ -151,6 +162,24 @@ PROBES: Final[tuple[Probe, ...]] = (
         "starting trainings in processes of their own",
     ),
     Probe(("ultralytics.engine.trainer.subprocess",), CHILDREN, "starting trainings in processes of their own"),
+    Probe((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
+    Probe(
+        ("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")
+    ),
+    Probe(("ultralytics.engine.trainer.get_save_dir",), WHOLE_CHECKPOINTS, "checking the run folder"),
+    Probe((f"{_TRAINER}.resume_training",), EXACT_RESUME, "going on from a checkpoint", takes=("ckpt",)),
+    Probe((f"{_TRAINER}.optimizer_step",), EXACT_RESUME, "knowing the last step of the optimizer"),
+    Probe((f"{_TRAINER}._setup_ddp",), SEVERAL_GPUS, "joining the other processes"),
+    Probe((f"{_TRAINER}._do_train",), SEVERAL_GPUS, "knowing the number of processes"),
+    Probe(("ultralytics.engine.validator.AutoBackend",), SEVERAL_GPUS, "evaluating on the device of a rank"),
+    Probe(("ultralytics.engine.validator.BaseValidator.__call__",), WITHOUT_MODELS, "validating under a preset"),
+    Probe(("ultralytics.engine.predictor.BasePredictor.__call__",), WITHOUT_MODELS, "predicting under a preset"),
+    Probe(("ultralytics.utils.DEFAULT_CFG",), WITHOUT_MODELS, "telling given arguments from defaults"),
+    Probe(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS, "hearing of a training"),
+    Probe(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS, "hearing of errors in the forward pass"),
+    Probe(("ultralytics.engine.trainer.check_amp",), AMP_CHECK, "testing mixed precision", takes=("model",)),
+    Probe(("ultralytics.utils.ONLINE",), AMP_CHECK, "knowing that there is no network"),
+    Probe(("ultralytics.utils.SETTINGS",), AMP_CHECK, "finding weights", keys=("weights_dir",)),
     Probe(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
     Probe((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),
     Probe(

@@ -192,3 +192,24 @@ def test_training_twice_in_a_process_gives_the_same_twice(made_data, tmp_path):
     assert rows[0] == rows[1]
     with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
         YOLO(tmp_path / "first" / "weights" / "best.pt").predict(an_image(made_data()), **QUICK)
+
+
+def trains_several_data_sets() -> bool:
+    from ultralytics.engine import trainer
+
+    return hasattr(trainer, "MultiTrainer")
+
+
+@pytest.mark.skipif(not trains_several_data_sets(), reason="this Ultralytics trains one data set at a time")
+def test_several_data_sets_are_trained_one_after_another_under_the_preset(made_data, tmp_path):
+    from ultralytics import YOLO
+
+    yolo = YOLO("yolov8n.yaml")
+    yolo_rocm.register(yolo, "cpu", OURS)
+    data = [str(made_data()), str(made_data("obb"))]  # boxes are read from its corners too
+    with sick_vendor():
+        yolo.train(
+            data=data, project=str(tmp_path), epochs=1, batch=4, plots=False, workers=0, **{**QUICK, "imgsz": 32}
+        )
+    assert len(list(tmp_path.rglob("rocm.json"))) == 2
+    assert seam.active_devices() == ()

@@ -13,6 +13,8 @@ import yolo_rocm
 from yolo_rocm.cfg_file import parse
 from yolo_rocm.errors import ConfigError
 
+pytestmark = pytest.mark.once
+
 
 def run(*words: str, cwd=None, timeout: float = 300) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "yolo_rocm", *words]

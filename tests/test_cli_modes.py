@@ -18,6 +18,8 @@ from yolo_rocm.errors import ConfigError
 from .sick_vendor import MESSAGE, sick_vendor
 from .test_training import OURS, an_image
 
+pytestmark = pytest.mark.once
+
 WORDS = ("preset=cpu", "rocm.conv.engine=gemm", "rocm.conv.devices=[cpu]", "imgsz=32", "device=cpu")
 CONF = 1e-5  # the model has learned nothing: its boxes are unsure
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 # Cells in order in one namespace, by IPython where it is installed; the main module has no file, as in a notebook.

@@ -17,7 +17,10 @@ import yolo_rocm
 from yolo_rocm import stops
 from yolo_rocm.demo_data import make_data
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs signals and /proc")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs signals and /proc"),
+]
 
 SCRIPT = """
 import os, sys, time

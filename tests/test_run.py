@@ -23,6 +23,8 @@ from yolo_rocm.session import Session
 
 from .fake_trees import write
 
+pytestmark = pytest.mark.once
+
 PROJECT = Path(__file__).parents[1]
 PLAIN = [sys.executable]
 OURS = [sys.executable, "-m", "yolo_rocm", "run", "--preset", "cpu"]

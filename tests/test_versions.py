@@ -26,6 +26,8 @@ from yolo_rocm.hardware import Machine
 from yolo_rocm.ultralytics_hooks import children, probes, versions
 from yolo_rocm.ultralytics_hooks.probes import PROBES, TRAINING, Probe
 
+pytestmark = pytest.mark.once
+
 PROJECT = Path(__file__).parents[1]
 PACKAGE = Path(yolo_rocm.__file__).parent
 FUTURE = "99.1.0"

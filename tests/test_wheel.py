@@ -14,6 +14,8 @@ from packaging.requirements import Requirement
 
 import yolo_rocm
 
+pytestmark = pytest.mark.once
+
 PROJECT = Path(__file__).parents[1]
 
 

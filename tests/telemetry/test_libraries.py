@@ -134,14 +134,14 @@ def test_a_library_that_cannot_help_says_why_and_reads_nothing(source, why):
     source.close()
 
 
-def test_libraries_are_shut_down_once_and_only_where_they_were_started():
+def test_nvml_is_counted_off_once_and_amdsmi_left_to_torch():
     ended = []
     source = opened(AmdSmi(amdsmi(amdsmi_shut_down=lambda: ended.append("amd")), "0000:0c:00.0"))
     other = opened(Nvml(nvml(nvmlShutdown=lambda: ended.append("nvidia")), "0000:65:00.0"))
-    for each in (source, source, other, other, Nvml(nvml(nvmlShutdown=lambda: ended.append("never")), None)):
+    for each in (source, other, other, Nvml(nvml(nvmlShutdown=lambda: ended.append("never started")), None)):
         each.close()
-    assert ended == ["amd", "nvidia"]
-    assert source.read() == Reading()
+    assert ended == ["nvidia"]
+    assert source.read() == other.read() == Reading()
 
 
 def test_a_module_that_prints_and_raises_on_import_is_none(tmp_path, monkeypatch, capsys):

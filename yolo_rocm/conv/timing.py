@@ -77,9 +77,13 @@ class LayerTimes:
 
     Backward calls do not know their layer: autograd keeps only tensors. Their time is known by problem, the same for
     layers of the same shape, and divided among these as their forward calls were.
+
+    Attributes:
+        warm_from: Steps before this one are of the warm-up, and dropped once there are others.
     """
 
     def __init__(self) -> None:
+        self.warm_from = 0
         self._waiting: list[StepTimer] = []
         self._steps: dict[int, float] = {}
         # (problem, pass, layer or None) -> step -> milliseconds
@@ -101,19 +105,17 @@ class LayerTimes:
                 times[timer.number] = times.get(timer.number, 0.0) + spent
                 if which == "forward":
                     self._calls[problem][layer] += 1
-
-    def forget_before(self, step: int) -> None:
-        """Drop steps of the warm-up, once there are others."""
-        if any(number >= step for number in self._steps):
+        if any(number >= self.warm_from for number in self._steps):
             for known in (self._steps, *self._times.values()):
-                for number in [number for number in known if number < step]:
+                for number in [number for number in known if number < self.warm_from]:
                     del known[number]
 
     def step(self) -> dict[str, Any]:
         """Return the sampled steps: how many, which, and their median time."""
+        self.collect()
         return {
             "sampled_steps": len(self._steps),
-            "step_ms": median(self._steps.values()) if self._steps else None,
+            "step_ms": round(median(self._steps.values()), 4) if self._steps else None,
             "steps": sorted(self._steps),
         }
 

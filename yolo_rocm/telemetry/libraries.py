@@ -52,7 +52,6 @@ class AmdSmi:
     def __init__(self, module: Any, address: str | None) -> None:
         self._smi, self._address = module, address
         self._handle: Any = None
-        self._began = False
 
     def why_not(self) -> str | None:
         """Start the library and look for the card."""
@@ -60,7 +59,6 @@ class AmdSmi:
             return "amdsmi cannot be imported"
         try:
             self._smi.amdsmi_init()
-            self._began = True
             handles = list(self._smi.amdsmi_get_processor_handles())
             addresses = [str(self._smi.amdsmi_get_gpu_device_bdf(handle)).lower() for handle in handles]
         except Exception as error:
@@ -102,11 +100,8 @@ class AmdSmi:
             return None
 
     def close(self) -> None:
-        """Shut the library down, if it was started here."""
+        """Forget the card. The library stays started: torch asks it too, and it has one state for the whole process."""
         self._handle = None
-        if self._began:
-            self._began = False
-            _asked(self._smi.amdsmi_shut_down)
 
 
 class Nvml:

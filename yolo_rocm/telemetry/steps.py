@@ -57,10 +57,11 @@ class SampledSteps:
         if model is not None:
             self._naming.enter_context(report.naming(model))
         self._report = report
+        report.times.warm_from = WARM
         report.timer = StepTimer(self._step, device)
 
     def batch_ends(self) -> None:
-        """End the step that is being timed; read the ones before that the GPU has finished by now."""
+        """End the step that is being timed; what the GPU has finished by now is read."""
         report = self._report
         if report is None or report.timer is None:
             return
@@ -68,7 +69,6 @@ class SampledSteps:
         timer.end()
         self.abandon()
         report.times.take(timer)
-        report.times.forget_before(WARM)
 
     def abandon(self) -> None:
         """Stop timing; what the step has shown so far is dropped."""

@@ -108,7 +108,7 @@ def test_the_end_is_prompt_while_it_sleeps(run):
 
 def test_a_read_that_hangs_is_left_behind_and_writes_nothing_afterwards(run):
     hanging = threading.Event()
-    source = Made(lambda n: Reading(busy_percent=1) if n == 1 or hanging.wait(SOON) else Reading())
+    source = Made(lambda n: Reading(busy_percent=n) if n == 1 or hanging.wait(SOON) else Reading())
     sampler, table = run(source)
     until(lambda: source.reads == 2)
     began = time.monotonic()
@@ -118,7 +118,7 @@ def test_a_read_that_hangs_is_left_behind_and_writes_nothing_afterwards(run):
     hanging.set()
     sampler._thread.join(SOON)
     assert not sampler._thread.is_alive()
-    assert len(rows(table.path)) == 1
+    assert [row["busy_percent"] for row in rows(table.path)] == ["1"]
     assert source.closed == 1
 
 

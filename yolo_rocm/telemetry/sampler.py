@@ -62,7 +62,7 @@ class Sampler:
     ) -> None:
         self._open, self._table, self._asked = open_sources, table, interval_s
         self._ended = threading.Event()
-        # Held while a row is written: after stop() none may follow, also from a thread that was left behind.
+        # Held while the table is used: it is closed by stop(), so that a thread that was left behind writes no more.
         self._writing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="yolo_rocm telemetry", daemon=True)
         self.looks = 0
@@ -96,6 +96,8 @@ class Sampler:
         except Exception:  # looking must never show in a training
             return
         finally:
+            with self._writing:
+                self._table.close()
             for source in sources:
                 with suppress(Exception):
                     source.close()
@@ -113,5 +115,4 @@ class Sampler:
         readings = [watched.read() for watched in sources]
         told = [w.source.name for w, reading in zip(sources, readings, strict=True) if reading != Reading()]
         with self._writing:
-            if not self._ended.is_set():
-                self._table.add(time.monotonic(), merged(readings), "+".join(told))
+            self._table.add(time.monotonic(), merged(readings), "+".join(told))

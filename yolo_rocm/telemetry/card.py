@@ -22,7 +22,7 @@ class TorchCard:
         index: torch's number of it.
         vendor: `amd` or `nvidia`.
         total_bytes: Its memory; None where torch does not tell.
-        address: PCI address, e.g. `0000:03:00.0`; None before torch 2.8 or so, which does not tell.
+        address: PCI address, e.g. `0000:03:00.0`; None where torch does not tell, as 1.13 does not.
     """
 
     index: int

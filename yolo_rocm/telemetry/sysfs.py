@@ -11,7 +11,7 @@ from .reading import MIB, Reading
 
 # amdgpu's own numbering: 1 is the edge of the die, 2 its hottest place; some accelerators only have the second.
 _TEMPERATURES: Final = ("temp1_input", "temp2_input")
-# A mean on older cards, the value of the moment on newer ones; never both before Linux 6.5.
+# A mean, or where the card has none the value of the moment.
 _POWERS: Final = ("power1_average", "power1_input")
 
 

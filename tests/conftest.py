@@ -60,7 +60,9 @@ def torch_is_left_as_found() -> Iterator[None]:
     """Nothing of this package may stay behind in torch or Ultralytics after any test."""
     yield
     import sys
+    import threading
 
+    assert not [thread for thread in threading.enumerate() if thread.name == "yolo_rocm telemetry"]
     seam = sys.modules.get("yolo_rocm.conv.seam")
     if seam is not None:
         assert seam.active_devices() == ()

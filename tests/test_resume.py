@@ -20,6 +20,7 @@ from yolo_rocm import whole_files
 from yolo_rocm.data.position import Passes
 from yolo_rocm.demo_data import make_data
 from yolo_rocm.resume_state import STATE_FILE, StateFile, random_states, set_random_states
+from yolo_rocm.telemetry.table import TELEMETRY_FILE
 from yolo_rocm.ultralytics_hooks import OptimizerSteps
 
 # Four images a batch of twelve, sixteen a step: steps fall anywhere in an epoch, gradients are carried across.
@@ -152,8 +153,13 @@ def test_resuming_gives_the_digits_of_a_run_that_was_not_stopped(straight, said,
     snapshots.put_back(moment)
     if moment == "before the third has its name":
         assert len(rows(snapshots.run)) == 3  # of an epoch that is trained again
+    watched = (snapshots.run / TELEMETRY_FILE).read_bytes()
     got = outcome(run(project, None))
     assert_same(got, wanted)
+    after = (snapshots.run / TELEMETRY_FILE).read_bytes()
+    assert after.startswith(watched)
+    assert len(after) > len(watched)
+    assert after.count(b"time,") == 1
     assert len(wanted[0]) == SETTINGS["epochs"]
     stopped_after = {"in epoch 5": 4, "before the third has its name": 2}.get(moment, 3)
     assert any(f"as if it had not been stopped after epoch {stopped_after}" in line for line in said)

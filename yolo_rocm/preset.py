@@ -21,6 +21,7 @@ __all__ = [
     "Loader",
     "Match",
     "Preset",
+    "Report",
     "Settings",
     "Variable",
     "When",
@@ -30,7 +31,7 @@ __all__ = [
     "resolve",
 ]
 
-SECTIONS: Final = ("match", "env", "conv", "loader", "checkpoint", "train")
+SECTIONS: Final = ("match", "env", "conv", "loader", "checkpoint", "report", "train")
 
 
 class _Section(BaseModel):
@@ -111,6 +112,16 @@ class Checkpoint(_Section):
     exact_resume: bool = Field(default=True, description="keep all that resuming needs to go on as if never stopped")
 
 
+class Report(_Section):
+    """What is written about a run, beside its results."""
+
+    html: bool = Field(default=True, description="a page that shows the run, at its end")
+    telemetry: bool = Field(default=True, description="look at card and host while training, and time some steps")
+    interval_s: float = Field(
+        default=1.0, ge=0.1, le=3600, description="seconds between two looks, at least; more where looking costs"
+    )
+
+
 class Preset(_Section):
     """A validated preset. `evidence` says who ran it on the card, or `none`."""
 
@@ -122,6 +133,7 @@ class Preset(_Section):
     conv: Conv = Conv()
     loader: Loader = Loader()
     checkpoint: Checkpoint = Checkpoint()
+    report: Report = Report()
     train: dict[str, Any] = Field(default_factory=dict, description="Ultralytics arguments")
     evidence: str = "none"
 

@@ -20,6 +20,8 @@ from .data.processes import discard_prestarted, prestart
 from .data.workers import recommended_workers
 from .errors import YoloRocmError
 from .run_mark import a_run
+from .telemetry.steps import SampledSteps
+from .telemetry.watch import watch
 from .ultralytics_data import AUGMENT_KEY
 from .whole_files import no_room
 
@@ -39,6 +41,8 @@ class TrainingRun:
         self._held = ExitStack()
         self._naming = ExitStack()
         self._reported = self._validated = False
+        self._watches = session.settings.preset.report.telemetry and hooks.is_writer()
+        self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
         self.meter = Meter(*hooks.loading_facts(trainer))
         if not session.is_active or session.lays_arguments:
@@ -95,6 +99,19 @@ class TrainingRun:
         trainer = self._trainer()
         if trainer is not None:
             hooks.recognise_in_backward(trainer)
+            self._watch(trainer)
+
+    def _watch(self, trainer: Any) -> None:
+        """Look at card and host from now on until the training is let go."""
+        if not self._watches:
+            return
+        folder, interval = Path(trainer.save_dir), self._session.settings.preset.report.interval_s
+        try:
+            sampler = watch(trainer.device, folder, fresh=not trainer.start_epoch, interval_s=interval)
+        except Exception as error:  # a training is worth more than its picture
+            hooks.say(f"no telemetry: {type(error).__name__}: {error}", warning=True)
+        else:
+            self._held.callback(sampler.stop)
 
     def epoch_starts(self) -> None:
         """Begin to measure how long the epoch waits for data; warn if the one before gave NaN and is run again."""
@@ -106,6 +123,7 @@ class TrainingRun:
             # Ultralytics carries on from last.pt, which can hide a kernel that computes wrongly.
             hooks.say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {self._about_nan(trainer)}", warning=True)
         self.meter.begin(trainer.epoch + 1)
+        self._steps.epoch_starts()
         if hooks.mosaic_closes_after(trainer):
             # New workers take over then; their interpreters start while this epoch trains.
             self._start_interpreters(hooks.worker_count(trainer.train_loader))
@@ -185,9 +203,14 @@ class TrainingRun:
         trainer = self._trainer()
         if trainer is not None and not self._reported:
             self._name_layers(trainer.model)
+        if self._steps.batch_starts() and trainer is not None and self._session.report is not None:
+            # A hook would make a compiled model compile anew.
+            model = None if hooks.is_compiled(trainer.model) else hooks.plain_model(trainer.model)
+            self._steps.begin(self._session.report, model, trainer.device)
 
     def batch_ends(self) -> None:
         """Say what was patched, after the first batch."""
+        self._steps.batch_ends()
         trainer = self._trainer()
         if trainer is not None:
             self._checkpoints.steps.batch_ends(trainer)
@@ -240,6 +263,7 @@ class TrainingRun:
             "stack": {"torch": torch.__version__, "ultralytics": ultralytics.__version__},
             "settings": self._session.settings.as_dict(),
             "convolutions": self._session.report.as_dict(),
+            "step": self._session.report.times.step(),
             "broken_images": self.meter.broken,
         }
         path = Path(trainer.save_dir) / REPORT_FILE
@@ -248,6 +272,7 @@ class TrainingRun:
     def close(self) -> None:
         """Let go of the trainer; safe to call twice."""
         self._naming.close()
+        self._steps.abandon()
         self._held.close()
 
 

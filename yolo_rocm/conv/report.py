@@ -6,13 +6,15 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from .plan import Plan
 from .problem import ConvProblem
+from .split import largest_workspace
+from .timing import LayerTimes, StepTimer
 from .tune import PASSES
 
 
@@ -33,6 +35,8 @@ class LayerRow:
     name: str
     kind: str
     served: Served | None
+    times_ms: dict[str, float] = field(default_factory=dict)
+    budget: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data for JSON."""
@@ -42,24 +46,43 @@ class LayerRow:
         plan = self.served.plan
         row.update(problem=str(self.served.problem), engine=plan.engine, reason=plan.forward.reason)
         row.update({which: getattr(plan, which).algorithm.name for which in PASSES})
+        row.update(times_ms={which: round(ms, 4) for which, ms in self.times_ms.items()})
+        if self.budget is not None:
+            row.update(workspace_bytes={which: self._workspace(which) for which in PASSES})
         return row
+
+    def _workspace(self, which: str) -> int | None:
+        """Return what a pass may take beside its result; None for the native kernels, which do not tell."""
+        assert self.served is not None
+        assert self.budget is not None
+        algorithm = getattr(self.served.plan, which).algorithm
+        own = algorithm.engine not in ("vendor", "aten")
+        return largest_workspace(algorithm, self.served.problem, self.budget) if own else None
 
 
 class ConvReport:
     """Filled by the seam while it is on; readable at any time.
 
+    Args:
+        budget: Workspace in bytes that a pass may take, for the report's own figures.
+
     Attributes:
         served: Every distinct problem, in order of first sight.
+        timer: The step that is being timed; None in nearly all of them.
+        times: What timed steps have shown.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: int | None = None) -> None:
         self.served: dict[ConvProblem, Served] = {}
+        self.timer: StepTimer | None = None
+        self.times = LayerTimes()
+        self._budget = budget
         self._kinds: dict[str, str] = {}
         self._layers: dict[str, list[Served]] = {}
         self._naming = threading.local()
 
-    def count_forward(self, problem: ConvProblem, plan: Plan) -> None:
-        """Note a forward call, and its layer where one has announced itself."""
+    def count_forward(self, problem: ConvProblem, plan: Plan) -> str | None:
+        """Note a forward call, and return its layer where one has announced itself."""
         served = self._entry(problem, plan)
         served.forward_calls += 1
         name = getattr(self._naming, "layer", None)
@@ -67,6 +90,7 @@ class ConvReport:
             self._naming.layer = None
             if served not in self._layers[name]:
                 self._layers[name].append(served)
+        return name
 
     def count_backward(self, problem: ConvProblem, plan: Plan) -> None:
         """Note a backward call."""
@@ -107,10 +131,18 @@ class ConvReport:
 
     def layers(self) -> list[LayerRow]:
         """Return every layer of the named model, once per shape it met; one the seam never saw has no plan."""
+        self.times.collect()
+        sharing: dict[ConvProblem, list[str]] = {}
+        for name, seen in self._layers.items():
+            for served in seen:
+                sharing.setdefault(served.problem, []).append(name)
         rows: list[LayerRow] = []
         for name, seen in self._layers.items():
-            shapes: list[Served | None] = [*seen] or [None]
-            rows.extend(LayerRow(name, self._kinds[name], served) for served in shapes)
+            for served in seen:
+                times = self.times.of(served.problem, name, sharing[served.problem])
+                rows.append(LayerRow(name, self._kinds[name], served, times, self._budget))
+            if not seen:
+                rows.append(LayerRow(name, self._kinds[name], None))
         return rows
 
     def engines(self) -> Counter[str]:

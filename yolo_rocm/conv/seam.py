@@ -23,6 +23,7 @@ from .plan import Plan, Planner
 from .problem import ConvProblem, is_channels_last
 from .report import ConvReport
 from .switches import new_memory_unfilled
+from .timing import StepTimer, mark
 
 DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
 
@@ -40,7 +41,7 @@ class Patch:
             )
         self.devices = tuple(devices)
         self.planner = planner
-        self.report = ConvReport()
+        self.report = ConvReport(planner.budget)
         self._known: dict[tuple[Any, ...], tuple[ConvProblem, Plan] | None] = {}
         self._generation = planner.generation
 
@@ -233,13 +234,18 @@ def _convolution(
     if patch is None or planned is None:
         return native_convolution(x, weight, bias, *geometry)
     problem, plan = planned
-    patch.report.count_forward(problem, plan)
+    layer = patch.report.count_forward(problem, plan)
+    timer = patch.report.timer
+    began = None if timer is None else mark(x.device)
     if problem.empty:
         y = torch.zeros(problem.output_shape, dtype=x.dtype, device=x.device)
         y = add_bias(y, bias)
     else:
         y = split.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget)
-    return _as_native_lays_out(y, problem.channels_last)
+    y = _as_native_lays_out(y, problem.channels_last)
+    if timer is not None:
+        timer.add(problem, "forward", layer, began, x.device)
+    return y
 
 
 def _convolution_backward(
@@ -270,6 +276,8 @@ def _convolution_backward(
             grad_bias,
         )
     for_input, for_weight, budget = plan.grad_input.algorithm, plan.grad_weight.algorithm, patch.planner.budget
+    if patch.report.timer is not None:
+        return *_timed_backward(patch.report.timer, problem, plan, grad, x, weight, mask, budget), grad_bias
     if for_input is for_weight:
         grad_input, grad_weight = split.backward(for_input, problem, grad, x, weight, (mask[0], mask[1]), budget)
     else:
@@ -280,6 +288,32 @@ def _convolution_backward(
     if grad_weight is not None:
         grad_weight = _as_native_lays_out(grad_weight, problem.channels_last)
     return grad_input, grad_weight, grad_bias
+
+
+def _timed_backward(
+    timer: StepTimer,
+    problem: ConvProblem,
+    plan: Plan,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    mask: Sequence[bool],
+    budget: int,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Compute one gradient after the other, each with its time, also where one algorithm serves both.
+
+    The result is the same to the last bit: nothing is shared between the two gradients inside the algorithms, nor in
+    the native kernels, which take them by separate calls of the vendor library. The gradient of a bias is not timed.
+    """
+    found: list[torch.Tensor | None] = [None, None]
+    for index, (which, choice) in enumerate((("grad_input", plan.grad_input), ("grad_weight", plan.grad_weight))):
+        if mask[index]:
+            began = mark(x.device)
+            wanted = (index == 0, index == 1)
+            part = split.backward(choice.algorithm, problem, grad, x, weight, wanted, budget)[index]
+            found[index] = None if part is None else _as_native_lays_out(part, problem.channels_last)
+            timer.add(problem, which, None, began, x.device)
+    return found[0], found[1]
 
 
 def _as_native_lays_out(y: torch.Tensor, channels_last: bool) -> torch.Tensor:

@@ -185,6 +185,12 @@ def smallest_workspace(algorithm: Algorithm, problem: ConvProblem) -> int:
     return min(algorithm.workspace_bytes(one), algorithm.workspace_bytes(_band(one, 1)))
 
 
+def largest_workspace(algorithm: Algorithm, problem: ConvProblem, budget: int) -> int:
+    """Return the workspace that a pass takes at most, once it has been split to fit the budget."""
+    whole = algorithm.workspace_bytes(problem)
+    return whole if whole <= budget else min(whole, max(budget, smallest_workspace(algorithm, problem)))
+
+
 def _band(problem: ConvProblem, rows: int) -> ConvProblem:
     """Return the problem of `rows` rows of the small side; what padding it needs is part of its input."""
     tall = rows if problem.transposed else (rows - 1) * problem.stride[0] + _reach(problem)

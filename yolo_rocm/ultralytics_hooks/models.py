@@ -68,6 +68,15 @@ def plain_model(model: Any) -> Any:
         model = inner
 
 
+def is_compiled(model: Any) -> bool:
+    """Tell whether a model is inside a torch.compile wrapper."""
+    while model is not None:
+        if hasattr(model, "_orig_mod"):
+            return True
+        model = getattr(model, "module", None)
+    return False
+
+
 class ObjectMode:
     """A mode of one YOLO object, run through `around` until it is let go. It can be copied and pickled with the object.
 

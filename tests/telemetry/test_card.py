@@ -1,0 +1,70 @@
+"""The right card among several: by PCI address, by torch's order, never by guessing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from yolo_rocm.telemetry.card import TorchCard, address_of, gpu_of, torch_card
+
+from ..fake_trees import MI50, RAPHAEL, RX5600XT, RX6900XT, RX7900XTX, make_tree
+from .sensors import find, tree
+
+
+def test_a_processor_is_no_card():
+    assert torch_card(torch.device("cpu")) is None
+
+
+def test_torch_tells_an_address_or_none():
+    assert address_of(SimpleNamespace(pci_bus_id=3, pci_device_id=0, pci_domain_id=0)) == "0000:03:00.0"
+    assert address_of(SimpleNamespace(pci_bus_id=0xC3, pci_device_id=2, pci_domain_id=1)) == "0001:c3:02.0"
+    assert address_of(SimpleNamespace(name="as torch 1.13 has it")) is None
+
+
+def test_the_address_decides_whatever_the_numbers_say(tmp_path):
+    root = tree(tmp_path, RX5600XT, RX6900XT)
+    assert find(root, 0, "0000:04:00.0").name == "Radeon RX 6900 XT"
+    assert find(root, 1, "0000:03:00.0", HIP_VISIBLE_DEVICES="1,0").name == "Radeon RX 5600 XT"
+    assert find(root, 0, "0000:77:00.0").bus == "0000:77:00.0"  # not in the tables: the address is enough
+
+
+@pytest.mark.parametrize(
+    ("environ", "index", "bus"),
+    [
+        ({}, 0, 3),
+        ({}, 1, 4),
+        ({"HIP_VISIBLE_DEVICES": "1,0"}, 0, 4),
+        ({"HIP_VISIBLE_DEVICES": "1"}, 0, 4),
+        ({"ROCR_VISIBLE_DEVICES": "1,0", "HIP_VISIBLE_DEVICES": "1"}, 0, 3),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, 0, 4),  # what older Ultralytics sets for device=1
+    ],
+)
+def test_without_an_address_torchs_order_decides(tmp_path, environ, index, bus):
+    assert find(tree(tmp_path, RX5600XT, RX6900XT), index, **environ).bus == f"0000:0{bus}:00.0"
+
+
+def test_a_card_whose_memory_differs_is_not_taken(tmp_path):
+    """Variables set after HIP had started are not what torch counts by."""
+    root = tree(tmp_path, RX5600XT, RX6900XT)
+    assert find(root, 0, total_gb=5.98, HIP_VISIBLE_DEVICES="1").name == "Radeon RX 5600 XT"
+    assert find(root, 0, total_gb=24) is None
+    twins = tree(tmp_path / "twins", RX6900XT, RX6900XT, MI50)
+    assert find(twins, 0, total_gb=16).bus == "0000:03:00.0"
+    assert find(twins, 3, total_gb=16) is None
+
+
+def test_an_integrated_gpu_beside_a_card(tmp_path):
+    root = tree(tmp_path, RAPHAEL, RX7900XTX)
+    assert find(root, 1, total_gb=24).name == "Radeon RX 7900 XTX"
+    assert find(root, 0, total_gb=24, HIP_VISIBLE_DEVICES="1").name == "Radeon RX 7900 XTX"
+    assert find(root, 0, total_gb=15.6).integrated
+
+
+def test_of_several_nvidia_cards_none_is_guessed(tmp_path):
+    root = make_tree(tmp_path)
+    for bus in ("0000:01:00.0", "0000:02:00.0"):
+        (root / "proc/driver/nvidia/gpus" / bus).mkdir(parents=True)
+    assert gpu_of(TorchCard(0, "nvidia"), root, {}) is None
+    assert gpu_of(TorchCard(0, "nvidia", address="0000:02:00.0"), root, {}).bus == "0000:02:00.0"

@@ -1,0 +1,209 @@
+"""The thread and the table: gaps instead of errors, a bounded cost, a prompt end."""
+
+from __future__ import annotations
+
+import csv
+import threading
+import time
+
+import pytest
+
+from yolo_rocm.telemetry import sampler as samplers
+from yolo_rocm.telemetry import table as tables
+from yolo_rocm.telemetry.reading import Reading
+from yolo_rocm.telemetry.sampler import BUDGET, Sampler
+from yolo_rocm.telemetry.table import COLUMNS, TelemetryTable
+
+SOON = 5.0
+
+
+class Made:
+    """A source that answers with a function."""
+
+    def __init__(self, answer, name="made"):
+        self.answer, self.name, self.reads, self.closed = answer, name, 0, 0
+
+    def why_not(self):
+        """Be usable."""
+        return None
+
+    def read(self):
+        """Count and answer."""
+        self.reads += 1
+        return self.answer(self.reads)
+
+    def close(self):
+        """Count."""
+        self.closed += 1
+
+
+def rows(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def until(condition):
+    end = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return a function that starts a sampler over sources, stopped at the end."""
+    started = []
+
+    def start(*sources, interval=0.01):
+        sampler = Sampler(lambda: sources, TelemetryTable(tmp_path, fresh=True), interval)
+        started.append(sampler)
+        sampler.start()
+        return sampler, sampler._table
+
+    yield start
+    for sampler in started:
+        sampler.stop()
+
+
+def test_rows_carry_the_clock_and_what_each_source_told(run):
+    before = time.monotonic()
+    _, table = run(
+        Made(lambda n: Reading(busy_percent=50, power_w=12.25), "a"),
+        Made(lambda n: Reading(busy_percent=99, host_memory_mb=7)),
+    )
+    until(lambda: table.rows >= 3)
+    found = rows(table.path)
+    assert tuple(found[0]) == COLUMNS
+    assert found[0]["source"] == "a+made"
+    assert (found[0]["busy_percent"], found[0]["power_w"], found[0]["host_memory_mb"]) == ("50", "12.2", "7")
+    assert found[0]["temperature_c"] == ""
+    clock = [float(row["time"]) for row in found]
+    assert before - 0.001 <= clock[0] < clock[1] < clock[2] <= time.monotonic() + 0.001
+
+
+def test_a_source_that_raises_or_vanishes_is_a_gap_and_may_come_back(run):
+    def moody(look):
+        if look == 2:
+            raise OSError("gone")
+        return Reading() if look == 3 else Reading(busy_percent=look)
+
+    _, table = run(Made(moody, "moody"), Made(lambda n: Reading(host_memory_mb=1), "host"))
+    until(lambda: table.rows >= 4)
+    found = rows(table.path)[:4]
+    assert [row["busy_percent"] for row in found] == ["1", "", "", "4"]
+    assert [row["source"] for row in found] == ["moody+host", "host", "host", "moody+host"]
+
+
+def test_the_end_is_prompt_while_it_sleeps(run):
+    source = Made(lambda n: Reading(busy_percent=1))
+    sampler, table = run(source, interval=3600)
+    until(lambda: table.rows == 1)
+    began = time.monotonic()
+    sampler.stop()
+    assert time.monotonic() - began < 0.2
+    assert not sampler._thread.is_alive()
+    assert source.closed == 1
+    sampler.stop()
+
+
+def test_a_read_that_hangs_is_left_behind_and_writes_nothing_afterwards(run):
+    hanging = threading.Event()
+    source = Made(lambda n: Reading(busy_percent=n) if n == 1 or hanging.wait(SOON) else Reading())
+    sampler, table = run(source)
+    until(lambda: source.reads == 2)
+    began = time.monotonic()
+    sampler.stop()
+    assert time.monotonic() - began < 0.2
+    assert sampler._thread.is_alive()
+    hanging.set()
+    sampler._thread.join(SOON)
+    assert not sampler._thread.is_alive()
+    assert [row["busy_percent"] for row in rows(table.path)] == ["1"]
+    assert source.closed == 1
+
+
+def test_sources_that_cannot_be_opened_do_not_show(tmp_path):
+    def broken():
+        raise RuntimeError("no sources")
+
+    sampler = Sampler(broken, TelemetryTable(tmp_path, fresh=True))
+    sampler.start()
+    sampler._thread.join(SOON)
+    sampler.stop()
+    assert rows(sampler._table.path) == []
+
+
+def test_a_slow_source_is_asked_less_and_less(monkeypatch):
+    monkeypatch.setattr(samplers, "SLOW_S", 0.0)
+    source = Made(lambda n: Reading(busy_percent=1))
+    watched = samplers._Watched(source)
+    asked = [bool(watched.read().busy_percent) for _ in range(12)]
+    assert asked == [True, False, True, False, False, True, *[False] * 4, True, False]
+    monkeypatch.setattr(samplers, "SLOW_S", 10.0)
+    while not watched.read().busy_percent:
+        pass
+    assert all(watched.read().busy_percent for _ in range(3))  # quick again: asked every time
+
+
+def test_a_costly_look_stretches_the_interval(run):
+    def burn(look):
+        end = time.thread_time() + 0.004
+        while time.thread_time() < end:
+            pass
+        return Reading(busy_percent=1)
+
+    sampler, _ = run(Made(burn), interval=0.001)
+    until(lambda: sampler.looks == 1)
+    until(lambda: sampler.cost_s > 0)
+    assert sampler.interval_s >= 0.004 / BUDGET
+    time.sleep(0.05)
+    assert sampler.looks == 1  # at 0.001 s there would have been ten more
+
+
+def test_the_interval_doubles_as_the_table_grows_and_a_resumed_run_knows_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "ROWS_PER_INTERVAL", 10)
+    table = TelemetryTable(tmp_path, fresh=True)
+    sampler = Sampler(lambda: (), table, 1.0)
+    intervals = []
+    for look in range(35):
+        intervals.append(sampler.interval_s)
+        table.add(look, Reading(), "")
+    assert (intervals[9], intervals[10], intervals[20], intervals[34]) == (1, 2, 4, 8)
+    table.close()
+    again = TelemetryTable(tmp_path, fresh=False)
+    assert (again.rows, again.stretch) == (35, 8)
+    again.close()
+    assert TelemetryTable(tmp_path, fresh=True).rows == 0
+
+
+def test_a_week_stays_small(tmp_path):
+    table = TelemetryTable(tmp_path, fresh=True)
+    full = Reading(100, 191_000, 192_000, 68.5, 750.5, 150_000, 100, 500_000)
+    table.add(600_000.123, full, "sysfs+amdsmi+torch+psutil")
+    size = len(table.path.read_text().splitlines()[1]) + 1
+    seconds = 0.0
+    while seconds < 7 * 24 * 3600:
+        seconds += table.stretch
+        table.rows += 1
+    table.close()
+    assert table.rows * size < 3e6
+
+
+def test_a_table_goes_on_after_half_a_row(tmp_path):
+    table = TelemetryTable(tmp_path, fresh=True)
+    table.add(1.0, Reading(busy_percent=3), "a")
+    table.close()
+    with table.path.open("a") as file:
+        file.write("2.000,4")  # killed in mid-row
+    table = TelemetryTable(tmp_path, fresh=False)
+    table.add(3.0, Reading(busy_percent=5), "a")
+    table.close()
+    table.add(4.0, Reading(), "")  # closed: nothing happens
+    assert [row["time"] for row in rows(table.path)] == ["1.000", "3.000"]
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+    table = TelemetryTable(tmp_path / "not there", fresh=True)
+    table.add(1.0, Reading(), "")
+    table.close()
+    assert not table.path.exists()

@@ -1,0 +1,105 @@
+"""AMD cards through made sysfs trees: values, units, gaps."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from yolo_rocm.telemetry.reading import Reading
+from yolo_rocm.telemetry.sysfs import AmdSysfs
+
+from ..fake_trees import MI300X, RADEON780M, RAPHAEL, RX5600XT, RX6900XT, RX7900XTX, make_tree, write
+from .sensors import add_sensors, find, pci, tree
+
+WHOLE = Reading(busy_percent=10, vram_used_mb=300, vram_total_mb=6 * 1024, temperature_c=41, power_w=101.5)
+
+
+@pytest.fixture
+def one(tmp_path):
+    return tree(tmp_path, RX5600XT)
+
+
+def test_one_card(one):
+    source = AmdSysfs(find(one), one)
+    assert source.why_not() is None
+    assert source.read() == WHOLE
+
+
+def test_of_two_cards_each_is_read_by_itself(tmp_path):
+    root = tree(tmp_path, RX5600XT, RX6900XT)
+    readings = [AmdSysfs(find(root, index), root).read() for index in (0, 1)]
+    assert [r.busy_percent for r in readings] == [10, 20]
+    assert [r.vram_total_mb for r in readings] == [6 * 1024, 16 * 1024]
+    assert [r.temperature_c for r in readings] == [41, 42]
+    assert [r.power_w for r in readings] == [101.5, 102.5]
+    swapped = AmdSysfs(find(root, 0, HIP_VISIBLE_DEVICES="1,0"), root)
+    assert swapped.read().busy_percent == 20
+
+
+def test_the_card_beside_an_integrated_gpu(tmp_path):
+    root = tree(tmp_path, RAPHAEL, RX7900XTX)
+    assert AmdSysfs(find(root, 1, total_gb=24), root).read().vram_total_mb == 24 * 1024
+
+
+def test_what_an_integrated_gpu_borrows_counts_as_its_memory(tmp_path):
+    root = tree(tmp_path, RADEON780M)
+    reading = AmdSysfs(find(root), root).read()
+    assert reading.vram_total_mb == pytest.approx((4 + 15.6) * 1024, abs=0.01)
+    assert reading.vram_used_mb == 300 + 100
+
+
+def test_newer_kernels_and_accelerators_name_their_sensors_otherwise(tmp_path):
+    root = make_tree(tmp_path, MI300X)
+    folder = add_sensors(root, 3, busy=99, used_mb=5, celsius=0, watts=750, power="power1_input")
+    (folder / "hwmon/hwmon3/temp1_input").rename(folder / "hwmon/hwmon3/temp2_input")
+    write(folder / "hwmon/hwmon3/temp2_input", "68000\n")
+    reading = AmdSysfs(find(root), root).read()
+    assert (reading.temperature_c, reading.power_w) == (68, 750)
+
+
+FILES = {
+    "gpu_busy_percent": {"busy_percent"},
+    "mem_info_vram_used": {"vram_used_mb"},
+    "mem_info_vram_total": {"vram_total_mb"},
+    "hwmon/hwmon3/temp1_input": {"temperature_c"},
+    "hwmon/hwmon3/power1_average": {"power_w"},
+}
+
+
+@pytest.mark.parametrize("content", ["", "N/A\n", "-77777777\n", "4.5e\n", b"\xff\x00\xfe", "9" * 40, "٣\n", None])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_rubbish_is_a_gap_and_the_others_stay(one, name, content):
+    path = pci(one, 3) / name
+    if content is None:  # readable to nobody: opening it fails, also for root
+        path.unlink()
+        path.mkdir()
+    else:
+        write(path, content)
+    reading = AmdSysfs(find(one), one).read()
+    assert reading.missing == FILES[name] | WHOLE.missing
+
+
+def test_more_memory_used_than_there_is_is_no_reading(one):
+    write(pci(one, 3) / "mem_info_vram_used", f"{7 * 2**30}\n")
+    assert {"vram_used_mb", "vram_total_mb"} <= AmdSysfs(find(one), one).read().missing
+
+
+def test_files_that_vanish_in_mid_run_and_come_back_elsewhere(one):
+    source = AmdSysfs(find(one), one)
+    assert source.read() == WHOLE
+    kept = pci(one, 3).rename(one / "kept")
+    assert source.read() == Reading()
+    assert "is not there" in source.why_not()
+    kept.rename(pci(one, 3))
+    (pci(one, 3) / "hwmon/hwmon3").rename(pci(one, 3) / "hwmon/hwmon9")  # bound anew: another number
+    assert source.read() == WHOLE
+
+
+def test_a_card_that_is_not_known_says_so(one):
+    assert "PCI address" in AmdSysfs(None, one).why_not()
+    assert AmdSysfs(None, one).read() == Reading()
+    card = find(one)
+    shutil.rmtree(pci(one, 3))
+    pci(one, 3).mkdir()
+    assert "can be read" in AmdSysfs(card, one).why_not()

@@ -1,0 +1,113 @@
+"""Telemetry and sampled times of real trainings on a CPU."""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+import time
+
+import psutil
+import pytest
+
+import yolo_rocm
+from yolo_rocm.telemetry import sampler as samplers
+from yolo_rocm.telemetry.table import COLUMNS, TELEMETRY_FILE
+
+ROCM = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "report": {"interval_s": 0.1}}
+QUICK = {"imgsz": 32, "batch": 2, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "val": False}
+
+
+def watchers():
+    return [thread for thread in threading.enumerate() if thread.name == "yolo_rocm telemetry"]
+
+
+@pytest.fixture(scope="module")
+def run(made_data, tmp_path_factory):
+    """Train two epochs of four steps; return the folder, when it began, and threads seen in each batch."""
+    from ultralytics import YOLO
+
+    folder, seen, began = tmp_path_factory.mktemp("telemetry"), [], time.monotonic()
+    yolo = YOLO("yolov8n.yaml")
+    handle = yolo_rocm.register(yolo, "cpu", ROCM)
+    yolo.add_callback("on_train_batch_end", lambda _: seen.append(len(watchers())))
+    yolo.train(data=str(made_data()), project=str(folder), name="run", epochs=2, **QUICK)
+    handle.remove()
+    return folder / "run", began, seen
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_table_covers_the_training_and_the_thread_ends_with_it(run):
+    folder, began, seen = run
+    assert seen == [1] * 8
+    assert watchers() == []
+    rows = read(folder / TELEMETRY_FILE)
+    assert tuple(rows[0]) == COLUMNS
+    clock = [float(row["time"]) for row in rows]
+    assert clock == sorted(clock)
+    batches = read(folder / "rocm_timeline.csv")  # the same clock
+    assert began < clock[0] < float(batches[0]["got"])
+    assert float(batches[-1]["asked"]) - 1 < clock[-1] < time.monotonic()
+    assert {row["source"] for row in rows} == {"psutil"}
+    total = psutil.virtual_memory().total / 2**20
+    assert all(0 < float(row["host_memory_mb"]) < total for row in rows)
+    assert all(0 <= float(row["host_cpu_percent"]) <= 100 for row in rows if row["host_cpu_percent"])
+    assert any(row["host_cpu_percent"] for row in rows)
+    assert all(row["busy_percent"] == row["vram_used_mb"] == row["torch_reserved_mb"] == "" for row in rows)
+
+
+def test_every_layer_has_times_and_they_fit_into_the_step(run):
+    report = json.loads((run[0] / "rocm.json").read_text())
+    assert report["step"]["steps"] == [5, 6, 7]
+    assert report["step"]["sampled_steps"] == 3
+    rows = report["convolutions"]["layers"]
+    trained = {row["layer"]: row["times_ms"] for row in rows if row.get("times_ms")}
+    layers = {row["layer"] for row in rows}
+    assert layers - set(trained) == {"model.22.dfl.conv"}  # runs in validation alone
+    assert all(times["forward"] > 0 and times["grad_weight"] > 0 for times in trained.values())
+    assert {name for name, times in trained.items() if "grad_input" not in times} == {"model.0.conv"}
+    total = sum(sum(times.values()) for times in trained.values())
+    assert 0.02 * report["step"]["step_ms"] < total < report["step"]["step_ms"]
+
+
+def test_ctrl_c_ends_the_thread_and_keeps_the_rows(made_data, tmp_path):
+    from ultralytics import YOLO
+
+    def stop(trainer):
+        assert len(watchers()) == 1
+        raise KeyboardInterrupt
+
+    yolo = YOLO("yolov8n.yaml")
+    yolo_rocm.register(yolo, "cpu", ROCM)
+    yolo.add_callback("on_train_batch_start", stop)
+    with pytest.raises(KeyboardInterrupt):
+        yolo.train(data=str(made_data()), project=str(tmp_path), name="run", epochs=1, **QUICK)
+    assert watchers() == []
+    assert len(read(tmp_path / "run" / TELEMETRY_FILE)) >= 1
+
+
+@pytest.mark.parametrize("how", ["YOLO_ROCM=0", "report.telemetry=false"])
+def test_nothing_watches_when_it_is_off(made_data, tmp_path, monkeypatch, how):
+    from ultralytics import YOLO
+
+    class Stop(Exception):
+        pass
+
+    def stop(trainer):
+        raise Stop
+
+    monkeypatch.setattr(samplers.threading.Thread, "start", lambda thread: pytest.fail(f"{thread.name} was started"))
+    rocm = {**ROCM, "report": {"telemetry": False}}
+    if how == "YOLO_ROCM=0":
+        monkeypatch.setenv("YOLO_ROCM", "0")
+        rocm = ROCM
+    yolo = YOLO("yolov8n.yaml")
+    yolo_rocm.register(yolo, "cpu", rocm)
+    yolo.add_callback("on_train_start", stop)
+    with pytest.raises(Stop):
+        yolo.train(data=str(made_data()), project=str(tmp_path), name="run", epochs=1, **QUICK)
+    assert not (tmp_path / "run" / TELEMETRY_FILE).exists()

@@ -1,0 +1,1 @@
+"""What the card and the host do while a training runs: sources, a sampling thread, a table beside the results."""

@@ -1,0 +1,93 @@
+"""Which of a machine's GPUs a torch device is: its PCI address names the same card to torch, sysfs, amdsmi and NVML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ..hardware import Gpu, detect
+
+# torch and the driver count the same memory; firmware keeps a little of it back.
+_SAME_MEMORY: Final = 0.1
+
+
+@dataclass(frozen=True)
+class TorchCard:
+    """A GPU as torch sees it.
+
+    Attributes:
+        index: torch's number of it.
+        vendor: `amd` or `nvidia`.
+        total_bytes: Its memory; None where torch does not tell.
+        address: PCI address, e.g. `0000:03:00.0`; None where torch does not tell, as 1.13 does not.
+    """
+
+    index: int
+    vendor: str
+    total_bytes: int | None = None
+    address: str | None = None
+
+
+def torch_card(device: Any) -> TorchCard | None:
+    """Return the card behind a torch device; None for a processor."""
+    if device.type != "cuda":
+        return None
+    import torch
+
+    index = torch.cuda.current_device() if device.index is None else int(device.index)
+    properties = torch.cuda.get_device_properties(index)
+    return TorchCard(
+        index,
+        "amd" if torch.version.hip else "nvidia",
+        getattr(properties, "total_memory", None),
+        address_of(properties),
+    )
+
+
+def address_of(properties: Any) -> str | None:
+    """Return the PCI address in torch's device properties; None where they have none."""
+    bus, slot = getattr(properties, "pci_bus_id", None), getattr(properties, "pci_device_id", None)
+    if not isinstance(bus, int) or not isinstance(slot, int):
+        return None
+    domain = getattr(properties, "pci_domain_id", 0)
+    return f"{domain if isinstance(domain, int) else 0:04x}:{bus:02x}:{slot:02x}.0"
+
+
+def gpu_of(card: TorchCard, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> Gpu | None:
+    """Return which GPU of the machine a torch card is, or None where that cannot be said for sure.
+
+    By address where torch tells it. Otherwise by number, counted as the environment has it now: a preset or Ultralytics
+    itself may have hidden cards since the session began. If torch had started before that, the numbers are off; a
+    card whose memory is another than torch says is therefore not taken.
+    """
+    gpus = [gpu for gpu in _gpus(root, environ) if gpu.vendor == card.vendor]
+    if card.address is not None:
+        # Partitions of one accelerator differ in the last digit for KFD, and are one device on the PCI bus.
+        found = next((gpu for gpu in gpus if _slot(gpu.bus) == _slot(card.address)), Gpu(card.vendor))
+        return replace(found, bus=card.address)
+    if card.vendor != "amd":  # CUDA counts the fastest card first, which nothing in the files tells
+        return gpus[0] if len(gpus) == 1 else None
+    visible = [gpu for gpu in gpus if not gpu.hidden_by and gpu.node is not None]
+    if card.index < len(visible) and _fits(visible[card.index], card):
+        return visible[card.index]
+    fitting = [gpu for gpu in gpus if gpu.vram_gb and card.total_bytes and not gpu.integrated and _fits(gpu, card)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _gpus(root: Path, environ: Mapping[str, str] | None) -> tuple[Gpu, ...]:
+    return detect(root, environ=os.environ if environ is None else environ).gpus
+
+
+def _slot(address: str | None) -> str | None:
+    return None if address is None else address.lower().rpartition(".")[0]
+
+
+def _fits(gpu: Gpu, card: TorchCard) -> bool:
+    """Tell whether the memory is the same, as far as that is known; what an integrated GPU borrows differs."""
+    if gpu.vram_gb is None or card.total_bytes is None or gpu.integrated:
+        return True
+    theirs = card.total_bytes / 2**30
+    return abs(gpu.vram_gb - theirs) <= _SAME_MEMORY * max(gpu.vram_gb, theirs)

@@ -1,0 +1,78 @@
+"""What can be known everywhere: torch's own memory, and the host through psutil."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .reading import MIB, Reading
+
+
+class Torch:
+    """Memory of the GPU as torch has it.
+
+    Args:
+        index: torch's number of the card.
+        whole_card: Ask the driver for all memory in use too; for where no other source tells.
+    """
+
+    name = "torch"
+
+    def __init__(self, index: int, whole_card: bool = False) -> None:
+        self._index, self._whole_card = index, whole_card
+
+    def why_not(self) -> str | None:
+        """Say whether torch has started on a GPU: looking must not be what starts it."""
+        import torch
+
+        cuda: Any = torch.cuda  # has no types in every version
+        return None if cuda.is_initialized() else "torch has not started on a GPU"
+
+    def read(self) -> Reading:
+        """Ask torch's allocator, and the driver where wanted."""
+        import torch
+
+        reserved = torch.cuda.memory_reserved(self._index) / MIB
+        if not self._whole_card or not hasattr(torch.cuda, "mem_get_info"):
+            return Reading(torch_reserved_mb=reserved).plausible()
+        free, total = torch.cuda.mem_get_info(self._index)
+        used = (total - free) / MIB
+        return Reading(vram_used_mb=used, vram_total_mb=total / MIB, torch_reserved_mb=reserved).plausible()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class Host:
+    """Processors and memory of the host, the loading workers' share included.
+
+    Args:
+        psutil: The module, or None where it is not installed.
+    """
+
+    name = "psutil"
+
+    def __init__(self, psutil: Any) -> None:
+        self._psutil = psutil
+        self._before: tuple[float, float] | None = None
+
+    def why_not(self) -> str | None:
+        """Say whether psutil is there; it comes with Ultralytics."""
+        return "psutil cannot be imported" if self._psutil is None else None
+
+    def read(self) -> Reading:
+        """Read times since the last look, and memory now."""
+        memory = self._psutil.virtual_memory()
+        times = self._psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        # Linux counts the time of guests in that of users as well.
+        spent = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        before, self._before = self._before, (spent, idle)
+        share = None
+        if before is not None and spent > before[0]:
+            # psutil.cpu_percent() does the same, with one memory for all of its callers in a process.
+            share = 100 * (1 - (idle - before[1]) / (spent - before[0]))
+            share = min(100.0, max(0.0, share))  # the kernel's idle time may step back a tick
+        return Reading(host_cpu_percent=share, host_memory_mb=(memory.total - memory.available) / MIB).plausible()
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,118 @@
+"""The sampling thread: looks at the sources now and then, at a cost that a training cannot notice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from .reading import Reading, Source, merged
+from .table import TelemetryTable
+
+# Share of a processor's time that looking may take, and so of a step.
+BUDGET: Final = 0.005
+# Seconds after which a source counts as slow: a driver that is busy or hangs.
+SLOW_S: Final = 0.25
+_LONGEST_PAUSE: Final = 64  # looks
+_MEAN_OF: Final = 32
+# Half of what may pass at the end of a training.
+_LAST_WAIT_S: Final = 0.1
+
+
+class _Watched:
+    """A source, asked less often while it is slow. What it does not tell is a gap."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._pause = self._skip = 0
+
+    def read(self) -> Reading:
+        if self._skip:
+            self._skip -= 1
+            return Reading()
+        began = time.monotonic()
+        try:
+            reading = self.source.read()
+        except Exception:
+            reading = Reading()
+        if time.monotonic() - began < SLOW_S:
+            self._pause = 0
+        else:
+            self._pause = min(_LONGEST_PAUSE, max(1, 2 * self._pause))
+            self._skip = self._pause
+        return reading
+
+
+class Sampler:
+    """Fills a table from a daemon thread until it is stopped.
+
+    The thread measures the processor time of each look and stretches the interval until the share is below `BUDGET`.
+    Processor time, not the clock's: most of a look is waiting for the interpreter, which the training has meanwhile.
+
+    Args:
+        open_sources: Called in the thread, since starting a library may block.
+        table: Where rows go; closed with the thread.
+        interval_s: Seconds between looks, at least.
+    """
+
+    def __init__(
+        self, open_sources: Callable[[], Sequence[Source]], table: TelemetryTable, interval_s: float = 1.0
+    ) -> None:
+        self._open, self._table, self._asked = open_sources, table, interval_s
+        self._ended = threading.Event()
+        # Held while the table is used: it is closed by stop(), so that a thread that was left behind writes no more.
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="yolo_rocm telemetry", daemon=True)
+        self.looks = 0
+        self.cost_s = 0.0  # processor time of a look, on average
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds until the next look."""
+        return max(self._asked, self.cost_s / BUDGET) * self._table.stretch
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, at once or after a moment: a thread that hangs in a driver is left behind. Safe to call twice."""
+        self._ended.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(_LAST_WAIT_S)
+        if self._writing.acquire(timeout=_LAST_WAIT_S / 2):
+            try:
+                self._table.close()
+            finally:
+                self._writing.release()
+
+    def _run(self) -> None:
+        sources: Sequence[Source] = ()
+        try:
+            sources = self._open()
+            self._sample([_Watched(source) for source in sources])
+        except Exception:  # looking must never show in a training
+            return
+        finally:
+            with self._writing:
+                self._table.close()
+            for source in sources:
+                with suppress(Exception):
+                    source.close()
+
+    def _sample(self, sources: list[_Watched]) -> None:
+        self._look(sources)  # a short training gets a row too
+        while not self._ended.wait(self.interval_s):
+            before = time.thread_time()
+            self._look(sources)
+            # The first look is left out: it warms up files and libraries. A mean, because some clocks tick slowly.
+            self.looks += 1
+            self.cost_s += (time.thread_time() - before - self.cost_s) / min(self.looks, _MEAN_OF)
+
+    def _look(self, sources: list[_Watched]) -> None:
+        readings = [watched.read() for watched in sources]
+        told = [w.source.name for w, reading in zip(sources, readings, strict=True) if reading != Reading()]
+        with self._writing:
+            self._table.add(time.monotonic(), merged(readings), "+".join(told))

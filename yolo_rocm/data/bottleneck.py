@@ -1,4 +1,4 @@
-"""What held a training up: the data, the memory of the GPU, or the computation itself. One judgement for all who ask."""
+"""What held a training up: the data, the memory of the GPU, or the computation. One judgement for all who ask."""
 
 from __future__ import annotations
 
@@ -80,6 +80,8 @@ def judge(
         return Bottleneck("memory", "memory-bound", why, change)
     if busy is not None and busy < FILLED:
         room = "" if memory_share is None else f" ({memory_share:.0%} of the memory is in use)"
-        return Bottleneck("compute", "GPU-bound", waited, f"steps are too small to fill the card: try a larger batch{room}")
+        return Bottleneck(
+            "compute", "GPU-bound", waited, f"steps are too small to fill the card: try a larger batch{room}"
+        )
     change = "more workers would not help; a faster engine for the convolutions below would"
     return Bottleneck("compute", "GPU-bound", waited, change)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 from .files import number
@@ -13,6 +14,8 @@ _COLUMNS: Final = (
 )  # fmt: skip
 _TIMES: Final = ("began", "load_s", "augment_s", "collate_s", "ended", "asked", "got")
 _STRETCH: Final = 24
+# Fewer epochs with more of their batches tell more than a few batches of each.
+_MOST_EPOCHS: Final = 40
 
 
 def timeline(columns: list[str], rows: list[list[str]], most: int = MOST_BATCHES) -> dict[str, Any]:
@@ -37,9 +40,10 @@ def timeline(columns: list[str], rows: list[list[str]], most: int = MOST_BATCHES
         epoch = number(row[place["epoch"]])
         if epoch is not None:
             epochs.setdefault(int(epoch), []).append(row)
-    quota = max(20, most // max(1, len(epochs)))
+    chosen = _spread(sorted(epochs))
+    quota = most // max(1, len(chosen))
     told: list[dict[str, Any]] = []
-    for epoch in sorted(epochs)[-(most // 20) :]:
+    for epoch in chosen:
         batches = [short for row in epochs[epoch] if (short := _short(row, place)) is not None]
         batches = _newest(batches)
         if not batches:
@@ -56,6 +60,14 @@ def timeline(columns: list[str], rows: list[list[str]], most: int = MOST_BATCHES
     return {"epochs": told, "kept": sum(len(e["rows"]) for e in told), "all": len(rows)}
 
 
+def _spread(epochs: list[int]) -> list[int]:
+    """Return the first three epochs, and the rest at even distances up to the last one."""
+    if len(epochs) <= _MOST_EPOCHS:
+        return epochs
+    rest, count = epochs[3:], _MOST_EPOCHS - 3
+    return [*epochs[:3], *(rest[round(i * (len(rest) - 1) / (count - 1))] for i in range(count))]
+
+
 def _short(row: list[str], place: dict[str, int]) -> list[int] | None:
     times = [number(row[place[name]]) for name in _TIMES]
     counts = [number(row[place[name]]) for name in ("batch", "worker", "samples")]
@@ -68,7 +80,7 @@ def _short(row: list[str], place: dict[str, int]) -> list[int] | None:
 def _newest(batches: list[list[int]]) -> list[list[int]]:
     """Leave out earlier tries at the same epoch: one that is run again is written again, perhaps by another clock."""
     begin = 0
-    for index, (before, row) in enumerate(zip(batches, batches[1:], strict=False), start=1):
+    for index, (before, row) in enumerate(pairwise(batches), start=1):
         if row[9] < before[9] or row[0] < before[0]:
             begin = index
     return batches[begin:]

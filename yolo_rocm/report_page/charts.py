@@ -114,7 +114,7 @@ def tick(value: float) -> str:
     """Write a number short."""
     if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
         return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
-    return f"{value:.4g}"
+    return f"{value:.6g}"
 
 
 def _path(line: Series, across: Any, down: Any) -> str:

@@ -1,4 +1,4 @@
-"""Reading what a training left behind: a file that is missing, half-written or strange becomes a remark, not an error."""
+"""Reading what a training left behind: a missing, half-written or strange file becomes a remark, not an error."""
 
 from __future__ import annotations
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import __version__
 from ..whole_files import commit, stage
 from . import sections
+from .batches import MOST_BATCHES
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart
 from .compare import differences
+from .files import mapping
 from .run_data import PASSES, Run, read_run
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
     Raises:
         ConfigError: One of the folders is not that of a training.
     """
-    runs = [read_run(each) for each in (folder, other) if each is not None]
+    folders = [each for each in (folder, other) if each is not None]
+    runs = [read_run(each, MOST_BATCHES // len(folders)) for each in folders]
     path = out or Path(folder) / (PAGE_FILE if other is None else COMPARISON_FILE)
     path.parent.mkdir(parents=True, exist_ok=True)
     commit(stage(path, render(runs).encode(), durable=False), path)
@@ -57,7 +60,7 @@ def render(runs: Sequence[Run]) -> str:
     charts: dict[str, Any] = {}
     views = []
     for number, (run, of_run) in enumerate(zip(runs, groups, strict=True)):
-        drawn = {}
+        drawn: dict[str, list[dict[str, Any]]] = {}
         for group, members in of_run.items():
             drawn[group] = []
             for chart in members:
@@ -65,19 +68,24 @@ def render(runs: Sequence[Run]) -> str:
                     name = f"chart-{number}-{len(charts)}"
                     charts[name] = chart.data()
                     drawn[group].append({"id": name, "chart": chart, "drawing": chart.drawing()})
-        views.append(_view(run, "AB"[number] if len(runs) > 1 else "", drawn))
+        label = "AB"[number] if len(runs) > 1 else ""
+        views.append(_view(run, label, drawn, sections.MOST_LAYERS // len(runs)))
     script = _asset("page.js")
-    return _environment().get_template("page.html").render(
-        runs=views,
-        differences=differences(*runs) if len(runs) == 2 else None,
-        plot=_PLOT,
-        passes=PASSES,
-        style=_asset("page.css"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=json_for_script({"charts": charts, "timelines": [run.batches for run in runs]}),
-        version=__version__,
-        made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            runs=views,
+            differences=differences(*runs) if len(runs) == 2 else None,
+            plot=_PLOT,
+            passes=PASSES,
+            style=_asset("page.css"),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            data=json_for_script({"charts": charts, "timelines": [run.batches for run in runs]}),
+            version=__version__,
+            made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        )
     )
 
 
@@ -105,10 +113,10 @@ def _to_one_scale(first: dict[str, list[Chart]], second: dict[str, list[Chart]])
     return scaled
 
 
-def _view(run: Run, label: str, charts: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    layers, left_out = sections.layer_rows(run)
+def _view(run: Run, label: str, charts: dict[str, list[dict[str, Any]]], most_layers: int) -> dict[str, Any]:
+    layers, left_out = sections.layer_rows(run, most_layers)
     unit, by_algorithm = run.by_algorithm
-    settings = run.facts.get("settings") if isinstance(run.facts.get("settings"), dict) else {}
+    settings = mapping(run.facts.get("settings"))
     return {
         "label": label,
         "name": run.name,
@@ -121,10 +129,11 @@ def _view(run: Run, label: str, charts: dict[str, list[dict[str, Any]]]) -> dict
         "layers": layers,
         "layers_left_out": left_out,
         "timed": any(row["total"] is not None for row in layers),
+        "spaced": any(row["workspace"] is not None for row in layers),
         "algorithms": _bars(by_algorithm),
         "algorithm_unit": unit,
         "why": sections.text(settings.get("why") or ""),
-        "notes": [sections.text(note) for note in settings.get("notes") or ()],
+        "notes": [sections.text(note) for note in settings.get("notes") or () if isinstance(note, str)],
         "preset": sections.preset_rows(run),
         "arguments": sections.argument_rows(run),
         "stack": sections.stack_rows(run),
@@ -148,7 +157,7 @@ def json_for_script(data: Any) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+    return (resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..data.bottleneck import Bottleneck, judge
 from ..data.meter import EPOCHS_FILE, TIMELINE_FILE
 from ..errors import ConfigError
-from .batches import timeline
+from .batches import MOST_BATCHES, timeline
 from .files import Reader, mapping, number, rows_of
 from .series import Columns, by_epoch, by_time
 
@@ -119,15 +119,15 @@ class Run:
     @cached_property
     def by_algorithm(self) -> tuple[str, dict[str, float]]:
         """Milliseconds of a step by algorithm; where nothing was timed, the number of passes each of them serves."""
-        timed: Counter[str] = Counter()
+        timed: dict[str, float] = defaultdict(float)
         counted: Counter[str] = Counter()
         for row in self.layers:
             for which in PASSES:
                 if isinstance(row.get(which), str):
                     counted[row[which]] += 1
-                    timed[row[which]] += row["times_ms"][which] or 0.0  # type: ignore[assignment]
+                    timed[row[which]] += row["times_ms"][which] or 0.0
         if sum(timed.values()) > 0:
-            return "ms", {name: float(value) for name, value in timed.most_common() if value > 0}
+            return "ms", dict(sorted(((k, v) for k, v in timed.items() if v > 0), key=lambda item: -item[1]))
         return "passes", {name: float(value) for name, value in counted.most_common()}
 
     def best(self, column: str) -> float | None:
@@ -135,8 +135,12 @@ class Run:
         return max(self.results.known(column), default=None)
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
     """Read a run folder.
+
+    Args:
+        folder: The folder.
+        most_batches: How many batches of the timeline to keep.
 
     Raises:
         ConfigError: It is not the folder of a training.
@@ -149,7 +153,7 @@ def read_run(folder: Path) -> Run:
     columns, rows = reader.table(EPOCHS_FILE, "no data wait, no images/s and no verdict")
     loading, again = by_epoch(columns, rows)
     verdicts = tuple(row[columns.index("verdict")] for row in rows) if "verdict" in columns else ()
-    batches = timeline(*reader.table(TIMELINE_FILE, "no timeline of batches"))
+    batches = timeline(*reader.table(TIMELINE_FILE, "no timeline of batches"), most_batches)
     telemetry, pauses = by_time(*reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power"))
     results, twice = by_epoch(*reader.table(RESULTS_FILE, "no losses and no metrics"))
     remarks = [*reader.remarks, *_remarks(arguments, results, again or twice, pauses)]

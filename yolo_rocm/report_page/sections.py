@@ -128,7 +128,7 @@ def _each(values: dict[str, list[float | None]], names: tuple[str, ...], make: C
     return [None if None in row else make(*row) for row in zip(*columns, strict=False)]
 
 
-def layer_rows(run: Run) -> tuple[list[dict[str, Any]], int]:
+def layer_rows(run: Run, most: int = MOST_LAYERS) -> tuple[list[dict[str, Any]], int]:
     """Return the table of convolutions, and how many rows were left out of it: the quickest ones."""
     rows = []
     for row in run.layers:
@@ -146,9 +146,9 @@ def layer_rows(run: Run) -> tuple[list[dict[str, Any]], int]:
                 "reason": text(row.get("reason") or ""),
             }
         )
-    if len(rows) > MOST_LAYERS:
-        kept = sorted(range(len(rows)), key=lambda i: -(rows[i]["total"] or 0.0))[:MOST_LAYERS]
-        return [rows[i] for i in sorted(kept)], len(rows) - MOST_LAYERS
+    if len(rows) > most:
+        kept = sorted(range(len(rows)), key=lambda i: -(rows[i]["total"] or 0.0))[:most]
+        return [rows[i] for i in sorted(kept)], len(rows) - most
     return rows, 0
 
 
@@ -209,5 +209,8 @@ def text(value: Any) -> str:
     """Return any value of a file as a text of sensible length; the template escapes it."""
     if value is None:
         return "none"
-    told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):  # YAML can hold itself
+        return f"a {type(value).__name__} that cannot be shown"
     return told if len(told) <= _TEXT else f"{told[:_TEXT]}..."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from .files import number
@@ -100,7 +101,7 @@ def by_time(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
         when = number(row[place])
         if when is not None:
             timed.append((when, row))
-    steps = sorted(b[0] - a[0] for a, b in zip(timed, timed[1:], strict=False) if b[0] > a[0])
+    steps = sorted(b[0] - a[0] for a, b in pairwise(timed) if b[0] > a[0])
     usual = steps[len(steps) // 2] if steps else 1.0
     minutes: list[float] = []
     cells: list[list[str] | None] = []

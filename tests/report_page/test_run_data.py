@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from yolo_rocm.data.meter import _TIMELINE_COLUMNS
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.report_page.batches import timeline
 from yolo_rocm.report_page.page import render
@@ -151,7 +152,7 @@ def test_pauses_of_a_run_are_cut_out():
 
 
 def test_the_timeline_keeps_stretches_around_long_waits(tmp_path):
-    columns = "epoch,kind,batch,worker,samples,began,load_s,augment_s,collate_s,ended,asked,got".split(",")
+    columns = list(_TIMELINE_COLUMNS)
     rows = []
     for i in range(2000):
         got = i + (0.9 if i == 1234 else 0.01)

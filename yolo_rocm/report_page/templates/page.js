@@ -138,7 +138,9 @@
           at += length;
         }
         parts.push({ lane: names.length - 2, what: "wait", row, at: row[ASKED], length: row[GOT] - row[ASKED] });
-        if (next && next[KIND] === row[KIND] && next[BATCH] === row[BATCH] + 1) {
+        if (next && next[KIND] === row[KIND] && next[BATCH] > row[BATCH] + 1) {
+          parts.push({ lane: -1, what: "gap", row, at: row[GOT], length: next[ASKED] - row[GOT], count: next[BATCH] - row[BATCH] - 1 });
+        } else if (next && next[KIND] === row[KIND] && next[BATCH] === row[BATCH] + 1) {
           parts.push({ lane: names.length - 1, what: "step", row, at: row[GOT], length: Math.max(0, next[ASKED] - row[GOT]) });
         }
       });
@@ -174,7 +176,7 @@
         if (end - start < 0.5 && filled[key] !== undefined && end - filled[key] < 0.5) return;
         filled[key] = end;
         drawn++;
-        make("rect", { class: `${part.what}${part.row[KIND] ? " val" : ""}`, x: start.toFixed(1), y: part.lane * LANE + 7, width: Math.max(0.7, end - start).toFixed(1), height: LANE - 7, "data-part": index }, svg);
+        make("rect", { class: `${part.what}${part.row[KIND] ? " val" : ""}`, x: start.toFixed(1), y: Math.max(0, part.lane) * LANE + 7, width: Math.max(0.7, end - start).toFixed(1), height: part.lane < 0 ? names.length * LANE - 7 : LANE - 7, "data-part": index }, svg);
       });
       lanes.replaceChildren(svg);
       lanes.dataset.from = from;
@@ -227,7 +229,8 @@
         return;
       }
       const part = parts[event.target.dataset ? event.target.dataset.part : -1];
-      if (part) show(about(part.row, { wait: "wait", step: "step" }[part.what] || part.what, part.length), event);
+      if (part && part.what === "gap") show(`${part.count} batches that are not in this page`, event);
+      else if (part) show(about(part.row, { wait: "wait", step: "step" }[part.what] || part.what, part.length), event);
       else hide();
     });
     lanes.addEventListener("pointerleave", hide);

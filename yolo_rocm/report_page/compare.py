@@ -49,8 +49,10 @@ def _numbers(first: Run, second: Run) -> list[Difference]:
         if other is None:
             rows.append(Difference(tile.label, tile.shown, "not measured"))
         elif tile.shown != other.shown and tile.value is not None and other.value is not None:
-            factor = other.value / tile.value if tile.value else None
-            change = "" if factor is None else f"{factor - 1:+.1%}"
+            if tile.shown.endswith("%"):  # a share of a share would say nothing
+                change = f"{100 * (other.value - tile.value):+.1f} points"
+            else:
+                change = f"{other.value / tile.value - 1:+.1%}" if tile.value else ""
             direction = (other.value > tile.value) - (other.value < tile.value)
             rows.append(Difference(tile.label, tile.shown, other.shown, change, direction * tile.better))
     return rows + [Difference(tile.label, "not measured", tile.shown) for tile in others.values()]

@@ -88,8 +88,12 @@ class Chart:
             "paths": [_path(line, across, down) for line in self._shown],
             "bands": [_band(line, across, down) if line.thinned else "" for line in self._shown],
             "y_ticks": [(round(down(value), 1), tick(value)) for value in ticks(low, high)],
-            "x_ticks": [(round(across(value), 1), tick(value)) for value in ticks(x_low, x_high, 5)],
+            "x_ticks": [(round(across(value), 1), tick(value)) for value in self._x_ticks(x_low, x_high)],
         }
+
+    def _x_ticks(self, low: float, high: float) -> list[float]:
+        """Return round numbers along the horizontal axis; there is no half epoch."""
+        return [value for value in ticks(low, high, 5) if self.x_label != "epoch" or value == round(value)]
 
     def data(self) -> dict[str, Any]:
         """Return what the page's script needs to answer a pointer."""

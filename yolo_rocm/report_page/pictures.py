@@ -47,6 +47,8 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _lines(charts: list[Chart], title: str) -> Any:
+    from matplotlib.ticker import MaxNLocator
+
     columns = min(2, len(charts))
     rows = -(-len(charts) // columns)
     figure = _figure(5 * columns, 2.6 * rows + 0.4)
@@ -63,6 +65,8 @@ def _lines(charts: list[Chart], title: str) -> Any:
         axes.set_title(f"{chart.title} ({unit})" if unit else chart.title, fontsize=10)
         axes.set_xlabel(chart.x_label, fontsize=8)
         axes.set_ylim(*chart.limits())
+        if chart.x_label == "epoch":
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=8)
         if len(chart.shown) > 1:

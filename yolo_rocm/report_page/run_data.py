@@ -121,14 +121,17 @@ class Run:
         """Milliseconds of a step by algorithm; where nothing was timed, the number of passes each of them serves."""
         timed: dict[str, float] = defaultdict(float)
         counted: Counter[str] = Counter()
+        seen: set[str] = set()
         for row in self.layers:
+            again = str(row.get("layer")) in seen  # at a shape of validation, which has no backward pass
+            seen.add(str(row.get("layer")))
             for which in PASSES:
                 if isinstance(row.get(which), str):
-                    counted[row[which]] += 1
+                    counted[row[which]] += not again
                     timed[row[which]] += row["times_ms"][which] or 0.0
         if sum(timed.values()) > 0:
             return "ms", dict(sorted(((k, v) for k, v in timed.items() if v > 0), key=lambda item: -item[1]))
-        return "passes", {name: float(value) for name, value in counted.most_common()}
+        return "passes", {name: float(value) for name, value in counted.most_common() if value}
 
     def best(self, column: str) -> float | None:
         """Return the largest value of a column of the results."""

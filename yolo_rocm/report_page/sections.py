@@ -209,6 +209,8 @@ def text(value: Any) -> str:
     """Return any value of a file as a text of sensible length; the template escapes it."""
     if value is None:
         return "none"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = ", ".join(value) or "none"
     try:
         told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):  # YAML can hold itself

@@ -147,10 +147,13 @@ def test_a_narrow_screen_needs_no_scrolling_sideways(visit, folders, width):
 
 
 def test_paper_shows_what_was_folded(visit, folders, tmp_path):
-    page = visit(write_page(folders[1])[0], color_scheme="dark")
+    page = visit(write_page(folders[1])[0], color_scheme="dark", viewport={"width": 794, "height": 1123})  # A4
     page.pdf(path=tmp_path / "page.pdf")  # prints; the events of printing fold and unfold
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("details").evaluate_all("all => all.every(each => each.open)")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 794
     assert not page.locator(".controls").first.is_visible()
     assert (tmp_path / "page.pdf").stat().st_size > 20_000
 

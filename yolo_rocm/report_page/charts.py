@@ -15,7 +15,7 @@ HEIGHT: Final = 200
 LEFT: Final = 48
 RIGHT: Final = 12
 TOP: Final = 10
-BOTTOM: Final = 30
+BOTTOM: Final = 36
 MOST_LINES: Final = 6
 
 

@@ -69,7 +69,7 @@ def _lines(charts: list[Chart], title: str) -> Any:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize=8)
-        if len(chart.shown) > 1:
+        if len(chart.lines) > 1:
             axes.legend(fontsize=8, frameon=False)
     if title:
         figure.suptitle(_plain(title), fontsize=9, wrap=True)

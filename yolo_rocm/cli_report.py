@@ -14,10 +14,11 @@ from .cli_words import out as console
 def report(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a training, with results.csv.")],
     other_run_dir: Annotated[
-        Path | None, typer.Argument(metavar="[OTHER_RUN_DIR]", help="Another one, to compare it with.")
+        Path | None, typer.Argument(metavar="OTHER_RUN_DIR", help="Another one, to compare it with.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Where to write the page; by default report.html in RUN_DIR.")
+        Path | None,
+        typer.Option(help="Where to write; by default report.html or report_compared.html in RUN_DIR."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print verdict and numbers as JSON; no page unless --out asks for one.")

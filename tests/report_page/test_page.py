@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 
 import pytest
@@ -99,8 +102,32 @@ def test_the_command(tmp_path):
     assert told["runs"][1]["missing"]
     assert told["differences"]["Outcome"][0] == {"what": "verdict", "first": "data-bound", "second": "GPU-bound"}
     assert not list(run.glob("*.html"))
+    (tmp_path / "folder").mkdir()
+    for place in (tmp_path / "folder", run / "results.csv" / "page.html"):
+        unwritten = CliRunner().invoke(app, ["report", str(run), "--out", str(place)])
+        assert "cannot write the page" in str(unwritten.exception)
     wrong = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
     assert isinstance(wrong.exception, ConfigError)
+
+
+def test_the_page_needs_no_torch(tmp_path):
+    """A run may be looked at on another machine than the one that trained."""
+    run = make_run(tmp_path / "run")
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('torch', 'numpy', 'ultralytics', 'matplotlib')))\n"
+        "from pathlib import Path; from yolo_rocm.report_page.page import write_page\n"
+        "print(write_page(Path(sys.argv[1]))[1][0].verdict.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "GPU-bound", done.stderr
+
+
+def test_names_that_are_no_text_give_a_page(tmp_path):
+    try:
+        run = make_run(tmp_path / os.fsdecode(b"run \xff"))
+    except OSError:
+        pytest.skip("this file system has no such names")
+    assert b"</html>" in write_page(run)[0].read_bytes()
 
 
 def test_pictures(tmp_path):

@@ -7,10 +7,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .bottleneck import BOUND, judge
-from .reader import Broken, Trace
+
+if TYPE_CHECKING:  # a report is made of the files alone, also where there is no torch
+    from .reader import Broken, Trace
 
 __all__ = ["BOUND", "EPOCHS_FILE", "TIMELINE_FILE", "EpochSummary", "Meter"]
 

@@ -12,7 +12,7 @@ from .series import Series, plain
 # Small, so that the letters are still letters where a phone shows it at three quarters of the size.
 WIDTH: Final = 380
 HEIGHT: Final = 200
-LEFT: Final = 48
+LEFT: Final = 54
 RIGHT: Final = 12
 TOP: Final = 10
 BOTTOM: Final = 36

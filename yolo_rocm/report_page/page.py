@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import __version__
+from ..errors import ConfigError
 from ..whole_files import commit, stage
 from . import sections
 from .batches import MOST_BATCHES
@@ -42,13 +43,19 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
         The file written, and the runs in it.
 
     Raises:
-        ConfigError: One of the folders is not that of a training.
+        ConfigError: One of the folders is not that of a training, or the page cannot be written.
     """
     folders = [each for each in (folder, other) if each is not None]
     runs = [read_run(each, MOST_BATCHES // len(folders)) for each in folders]
     path = out or Path(folder) / (PAGE_FILE if other is None else COMPARISON_FILE)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    commit(stage(path, render(runs).encode(), durable=False), path)
+    page = render(runs).encode(errors="replace")  # a file name may hold bytes that are no text
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        commit(stage(path, page, durable=False), path)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the page to '{path}': {error.strerror or error}. Give a file in a folder you may write to."
+        ) from error
     return path, runs
 
 

@@ -33,6 +33,7 @@ def test_version_and_help():
         ("bench", "conv"),
         ("bench", "loader"),
         ("doctor",),
+        ("report",),
     )
     assert all(command[0] in text for command in commands)
     for command in commands:

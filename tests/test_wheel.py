@@ -55,6 +55,12 @@ def test_what_the_doctor_knows_is_in_the_wheel(wheel):
         assert "yolo_rocm/diagnosis/knowledge.yaml" in archive.namelist()
 
 
+def test_the_template_of_the_report_is_in_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        for name in ("page.html", "page.css", "page.js"):
+            assert f"yolo_rocm/report_page/templates/{name}" in archive.namelist()
+
+
 def test_what_run_puts_on_the_path_is_in_the_wheel(wheel):
     with zipfile.ZipFile(wheel) as archive:
         assert [name for name in archive.namelist() if "/startup/" in name] == ["yolo_rocm/startup/sitecustomize.py"]

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from . import __version__, cli_doctor, cli_run
+from . import __version__, cli_doctor, cli_report, cli_run
 from .cli_bench import bench
 from .cli_modes import add_modes
 from .cli_words import KEY_VALUES, numbers, out
@@ -211,6 +211,7 @@ app.add_typer(bench, name="bench")
 
 
 app.command(epilog="Example: yolo-rocm doctor train.log")(cli_doctor.doctor)
+app.command(epilog="Example: yolo-rocm report runs/detect/train runs/detect/train2")(cli_report.report)
 app.command(
     cls=cli_run.OptionsBeforeTarget,
     epilog="Example: yolo-rocm run --preset rx5600xt --rocm conv.engine=gemm train.py --epochs 3",

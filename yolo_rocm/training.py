@@ -20,10 +20,11 @@ from .data.processes import discard_prestarted, prestart
 from .data.workers import recommended_workers
 from .errors import YoloRocmError
 from .run_mark import a_run
+from .run_page import surroundings, write_run_page
 from .telemetry.steps import SampledSteps
 from .telemetry.watch import watch
 from .ultralytics_data import AUGMENT_KEY
-from .whole_files import no_room
+from .whole_files import commit, no_room, stage
 
 if TYPE_CHECKING:
     from .session import Session
@@ -235,9 +236,11 @@ class TrainingRun:
 
     def epoch_validated(self) -> None:
         """Write the epoch's loading beside the results, and stop to attribute layers."""
-        self._validated = True
+        first, self._validated = not self._validated, True
         self._naming.close()
         trainer = self._trainer()
+        if first and trainer is not None and self._session.report is not None and hooks.reports():
+            self._write_facts(trainer)  # a run that is killed later has them too
         if trainer is not None and self._summary is not None:  # the final evaluation comes here again
             if hooks.reports():
                 self.meter.write(Path(trainer.save_dir), self._summary)
@@ -251,11 +254,16 @@ class TrainingRun:
             self._naming.enter_context(self._session.report.naming(hooks.plain_model(model)))
 
     def write_report(self) -> None:
-        """Write settings with their origins and the table of convolutions beside `results.csv`."""
+        """Write what is known of the run beside `results.csv`, as data and as a page."""
         self._checkpoints.finished()
         trainer = self._trainer()
-        if trainer is None or self._session.report is None or not hooks.reports():
-            return
+        if trainer is not None and self._session.report is not None and hooks.reports():
+            self._write_facts(trainer)
+            write_run_page(trainer, self._session.settings)
+
+    def _write_facts(self, trainer: Any) -> None:
+        """Write settings with their origins, the table of convolutions and the machine."""
+        assert self._session.report is not None
         import torch
         import ultralytics
 
@@ -265,9 +273,12 @@ class TrainingRun:
             "convolutions": self._session.report.as_dict(),
             "step": self._session.report.times.step(),
             "broken_images": self.meter.broken,
+            "loading": {"compute": self.meter.compute, "advice": self.meter.advice},
+            "run": {"classes": hooks.class_names(trainer)},
+            **surroundings(self._session.machine, self._session.settings),
         }
         path = Path(trainer.save_dir) / REPORT_FILE
-        path.write_text(json.dumps(data, indent=2, default=str) + "\n", encoding="utf-8")
+        commit(stage(path, (json.dumps(data, indent=2, default=str) + "\n").encode(), durable=False), path)
 
     def close(self) -> None:
         """Let go of the trainer; safe to call twice."""

@@ -7,14 +7,17 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .reader import Broken, Trace
+from .bottleneck import BOUND, judge
+
+if TYPE_CHECKING:  # a report is made of the files alone, also where there is no torch
+    from .reader import Broken, Trace
+
+__all__ = ["BOUND", "EPOCHS_FILE", "TIMELINE_FILE", "EpochSummary", "Meter"]
 
 EPOCHS_FILE: Final = "rocm_loader.csv"
 TIMELINE_FILE: Final = "rocm_timeline.csv"
-# Below this share a faster loader cannot be noticed beside the noise of a training step.
-BOUND: Final = 0.05
 # The timeline of every epoch would be megabytes: the first ones show the start, every tenth the rest.
 _FULL_EPOCHS: Final = 3
 _EVERY: Final = 10
@@ -67,7 +70,7 @@ class EpochSummary:
     @property
     def verdict(self) -> str:
         """In a few words."""
-        return f"{self.compute}-bound" if self.share < BOUND else f"data-bound: try {self.advice}"
+        return judge(self.share, self.compute, self.advice).short
 
     def __str__(self) -> str:
         start = f", {self.start_s:.1f} s until the first batch" if self.start_s > 0.5 else ""

@@ -69,6 +69,13 @@ def loading_facts(trainer: Any) -> tuple[str, str]:
     return ("CPU" if trainer.device.type == "cpu" else "GPU"), ", ".join(tips)
 
 
+def class_names(trainer: Any) -> list[str]:
+    """Return the names of the classes of the data set; empty where it names none."""
+    data = getattr(trainer, "data", None)
+    names = data.get("names") if isinstance(data, dict) else None
+    return [str(name) for name in (names.values() if isinstance(names, dict) else names or ())]
+
+
 def augment_on_device(trainer: Any, key: str) -> None:
     """Let a trainer apply what a batch carries under `key` to its images, once they are on the device."""
     original = trainer.preprocess_batch

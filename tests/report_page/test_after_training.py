@@ -1,0 +1,73 @@
+"""What a real training leaves for its reader."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm import run_page
+
+
+@pytest.fixture(scope="module")
+def trained(made_data, tmp_path_factory):
+    """Train once; return the trainer, and its plots when it ended."""
+    from ultralytics import YOLO
+
+    yolo = YOLO("yolov8n.yaml")
+    plots: dict = {}
+    # Ultralytics' own plots take longer than the training and are no matter here: only ours are drawn.
+    yolo.add_callback("on_train_end", lambda trainer: setattr(trainer.args, "plots", True))
+    handle = yolo_rocm.register(yolo, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"]}})
+    # W&B and the others look at the trainer's plots when the training ends; they are added after a user's callbacks.
+    yolo.add_callback("on_train_end", lambda trainer: plots.update(trainer.plots))
+    yolo.train(
+        data=str(made_data()), project=str(tmp_path_factory.mktemp("runs")), name="run", epochs=1, imgsz=32, batch=4,
+        device="cpu", plots=False, verbose=False, seed=0,
+    )  # fmt: skip
+    handle.remove()
+    return yolo.trainer, plots
+
+
+def test_the_page_and_what_it_rests_on(trained):
+    trainer, _ = trained
+    page = (trainer.save_dir / "report.html").read_text(encoding="utf-8")
+    assert '<p class="verdict compute" data-kind="compute">CPU-bound' in page or 'data-kind="data">Data-bound' in page
+    assert "model.0.conv" in page
+    assert "1 of 1" in page
+    assert "results.csv is missing" not in page
+    facts = json.loads((trainer.save_dir / "rocm.json").read_text())
+    assert facts["loading"]["compute"] == "CPU"
+    assert facts["machine"]["cores"] >= 1
+    assert isinstance(facts["findings"], list)
+    assert facts["run"]["classes"] == list(trainer.data["names"].values())
+
+
+def test_the_page_of_a_real_training_opens(visit, trained):
+    trainer, _ = trained
+    page = visit(trainer.save_dir / "report.html")
+    assert page.locator(".verdict").inner_text()
+    assert page.locator("table.sortable tbody tr").count() >= 64
+    assert page.locator(".lanes rect.wait").count() + page.locator(".lanes rect.load").count() > 0
+
+
+def test_the_plots_go_where_people_look(trained):
+    trainer, plots = trained
+    ours = {path.name for path in plots if path.name.startswith("rocm_")}
+    assert {"rocm_speed.png", "rocm_convolutions.png"} <= ours
+    assert all((trainer.save_dir / name).exists() for name in ours)
+
+
+def test_what_goes_wrong_is_a_warning(tmp_path, monkeypatch):
+    said: list[tuple[str, bool]] = []
+    monkeypatch.setattr(run_page.hooks, "say", lambda line, warning=False: said.append((line, warning)))
+    trainer = types.SimpleNamespace(save_dir=tmp_path / "gone", args=types.SimpleNamespace(plots=True))
+    run_page.write_run_page(trainer, types.SimpleNamespace(preset=types.SimpleNamespace()))
+    ((line, warning),) = said
+    assert warning
+    assert line.startswith("no report was written: ConfigError: run folder")
+    off = types.SimpleNamespace(preset=types.SimpleNamespace(report=types.SimpleNamespace(html=False)))
+    run_page.write_run_page(trainer, off)
+    assert len(said) == 1

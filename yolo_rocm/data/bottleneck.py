@@ -1,0 +1,87 @@
+"""What held a training up: the data, the memory of the GPU, or the computation. One judgement for all who ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+# Below this share a faster loader cannot be noticed beside the noise of a training step.
+BOUND: Final = 0.05
+# torch keeps what it once reserved, so a card at this level has no room for a larger batch.
+FULL: Final = 0.92
+# Busy for less of the time than this, a GPU has room for more work in each step.
+FILLED: Final = 0.8
+
+Kind = Literal["compute", "data", "memory", "unknown"]
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """The judgement.
+
+    Attributes:
+        kind: What training was bound by.
+        name: The same in a word, e.g. `data-bound`.
+        why: By how much, as the middle of a sentence.
+        change: What to change, as the end of a sentence; empty where there is nothing to gain by a setting.
+        gain: How many times faster training would be at most without the wait for data; None where not known.
+    """
+
+    kind: Kind
+    name: str
+    why: str
+    change: str
+    gain: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one sentence."""
+        return f"{self.name[:1].upper()}{self.name[1:]}: {self.why}{f'; {self.change}' if self.change else ''}."
+
+    @property
+    def short(self) -> str:
+        """In a few words, for the line of an epoch."""
+        return self.name if self.kind != "data" else f"{self.name}: {self.change}"
+
+
+def judge(
+    wait_share: float | None,
+    compute: str = "GPU",
+    advice: str = "more workers, cache=disk",
+    memory_share: float | None = None,
+    busy: float | None = None,
+) -> Bottleneck:
+    """Say what a training was bound by.
+
+    Args:
+        wait_share: Part of the time that training waited for data, from 0 to 1; None where nobody measured.
+        compute: What it ran on: `GPU` or `CPU`.
+        advice: What to try where data is the bottleneck.
+        memory_share: Largest part of the GPU's memory in use, from 0 to 1.
+        busy: Part of the time that the GPU was busy, from 0 to 1.
+    """
+    used = "" if busy is None else f", and the {compute} was busy {busy:.0%} of the time"
+    if wait_share is None:
+        return Bottleneck(
+            "unknown", "not measured", "no epoch has told how long it waited for data", "train at least one epoch"
+        )
+    if wait_share >= BOUND:
+        gain = 1 / (1 - wait_share) if wait_share < 1 else None
+        at_most = f", so training could be up to {gain:.2f} times as fast" if gain else ""
+        why = f"the {compute} waited {wait_share:.1%} of the time for data{at_most}"
+        return Bottleneck("data", "data-bound", why, f"try {advice}", gain)
+    waited = f"only {wait_share:.1%} of the time went by waiting for data{used}"
+    if compute == "CPU":
+        return Bottleneck("compute", "CPU-bound", waited, "a GPU, a smaller model or a smaller imgsz would be faster")
+    full = memory_share is not None and memory_share >= FULL
+    if full and (busy is None or busy < FILLED):
+        why = f"{memory_share:.0%} of the GPU's memory was in use{used}, so there is no room for a larger batch"
+        change = "try amp=True, a smaller imgsz, or a lower rocm.conv.memory_mb, and then a larger batch"
+        return Bottleneck("memory", "memory-bound", why, change)
+    if busy is not None and busy < FILLED:
+        room = "" if memory_share is None else f" ({memory_share:.0%} of the memory is in use)"
+        return Bottleneck(
+            "compute", "GPU-bound", waited, f"steps are too small to fill the card: try a larger batch{room}"
+        )
+    change = "more workers would not help; a faster engine for the convolutions below would"
+    return Bottleneck("compute", "GPU-bound", waited, change)

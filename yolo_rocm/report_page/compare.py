@@ -1,0 +1,100 @@
+"""Two runs: what differs between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .run_data import PASSES, Run
+from .sections import argument_rows, preset_rows, stack_rows, text, tiles
+
+# Of every run, and different in each of them.
+_OWN = {"name", "save_dir", "project", "exist_ok"}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that differs. `change` says by how much where it is a number; `better` is 1, -1 or 0 for the other."""
+
+    what: str
+    first: str
+    second: str
+    change: str = ""
+    better: int = 0
+
+
+def differences(first: Run, second: Run) -> list[tuple[str, list[Difference]]]:
+    """Return what differs between two runs in groups, the most telling first; groups without a difference are empty."""
+    return [
+        ("Outcome", [*_verdicts(first, second), *_numbers(first, second)]),
+        ("Preset", _pairs(preset_rows(first), preset_rows(second))),
+        ("Arguments of Ultralytics", _pairs(argument_rows(first), argument_rows(second), _OWN)),
+        ("Hardware and stack", _pairs(stack_rows(first), stack_rows(second))),
+        ("Convolutions", _layers(first, second)),
+    ]
+
+
+def _verdicts(first: Run, second: Run) -> list[Difference]:
+    if first.verdict.name == second.verdict.name:
+        return []
+    return [Difference("verdict", first.verdict.name, second.verdict.name)]
+
+
+def _numbers(first: Run, second: Run) -> list[Difference]:
+    others = {tile.label: tile for tile in tiles(second)}
+    rows = []
+    for tile in tiles(first):
+        other = others.pop(tile.label, None)
+        if other is None:
+            rows.append(Difference(tile.label, tile.shown, "not measured"))
+        elif tile.shown != other.shown and tile.value is not None and other.value is not None:
+            if tile.shown.endswith("%"):  # a share of a share would say nothing
+                change = f"{100 * (other.value - tile.value):+.1f} points"
+            else:
+                change = f"{other.value / tile.value - 1:+.1%}" if tile.value else ""
+            direction = (other.value > tile.value) - (other.value < tile.value)
+            rows.append(Difference(tile.label, tile.shown, other.shown, change, direction * tile.better))
+    return rows + [Difference(tile.label, "not measured", tile.shown) for tile in others.values()]
+
+
+def _pairs(
+    first: Iterable[tuple[str, ...]], second: Iterable[tuple[str, ...]], without: Iterable[str] = ()
+) -> list[Difference]:
+    ones, others = {row[0]: row[1] for row in first}, {row[0]: row[1] for row in second}
+    names = [name for name in dict.fromkeys([*ones, *others]) if name not in set(without)]
+    return [
+        Difference(name, ones.get(name, "not there"), others.get(name, "not there"))
+        for name in names
+        if ones.get(name) != others.get(name)
+    ]
+
+
+def _layers(first: Run, second: Run) -> list[Difference]:
+    ones, others = _served(first), _served(second)
+    rows = []
+    for layer in dict.fromkeys([*ones, *others]):
+        one, other = ones.get(layer, "not there"), others.get(layer, "not there")
+        if one != other:
+            rows.append(Difference(layer, one, other))
+    return rows
+
+
+def _served(run: Run) -> dict[str, str]:
+    """Return what served each layer at the first shape it met, which is that of training."""
+    served: dict[str, str] = {}
+    for row in run.layers:
+        name, ways = text(row.get("layer")), [text(row.get(which) or "-") for which in PASSES]
+        served.setdefault(name, f"{text(row.get('engine') or 'not reached')}: {' / '.join(ways)}")
+    return served
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """Return a run in a few numbers, as plain data for JSON."""
+    verdict = run.verdict
+    return {
+        "folder": str(run.folder),
+        "verdict": {"bound": verdict.kind, "name": verdict.name, "text": verdict.sentence, "change": verdict.change},
+        "numbers": {tile.label: tile.value for tile in tiles(run)},
+        "missing": list(run.remarks),
+    }

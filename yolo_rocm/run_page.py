@@ -1,0 +1,54 @@
+"""What a training leaves for its reader when it ends: facts for `rocm.json`, the page, and its plots as pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import ultralytics_hooks as hooks
+
+if TYPE_CHECKING:
+    from .hardware import Machine
+    from .preset import Settings
+
+
+def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
+    """Return the machine and what the doctor's checks find without asking the device, as plain data."""
+    from .diagnosis.checks import run_checks
+    from .diagnosis.doctor import machine_facts
+    from .diagnosis.patient import Patient, training_environment
+
+    patient = Patient(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
+    findings = [dataclasses.asdict(finding) for finding in run_checks(patient)]
+    return {"machine": machine_facts(machine), "findings": findings}
+
+
+def write_run_page(trainer: Any, settings: Settings) -> None:
+    """Write `report.html` beside the results, and its plots where the training makes plots.
+
+    The training is over and its results are safe: whatever goes wrong here is one line of warning.
+    """
+    if not wanted(settings):
+        return
+    try:
+        from .report_page.page import write_page
+
+        path, (run,) = write_page(Path(trainer.save_dir))
+        hooks.say(f"{run.verdict.sentence} See {path}")
+    except Exception as error:
+        hooks.say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+        return
+    if getattr(trainer.args, "plots", False):
+        try:
+            from .report_page.pictures import draw_pictures
+
+            for picture in draw_pictures(run, Path(trainer.save_dir)):
+                trainer.on_plot(picture)
+        except Exception as error:
+            hooks.say(f"the plots of the report were not drawn: {type(error).__name__}: {error}", warning=True)
+
+
+def wanted(settings: Settings) -> bool:
+    """Tell whether the preset asks for the page."""
+    return bool(getattr(getattr(settings.preset, "report", None), "html", True))

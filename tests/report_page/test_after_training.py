@@ -10,6 +10,8 @@ import pytest
 import yolo_rocm
 from yolo_rocm import run_page
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture(scope="module")
 def trained(made_data, tmp_path_factory):

@@ -8,6 +8,8 @@ from yolo_rocm.report_page.page import write_page
 
 from .made_runs import EVIL, make_run
 
+pytestmark = pytest.mark.once
+
 CONTRASTS = """() => {
   const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = (rgb) => {

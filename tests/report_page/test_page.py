@@ -20,6 +20,8 @@ from yolo_rocm.report_page.run_data import read_run
 
 from .made_runs import EVIL, make_run
 
+pytestmark = pytest.mark.once
+
 SECTIONS = ["verdict", "timeline", "speed", "device", "convolutions", "learning", "setup", "doctor"]
 
 

@@ -15,6 +15,8 @@ from yolo_rocm.report_page.series import by_time, thin
 
 from .made_runs import make_run
 
+pytestmark = pytest.mark.once
+
 
 def the_page_of(folder) -> tuple:
     run = read_run(folder)

@@ -14,14 +14,21 @@ if TYPE_CHECKING:
 
 
 def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
-    """Return the machine and what the doctor's checks find without asking the device, as plain data."""
+    """Return the machine and what the doctor's checks find without asking the device, as plain data.
+
+    A training is going on: a check that fails itself costs its findings, not the run.
+    """
     from .diagnosis.checks import run_checks
     from .diagnosis.doctor import machine_facts
     from .diagnosis.patient import Patient, training_environment
 
-    patient = Patient(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
-    findings = [dataclasses.asdict(finding) for finding in run_checks(patient)]
-    return {"machine": machine_facts(machine), "findings": findings}
+    try:
+        patient = Patient(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
+        findings = [dataclasses.asdict(finding) for finding in run_checks(patient)]
+        return {"machine": machine_facts(machine), "findings": findings}
+    except Exception as error:
+        hooks.say(f"the doctor's findings are not in the report: {type(error).__name__}: {error}", warning=True)
+        return {}
 
 
 def write_run_page(trainer: Any, settings: Settings) -> None:
@@ -51,4 +58,4 @@ def write_run_page(trainer: Any, settings: Settings) -> None:
 
 def wanted(settings: Settings) -> bool:
     """Tell whether the preset asks for the page."""
-    return bool(getattr(getattr(settings.preset, "report", None), "html", True))
+    return settings.preset.report.html

@@ -16,6 +16,8 @@ from yolo_rocm.ultralytics_hooks import amp_check, memory_errors
 from .sick_vendor import sick_vendor
 from .test_training import OURS
 
+pytestmark = pytest.mark.once
+
 QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 0}
 HIPBLAS = "CUDA error: HIPBLAS_STATUS_ALLOC_FAILED when calling `hipblasCreate(handle)`"
 

@@ -11,6 +11,8 @@ from yolo_rocm.conv.seam import patched
 
 from .sick_vendor import sick_vendor
 
+pytestmark = pytest.mark.once
+
 FAMILIES = [
     "yolov3-tiny",
     "yolov5n",

@@ -23,6 +23,8 @@ from yolo_rocm.session import Session
 from .sick_vendor import MESSAGE, sick_vendor
 from .test_training import OURS, an_image
 
+pytestmark = pytest.mark.once
+
 ATEN = {"conv": {"engine": "aten", "devices": ["cpu"]}}
 SMALL = {"imgsz": 32, "device": "cpu", "verbose": False}
 ONE = {**SMALL, "epochs": 1, "batch": 4, "plots": False, "seed": 0}

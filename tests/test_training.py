@@ -58,10 +58,11 @@ def test_a_whole_run_on_the_sick_vendor(model, task, made_data, tmp_path):
         pytest.skip(f"this Ultralytics has no {model}")
     data = made_data(task)
     with sick_vendor():
-        metrics = yolo_rocm.train(model, data=data, preset="cpu", rocm=OURS, project=str(tmp_path), name="run", **QUICK)
+        options = {**QUICK, "epochs": 1, "project": str(tmp_path), "name": "run"}
+        metrics = yolo_rocm.train(model, data=data, preset="cpu", rocm=OURS, **options)
         best = tmp_path / "run" / "weights" / "best.pt"
         assert best.exists()
-        assert len((tmp_path / "run" / "results.csv").read_text().splitlines()) == 3
+        assert len((tmp_path / "run" / "results.csv").read_text().splitlines()) == 2
         assert metrics.results_dict
         yolo = YOLO(best)
         handle = yolo_rocm.register(yolo, "cpu", OURS)

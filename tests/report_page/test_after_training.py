@@ -66,10 +66,13 @@ def test_what_goes_wrong_is_a_warning(tmp_path, monkeypatch):
     said: list[tuple[str, bool]] = []
     monkeypatch.setattr(run_page.hooks, "say", lambda line, warning=False: said.append((line, warning)))
     trainer = types.SimpleNamespace(save_dir=tmp_path / "gone", args=types.SimpleNamespace(plots=True))
-    run_page.write_run_page(trainer, types.SimpleNamespace(preset=types.SimpleNamespace()))
+    on, off = (
+        types.SimpleNamespace(preset=types.SimpleNamespace(report=types.SimpleNamespace(html=html)))
+        for html in (True, False)
+    )
+    run_page.write_run_page(trainer, on)
     ((line, warning),) = said
     assert warning
     assert line.startswith("no report was written: ConfigError: run folder")
-    off = types.SimpleNamespace(preset=types.SimpleNamespace(report=types.SimpleNamespace(html=False)))
     run_page.write_run_page(trainer, off)
     assert len(said) == 1

@@ -8,24 +8,12 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, cast
 
 from .off_switch import enabled
+from .ultralytics_hooks.probes import EVENTS
 
 if TYPE_CHECKING:
     from .data.reader import Trace
     from .session import Session
     from .training import TrainingRun
-
-_EVENTS = (
-    "on_pretrain_routine_start",
-    "on_pretrain_routine_end",
-    "on_train_epoch_start",
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_train_epoch_end",
-    "on_fit_epoch_end",
-    "on_train_end",
-    "teardown",
-    "on_predict_start",
-)
 
 
 class TrainingEvents:
@@ -60,7 +48,7 @@ class TrainingEvents:
 
     def callbacks(self) -> dict[str, Callable[[Any], None]]:
         """Return the session as Ultralytics callbacks."""
-        return {event: getattr(self, event) for event in _EVENTS}
+        return {event: getattr(self, event) for event in EVENTS}
 
     def on_pretrain_routine_start(self, trainer: Any) -> None:
         """Take a training over: its convolutions, its loaders, its arguments."""

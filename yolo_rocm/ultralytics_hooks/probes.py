@@ -101,7 +101,8 @@ def _find(place: str) -> Any:
 
 _MODEL, _TRAINER = "ultralytics.engine.model.Model", "ultralytics.engine.trainer.BaseTrainer"
 _DATASET, _AUGMENT = "ultralytics.data.base.BaseDataset", "ultralytics.data.augment"
-_EVENTS: Final = (
+# The events a session listens to, each by a method of that name.
+EVENTS: Final = (
     "on_pretrain_routine_start",
     "on_pretrain_routine_end",
     "on_train_epoch_start",
@@ -121,7 +122,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe((f"{_MODEL}.predict",), TRAINING, "running a prediction under a preset"),
     Probe((f"{_MODEL}.add_callback",), TRAINING, "hearing of a training", takes=("event", "func")),
     Probe((f"{_MODEL}.__init__",), TRAINING, "hearing of a training", names=("callbacks",)),
-    Probe(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, "following a training", keys=_EVENTS),
+    Probe(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, "following a training", keys=EVENTS),
     Probe((f"{_TRAINER}.train",), TRAINING, "holding a preset for the whole training"),
     Probe(
         (f"{_TRAINER}.__init__",),
@@ -153,7 +154,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe(
         ("ultralytics.utils.downloads.GITHUB_ASSETS_NAMES",), ARGUMENT_CHECK, "knowing weights that can be downloaded"
     ),
-    Probe((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(_EVENTS[0],)),
+    Probe((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(EVENTS[0],)),
     Probe(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS, "predicting under a preset"),
     Probe(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS, "warming up under a preset"),
     Probe(

@@ -32,6 +32,7 @@ def test_version_and_help():
         ("loader",),
         ("bench", "conv"),
         ("bench", "loader"),
+        ("bench", "train"),
         ("doctor",),
         ("report",),
     )
@@ -135,6 +136,7 @@ def test_bench_conv_writes_table_csv_and_plot(tmp_path):
     [
         (("bench", "conv", "dtype=fp23"), "did you mean 'fp32'?"),
         (("bench", "conv", "bach=2"), "did you mean 'batch'?"),
+        (("bench", "train", "amp=maybe"), "amp must be true or false, got 'maybe'"),
         (("tune", "engine=gem"), "did you mean 'gemm'?"),
     ],
     ids=str,

@@ -9,9 +9,13 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
-from .cli_words import KEY_VALUES, numbers, out
+from .cli_bench_train import bench_train
+from .cli_words import KEY_VALUES, cell, numbers, out
 
 bench = typer.Typer(help="Measure, beside the peers, in one run.", no_args_is_help=True)
+bench.command(
+    "train", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench train yolov8n.yaml batch=64 amp=true"
+)(bench_train)
 
 
 @bench.command(
@@ -43,9 +47,10 @@ def _bench_conv(words: list[str] | None, layers: bool) -> None:
     problems = model_layers(
         given["model"], given["imgsz"], given["batch"], dtype_named(given["dtype"]), device, given["layout"] == "nhwc"
     )
-    with Progress(console=out, transient=True) as bars:
+    # No thread that draws ten times a second: it would want the interpreter while calls are timed.
+    with Progress(console=out, transient=True, auto_refresh=False) as bars:
         task = bars.add_task("measuring convolutions", total=len(problems))
-        rows = measure.bench_conv(problems, planner, lambda d, t: bars.update(task, completed=d, total=t))
+        rows = measure.bench_conv(problems, planner, lambda d, t: bars.update(task, completed=d, total=t, refresh=True))
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
     folder = Path(given["out"])
     measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))
@@ -68,8 +73,8 @@ def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, fl
         table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios), workspace)
     out.print(table)
     out.print(
-        "vendor, auto and single algorithms: device time without launch gaps. vendor off: single calls with them, as "
-        "it launches kernels sample by sample; an upper bound of what it costs inside a training step."
+        "vendor, auto and single algorithms: device time without launch gaps. vendor off: calls in a row, with "
+        "their gaps, as it launches kernels sample by sample. fp32 without TF32."
     )
 
 
@@ -119,8 +124,8 @@ def _print_loaders(rows: list[dict[str, Any]], base: str, stages: tuple[str, ...
     reference = next((row for row in rows if row["way"] == base), {})
     for row in rows:
         first, private = (_ratio(row, reference, key) for key in ("first_batch_s", "private_mb"))
-        cells = (_cell(row.get(key), digits) for key, digits in (("first_batch_s", 2), ("images_per_s", 1)))
-        memory = (_cell(row.get(key), 0) for key in ("private_mb", "shared_mb"))
+        cells = (cell(row.get(key), digits) for key, digits in (("first_batch_s", 2), ("images_per_s", 1)))
+        memory = (cell(row.get(key), 0) for key in ("private_mb", "shared_mb"))
         when, rate = cells
         mine, others = memory
         table.add_row(row["way"], when, first, rate, mine, private, others, row.get("error") or row.get("note", ""))
@@ -128,12 +133,8 @@ def _print_loaders(rows: list[dict[str, Any]], base: str, stages: tuple[str, ...
     table = Table("milliseconds an image, one process", *stages, box=None)
     for row in rows:
         if f"{stages[0]}_ms" in row:
-            table.add_row(row["way"], *(_cell(row[f"{stage}_ms"], 2) for stage in stages))
+            table.add_row(row["way"], *(cell(row[f"{stage}_ms"], 2) for stage in stages))
     out.print(table)
-
-
-def _cell(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _ratio(row: dict[str, Any], reference: dict[str, Any], key: str) -> str:

@@ -24,3 +24,8 @@ def numbers(words: list[str] | None, defaults: dict[str, Any], first: str = "mod
         if key not in defaults:
             raise ConfigError(f"unknown key '{key}'{nearest(key, defaults)} Allowed: {', '.join(defaults)}.")
     return {**defaults, **given}
+
+
+def cell(value: float | None, digits: int, unit: str = "") -> str:
+    """Return a number for a table; a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}{unit}"

@@ -64,12 +64,12 @@ def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int
     problem, rows = layer.problem, []
     operands, device = Operands.of(problem), torch.device(problem.device)
     algorithms = [BY_NAME["vendor"], *(a for a in planner.candidates(problem) if a.name != "aten")]
-    for which in layer.passes:
-        # One kernel after the other for every sample: launches are what it spends its time on, in a training step too.
-        with vendor_off(problem.device):
-            call = _through_torch(problem, operands, which)
-            rows.append(_row(layer, which, VENDOR_OFF, milliseconds(call, device, repeats, head_start=False), 0))
     with as_in_the_seam():
+        for which in layer.passes:
+            # A kernel or two for every sample: launches are what it spends its time on, in a training step too.
+            with vendor_off(problem.device):
+                call = _through_torch(problem, operands, which)
+                rows.append(_row(layer, which, VENDOR_OFF, milliseconds(call, device, repeats, head_start=False), 0))
         for which in layer.passes:
             ways = dict.fromkeys(algorithms)
             for timing in time_candidates(problem, which, ways, operands, planner.budget, thorough=True):

@@ -13,6 +13,9 @@ import torch
 # The device is kept busy while Python enqueues a pass, so that events see the device's time and no launch gaps: for
 # twice the time that enqueueing took in the warm-up, within these limits.
 _HEAD_START_MS = (0.3, 8.0)
+# Where Python cannot be ahead, calls follow each other for about this long, but not more of them than that: what a
+# single call pays for beginning on an idle device is paid once.
+_BURST_MS, _BURST_CALLS = 20.0, 16
 
 
 def milliseconds(
@@ -30,7 +33,7 @@ def milliseconds(
         repeats: Number of timed calls.
         give_up: Stop after the first timed call where it took this many milliseconds; 0 never gives up.
         head_start: Leave out launch gaps, as in a training step, where Python runs ahead of the GPU. Not for a call
-            that launches so much that Python can never be ahead of it.
+            that launches so much that Python can never be ahead of it: several of these are timed together.
     """
     on_gpu = device.type == "cuda"
     call()
@@ -41,25 +44,27 @@ def milliseconds(
     enqueueing = (time.perf_counter() - started) * 1e3
     can_wait = head_start and hasattr(torch.cuda, "_sleep")
     wait = min(max(2 * enqueueing, _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
+    calls = 1 if head_start else min(max(round(_BURST_MS / max(enqueueing, 1e-3)), 1), _BURST_CALLS)
     times: list[float] = []
     for _ in range(repeats):
-        times.append(_once_on_gpu(call, device, wait) if on_gpu else _once(call))
+        times.append(_once_on_gpu(call, device, wait, calls) if on_gpu else _once(call))
         if give_up and times[0] > give_up:
             break
     return sorted(times)[len(times) // 2]
 
 
-def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float) -> float:
+def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, calls: int) -> float:
     cuda: Any = torch.cuda  # its events have no types
     start, stop = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     torch.cuda.synchronize(device)
     if wait:
         cuda._sleep(int(wait * _cycles_per_millisecond(device)))
     start.record()
-    call()
+    for _ in range(calls):
+        call()
     stop.record()
     stop.synchronize()
-    return float(start.elapsed_time(stop))
+    return float(start.elapsed_time(stop)) / calls
 
 
 @lru_cache(maxsize=16)
@@ -83,21 +88,31 @@ def _once(call: Callable[[], object]) -> float:
 
 
 @contextmanager
-def as_in_the_seam() -> Iterator[None]:
-    """Run code as kernels run: below autograd, where a view costs no bookkeeping, and in IEEE fp32 without TF32.
+def without_tf32() -> Iterator[None]:
+    """Compute fp32 in IEEE fp32, without TF32.
 
     TF32 is NVIDIA's; AMD GPUs have none, and with it one side of a comparison would compute something else.
     """
     matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    below: Any = torch._C._AutoDispatchBelowAutograd()
     try:
-        # torch 1.13 is below autograd while the object lives; newer ones want it entered.
-        with torch.no_grad(), below if hasattr(below, "__enter__") else nullcontext():
-            yield
+        yield
     finally:
-        del below
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, conv
+
+
+@contextmanager
+def as_in_the_seam() -> Iterator[None]:
+    """Run code as kernels run: below autograd and its views, where these cost no bookkeeping, and without TF32."""
+    with without_tf32():
+        # torch 1.13 has only the first half: there a view still tells what it is a view of.
+        below: Any = getattr(torch._C, "_AutoDispatchBelowADInplaceOrView", torch._C._AutoDispatchBelowAutograd)()
+        try:
+            # torch 1.13 is below autograd while the object lives; newer ones want it entered.
+            with torch.no_grad(), below if hasattr(below, "__enter__") else nullcontext():
+                yield
+        finally:
+            del below
 
 
 def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float:

@@ -49,6 +49,7 @@ from .resuming import (
     trainer_state,
     unfit,
 )
+from .train_steps import detector, installed_version, loss_of, made_batch
 from .trainers import (
     announces_inside_train,
     asked_batch,
@@ -97,9 +98,11 @@ __all__ = [
     "class_names",
     "closes_mosaic_next",
     "default_argument",
+    "detector",
     "drop_unfinished_results",
     "finished_epochs",
     "in_one_process",
+    "installed_version",
     "is_compiled",
     "is_memory_error",
     "is_writer",
@@ -109,6 +112,8 @@ __all__ = [
     "loaders_built_by",
     "loaders_follow",
     "loading_facts",
+    "loss_of",
+    "made_batch",
     "memory_errors_recognised",
     "missing",
     "model_class",

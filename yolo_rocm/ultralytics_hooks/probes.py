@@ -27,6 +27,7 @@ ARGUMENT_CHECK: Final = "checking arguments before a run"
 EARLY_CALLBACKS: Final = "callbacks before the model is built"
 PREDICT_CALLBACKS: Final = "prediction through callbacks alone"
 BENCH_LOADER: Final = "bench loader"
+BENCH_TRAIN: Final = "bench train"
 WHOLE_CHECKPOINTS: Final = "whole checkpoints"
 EXACT_RESUME: Final = "exact resuming"
 SEVERAL_GPUS: Final = "several GPUs under the preset"
@@ -201,6 +202,8 @@ PROBES: Final[tuple[Probe, ...]] = (
     ),
     Probe(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER, "reading a data set's YAML"),
     Probe(("ultralytics.cfg.get_cfg",), BENCH_LOADER, "making arguments", takes=("overrides",)),
+    Probe(("ultralytics.cfg.get_cfg",), BENCH_TRAIN, "giving a loss its gains"),
+    Probe(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch",)),
 )
 
 

@@ -1,0 +1,247 @@
+"""`bench train`: whole steps, way beside way; a way that computes something else is found out."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from yolo_rocm.bench import train, train_table
+from yolo_rocm.bench.train import TrainBench, Way, ways
+from yolo_rocm.cli import app
+from yolo_rocm.conv import split
+from yolo_rocm.errors import ConfigError
+
+pytestmark = pytest.mark.once
+
+NAMES = [
+    "stock NCHW",
+    "stock channels_last",
+    "vendor off NCHW",
+    "vendor off channels_last",
+    "ours NCHW",
+    "ours channels_last",
+    "ours auto + vendor channels_last",
+]
+
+
+# A detector of few layers, all kinds among them that a backbone has: strided, wide, pointwise, depthwise.
+SMALL = """
+nc: 4
+backbone:
+  - [-1, 1, Conv, [8, 3, 2]]
+  - [-1, 1, Conv, [16, 3, 2]]
+  - [-1, 1, C2f, [16, True]]
+  - [-1, 1, DWConv, [32, 3, 2]]
+head:
+  - [[2, 3], 1, Detect, [nc]]
+"""
+
+
+def quiet(done: int, total: int, name: str) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> str:
+    file = tmp_path_factory.mktemp("model") / "small.yaml"
+    file.write_text(SMALL)
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def bench(small):
+    return TrainBench(small, batch=4, imgsz=96, amp=False, device="cpu", steps=2)
+
+
+def picked(*names: str) -> list[Way]:
+    return [way for way in ways() if way.name in names]
+
+
+def by_name(table) -> dict[str, train_table.TrainRow]:
+    return {row.way: row for row in table}
+
+
+def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
+    flags = []
+    original = TrainBench._measure
+
+    def watched(self, way):
+        vendor = torch._C._get_mkldnn_enabled()
+        tf32 = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+        flags.append((way.name, vendor, tf32, torch.backends.cudnn.benchmark))
+        original(self, way)
+
+    monkeypatch.setattr(TrainBench, "_measure", watched)
+    before = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.random.get_rng_state())
+    compared, said = ways(), []
+    bench.run(compared, lambda *moment: said.append(moment))
+    assert [name for _, _, name in said] == NAMES + NAMES[1:] + NAMES[:1]
+    assert [(done, total) for done, total, _ in said] == [(number, 14) for number in range(14)]
+    assert [flag[0] for flag in flags] == [name for _, _, name in said]
+    for name, vendor, tf32, search in flags:
+        assert vendor == (not name.startswith("vendor off"))
+        assert (tf32, search) == (False, True)
+    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32) == before[:2]
+    assert torch.equal(torch.random.get_rng_state(), before[2])
+
+    table = train_table.rows(compared, amp=False)
+    assert [row.way for row in table] == NAMES
+    assert train_table.failures(table) == []
+    for way, row in zip(compared, table, strict=True):
+        assert len(way.times_ms) == 2
+        assert row.fastest_ms <= row.step_ms <= row.slowest_ms
+        assert row.departure < 1e-4
+        assert row.peak_mb is row.memory_to_stock is None
+    assert compared[0].losses[0] > 10  # boxes are matched: without any only the classes have a loss, far below 1
+    assert compared[0].losses[2] < 0.995 * compared[0].losses[0]  # and steps change it by more than is forgiven
+    served = {way.name: set(way.patch.report.engines()) for way in compared if way.patch is not None}
+    assert served["ours NCHW"] == served["ours channels_last"] == {"gemm", "not reached yet"}
+    assert served[NAMES[-1]] == {"vendor", "not reached yet"}
+    problems = [problem.channels_last for way in compared[4:6] for problem in way.patch.report.served]
+    assert set(problems) == {False, True}
+
+
+@pytest.mark.parametrize("which", ["forward", "backward"])
+def test_a_way_that_computes_something_else_is_wrong(bench, monkeypatch, which):
+    original = getattr(split, which)
+
+    def off(*args):
+        result = original(*args)
+        return result * 1.01 if which == "forward" else (result[0], None if result[1] is None else -result[1])
+
+    monkeypatch.setattr(split, which, off)
+    compared = picked("stock NCHW", "ours NCHW")
+    monkeypatch.setattr(bench, "rounds", 1)
+    bench.run(compared, quiet)
+    table = by_name(train_table.rows(compared, amp=False))
+    assert not table["stock NCHW"].wrong
+    assert table["ours NCHW"].wrong
+    (problem,) = train_table.failures(table.values())
+    assert problem.startswith("ours NCHW is wrong: its loss is ")
+
+
+def test_a_way_that_fails_is_told_and_the_others_go_on(bench, monkeypatch):
+    def broken(*args):
+        raise RuntimeError("no memory left\nfor you")
+
+    monkeypatch.setattr(split, "forward", broken)
+    compared = picked("stock NCHW", "ours NCHW", "ours channels_last")
+    bench.run(compared, quiet)
+    table = by_name(train_table.rows(compared, amp=False))
+    assert table["stock NCHW"].to_stock == 1.0
+    assert table["ours NCHW"].step_ms is None
+    assert table["ours NCHW"].error == "no memory left"
+    assert len(train_table.failures(table.values())) == 2
+    assert train_table.summary(compared, list(table.values())) == "ours has not run"
+
+
+def test_ours_is_tuned_once_and_its_time_is_told(small):
+    bench = TrainBench(small, batch=2, imgsz=64, amp=False, device="cpu", steps=1, tune_s=0.01)
+    compared = picked("stock NCHW", "ours NCHW")
+    bench.run(compared, quiet)
+    stock, ours = compared
+    assert stock.tuning_s is None
+    assert ours.tuning_s > 0
+    reasons = [served.plan.forward.reason for served in ours.patch.report.served.values()]
+    assert "fastest when measured" in reasons
+    first = ours.tuning_s
+    bench.run([ours], quiet)
+    assert ours.tuning_s == first
+
+
+def made(kind: str, channels_last: bool, times: list[float], peak: float) -> Way:
+    return Way(kind, channels_last, times_ms=times, peaks_mb=[peak - 1, peak], losses=[5.0, 4.0, 3.0, 2.0])
+
+
+def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
+    compared = [
+        made("stock", False, [30.0, 10.0, 20.0], 100.0),
+        made("stock", True, [16.0], 200.0),
+        made("vendor off", False, [80.0], 50.0),
+        made("vendor off", True, [160.0], 400.0),
+        made("ours", False, [24.0], 150.0),
+        made("ours", True, [8.0], 190.0),
+    ]
+    compared[4].losses[2] = float("nan")
+    table = train_table.rows(compared, amp=False)
+    assert [row.step_ms for row in table] == [20.0, 16.0, 80.0, 160.0, 24.0, 8.0]
+    assert [row.to_stock for row in table] == [1.25, 1.0, 5.0, 10.0, 1.5, 0.5]
+    assert [row.to_vendor_off for row in table] == [0.25, 0.2, 1.0, 2.0, 0.3, 0.1]
+    assert [row.memory_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
+    assert [row.memory_to_vendor_off for row in table] == [2.0, 4.0, 1.0, 8.0, 3.0, 3.8]
+    assert [row.wrong for row in table] == [False] * 4 + [True, False]
+    assert train_table.summary(compared, table) == (
+        "ours is ours channels_last, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of stock channels_last, "
+        "0.100x the time and 3.800x the peak memory of vendor off NCHW"
+    )
+    train_table.plot(tmp_path / "drawn.png", table, "made")
+    assert (tmp_path / "drawn.png").stat().st_size > 5000
+
+
+def test_losses_may_depart_by_rounding_alone():
+    compared = [made("stock", False, [1.0], 1.0), made("ours", False, [1.0], 1.0)]
+    for departs, amp, wrong in ((9e-4, False, False), (2e-3, False, True), (2e-3, True, False), (9e-3, True, True)):
+        compared[1].losses[1] = 4.0 * (1 + departs)
+        assert [row.wrong for row in train_table.rows(compared, amp)] == [False, wrong]
+    compared[1].losses = [5.0, 4.0, 3.0, 9.0]  # a later step is not compared
+    assert not train_table.rows(compared, False)[1].wrong
+
+
+def test_the_command_writes_its_table_and_ends_with_1_where_a_way_is_wrong(small, tmp_path, monkeypatch):
+    original = ways
+    monkeypatch.setattr(train, "ways", lambda *args: [original(*args)[number] for number in (0, 4)])
+    words = ["bench", "train", small, "imgsz=64", "batch=2", "steps=1", "amp=true", f"out={tmp_path}"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "TF32 off" in done.output
+    assert "ours is ours NCHW" in done.output
+    with (tmp_path / "train-small-amp-b2-64.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["way"] for row in rows] == ["stock NCHW", "ours NCHW"]
+    for key in ("device", "torch", "ultralytics", "date"):
+        assert rows[0][key]
+    assert rows[0]["command"] == "yolo-rocm " + " ".join(words)
+    assert (tmp_path / "train-small-amp-b2-64.png").stat().st_size > 5000
+
+    monkeypatch.setattr(train_table, "TOLERANCE", {True: -1.0})
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 1
+    assert "ours NCHW is wrong" in done.stderr
+    shown = json.loads(done.stdout)
+    assert [row["wrong"] for row in shown] == [True, True]
+    assert shown[0]["peak_mb"] is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"model": "yolov8n-cls.yaml"}, "whose task is 'classify'"),
+        ({"batch": 0}, "batch must be a whole number of at least 1, got 0"),
+        ({"steps": "many"}, "steps must be a whole number"),
+        ({"amp": 1}, "amp must be true or false, got 1"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments(changed, text):
+    given = {"model": "yolov8n.yaml", "batch": 2, "imgsz": 64, "amp": False, "device": "cpu", "steps": 1}
+    with pytest.raises(ConfigError, match=text):
+        TrainBench(**{**given, **changed})
+
+
+def test_there_is_nothing_to_compare_where_ours_is_off(monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM", "0")
+    with pytest.raises(ConfigError, match="nothing to compare"):
+        ways()
+
+
+def test_overflows_are_counted_from_the_scale():
+    trainee = object.__new__(train._Trainee)
+    trainee._scaler = train._scaler(False)
+    assert trainee.overflows() == 0
+    scaler = type("Scaler", (), {"is_enabled": lambda self: True, "get_scale": lambda self: 64.0})
+    trainee._scaler = scaler()
+    assert trainee.overflows() == 2

@@ -1,0 +1,275 @@
+"""`yolo-rocm bench train`: a whole training step of a detector, way beside way, in one run.
+
+A step is forward, loss, backward, clipping and SGD, as the trainer does it, without its loader and its EMA. Every way
+takes its turn, then every way again, so that a clock that changes hits all. Each turn begins with the same weights and
+the same batch in an empty cache of memory, and nothing of another way is alive: its peak is its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+import torch
+
+from .. import ultralytics_hooks as hooks
+from ..conv.measure import without_tf32
+from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
+from ..conv.seam import Patch, installed
+from ..conv.switches import vendor_off
+from ..conv.timing import StepTimer
+from ..errors import ConfigError
+from ..off_switch import enabled
+
+OURS: Final = "gemm"  # the engines of ours that `engine=` stands for where it is not given
+STOCK_KIND, OFF_KIND, OURS_KIND, AUTO_KIND = "stock", "vendor off", "ours", "ours auto + vendor"
+SEED: Final = 0
+WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
+_ROUNDS: Final = 3
+# GradScaler begins so high that first steps overflow and are left out, by chance in one way and not in another.
+_FIRST_SCALE: Final = 2.0**8
+_SGD: Final = {"lr": 0.001, "momentum": 0.937, "weight_decay": 5e-4, "nesterov": True}
+_LARGEST_GRADIENT: Final = 10.0
+
+
+@dataclass
+class Way:
+    """One way to serve the convolutions of a step, and what its turns have shown.
+
+    Attributes:
+        kind: What serves them.
+        channels_last: Layout of images and weights.
+        patch: Ours; None for torch alone.
+        times_ms: Of every timed step.
+        peaks_mb: Most memory allocated during the timed steps of each turn; empty on a CPU.
+        losses: Of every step of the newest turn, warm-up included; all turns take the same steps.
+        tuning_s: Seconds of the first step and of measuring candidates, before the first turn; None where not ours.
+        overflows: Steps that GradScaler has left out in the newest turn.
+        error: Why it could not go on; empty where it could.
+    """
+
+    kind: str
+    channels_last: bool
+    patch: Patch | None = None
+    times_ms: list[float] = field(default_factory=list)
+    peaks_mb: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    tuning_s: float | None = None
+    overflows: int = 0
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return f"{self.kind} {'channels_last' if self.channels_last else 'NCHW'}"
+
+    @property
+    def step_ms(self) -> float | None:
+        """Median time of a step."""
+        return median(self.times_ms) if self.times_ms and not self.error else None
+
+    @property
+    def peak_mb(self) -> float | None:
+        """Most memory of any turn."""
+        return max(self.peaks_mb) if self.peaks_mb and not self.error else None
+
+    @property
+    def served(self) -> str:
+        """How many convolution layers each engine serves."""
+        return "" if self.patch is None else self.patch.report.summary()
+
+    def serving(self, device: str) -> AbstractContextManager[None]:
+        """Serve the convolutions of the process this way while the context is open."""
+        if self.patch is not None:
+            return installed(self.patch)
+        return vendor_off(device) if self.kind == OFF_KIND else nullcontext()
+
+
+def ways(engine: str = OURS, memory_mb: int | None = None) -> list[Way]:
+    """Return every way that is compared: torch's own in both layouts, ours in both, and the best of all.
+
+    Args:
+        engine: Engines of ours.
+        memory_mb: Workspace a convolution of ours may take.
+    """
+
+    def ours(kind: str, channels_last: bool, planner: Planner) -> Way:
+        return Way(kind, channels_last, Patch(["cuda", "cpu"], planner))
+
+    if not enabled():
+        raise ConfigError("YOLO_ROCM=0 turns everything of ours off: there is nothing to compare. Unset it.")
+    return [
+        *(Way(kind, layout) for kind in (STOCK_KIND, OFF_KIND) for layout in (False, True)),
+        *(ours(OURS_KIND, layout, Planner(engine, memory_mb=memory_mb, remember=False)) for layout in (False, True)),
+        ours(AUTO_KIND, True, Planner("auto", vendor=True, memory_mb=memory_mb, remember=False)),
+    ]
+
+
+class TrainBench:
+    """A detector, a batch and the steps to take.
+
+    Args:
+        model: Weights or model YAML of a detector.
+        batch: Images.
+        imgsz: Image size.
+        amp: Whether autocast and GradScaler are on: fp16 on a GPU; on a CPU bf16, which needs no scaling.
+        device: Where.
+        steps: Timed steps of each way, in all its turns.
+        tune_s: Seconds that measuring candidates may take for each way; None is what a training takes, which is
+            nothing on a CPU.
+    """
+
+    def __init__(
+        self, model: str, batch: int, imgsz: int, amp: bool, device: str, steps: int, tune_s: float | None = None
+    ) -> None:
+        for name, value, least in (("batch", batch, 1), ("imgsz", imgsz, 64), ("steps", steps, 1)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        if not isinstance(amp, bool):
+            raise ConfigError(f"amp must be true or false, got {amp!r}.")
+        self.amp, self.device = amp, torch.device(device)
+        self._tune_s = (DEFAULT_TUNE_SECONDS if self.device.type == "cuda" else 0.0) if tune_s is None else tune_s
+        self.rounds = min(_ROUNDS, steps)
+        self.steps = -(-steps // self.rounds)  # of a turn
+        generator = torch.Generator().manual_seed(SEED)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            self._module = hooks.detector(model)
+        self._batch = hooks.made_batch(self._module, batch, imgsz, generator)
+
+    def run(self, compared: list[Way], progress: Callable[[int, int, str], None]) -> None:
+        """Fill in what every way shows. One that fails stays out of later rounds and keeps its error.
+
+        Args:
+            compared: The ways.
+            progress: Called with (turns done, all turns, what comes next); never while something is timed.
+        """
+        turns, done = len(compared) * self.rounds, 0
+        search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
+        try:
+            with without_tf32():
+                for number in range(self.rounds):
+                    for way in compared[number:] + compared[:number]:  # nobody is always the first after a pause
+                        progress(done, turns, way.name)
+                        self._take_turn(way)
+                        done += 1
+        finally:
+            torch.backends.cudnn.benchmark = search
+
+    def _take_turn(self, way: Way) -> None:
+        if way.error:
+            return
+        try:
+            with way.serving(self.device.type):
+                if way.patch is not None and way.tuning_s is None:
+                    self._tune(way, way.patch)
+                self._measure(way)
+        except RuntimeError as error:  # out of memory, a sick vendor library, an engine that cannot serve a layer
+            way.error = (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+    def _tune(self, way: Way, patch: Patch) -> None:
+        """Let the planner measure, as a training does after its first batch."""
+        started = time.perf_counter()
+        with self._trainee(way.channels_last) as trainee, patch.report.naming(trainee.module):
+            trainee.step()
+        self._clear()
+        if patch.planner.tunable and self._tune_s > 0:
+            patch.planner.tune(patch.report.served, limit_s=self._tune_s)
+            patch.report.replan(patch.planner.plan)
+        self._synchronize()
+        way.tuning_s = time.perf_counter() - started
+
+    def _measure(self, way: Way) -> None:
+        with self._trainee(way.channels_last) as trainee:
+            losses = [trainee.step() for _ in range(WARM_UP)]
+            self._synchronize()
+            if self.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(self.device)
+            timers = []
+            for number in range(self.steps):
+                timer = StepTimer(number, self.device)
+                losses.append(trainee.step())
+                timer.end()
+                timers.append(timer)
+            self._synchronize()
+            if self.device.type == "cuda":
+                way.peaks_mb.append(torch.cuda.max_memory_allocated(self.device) / 2**20)
+            way.times_ms += [timer.step_ms() for timer in timers]
+            way.losses = [float(loss) for loss in losses]
+            way.overflows = trainee.overflows()
+
+    @contextmanager
+    def _trainee(self, channels_last: bool) -> Iterator[_Trainee]:
+        """Yield a model with the first weights, alone on the device."""
+        self._clear()
+        on_gpu = [self.device.index or 0] if self.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=on_gpu):
+            torch.manual_seed(SEED)  # some losses draw
+            layout = torch.channels_last if channels_last else torch.contiguous_format
+            module = copy.deepcopy(self._module).to(self.device).to(memory_format=layout)
+            batch = {key: value.to(self.device) for key, value in self._batch.items()}
+            batch["img"] = batch["img"].contiguous(memory_format=layout)
+            trainee = _Trainee(module, batch, self.amp, self.device.type)
+            del module, batch
+            try:
+                yield trainee
+            finally:
+                trainee.let_go()
+
+    def _clear(self) -> None:
+        """Free what others have left on a GPU, down to the workspaces that torch keeps for matrix products."""
+        if self.device.type == "cuda":
+            gc.collect()
+            self._synchronize()
+            getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
+            torch.cuda.empty_cache()
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class _Trainee:
+    """A model and what trains it."""
+
+    def __init__(self, module: torch.nn.Module, batch: dict[str, Any], amp: bool, device: str) -> None:
+        self.module, self._batch = module, batch
+        self._optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], **_SGD)  # type: ignore[arg-type]
+        self._scaler = _scaler(amp and device == "cuda")
+        dtype = torch.float16 if device == "cuda" else torch.bfloat16
+        self._autocast: dict[str, Any] = {"device_type": device, "dtype": dtype, "enabled": amp}
+
+    def step(self) -> torch.Tensor:
+        """Take one step and return its loss, which nobody has waited for."""
+        with torch.autocast(**self._autocast):
+            loss: torch.Tensor = hooks.loss_of(self.module, self._batch)
+        self._scaler.scale(loss).backward()
+        self._scaler.unscale_(self._optimizer)
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), _LARGEST_GRADIENT)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def overflows(self) -> int:
+        """Return how many steps were left out: each has halved the scale."""
+        scale = float(self._scaler.get_scale())
+        return round(math.log2(_FIRST_SCALE / scale)) if self._scaler.is_enabled() else 0
+
+    def let_go(self) -> None:
+        """Drop everything, also where a traceback holds this object."""
+        self.__dict__.clear()
+
+
+def _scaler(on: bool) -> Any:
+    """Return a GradScaler of a GPU; it passes everything through where it is off."""
+    if hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler("cuda", enabled=on, init_scale=_FIRST_SCALE)
+    return torch.cuda.amp.GradScaler(enabled=on, init_scale=_FIRST_SCALE)  # torch < 2.3

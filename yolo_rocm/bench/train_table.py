@@ -1,0 +1,193 @@
+"""What `bench train` has shown, as rows with their ratios, as a CSV and as a drawing."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from .. import __version__
+from .. import ultralytics_hooks as hooks
+from ..conv.store import device_name
+from .train import OFF_KIND, OURS_KIND, STOCK_KIND, Way
+
+# Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
+# the weights. Further steps blow rounding up (batch statistics, the choice of anchors), and compare chaos.
+COMPARED_STEPS: Final = 2
+# Found with the ways of torch itself on a CPU, where they depart most: 2 images of 64 pixels, batch statistics over 8
+# values. fp32 1.1e-4 (yolo26n), bf16 3.1e-3 (yolov8n); 1e-6 in fp32 with 4 images of 160 pixels. Wrong gradients are
+# off by about what the two steps gain, 1e-2.
+TOLERANCE: Final = {False: 1e-3, True: 5e-3}  # by amp
+
+
+@dataclass(frozen=True)
+class TrainRow:
+    """One way, beside its peers.
+
+    Attributes:
+        way: What serves the convolutions, and the layout.
+        step_ms: Median time of a step; None where the way has failed.
+        fastest_ms: Of all timed steps; so is `slowest_ms`.
+        to_stock: Time divided by that of the faster stock layout.
+        to_vendor_off: Time divided by that of the faster layout with the vendor library off.
+        peak_mb: Most memory allocated in a timed step; None on a CPU.
+        memory_to_stock: Divided by the peak of the layout that `to_stock` takes.
+        memory_to_vendor_off: Likewise.
+        loss: After `COMPARED_STEPS` steps.
+        departure: Largest distance of a loss up to there from the reference's, relative to it.
+        wrong: Whether that is more than rounding can explain.
+        tuning_s: Seconds of a first step, compiling and choosing; None where nothing is chosen.
+        overflows: Steps left out by GradScaler.
+        served: Convolution layers by engine.
+        error: Why the way has failed.
+    """
+
+    way: str
+    step_ms: float | None
+    fastest_ms: float | None
+    slowest_ms: float | None
+    to_stock: float | None
+    to_vendor_off: float | None
+    peak_mb: float | None
+    memory_to_stock: float | None
+    memory_to_vendor_off: float | None
+    loss: float | None
+    departure: float | None
+    wrong: bool
+    tuning_s: float | None
+    overflows: int
+    served: str
+    error: str
+
+
+def faster(ways: Iterable[Way], kind: str) -> Way | None:
+    """Return the faster layout of a kind; None where none has run."""
+    return min(
+        (w for w in ways if w.kind == kind and w.step_ms is not None), key=lambda w: w.step_ms or 0, default=None
+    )
+
+
+def rows(ways: Sequence[Way], amp: bool) -> list[TrainRow]:
+    """Return the ways with their ratios, and with their losses held against the first way that has run."""
+    stock, off = faster(ways, STOCK_KIND), faster(ways, OFF_KIND)
+    reference = next((way for way in ways if way.step_ms is not None), None)
+    return [_row(way, stock, off, reference, TOLERANCE[amp]) for way in ways]
+
+
+def _row(way: Way, stock: Way | None, off: Way | None, reference: Way | None, tolerance: float) -> TrainRow:
+    ran = way.step_ms is not None
+    departure = _departure(way, reference) if ran and reference is not None else None
+    return TrainRow(
+        way=way.name,
+        step_ms=way.step_ms,
+        fastest_ms=min(way.times_ms) if ran else None,
+        slowest_ms=max(way.times_ms) if ran else None,
+        to_stock=_ratio(way, stock, "step_ms"),
+        to_vendor_off=_ratio(way, off, "step_ms"),
+        peak_mb=way.peak_mb,
+        memory_to_stock=_ratio(way, stock, "peak_mb"),
+        memory_to_vendor_off=_ratio(way, off, "peak_mb"),
+        loss=way.losses[COMPARED_STEPS] if ran else None,
+        departure=departure,
+        wrong=departure is not None and not departure <= tolerance,  # a NaN is wrong
+        tuning_s=way.tuning_s,
+        overflows=way.overflows,
+        served=way.served,
+        error=way.error,
+    )
+
+
+def _departure(way: Way, reference: Way) -> float:
+    pairs = list(zip(way.losses, reference.losses, strict=True))[: COMPARED_STEPS + 1]
+    apart = [abs(mine - other) / max(abs(other), 1e-12) for mine, other in pairs]
+    return max(apart) if all(value == value for value in apart) else float("nan")
+
+
+def _ratio(way: Way, peer: Way | None, figure: str) -> float | None:
+    mine, other = getattr(way, figure), getattr(peer, figure, None)
+    return float(mine / other) if mine is not None and other else None
+
+
+def failures(table: Iterable[TrainRow]) -> list[str]:
+    """Return a sentence for each way that is wrong, and for each of ours that has failed.
+
+    torch's own ways may fail, as on a card whose vendor library is broken: that is a result.
+    """
+    found = []
+    for row in table:
+        if row.wrong:
+            found.append(f"{row.way} is wrong: its loss is {row.loss:.5g}, {row.departure:.1e} away from the reference")
+        elif row.error and row.way.startswith(OURS_KIND):
+            found.append(f"{row.way} has failed: {row.error}")
+    return found
+
+
+def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
+    """Say in one line how the faster layout of ours stands to its peers."""
+    ours = faster(ways, OURS_KIND)
+    if ours is None or ours.step_ms is None:
+        return "ours has not run"
+    row = next(row for row in table if row.way == ours.name)
+    parts = []
+    for peer, time_ratio, memory_ratio in (
+        (faster(ways, STOCK_KIND), row.to_stock, row.memory_to_stock),
+        (faster(ways, OFF_KIND), row.to_vendor_off, row.memory_to_vendor_off),
+    ):
+        if peer is not None and time_ratio is not None:
+            memory = "" if memory_ratio is None else f" and {memory_ratio:.3f}x the peak memory"
+            parts.append(f"{time_ratio:.3f}x the time{memory} of {peer.name}")
+    return f"ours is {ours.name}, {ours.step_ms:.1f} ms a step: " + (", ".join(parts) or "no peer has run")
+
+
+def stamped(table: Iterable[TrainRow], device: str, command: str) -> list[dict[str, Any]]:
+    """Return the rows as plain data, each with what it was measured on."""
+    stamp = {
+        "device": device_name(device),
+        "torch": str(torch.__version__),
+        "ultralytics": hooks.installed_version(),
+        "yolo_rocm": __version__,
+        "date": datetime.date.today().isoformat(),
+        "command": command,
+    }
+    return [{**asdict(row), **stamp} for row in table]
+
+
+def write_csv(path: Path, entries: Sequence[dict[str, Any]]) -> None:
+    """Write what `stamped` has returned."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(entries[0]) if entries else [field.name for field in fields(TrainRow)])
+        writer.writeheader()
+        writer.writerows(entries)
+
+
+def plot(path: Path, table: Iterable[TrainRow], title: str) -> None:
+    """Draw time, and memory where it is known, as one bar per way."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    ran = [row for row in table if row.step_ms is not None]
+    panels = [("milliseconds a step", "ms", [row.step_ms or 0.0 for row in ran])]
+    if any(row.peak_mb for row in ran):
+        panels.append(("peak memory, MB", "MB", [row.peak_mb or 0.0 for row in ran]))
+    size = (7 * len(panels), 1 + 0.4 * len(ran))
+    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", sharey=True, squeeze=False)
+    names = [f"{row.way} (wrong)" if row.wrong else row.way for row in ran]
+    for axis, (label, unit, values) in zip(axes[0], panels, strict=True):
+        axis.barh(names, values, color=["C1" if row.way.startswith(OURS_KIND) else "C0" for row in ran])
+        for name, value in zip(names, values, strict=True):
+            axis.annotate(f" {value:.1f} {unit}", (value, name), va="center")
+        axis.set_xlabel(label)
+        axis.set_xlim(0, 1.2 * max(values, default=1.0) or 1.0)
+    if ran:
+        axes[0][0].invert_yaxis()
+    figure.suptitle(title)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,102 @@
+"""`yolo-rocm bench train`: whole training steps, way beside way."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from .cli_words import cell, numbers, out
+
+if TYPE_CHECKING:
+    from .bench.train_table import TrainRow
+
+
+def bench_train(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL] [batch=] [imgsz=] [amp=true|false] [engine=] [memory_mb=] [steps=] [tune_s=] [out=]"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+) -> None:
+    """Time whole training steps of a detector and their memory: torch as it is, vendor off, and ours."""
+    from .start import in_time
+
+    # Ultralytics speaks on the standard output, where JSON has to be alone.
+    with in_time(), contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        entries, problems = _bench_train(words, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps([_finite(entry) for entry in entries], indent=2, allow_nan=False))
+    for problem in problems:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(problem, markup=False)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _bench_train(words: list[str] | None, quiet: bool) -> tuple[list[dict[str, Any]], list[str]]:
+    from .bench import train as measure
+    from .bench import train_table as tables
+    from .bench.layers import default_device
+
+    keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "engine": measure.OURS, "steps": 15}
+    given = numbers(words, {**keys, "memory_mb": None, "tune_s": None, "out": "yolo-rocm-bench"})
+    device = default_device()
+    ways = measure.ways(given["engine"], given["memory_mb"])
+    sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
+    bench = measure.TrainBench(device=device, **sizes)
+    # No thread that draws ten times a second: it would want the interpreter while steps are timed.
+    with Progress(console=out, transient=True, auto_refresh=False, disable=quiet) as bars:
+        task = bars.add_task("training steps")
+        bench.run(
+            ways, lambda done, total, way: bars.update(task, completed=done, total=total, description=way, refresh=True)
+        )
+    table = tables.rows(ways, given["amp"])
+    dtype = "amp" if given["amp"] else "fp32"
+    name = f"train-{Path(given['model']).stem}-{dtype}-b{given['batch']}-{given['imgsz']}"
+    entries = tables.stamped(table, device, "yolo-rocm bench train " + " ".join(words or []))
+    title = f"{given['model']} {dtype} batch {given['batch']} imgsz {given['imgsz']} on {entries[0]['device']}"
+    folder = Path(given["out"])
+    tables.write_csv(folder / f"{name}.csv", entries)
+    tables.plot(folder / f"{name}.png", table, title)
+    if not quiet:
+        _print(table, title)
+        out.print(tables.summary(ways, table), markup=False)
+        out.print(f"\nevery number: {folder / name}.csv, drawn: {folder / name}.png", markup=False)
+    return entries, tables.failures(table)
+
+
+def _print(rows: Sequence[TrainRow], title: str) -> None:
+    heads = ("way", "step ms", "to stock", "to vendor off", "peak MB", "to stock", "to vendor off", "loss", "tuning s")
+    table = Table(*heads, "served by", box=None, title=title)
+    for row in rows:
+        times = (cell(row.step_ms, 1), cell(row.to_stock, 3, "x"), cell(row.to_vendor_off, 3, "x"))
+        memory = (cell(row.peak_mb, 0), cell(row.memory_to_stock, 3, "x"), cell(row.memory_to_vendor_off, 3, "x"))
+        left_out = f"{row.overflows} steps overflowed" if row.overflows else ""
+        note = "; ".join(part for part in (row.error and f"failed: {row.error}", row.served, left_out) if part)
+        loss = f"{cell(row.loss, 4)}{' wrong' if row.wrong else ''}"
+        table.add_row(row.way, *times, *memory, loss, cell(row.tuning_s, 1), escape(note))
+    out.print(table)
+    out.print(
+        "A step is forward, loss, backward, clipping and SGD; the median of interleaved turns, TF32 off, the vendor "
+        "library searching for its fastest kernels (cudnn.benchmark). Peak: memory allocated in timed steps, each way "
+        "alone. Ratios are to the faster layout of stock and of vendor off, in time and in memory. Loss: after two "
+        "steps.",
+        markup=False,
+    )
+
+
+def _finite(entry: dict[str, Any]) -> dict[str, Any]:
+    """Replace what JSON has no number for."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in entry.items()}

@@ -1,0 +1,72 @@
+"""A detector and a batch as the trainer would hand them to a training step, without a trainer or a data set."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..errors import ConfigError, StackError
+from .models import load_model
+from .probes import BENCH_TRAIN, missing
+
+BOXES_PER_IMAGE: Final = 8
+_ALWAYS_FROZEN: Final = ".dfl"  # fixed weights; the trainer freezes them by this name
+
+
+def detector(model: str) -> Any:
+    """Return the torch module of a detector's YAML or weights, ready to train: on the CPU, with the arguments it needs.
+
+    Args:
+        model: Weights or model YAML; a YAML's weights are drawn from torch's generator.
+
+    Raises:
+        ConfigError: The model is no detector.
+        StackError: The installed Ultralytics has no place for a step outside its trainer.
+    """
+    problems = missing(BENCH_TRAIN)
+    if problems:
+        raise StackError(f"{BENCH_TRAIN} is not possible with this Ultralytics: {problems[0]}")
+    from ultralytics.cfg import get_cfg
+
+    yolo = load_model(model)
+    if yolo.task != "detect":
+        raise ConfigError(f"a training step is measured of detectors, got {model!r}, whose task is {yolo.task!r}.")
+    module = yolo.model.float().train()
+    module.args = get_cfg()  # the losses read their gains there; the trainer sets its own
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(_ALWAYS_FROZEN not in name)
+    return module
+
+
+def made_batch(module: Any, images: int, imgsz: int, generator: Any) -> dict[str, Any]:
+    """Return a batch of noise with boxes of random places, sizes and classes, in the form the losses read.
+
+    Args:
+        module: What `detector` returned; it knows the number of classes.
+        images: Images of the batch.
+        imgsz: Their height and width.
+        generator: torch generator of the CPU to draw from.
+    """
+    import torch
+
+    boxes = images * BOXES_PER_IMAGE
+    # Large ones are among them: an untrained model guesses boxes of 15 strides, and what has no overlap has no loss.
+    sizes = torch.rand(boxes, 2, generator=generator) * 0.8 + 0.1
+    centres = sizes / 2 + torch.rand(boxes, 2, generator=generator) * (1 - sizes)
+    return {
+        "img": torch.rand(images, 3, imgsz, imgsz, generator=generator),
+        "cls": torch.randint(0, len(module.names), (boxes, 1), generator=generator).float(),
+        "bboxes": torch.cat([centres, sizes], 1),
+        "batch_idx": torch.arange(boxes).div(BOXES_PER_IMAGE, rounding_mode="floor").float(),
+    }
+
+
+def loss_of(module: Any, batch: dict[str, Any]) -> Any:
+    """Return the sum of a batch's losses, forward pass included; newer releases return them one by one."""
+    return module(batch)[0].sum()
+
+
+def installed_version() -> str:
+    """Return the version of the installed Ultralytics."""
+    import ultralytics
+
+    return str(ultralytics.__version__)

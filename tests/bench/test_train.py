@@ -245,3 +245,18 @@ def test_overflows_are_counted_from_the_scale():
     scaler = type("Scaler", (), {"is_enabled": lambda self: True, "get_scale": lambda self: 64.0})
     trainee._scaler = scaler()
     assert trainee.overflows() == 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("amp", [False, True])
+def test_on_a_gpu_every_way_has_a_peak_of_its_own(small, amp):
+    bench = TrainBench(small, batch=8, imgsz=320, amp=amp, device="cuda:0", steps=2, tune_s=5.0)
+    compared = ways()
+    bench.run(compared, quiet)
+    table = train_table.rows(compared, amp)
+    assert train_table.failures(table) == []
+    images = 8 * 3 * 320 * 320 * 4 / 2**20
+    for way, row in zip(compared, table, strict=True):
+        assert row.peak_mb > 2 * images  # the batch, and what is kept for backward
+        assert max(way.peaks_mb) < 1.02 * min(way.peaks_mb)  # a turn finds nothing of the one before
+        assert row.overflows == 0

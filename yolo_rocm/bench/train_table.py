@@ -141,7 +141,7 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
         if peer is not None and time_ratio is not None:
             memory = "" if memory_ratio is None else f" and {memory_ratio:.3f}x the peak memory"
             parts.append(f"{time_ratio:.3f}x the time{memory} of {peer.name}")
-    return f"ours is {ours.name}, {ours.step_ms:.1f} ms a step: " + (", ".join(parts) or "no peer has run")
+    return f"{ours.name}, the faster of ours, {ours.step_ms:.1f} ms a step: " + (", ".join(parts) or "no peer has run")
 
 
 def stamped(table: Iterable[TrainRow], device: str, command: str) -> list[dict[str, Any]]:

@@ -31,7 +31,8 @@ def detector(model: str) -> Any:
     if yolo.task != "detect":
         raise ConfigError(f"a training step is measured of detectors, got {model!r}, whose task is {yolo.task!r}.")
     module = yolo.model.float().train()
-    module.args = get_cfg()  # the losses read their gains there; the trainer sets its own
+    # What the trainer sets: the losses read their gains and the number of classes there.
+    module.args, module.nc = get_cfg(), len(module.names)
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(_ALWAYS_FROZEN not in name)
     return module
@@ -54,7 +55,7 @@ def made_batch(module: Any, images: int, imgsz: int, generator: Any) -> dict[str
     centres = sizes / 2 + torch.rand(boxes, 2, generator=generator) * (1 - sizes)
     return {
         "img": torch.rand(images, 3, imgsz, imgsz, generator=generator),
-        "cls": torch.randint(0, len(module.names), (boxes, 1), generator=generator).float(),
+        "cls": torch.randint(0, module.nc, (boxes, 1), generator=generator).float(),
         "bboxes": torch.cat([centres, sizes], 1),
         "batch_idx": torch.arange(boxes).div(BOXES_PER_IMAGE, rounding_mode="floor").float(),
     }

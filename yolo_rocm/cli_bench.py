@@ -40,7 +40,14 @@ def _bench_conv(words: list[str] | None, layers: bool) -> None:
     from .bench.layers import default_device, dtype_named, model_layers
     from .conv.plan import Planner
 
-    keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "dtype": "fp32", "layout": "nchw", "engine": "gemm"}
+    keys = {
+        "model": "yolov8n.yaml",
+        "batch": 16,
+        "imgsz": 640,
+        "dtype": "fp32",
+        "layout": "nchw",
+        "engine": "gemm+triton",
+    }
     given = numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
     device = default_device()
     planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False)

@@ -73,7 +73,7 @@ class Variable(_Section):
 class Conv(_Section):
     """How convolutions are computed."""
 
-    engine: Literal["auto", "vendor", "aten", "gemm"] = "auto"
+    engine: Literal["auto", "vendor", "aten", "gemm", "triton", "gemm+triton"] = "auto"
     devices: list[Literal["cuda", "cpu"]] = Field(default=["cuda"], min_length=1)
     vendor: Literal["on", "off"] = Field(default="off", description="MIOpen/cuDNN for the whole run, BatchNorm too")
     memory_mb: int | None = Field(default=None, ge=1, description="workspace of one convolution, MiB")

@@ -69,15 +69,17 @@ def in_doubles(operands: Operands) -> Operands:
     return Operands(operands.x.double(), operands.weight.double(), operands.grad.double())
 
 
-def error_ratios(algorithm: Algorithm, problem: ConvProblem, run, seed: int = 0) -> dict[str, float]:
+def error_ratios(
+    algorithm: Algorithm, problem: ConvProblem, run, seed: int = 0, passes=PASSES, operands=None, exact=None
+) -> dict[str, float]:
     """Return, per pass, the error against fp64 over the native kernel's own (or over a plain sum's)."""
-    operands = Operands.of(problem, seed)
-    exact = native_passes(problem, in_doubles(operands))
+    operands = operands or Operands.of(problem, seed)
+    exact = exact or native_passes(problem, in_doubles(operands))
     native = native_passes(problem, operands)
     return {
         which: relative_error(run(algorithm, problem, which, operands), exact[which])
         / max(relative_error(native[which], exact[which]), plain_sum_error(problem, which))
-        for which in PASSES
+        for which in passes
     }
 
 

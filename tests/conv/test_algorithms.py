@@ -27,7 +27,7 @@ def gradients(function, tensors):
     """Call `function` and return its value and the gradients of its floating-point arguments."""
     leaves = [t.detach().clone().requires_grad_() for t in tensors]
     value = function(*leaves)
-    weights = torch.linspace(-1, 1, value.numel(), dtype=value.dtype).view(value.shape)
+    weights = torch.linspace(-1, 1, value.numel(), dtype=value.dtype, device=value.device).view(value.shape)
     return [value.detach(), *torch.autograd.grad((value * weights).sum(), leaves)]
 
 

@@ -21,7 +21,7 @@ from ..conv.problem import ConvProblem
 from ..conv.seam import Patch, installed
 from ..conv.store import device_name
 from ..conv.switches import vendor_off
-from ..conv.tune import Operands, time_candidates
+from ..conv.tune import Operands, compile_ahead, time_candidates
 from .layers import ModelLayer
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
@@ -51,6 +51,7 @@ def bench_conv(
     rows: list[Row] = []
     patch = Patch(["cuda", "cpu"], planner)
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
+    compile_ahead([layer.problem for layer in layers], planner.candidates)
     try:
         for done, layer in enumerate(layers):
             rows += _bench_layer(layer, planner, patch, repeats)

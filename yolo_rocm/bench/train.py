@@ -28,7 +28,7 @@ from ..conv.timing import StepTimer
 from ..errors import ConfigError
 from ..off_switch import enabled
 
-OURS: Final = "gemm"  # the engines of ours that `engine=` stands for where it is not given
+OURS: Final = "gemm+triton"  # the engines of ours that `engine=` stands for where it is not given
 STOCK_KIND, OFF_KIND, OURS_KIND, AUTO_KIND = "stock", "vendor off", "ours", "ours auto + vendor"
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched

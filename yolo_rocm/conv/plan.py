@@ -17,7 +17,8 @@ from .split import smallest_workspace
 from .store import PlanStore
 from .tune import PASSES, Timing, tune
 
-ENGINES: Final = ("auto", "vendor", "aten", "gemm")
+_SINGLE: Final = ("vendor", "aten", "gemm", "triton")
+ENGINES: Final = ("auto", *_SINGLE)
 DEFAULT_MEMORY_MB: Final = 512
 DEFAULT_TUNE_SECONDS: Final = 60.0
 
@@ -51,7 +52,8 @@ class Planner:
     nearest size, or what the rules prefer.
 
     Args:
-        engine: One of `ENGINES`. `auto` goes over the vendor library where `vendor` is True, `gemm` and `aten`.
+        engine: One of `ENGINES`, or several joined by `+`, such as `gemm+triton`. `auto` goes over the vendor library
+            where `vendor` is True, and over all others.
         vendor: Whether the vendor library is healthy, as far as the caller knows.
         memory_mb: Workspace a single pass may take beside its result.
         remember: Whether measured choices are read from and kept on disk.
@@ -66,13 +68,12 @@ class Planner:
         remember: bool = True,
         avoid_vendor: Collection[torch.dtype] = (),
     ) -> None:
-        if engine not in ENGINES:
-            raise ConfigError(f"unknown engine {engine!r}{nearest(engine, ENGINES)} Allowed: {', '.join(ENGINES)}.")
+        joined = check_engine(engine)
         if memory_mb is not None and memory_mb < 1:
             raise ConfigError(f"conv.memory_mb must be at least 1, got {memory_mb}.")
         self.engine = engine
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
-        self._engines = (["vendor"] if vendor else []) + ["gemm", "aten"] if engine == "auto" else [engine]
+        self._engines = (["vendor"] if vendor else []) + ["gemm", "triton", "aten"] if engine == "auto" else joined
         self._avoid_vendor = frozenset(avoid_vendor if engine == "auto" else ())
         self._plans: dict[ConvProblem, Plan] = {}
         self._measured: dict[ConvProblem, dict[str, str]] = {}
@@ -82,11 +83,14 @@ class Planner:
     @property
     def tunable(self) -> bool:
         """Tell whether there is anything to choose from."""
-        return self.engine in ("auto", "gemm")
+        return self._engines not in (["vendor"], ["aten"])
 
     def candidates(self, problem: ConvProblem) -> list[Algorithm]:
         """Return the algorithms of the allowed engines that serve `problem` within the memory budget."""
         serving = [a for a in self._allowed(problem) if not a.not_supported_reasons(problem)]
+        for algorithm in serving:
+            algorithm.check(problem)
+        serving = [a for a in serving if not a.not_supported_reasons(problem)]
         # Not even splitting makes some fit; where nothing fits, what serves has to do.
         return [a for a in serving if smallest_workspace(a, problem) <= self.budget] or serving
 
@@ -126,7 +130,7 @@ class Planner:
     def _by_rule(self, problem: ConvProblem, which: str, serving: dict[str, Algorithm]) -> Choice:
         if "vendor" in serving:
             return Choice(serving["vendor"], f"engine '{self.engine}', vendor library on")
-        for name in preferred(problem, which):
+        for name in preferred(problem, which, triton="triton" in self._engines and "gemm" not in self._engines):
             if name in serving:
                 return Choice(serving[name], f"engine '{self.engine}', by rule")
         first = next(iter(serving.values()))
@@ -210,6 +214,24 @@ class Planner:
             return None, ""
         near = min(same, key=lambda p: abs(math.log(_size(p) / _size(problem))))
         return self._measured[near], f"on {'x'.join(map(str, near.input_shape))}"
+
+
+def check_engine(engine: str) -> list[str]:
+    """Return the single engines of an engine setting.
+
+    Raises:
+        ConfigError: It names one that does not exist.
+    """
+    if engine == "auto":
+        return list(_SINGLE)
+    names = engine.split("+")
+    for name in names:
+        if name not in _SINGLE:
+            raise ConfigError(
+                f"unknown engine {name!r}{nearest(name, ENGINES)} Allowed: {', '.join(ENGINES)}, or several of the "
+                f"last {len(_SINGLE)} joined by '+'."
+            )
+    return list(dict.fromkeys(names))
 
 
 def _layer(problem: ConvProblem) -> ConvProblem:

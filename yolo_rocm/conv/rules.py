@@ -16,8 +16,17 @@ from .problem import ConvProblem
 ANYTHING: Final = ("unfold", "windows")
 
 
-def preferred(problem: ConvProblem, which: str) -> tuple[str, ...]:
-    """Return names of algorithms for one pass of `problem`, best guess first."""
+def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[str, ...]:
+    """Return names of algorithms for one pass of `problem`, best guess first.
+
+    Args:
+        problem: The problem.
+        which: The pass.
+        triton: Whether only Triton's are asked for. Otherwise they are left to the tuner: it sees that they are faster
+            than `gemm` on this device, which nobody knows of the others.
+    """
+    if triton:
+        return _triton(problem, which)
     if problem.transposed:
         return ("transposed_shuffle", "transposed")
     if math.prod(problem.kernel) == 1 and problem.groups == 1 and not any(problem.padding):
@@ -38,3 +47,17 @@ def preferred(problem: ConvProblem, which: str) -> tuple[str, ...]:
     if max(problem.in_channels, problem.out_channels) <= 32:
         return ("columns", *ANYTHING)
     return ("windows" if small_map else "shift_rows", "planes", *ANYTHING)
+
+
+def _triton(problem: ConvProblem, which: str) -> tuple[str, ...]:
+    outs = {"grad_input": problem.in_channels}.get(which, problem.out_channels) // problem.groups
+    size = next((size for size, most in (("s", 24), ("m", 48), ("l", 96)) if outs <= most), "xl")
+    turned = "" if problem.channels_last else "_turned"
+    first = ["triton_transposed", "triton_depthwise"]
+    if which == "forward":
+        first.append("triton_flat")
+    if which == "grad_weight":
+        return (*first, f"triton_rows_{size}{turned}", f"triton_{size}{turned}", f"triton_{size}")
+    if problem.dtype != torch.float32:
+        first.append(f"triton_{size}{turned}")
+    return (*first, f"triton_{size}")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,10 +16,13 @@ from .algorithms import BY_NAME, Algorithm
 from .measure import as_in_the_seam, milliseconds, relative_error
 from .problem import ConvProblem
 
+LOG = logging.getLogger("yolo_rocm")
 PASSES = ("forward", "grad_input", "grad_weight")
 # A candidate that needs this many times the best so far is not timed a second time.
 _HOPELESS = 3.0
 _MOST_ERROR = 2.0  # of a direct sum's, where an algorithm trades digits for speed
+# Compilers may take this share of the time, in as many threads as there are processors, up to this many.
+_COMPILING, _COMPILERS = 0.6, 16
 
 
 @dataclass(frozen=True)
@@ -81,11 +87,23 @@ def time_candidates(
         thorough: Time hopeless candidates as carefully as the others, for a benchmark.
     """
     timings: list[Timing] = []
+    reference: torch.Tensor | None = None
     for algorithm in candidates:
+        if not algorithm.worth_measuring(problem, which):
+            continue
         best = min((t.milliseconds for t in timings), default=0.0)
         try:
             if not exact_enough(algorithm, problem, which):
                 continue
+            if algorithm.engine == "triton":
+                # Compiled on this machine, for this very shape: nobody has seen its numbers before.
+                algorithm.prepare(problem, which)
+                if reference is None:
+                    direct = BY_NAME["transposed" if problem.transposed else "unfold"]
+                    reference = run_pass(direct, problem, which, operands, budget)
+                if not _agrees(run_pass(algorithm, problem, which, operands, budget), reference):
+                    LOG.warning("%s is left out for %s, %s: it gives wrong numbers", algorithm.name, problem, which)
+                    continue
             spent = milliseconds(
                 lambda a=algorithm: run_pass(a, problem, which, operands, budget),  # type: ignore[misc]
                 operands.x.device,
@@ -114,6 +132,40 @@ def exact_enough(algorithm: Algorithm, problem: ConvProblem, which: str) -> bool
     return errors[0] <= _MOST_ERROR * errors[1]
 
 
+def _agrees(result: torch.Tensor, reference: torch.Tensor) -> bool:
+    """Tell whether two results of the same sum are the same but for rounding."""
+    most = 1e-3 if result.dtype == torch.float32 else 3e-2
+    distance = torch.linalg.vector_norm((result.float() - reference.float()).flatten())
+    return bool(distance <= most * torch.linalg.vector_norm(reference.float().flatten()))
+
+
+def compile_ahead(
+    problems: Iterable[ConvProblem],
+    candidates: Callable[[ConvProblem], list[Algorithm]],
+    out_of_time: Callable[[], bool] = lambda: False,
+) -> None:
+    """Let all candidates do beforehand what they can, side by side."""
+    jobs: list[Callable[[], None]] = []
+    for problem in problems:
+        for algorithm in candidates(problem):
+            if type(algorithm).prepare is not Algorithm.prepare:
+                jobs += [_job(algorithm, problem, w) for w in PASSES if algorithm.worth_measuring(problem, w)]
+    if not jobs:
+        return
+    from .triton_engine.launch import prepare_all
+
+    prepare_all(jobs, min(_COMPILERS, os.cpu_count() or 1), out_of_time)
+
+
+def _job(algorithm: Algorithm, problem: ConvProblem, which: str) -> Callable[[], None]:
+    def work() -> None:
+        device = torch.device(problem.device)
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            algorithm.prepare(problem, which)
+
+    return work
+
+
 def tune(
     problems: Iterable[ConvProblem],
     candidates: Callable[[ConvProblem], list[Algorithm]],
@@ -129,7 +181,9 @@ def tune(
         limit_s: Seconds after which nothing new is begun.
     """
     started = time.monotonic()
-    for problem in sorted(problems, key=lambda p: -p.flops):
+    problems = sorted(problems, key=lambda p: -p.flops)
+    compile_ahead(problems, candidates, lambda: time.monotonic() - started > _COMPILING * limit_s)
+    for problem in problems:
         if time.monotonic() - started > limit_s:
             return
         try:

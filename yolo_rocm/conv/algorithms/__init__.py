@@ -12,6 +12,9 @@ from .pointwise import Pointwise
 from .shift import ShiftRows, ShiftTaps
 from .strips import Strips
 from .transposed import Transposed, TransposedShuffle
+from .triton_depthwise import TritonDepthwise
+from .triton_gemm import TRITON_GEMMS, TritonGemm
+from .triton_transposed import TritonTransposed
 from .unfold import Unfold
 from .windows import Windows
 from .winograd import Winograd2, Winograd4
@@ -34,6 +37,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Fft(),
     TransposedShuffle(),
     Transposed(_ANYTHING_DIRECT),
+    TritonDepthwise(),
+    *TRITON_GEMMS,
+    TritonTransposed((TritonGemm("l"),)),
     Aten(),
 )
 BY_NAME: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in ALGORITHMS}

@@ -29,6 +29,18 @@ class Algorithm(ABC):
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Say why this algorithm cannot serve `problem`; an empty list means it can."""
 
+    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+        """Tell whether a pass is worth a measurement where this algorithm serves it; False saves tuning time."""
+        return True
+
+    def prepare(self, problem: ConvProblem, which: str) -> None:
+        """Do beforehand what the first run of a pass would have to wait for, such as compiling; from any thread."""
+        return
+
+    def check(self, problem: ConvProblem) -> None:
+        """See, once for each kind of device, that the algorithm works there; from then on the reasons know."""
+        return
+
     @abstractmethod
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """Largest workspace of the three passes beside their results."""

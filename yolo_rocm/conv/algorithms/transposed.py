@@ -25,7 +25,7 @@ class Transposed(Algorithm):
 
     def __init__(self, direct_algorithms: Sequence[Algorithm]) -> None:
         """Take the algorithms for ordinary convolutions, best first."""
-        self._direct_algorithms = tuple(direct_algorithms)
+        self.direct_algorithms = tuple(direct_algorithms)
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve transposed convolutions of floating-point tensors."""
@@ -56,7 +56,7 @@ class Transposed(Algorithm):
         return self._serving(direct).grad_weight(direct, _fit(x, direct), grad)
 
     def _serving(self, direct: ConvProblem) -> Algorithm:
-        return next(a for a in self._direct_algorithms if not a.not_supported_reasons(direct))
+        return next(a for a in self.direct_algorithms if not a.not_supported_reasons(direct))
 
 
 class TransposedShuffle(Algorithm):

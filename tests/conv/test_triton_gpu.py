@@ -1,0 +1,245 @@
+"""The triton engine on a GPU, NVIDIA or AMD; skipped where there is none or Triton cannot serve it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import yolo_rocm
+from yolo_rocm.bench.layers import model_layers
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.rules import preferred
+from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.triton_engine.available import device_reason
+from yolo_rocm.conv.tune import PASSES, Operands, compile_ahead, run_pass
+from yolo_rocm.errors import EngineError
+
+from ..torch_samples import CONVOLUTIONS
+from .problems import error_ratios, in_doubles, native_passes, random_problem
+from .test_algorithms import assert_as_exact_as_native, gradients, sample_call
+
+DEVICE = "cuda:0"
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.skipif(torch.cuda.is_available() and device_reason(DEVICE) is not None, reason="no Triton for it"),
+    pytest.mark.usefixtures("ieee"),
+]
+TRITON = [a for a in ALGORITHMS if a.engine == "triton"]
+ROOM = 1 << 40
+
+
+@pytest.fixture
+def ieee():
+    """Compare like with like: no TF32 on either side."""
+    matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, conv
+
+
+def run(algorithm, problem, which, operands):
+    return run_pass(algorithm, problem, which, operands, ROOM)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("model", ["yolov8n.yaml", "yolo11n.yaml"])
+def test_every_tile_is_as_exact_as_native_on_every_layer(model, channels_last, dtype):
+    problems = [layer.problem for layer in model_layers(model, 320, 2, dtype, DEVICE, channels_last)]
+    compile_ahead(problems, lambda p: [a for a in TRITON if not a.not_supported_reasons(p)])
+    worst = {}
+    for problem in problems:
+        operands = Operands.of(problem)
+        exact = native_passes(problem, in_doubles(operands))
+        ratios = error_ratios(BY_NAME["unfold"], problem, run)
+        assert max(ratios.values()) <= 2
+        for algorithm in TRITON:
+            if algorithm.not_supported_reasons(problem):
+                continue
+            for which in (w for w in PASSES if algorithm.worth_measuring(problem, w)):
+                ratio = error_ratios(algorithm, problem, run, passes=(which,), exact=exact, operands=operands)[which]
+                if ratio > worst.get((algorithm.name, which), (0.0, ""))[0]:
+                    worst[algorithm.name, which] = (ratio, str(problem))
+    assert len(worst) > 10
+    assert not {key: value for key, value in worst.items() if not value[0] <= 2}
+
+
+@pytest.mark.parametrize("op", CONVOLUTIONS, ids=lambda op: op.name)
+def test_torchs_own_samples(op):
+    served = 0
+    for sample in op.sample_inputs(DEVICE, torch.float32, requires_grad=True):
+        tensors, call = sample_call(op, sample)
+        native = gradients(call, tensors)
+        with yolo_rocm.patched(("cuda",), "triton"):
+            try:
+                ours = gradients(call, tensors)
+            except EngineError:
+                continue
+        served += 1
+        assert_as_exact_as_native(ours, native, gradients(call, [t.double() for t in tensors]))
+    assert served or "2d" not in op.name
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
+def test_anything_with_poisoned_memory(monkeypatch, seed, dtype):
+    empty = torch.empty
+
+    def poisoned(*args, **kwargs):
+        tensor = empty(*args, **kwargs)
+        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+
+    problem = random_problem(random.Random(seed), dtype)
+    problem = ConvProblem(**{**vars(problem), "device": DEVICE})
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", poisoned)
+        for which in PASSES:
+            for name in preferred(problem, which, triton=True):
+                algorithm = BY_NAME.get(name)
+                if algorithm is not None and not algorithm.not_supported_reasons(problem):
+                    ratios = error_ratios(algorithm, problem, run, passes=(which,))
+                    assert ratios[which] <= 2, (name, which, str(problem), ratios)
+
+
+def conv_step(conv, x):
+    conv.zero_grad()
+    y = conv(x)
+    y.square().sum().backward()
+    return [y.detach().clone(), x.grad.clone(), conv.weight.grad.clone(), conv.bias.grad.clone()]
+
+
+def test_a_cuda_graph_replays_all_passes():
+    conv = torch.nn.Conv2d(16, 24, 3, 2, 1, device="cuda")
+    x = torch.randn(4, 16, 20, 20, device="cuda", requires_grad=True)
+    with yolo_rocm.patched(("cuda",), "triton"):
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                x.grad = None
+                conv_step(conv, x)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        x.grad = None
+        conv.zero_grad()
+        with torch.cuda.graph(graph):
+            y = conv(x)
+            y.square().sum().backward()
+        with torch.no_grad():
+            x.copy_(torch.randn_like(x))
+        graph.replay()
+        torch.cuda.synchronize()
+    captured = [y.detach(), x.grad, conv.weight.grad, conv.bias.grad]
+    expected = [t.detach().clone().requires_grad_() for t in (x, conv.weight, conv.bias)]
+    true = F.conv2d(*expected, 2, 1)
+    grads = torch.autograd.grad(true.square().sum(), expected)
+    torch.testing.assert_close(captured, [true.detach(), *grads], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+def test_threads_on_streams_of_their_own(channels_last):
+    layers = [torch.nn.Conv2d(32, 48, 3, 1, 1), torch.nn.Conv2d(32, 32, 3, 2, 1, groups=32)]
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    layers = [layer.cuda().to(memory_format=layout) for layer in layers]
+    x = torch.randn(8, 32, 40, 40, device="cuda").to(memory_format=layout)
+    wanted, results = [], []
+    for layer in layers:
+        leaf = x.clone(memory_format=torch.preserve_format).requires_grad_()
+        y = layer(leaf)
+        wanted.append([y.detach(), *torch.autograd.grad(y.square().sum(), [leaf, layer.weight])])
+    torch.cuda.synchronize()
+
+    def work(layer, number):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(10):
+                leaf = x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+                y = layer(leaf)
+                found = [y.detach(), *torch.autograd.grad(y.square().sum(), [leaf, layer.weight])]
+            torch.cuda.current_stream().synchronize()
+        results.append((number, found))
+
+    with installed(Patch(["cuda"], Planner("triton", remember=False))):
+        threads = [threading.Thread(target=work, args=(layers[i % 2], i % 2)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 4
+    for number, found in results:
+        torch.testing.assert_close(found, wanted[number], rtol=1e-3, atol=1e-3)
+
+
+def test_the_gradient_of_the_weight_is_the_same_every_time():
+    problem = model_layers("yolov8n.yaml", 320, 8, torch.float16, DEVICE, True)[4].problem
+    operands = Operands.of(problem)
+    for algorithm in TRITON:
+        if not algorithm.not_supported_reasons(problem) and algorithm.worth_measuring(problem, "grad_weight"):
+            first = run(algorithm, problem, "grad_weight", operands)
+            for _ in range(3):
+                assert torch.equal(first, run(algorithm, problem, "grad_weight", operands)), algorithm.name
+
+
+def test_offsets_beyond_two_to_the_31():
+    if torch.cuda.get_device_properties(0).total_memory < 24 << 30:
+        pytest.skip("needs 16 GiB")
+    x = torch.zeros(70, 16, 1400, 1400, device="cuda", dtype=torch.float16)  # 2.2e9 elements
+    assert x.numel() > 2**31
+    x[-1] = torch.randn(16, 1400, 1400, device="cuda", dtype=torch.float16)
+    for groups in (1, 16):
+        weight = torch.randn(16, 16 // groups, 3, 3, device="cuda", dtype=torch.float16)
+        with yolo_rocm.patched(("cuda",), "triton") as report:
+            y = F.conv2d(x, weight, None, 1, 1, 1, groups)
+            gw = torch.ops.aten.convolution_backward(
+                y, x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, [True, True, False]
+            )
+        assert set(report.engines()) == {"triton"}
+        small = F.conv2d(x[-1:], weight, None, 1, 1, 1, groups)
+        torch.testing.assert_close(y[-1:], small, rtol=1e-2, atol=1e-2)
+        assert not y[:-2].any()
+        wanted = torch.ops.aten.convolution_backward(
+            small, x[-1:], weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, [True, True, False]
+        )
+        torch.testing.assert_close(gw[0][-1:], wanted[0], rtol=2e-2, atol=2e-1)
+        torch.testing.assert_close(
+            gw[1].float(), wanted[1].float(), rtol=2e-2, atol=wanted[1].float().std().item() / 10
+        )
+        del y, gw
+
+
+@pytest.mark.skipif(torch.version.hip is not None, reason="AMD GPUs have no TF32")
+def test_tf32_only_where_the_user_allows_it():
+    problem = model_layers("yolov8n.yaml", 320, 2, torch.float32, DEVICE, True)[6].problem
+    operands = Operands.of(problem)
+    exact = native_passes(problem, in_doubles(operands))["forward"]
+    algorithm = BY_NAME["triton_l"]
+
+    def error():
+        return float((run(algorithm, problem, "forward", operands).double() - exact).norm() / exact.norm())
+
+    ieee_error = error()
+    torch.backends.cuda.matmul.allow_tf32 = True
+    assert error() > 50 * ieee_error
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert error() == ieee_error < 1e-6
+
+
+def test_tuning_keeps_to_its_minute_and_the_next_run_has_nothing_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))  # nothing compiled before
+    problems = [layer.problem for layer in model_layers("yolov8n.yaml", 640, 8, torch.float16, DEVICE, True)]
+    started = time.monotonic()
+    first = Planner("auto", vendor=True).tune(problems)
+    spent = time.monotonic() - started
+    assert spent < 70, spent
+    assert len(first) == len(set(problems))
+    started = time.monotonic()
+    assert Planner("auto", vendor=True).tune(problems) == {}
+    assert time.monotonic() - started < 5

@@ -1,0 +1,100 @@
+"""Depthwise convolutions in Triton: each value is read once for all taps that meet it, as far as caches go."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+
+from ..problem import ConvProblem
+from ..triton_engine import calls, trust
+from ..triton_engine.available import processors
+from ..triton_engine.calls import is_half, strides
+from ..triton_engine.launch import launch, prepare
+from ..triton_engine.tiles import Block, block
+from .base import Algorithm
+from .triton_gemm import add_shares, empty_for, remembered, triton_reasons
+
+# Grad-weight keeps a sum for every tap: with more of them than this, registers run out.
+_MOST_TAPS = 64
+
+
+class TritonDepthwise(Algorithm):
+    """One program for a block of pixels and channels, all taps inside."""
+
+    name: ClassVar[str] = "triton_depthwise"
+    engine: ClassVar[str] = "triton"
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve one input channel a group, and kernels of up to 64 taps."""
+        reasons = []
+        if problem.groups != problem.in_channels or problem.groups == 1:
+            reasons.append(f"{problem.in_channels} channels in {problem.groups} groups are not depthwise")
+        if math.prod(problem.kernel) > _MOST_TAPS:
+            reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
+        return reasons + triton_reasons(problem, "depthwise")
+
+    def check(self, problem: ConvProblem) -> None:
+        """See once for each data type that the kernels compute what they should on this device."""
+        trust.check(self, "depthwise", problem)
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """The partial sums of the gradient of the weight."""
+        by = [strides(shape, problem.channels_last) for shape in (problem.output_shape, problem.input_shape)]
+        shares = calls.depthwise_weight(problem, by[0], by[1], _block(problem), processors(problem.device))[1]
+        return shares * math.prod(problem.weight_shape) * 4
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Compute the output."""
+        y = empty_for(problem, problem.output_shape, x)
+        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None)
+        launch(
+            key,
+            lambda: calls.depthwise(
+                problem, x.stride(), weight.stride(), y.stride(), bias is not None, _block(problem), back=False
+            ),
+            (x, weight, x if bias is None else bias, y),
+        )
+        return y
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the input."""
+        gx = empty_for(problem, problem.input_shape, grad)
+        launch(
+            (self.name, "grad_input", problem, grad.stride(), weight.stride()),
+            lambda: calls.depthwise(
+                problem, grad.stride(), weight.stride(), gx.stride(), False, _block(problem), back=True
+            ),
+            (grad, weight, grad, gx),
+        )
+        return gx
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the weight."""
+        key = (self.name, "grad_weight", problem, x.stride(), grad.stride())
+        known = processors(problem.device)
+        call, shares = remembered(
+            key, lambda: calls.depthwise_weight(problem, grad.stride(), x.stride(), _block(problem), known)
+        )
+        partial = torch.empty(shares * math.prod(problem.weight_shape), dtype=torch.float32, device=x.device)
+        launch(key, lambda: call, (x, grad, partial))
+        return add_shares(problem, partial, shares)
+
+    def prepare(self, problem: ConvProblem, which: str) -> None:
+        """Compile what a pass launches."""
+        x, y = (strides(shape, problem.channels_last) for shape in (problem.input_shape, problem.output_shape))
+        weight = strides(problem.weight_shape, problem.channels_last)
+        if which == "grad_weight":
+            call = calls.depthwise_weight(problem, y, x, _block(problem), processors(problem.device))[0]
+            prepare(call, (problem.dtype, problem.dtype, torch.float32))
+            return
+        back = which == "grad_input"
+        src, out = (y, x) if back else (x, y)
+        prepare(calls.depthwise(problem, src, weight, out, False, _block(problem), back), (problem.dtype,) * 4)
+
+
+def _block(problem: ConvProblem) -> Block:
+    return block(problem.channels_last, is_half(problem))

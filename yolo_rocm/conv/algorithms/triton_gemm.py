@@ -1,0 +1,342 @@
+"""Implicit GEMMs in Triton, an algorithm for each size of tile: the tuner chooses tiles as it chooses algorithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Final
+
+import torch
+
+from ..problem import ConvProblem
+from ..triton_engine import calls, trust
+from ..triton_engine.available import device_reason, family, processors
+from ..triton_engine.calls import Call, Dot, is_half, strides
+from ..triton_engine.launch import launch, prepare
+from ..triton_engine.tiles import FMA, NVIDIA, ROW_SIZES, SIZES, Tile, Tiles, stages_without_copies, tiles
+from .base import Algorithm, common_reasons
+
+# Below this many channels a step of the inner dimension would be mostly padding.
+_FEW_CHANNELS: Final = 16
+_LARGEST: Final = 2**31
+
+
+def triton_reasons(problem: ConvProblem, kernel: str) -> list[str]:
+    """Return the reasons every Triton algorithm shares; those of the device, and of a kernel on it, come last."""
+    reasons = common_reasons(problem, dimensions=2, groups=True)
+    if reasons:
+        return reasons
+    if problem.dtype not in (torch.float32, torch.float16, torch.bfloat16) and problem.dtype.is_floating_point:
+        reasons.append(f"dtype {problem.dtype} is not float32, float16 or bfloat16")
+    shapes = (problem.input_shape, problem.output_shape)
+    if any(math.prod(shape[1:]) >= _LARGEST or shape[0] * math.prod(shape[2:]) >= _LARGEST for shape in shapes):
+        reasons.append("a sample, or the pixels of the batch, are 2**31 or more")
+    if problem.groups >= 2**16 // math.prod(problem.stride):
+        reasons.append(f"{problem.groups} groups are more than a launch takes")
+    missing = device_reason(problem.device) or trust.struck_out(problem.device, kernel, problem.dtype)
+    return reasons if missing is None else [*reasons, missing]
+
+
+class TritonGemm(Algorithm):
+    """Pixels x channels tiles of one size; addresses are computed for each tap, nothing is copied but the weight."""
+
+    engine: ClassVar[str] = "triton"
+    kernel: ClassVar[str] = "gemm"  # what is checked once on a device, whatever the size of its tiles
+
+    def __init__(self, size: str) -> None:
+        """Take the size of the tiles, a key of the curated table."""
+        self.name = f"triton_{size}"  # type: ignore[misc]
+        self._size = size
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve two-dimensional convolutions of fp32, fp16 and bf16."""
+        return triton_reasons(problem, self.kernel)
+
+    def check(self, problem: ConvProblem) -> None:
+        """See once for each data type that the kernel computes what it should on this device."""
+        trust.check(self, self.kernel, problem)
+
+    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+        """Leave out tiles that would be mostly padding or far too narrow, and what is known to be slow."""
+        outs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups
+        if problem.groups > 1 and channels == 1:
+            return False  # depthwise: nothing to multiply matrices for
+        if which == "grad_weight":
+            if problem.channels_last or family(problem.device) != NVIDIA or channels < _FEW_CHANNELS:
+                return _fits(self._tile(problem, which).m, outs)
+            return False  # see `stages_without_copies`: turned around first it is faster
+        return _fits(self._tile(problem, which).n, outs if which == "forward" else channels)
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """A packed weight, or the partial sums of the gradient of the weight."""
+        by = [strides(shape, problem.channels_last) for shape in (problem.output_shape, problem.input_shape)]
+        shares = self._weight_call(problem, by[0], by[1])[1]
+        return (shares + 1) * math.prod(problem.weight_shape) * 4
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Compute the output."""
+        y = empty_for(problem, problem.output_shape, x)
+        weight = _packed(weight, outs_together=problem.dtype == torch.float32)
+        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None, _tf32())
+        launch(
+            key,
+            lambda: self._forward_call(problem, x.stride(), weight.stride(), y.stride(), bias is not None),
+            (x, weight, x if bias is None else bias, y),
+        )
+        return y
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the input."""
+        gx = empty_for(problem, problem.input_shape, grad)
+        weight = _packed(weight)
+        key = (self.name, "grad_input", problem, grad.stride(), weight.stride(), _tf32())
+        launch(
+            key,
+            lambda: self._grad_input_call(problem, grad.stride(), weight.stride(), gx.stride()),
+            (grad, weight, grad, gx),
+        )
+        return gx
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the weight: shares of the pixels side by side, then their sum in a fixed order."""
+        key = (self.name, "grad_weight", problem, x.stride(), grad.stride(), _tf32())
+        call, shares = remembered(key, lambda: self._weight_call(problem, grad.stride(), x.stride()))
+        total = math.prod(problem.weight_shape)
+        partial = torch.empty(shares * total, dtype=torch.float32, device=x.device)
+        launch(key, lambda: call, (x, grad, partial))
+        return add_shares(problem, partial, shares)
+
+    def prepare(self, problem: ConvProblem, which: str) -> None:
+        """Compile what a pass launches."""
+        self.prepare_reading(problem, which, problem.channels_last)
+
+    def prepare_reading(self, problem: ConvProblem, which: str, channels_last: bool) -> None:
+        """Compile what a pass launches, where the operands are channels_last or not, whatever the result is."""
+        x, y = strides(problem.input_shape, channels_last), strides(problem.output_shape, channels_last)
+        dtypes: tuple[torch.dtype, ...] = (problem.dtype,) * 4
+        if which == "forward":
+            result = strides(problem.output_shape, problem.channels_last)
+            together = problem.dtype == torch.float32
+            call = self._forward_call(problem, x, _packed_strides(problem, together), result, False)
+        elif which == "grad_input":
+            result = strides(problem.input_shape, problem.channels_last)
+            call = self._grad_input_call(problem, y, _packed_strides(problem, False), result)
+        else:
+            call = self._weight_call(problem, y, x)[0]
+            dtypes = (problem.dtype, problem.dtype, torch.float32)
+        prepare(call, dtypes)
+
+    def _tiles(self, problem: ConvProblem) -> Tiles:
+        return tiles(family(problem.device), is_half(problem))
+
+    def _tile(self, problem: ConvProblem, which: str) -> Tile:
+        known = self._tiles(problem)
+        return known.weight[self._size] if which == "grad_weight" else known.gather[self._size]
+
+    def _forward_call(
+        self, problem: ConvProblem, x: calls.Strides, weight: calls.Strides, y: calls.Strides, bias: bool
+    ) -> Call:
+        return calls.forward(problem, x, weight, y, bias, self._tile(problem, "forward"), dot(problem))
+
+    def _grad_input_call(
+        self, problem: ConvProblem, grad: calls.Strides, weight: calls.Strides, gx: calls.Strides
+    ) -> Call:
+        return calls.grad_input(problem, grad, weight, gx, self._tile(problem, "grad_input"), dot(problem))
+
+    def _weight_call(self, problem: ConvProblem, grad: calls.Strides, x: calls.Strides) -> tuple[Call, int]:
+        tile = self._tile(problem, "grad_weight")
+        if x[1] != 1 and family(problem.device) == NVIDIA:
+            tile = stages_without_copies(tile)
+        return calls.grad_weight(problem, grad, x, tile, dot(problem), processors(problem.device), rows=False)
+
+
+class TritonRows(TritonGemm):
+    """The gradient of a weight three wide: each gradient that is read serves the three taps of a row."""
+
+    kernel: ClassVar[str] = "rows"
+
+    def __init__(self, size: str) -> None:
+        """Take the size of the tiles."""
+        super().__init__(size)
+        self.name = f"triton_rows_{size}"  # type: ignore[misc]
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve kernels three wide."""
+        reasons = triton_reasons(problem, self.kernel)
+        if len(problem.kernel) == 2 and problem.kernel[1] != 3:
+            reasons.insert(0, f"kernel {problem.kernel} is not 3 wide")
+        return reasons
+
+    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+        """Be a candidate for the gradient of the weight alone; the other passes are those of the plain tiles."""
+        channels = problem.in_channels // problem.groups
+        reads_well = problem.channels_last or family(problem.device) != NVIDIA
+        return which == "grad_weight" and reads_well and _fits(self._tile(problem, which).n, channels)
+
+    def _tile(self, problem: ConvProblem, which: str) -> Tile:
+        known = self._tiles(problem)
+        return known.rows[self._size] if which == "grad_weight" else known.gather[self._size]
+
+    def _weight_call(self, problem: ConvProblem, grad: calls.Strides, x: calls.Strides) -> tuple[Call, int]:
+        tile = self._tile(problem, "grad_weight")
+        return calls.grad_weight(problem, grad, x, tile, dot(problem), processors(problem.device), rows=True)
+
+
+class TritonFlat(TritonGemm):
+    """Few channels, such as those of an image: taps and channels are one inner dimension, one step for 3 x 3 x 3."""
+
+    kernel: ClassVar[str] = "flat"
+
+    def __init__(self) -> None:
+        """Use the smallest tiles for the gradients."""
+        super().__init__(SIZES[0])
+        self.name = "triton_flat"  # type: ignore[misc]
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve fewer than 16 channels a group."""
+        reasons = triton_reasons(problem, self.kernel)
+        channels = problem.in_channels // max(1, problem.groups)
+        if channels >= _FEW_CHANNELS:
+            reasons.insert(0, f"{channels} channels are not fewer than {_FEW_CHANNELS}")
+        return reasons
+
+    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+        """Be a candidate for the forward pass alone."""
+        return which == "forward"
+
+    def _forward_call(
+        self, problem: ConvProblem, x: calls.Strides, weight: calls.Strides, y: calls.Strides, bias: bool
+    ) -> Call:
+        return calls.forward_flat(problem, x, weight, y, bias, self._tiles(problem).flat, dot(problem))
+
+
+class TritonTurned(Algorithm):
+    """NCHW through a channels_last copy of what is read; the result is written in NCHW at once.
+
+    Half precision reads single channels two bytes at a time, and the gradient of the weight wants pixels apart: turning
+    the operands costs less than that.
+    """
+
+    engine: ClassVar[str] = "triton"
+
+    def __init__(self, inner: TritonGemm) -> None:
+        """Take the algorithm that reads channels_last."""
+        self.name = f"{inner.name}_turned"  # type: ignore[misc]
+        self._inner = inner
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve contiguous tensors."""
+        reasons = self._inner.not_supported_reasons(problem)
+        struck = trust.struck_out(problem.device, "turned", problem.dtype)
+        reasons += [] if struck is None else [struck]
+        return ["already channels_last", *reasons] if problem.channels_last else reasons
+
+    def check(self, problem: ConvProblem) -> None:
+        """See once for each data type that what is turned around comes out right on this device."""
+        trust.check(self, "turned", problem)
+
+    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+        """Be a candidate where turning has paid: half precision, and the gradient of every weight."""
+        if which != "grad_weight" and not is_half(problem):
+            return False
+        return self._inner.worth_measuring(replace(problem, channels_last=True), which)
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """Both turned operands of the gradient of the weight, and what is needed inside."""
+        turned = math.prod(problem.input_shape) + math.prod(problem.output_shape)
+        return turned * (2 if is_half(problem) else 4) + self._inner.workspace_bytes(problem)
+
+    def forward(
+        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Compute the output."""
+        return self._inner.forward(problem, _turned(x), weight, bias)
+
+    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the input."""
+        return self._inner.grad_input(problem, _turned(grad), weight)
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the weight."""
+        return self._inner.grad_weight(problem, _turned(grad), _turned(x))
+
+    def prepare(self, problem: ConvProblem, which: str) -> None:
+        """Compile what a pass launches."""
+        self._inner.prepare_reading(problem, which, channels_last=True)
+
+
+def dot(problem: ConvProblem) -> Dot:
+    """Return how products are computed on the problem's device: in IEEE fp32 unless TF32 is allowed for GEMMs."""
+    known = family(problem.device)
+    return Dot(upcast=known == FMA, precision="tf32" if known == NVIDIA and _tf32() else "ieee")
+
+
+def add_shares(problem: ConvProblem, partial: torch.Tensor, shares: int) -> torch.Tensor:
+    """Return the sum of partial gradients, laid out like the weight."""
+    gw = empty_for(problem, problem.weight_shape, partial)
+    key = ("sum_shares", problem.weight_shape, problem.groups, problem.device, shares, gw.stride(), gw.dtype)
+    launch(key, lambda: calls.sum_shares(problem, shares, gw.stride()), (partial, gw))
+    return gw
+
+
+_shares: dict[Any, tuple[Call, int]] = {}
+
+
+def remembered(key: Any, make: Callable[[], tuple[Call, int]]) -> tuple[Call, int]:
+    """Return a call with its number of shares, made on first sight."""
+    known = _shares.get(key)
+    if known is None:
+        known = _shares[key] = make()
+    return known
+
+
+def _packed_strides(problem: ConvProblem, outs_together: bool) -> calls.Strides:
+    outs, channels, height, width = problem.weight_shape
+    if outs_together:
+        return (1, outs, width * channels * outs, channels * outs)
+    return strides(problem.weight_shape, height * width > 1 or problem.channels_last)
+
+
+def _tf32() -> bool:
+    return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def _fits(size: int, channels: int) -> bool:
+    return (size <= 16 or size < 2 * channels) and (size >= 32 or channels <= 4 * size)
+
+
+def _turned(x: torch.Tensor) -> torch.Tensor:
+    x = x.contiguous()
+    y = torch.empty_like(x, memory_format=torch.channels_last)
+    shape = tuple(x.shape)
+    launch(("turn", shape, x.dtype, str(x.device)), lambda: calls.turn(shape), (x, y))
+    return y
+
+
+def _packed(weight: torch.Tensor, outs_together: bool = False) -> torch.Tensor:
+    """Return a weight whose channels lie side by side for each tap: a few hundred kilobytes to copy at the most.
+
+    With `outs_together` output channels do, rather than input channels: a tile of taps is then read along its own
+    columns, without which fp32 units wait for it (1.9x, NVIDIA H200).
+    """
+    if outs_together:
+        return weight.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
+    return weight if weight.shape[2] * weight.shape[3] == 1 else weight.contiguous(memory_format=torch.channels_last)
+
+
+def empty_for(problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Return new memory in the layout the native kernel would return."""
+    layout = torch.channels_last if problem.channels_last else torch.contiguous_format
+    return torch.empty(shape, dtype=problem.dtype, device=like.device, memory_format=layout)
+
+
+TRITON_GEMMS: Final[tuple[Algorithm, ...]] = (
+    TritonFlat(),
+    *(TritonGemm(size) for size in SIZES),
+    *(TritonRows(size) for size in ROW_SIZES),
+    *(TritonTurned(TritonGemm(size)) for size in SIZES),
+    *(TritonTurned(TritonRows(size)) for size in ROW_SIZES),
+)

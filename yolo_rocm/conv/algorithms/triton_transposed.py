@@ -1,0 +1,27 @@
+"""ConvTranspose through the Triton kernels of ordinary convolutions."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..problem import ConvProblem
+from .transposed import Transposed
+
+
+class TritonTransposed(Transposed):
+    """Its forward pass is the gradient of an input, phase by phase, so that an upsampling kernel wastes nothing."""
+
+    name: ClassVar[str] = "triton_transposed"
+    engine: ClassVar[str] = "triton"
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Serve what the ordinary counterpart serves."""
+        reasons = super().not_supported_reasons(problem)
+        if reasons or len(problem.kernel) != 2:
+            return reasons or [f"{len(problem.kernel)} spatial dimensions, not 2"]
+        return self.direct_algorithms[0].not_supported_reasons(problem.direct())
+
+    def check(self, problem: ConvProblem) -> None:
+        """See that the kernels work on this device."""
+        if problem.transposed and len(problem.kernel) == 2:
+            self.direct_algorithms[0].check(problem.direct())

@@ -1,0 +1,109 @@
+"""Launch kernel calls on tensors, quickly: the second launch of a call skips everything that Triton decides by itself.
+
+Triton's own launch looks at each argument to find the kernel that was compiled for its kind: 100 microseconds on a fast
+CPU for as many arguments as a convolution has. A call that is known by its problem and strides needs none of that.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+import torch
+
+from .available import interpreted, triton_version
+from .calls import Call
+
+# From this version on, a compiled kernel takes constants among its arguments, in order.
+_TAKES_CONSTANTS: Final = (3, 3)
+_ready: dict[Hashable, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+
+
+class Spills(RuntimeError):
+    """A kernel needs more registers than there are: slower than another tile, and not worth timing."""
+
+
+def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor, ...]) -> None:
+    """Launch a call on the current stream of the tensors' device.
+
+    Args:
+        key: Everything the call was made from.
+        call: Makes it, where it has not been launched before.
+        tensors: The kernel's tensors, in order.
+    """
+    device = tensors[0].device
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):  # Triton launches where torch is, not where tensors are
+            _launch(key, call, tensors)
+    else:
+        _launch(key, call, tensors)
+
+
+def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor, ...]) -> None:
+    # Kernels are compiled for pointers that are multiples of 16, as torch allocates; a view may begin elsewhere.
+    odd = any([tensor.data_ptr() % 16 for tensor in tensors])
+    ready = None if odd else _ready.get(key)
+    if ready is not None:
+        run, rest = ready
+        run(*tensors, *rest)
+        return
+    described = call()
+    compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **_options(described))
+    if not odd and not interpreted() and triton_version() >= _TAKES_CONSTANTS:
+        _ready[key] = (compiled[described.grid], (*described.numbers, *described.constants.values()))
+
+
+def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Compile a call for the current device without running it.
+
+    Args:
+        call: The call.
+        dtypes: Types of its tensors, in order.
+
+    Raises:
+        Spills: The kernel spills registers.
+    """
+    if interpreted():
+        return
+    kernel = kernel_of(call)
+    compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **_options(call))
+    compiled._init_handles()
+    if getattr(compiled, "n_spills", 0):
+        raise Spills(f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}")
+
+
+def prepare_all(jobs: list[Callable[[], None]], workers: int, out_of_time: Callable[[], bool]) -> None:
+    """Run jobs that compile, side by side: most of a compilation happens outside of Python.
+
+    Args:
+        jobs: Each compiles something; one that fails is left to fail again where it is used.
+        workers: How many at once.
+        out_of_time: Tells when to begin nothing more.
+    """
+
+    def work(job: Callable[[], None]) -> None:
+        if out_of_time():
+            return
+        with suppress(Exception):  # a compiler may raise anything; the tuner meets it again and drops the candidate
+            job()
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(work, jobs))
+
+
+def forget() -> None:
+    """Forget prepared launches."""
+    _ready.clear()
+
+
+def kernel_of(call: Call) -> Any:
+    """Return the kernel of a call; this imports Triton."""
+    module = importlib.import_module(f"{__package__}.{call.module}")
+    return getattr(module, call.kernel)
+
+
+def _options(call: Call) -> dict[str, Any]:
+    return {**call.constants, "num_warps": call.warps, "num_stages": call.stages}

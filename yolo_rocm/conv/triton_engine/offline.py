@@ -1,0 +1,260 @@
+"""Compile kernel calls for GPUs that are not there, and read from the assembly what a kernel needs.
+
+Run as a program it compiles every curated tile for a list of targets and prints a table:
+
+    python -m yolo_rocm.conv.triton_engine.offline gfx1010 gfx1100 gfx942
+
+Each compilation has a process of its own: where LLVM cannot select an instruction it aborts, it does not raise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import multiprocessing
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import torch
+
+from ..problem import ConvProblem
+from . import calls
+from .available import amd_family
+from .calls import Call, Dot, strides
+from .launch import kernel_of
+from .tiles import FMA, MFMA, ROW_SIZES, SIZES, block, tiles
+
+TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx90a", "gfx942")
+DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_TYPE_NAMES: Final = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+# What multiplies: a kernel that has none of these is not what it was meant to be.
+_MULTIPLIERS: Final = ("v_mfma", "v_wmma", "v_dot2", "v_dual_fmac", "v_fmac", "v_fma", "v_pk_fma")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A call to compile: which kernel, for which tile, dtype and layout."""
+
+    name: str
+    tile: str
+    dtype: str
+    layout: str
+    call: Call
+    types: tuple[torch.dtype, ...]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a compiled kernel needs; `error` where there is none."""
+
+    target: str
+    kernel: str
+    tile: str
+    dtype: str
+    layout: str
+    registers: int = 0
+    spills: int = 0
+    occupancy: int = 0
+    lds_bytes: int = 0
+    multiplies_by: str = ""
+    error: str = ""
+
+
+def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
+    """Yield every kernel with every tile that a target is given, for a 3 x 3 layer of 64 channels."""
+    family = amd_family(target)
+    if family is None:
+        raise ValueError(f"no family of tiles for {target}")
+    kind, half = DTYPES[dtype], dtype != "fp32"
+    known, dot = tiles(family, half), Dot(upcast=family == FMA)
+    layout = "nhwc" if channels_last else "nchw"
+    plain, strided, image, deep = (_layer(*sizes, kind, channels_last) for sizes in _LAYERS)
+
+    def by(problem: ConvProblem) -> tuple[calls.Strides, calls.Strides, calls.Strides, calls.Strides]:
+        shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
+        x, y, _ = (strides(shape, channels_last) for shape in shapes)
+        outs, channels, _, width = problem.weight_shape
+        return x, y, (1, outs, width * channels * outs, channels * outs), strides(problem.weight_shape, True)
+
+    def kernel(name: str, tile: object, call: Call, tensors: int = 4) -> Kernel:
+        types = (kind,) * tensors if tensors == 4 else (kind, kind, torch.float32)
+        return Kernel(name, str(tile), dtype, layout, call, types)
+
+    x, y, outs_together, packed = by(plain)
+    for size in SIZES:
+        tile = known.gather[size]
+        weight = packed if half else outs_together
+        yield kernel("forward", tile, calls.forward(plain, x, weight, y, False, tile, dot))
+        sx, sy, _, sw = by(strided)
+        yield kernel("grad_input", tile, calls.grad_input(strided, sy, sw, sx, tile, dot))
+        tile = known.weight[size]
+        yield kernel("grad_weight", tile, calls.grad_weight(plain, y, x, tile, dot, 32, rows=False)[0], 3)
+    for size in ROW_SIZES:
+        tile = known.rows[size]
+        yield kernel("grad_weight_rows", tile, calls.grad_weight(plain, y, x, tile, dot, 32, rows=True)[0], 3)
+    ix, iy, _, iw = by(image)
+    yield kernel("forward_flat", known.flat, calls.forward_flat(image, ix, iw, iy, False, known.flat, dot))
+    dx, dy, _, dw = by(deep)
+    each = block(channels_last, half)
+    for back, name in ((False, "depthwise"), (True, "depthwise_grad_input")):
+        src, out = (dy, dx) if back else (dx, dy)
+        yield kernel(name, each, calls.depthwise(deep, src, dw, out, False, each, back))
+    yield kernel("depthwise_grad_weight", each, calls.depthwise_weight(deep, dy, dx, each, 32)[0], 3)
+    total = calls.sum_shares(plain, 64, packed)
+    yield Kernel("sum_shares", "32x64", dtype, layout, total, (torch.float32, kind))
+    yield Kernel("turn", "32x64", dtype, layout, calls.turn(plain.input_shape), (kind, kind))
+
+
+def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
+    """Compile one kernel for a target in this process; return its assembly and the bytes of shared memory it takes."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = kernel_of(kernel.call)
+    signature, constants, attributes = _specialised(function, kernel)
+    compiled = triton.compile(
+        ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
+        target=GPUTarget("hip", target, 64 if amd_family(target) == MFMA else 32),
+        options={"num_warps": kernel.call.warps, "num_stages": kernel.call.stages},
+    )
+    return str(compiled.asm["amdgcn"]), int(compiled.metadata.shared)
+
+
+def build(kernel: Kernel, target: str) -> Built:
+    """Compile one kernel for a target and say what it needs; in a process of its own, which may abort."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    child = context.Process(target=_build_in_child, args=(theirs, kernel, target))
+    child.start()
+    theirs.close()
+    try:
+        answer = ours.recv()
+    except EOFError:
+        answer = None
+    child.join()
+    ours.close()
+    start = (target, kernel.name, kernel.tile, kernel.dtype, kernel.layout)
+    if isinstance(answer, tuple):
+        return Built(*start, *answer)
+    return Built(*start, error=answer or f"the compiler died with exit code {child.exitcode}")
+
+
+def _build_in_child(answer: Connection, kernel: Kernel, target: str) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM prints a stack before it aborts
+    try:
+        text, shared = assembly(kernel, target)
+        answer.send(
+            (
+                _number(r"\.vgpr_count:\s+(\d+)", text),
+                _number(r"\.vgpr_spill_count:\s+(\d+)", text) + _number(r"\.sgpr_spill_count:\s+(\d+)", text),
+                _number(r"; Occupancy:\s+(\d+)", text),
+                shared,
+                multiplier(text),
+            )
+        )
+    except BaseException as error:  # whatever the compiler raises is the answer
+        answer.send(f"{type(error).__name__}: {error}"[:500])
+    answer.close()
+
+
+def build_all(kernels: Iterable[tuple[Kernel, str]], workers: int | None = None) -> list[Built]:
+    """Compile many, a few at once."""
+    import triton  # noqa: F401 - loaded before the first fork, so that children share it
+
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        return list(pool.map(lambda pair: build(*pair), kernels))
+
+
+def assembles_for(text: str, written_for: str, target: str) -> str | None:
+    """Say why assembly written for one target is not legal on another, None where it is.
+
+    People run code for gfx1030 on a gfx1010 card through `HSA_OVERRIDE_GFX_VERSION`.
+    """
+    from triton._C.libtriton import amd
+
+    try:
+        amd.assemble_amdgcn(text.replace(written_for, target), target, "")
+    except Exception as error:
+        return str(error)
+    return None
+
+
+def multiplier(text: str) -> str:
+    """Name the instructions a kernel multiplies by, most frequent first."""
+    found = Counter(
+        next(kind for kind in _MULTIPLIERS if name.startswith(kind))
+        for name in re.findall(r"^\s+(v_\w+)", text, re.MULTILINE)
+        if name.startswith(_MULTIPLIERS)
+    )
+    return " ".join(name for name, _ in found.most_common(2))
+
+
+def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:
+    """Return signature, constants and attributes as Triton's own launch finds them for these arguments."""
+    names = function.arg_names
+    constants: dict[str, Any] = dict(kernel.call.constants)
+    signature: dict[str, str] = {}
+    attributes: dict[Any, Any] = {}
+    values = dict(zip(names[len(kernel.types) :], kernel.call.numbers, strict=False))
+    plain = {name for name, parameter in zip(names, function.params, strict=True) if parameter.do_not_specialize}
+    for index, name in enumerate(names):
+        if index < len(kernel.types):
+            signature[name] = _TYPE_NAMES[kernel.types[index]]
+            attributes[(index,)] = [["tt.divisibility", 16]]
+        elif name in constants:
+            signature[name] = "constexpr"
+        elif values[name] == 1 and name not in plain:
+            signature[name], constants[name] = "constexpr", 1
+        else:
+            signature[name] = "i32"
+            if values[name] % 16 == 0 and name not in plain:
+                attributes[(index,)] = [["tt.divisibility", 16]]
+    return signature, constants, attributes
+
+
+# channels, outs, groups, stride: an ordinary layer, a downsampling one, the first one, a depthwise one
+_LAYERS: Final = ((64, 64, 1, 1), (64, 64, 1, 2), (3, 16, 1, 2), (64, 64, 64, 1))
+
+
+def _layer(channels: int, outs: int, groups: int, stride: int, dtype: torch.dtype, last: bool) -> ConvProblem:
+    weight = (outs, channels // groups, 3, 3)
+    return ConvProblem(
+        (8, channels, 80, 80), weight, (stride,) * 2, (1, 1), (1, 1), (0, 0), groups, False, dtype, "cuda:0", last
+    )
+
+
+def _number(pattern: str, text: str) -> int:
+    return sum(int(number) for number in re.findall(pattern, text)[:1])
+
+
+def main() -> int:
+    """Print the table; exit with 1 where a kernel does not compile or spills."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", default=TARGETS)
+    parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=list(DTYPES))
+    parser.add_argument("--layouts", nargs="*", default=["nhwc", "nchw"], choices=["nhwc", "nchw"])
+    given = parser.parse_args()
+    wanted = [
+        (kernel, target)
+        for target in given.targets
+        for dtype in given.dtypes
+        for layout in given.layouts
+        for kernel in curated(target, dtype, layout == "nhwc")
+    ]
+    rows = build_all(wanted)
+    writer = csv.DictWriter(sys.stdout, [field.name for field in fields(Built)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return int(any(row.error or row.spills for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""The curated tiles: which sizes each family of GPUs is given to choose from.
+
+NVIDIA's come from a sweep over the layers of yolov8n, yolo11n and yolo26n at batch 64 on an H200: dropping one of them
+costs 1 % or more of some pass, adding any other tried gained less. Those of AMD families were compiled, never timed:
+none of them spills registers (`offline`), and the accumulators a thread holds stay near those of the H200's winners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+NVIDIA, FMA, WMMA, MFMA = "nvidia", "fma", "wmma", "mfma"
+FAMILIES: Final = (NVIDIA, FMA, WMMA, MFMA)
+SIZES: Final = ("s", "m", "l", "xl")
+ROW_SIZES: Final = SIZES[:3]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Sizes of a tile, and how it is spread over a multiprocessor.
+
+    Attributes:
+        m: Pixels (output channels in grad-weight).
+        n: Channels (taps x input channels in grad-weight).
+        k: Inner dimension of one step: channels (pixels in grad-weight).
+        warps: Warps, or wavefronts, of a program.
+        stages: Steps whose loads are under way at once.
+    """
+
+    m: int
+    n: int
+    k: int
+    warps: int = 4
+    stages: int = 1
+
+    def __str__(self) -> str:
+        """Return the sizes, as in a table."""
+        return f"{self.m}x{self.n}x{self.k}, {self.warps} warps, {self.stages} stages"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Pixels and channels of a depthwise tile: of forward and grad-input, and of grad-weight, which holds all taps."""
+
+    pixels: int
+    channels: int
+    weight_pixels: int
+    weight_channels: int
+    warps: int = 4
+
+    def __str__(self) -> str:
+        """Return the sizes, as in a table."""
+        return f"{self.pixels}x{self.channels}, weight {self.weight_pixels}x{self.weight_channels}, {self.warps} warps"
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of one family and precision, by the size in an algorithm's name."""
+
+    gather: dict[str, Tile]
+    weight: dict[str, Tile]
+    rows: dict[str, Tile]
+    flat: Tile
+
+
+def _tiles(gather: tuple[Tile, ...], weight: tuple[Tile, ...], rows: tuple[Tile, ...], flat: Tile) -> Tiles:
+    return Tiles(
+        dict(zip(SIZES, gather, strict=True)),
+        dict(zip(SIZES, weight, strict=True)),
+        dict(zip(ROW_SIZES, rows, strict=True)),
+        flat,
+    )
+
+
+# family -> (fp32, half precision)
+_TABLE: Final = {
+    NVIDIA: (
+        _tiles(
+            (Tile(256, 16, 16, 4, 3), Tile(128, 32, 16, 4, 3), Tile(64, 64, 16, 4, 3), Tile(128, 64, 16, 4, 3)),
+            (Tile(16, 64, 32, 4, 3), Tile(32, 32, 32, 4, 3), Tile(64, 64, 16, 4, 3), Tile(64, 64, 32, 8, 3)),
+            (Tile(16, 16, 64, 4, 3), Tile(32, 32, 16, 2, 3), Tile(64, 64, 16, 8, 3)),
+            Tile(256, 16, 32, 4, 2),
+        ),
+        _tiles(
+            (Tile(256, 16, 16, 4, 4), Tile(128, 32, 32, 4, 3), Tile(128, 64, 32, 4, 3), Tile(128, 128, 32, 4, 4)),
+            (Tile(16, 32, 128, 4, 3), Tile(32, 64, 64, 4, 3), Tile(64, 64, 64, 4, 3), Tile(128, 128, 32, 8, 3)),
+            (Tile(16, 16, 128, 4, 3), Tile(32, 32, 64, 4, 3), Tile(64, 64, 64, 4, 3)),
+            Tile(256, 16, 32, 4, 2),
+        ),
+    ),
+    # No matrix units, half precision is widened: what holds for fp32 holds for it.
+    FMA: (
+        _tiles(
+            (Tile(128, 16, 16), Tile(64, 32, 16), Tile(64, 64, 16, 8), Tile(128, 64, 8, 8)),
+            (Tile(16, 32, 32), Tile(32, 32, 16), Tile(64, 32, 16), Tile(64, 64, 16, 8)),
+            (Tile(16, 16, 32), Tile(32, 32, 16), Tile(32, 32, 16, 8)),
+            Tile(128, 16, 16),
+        ),
+    )
+    * 2,
+    WMMA: (
+        _tiles(
+            (Tile(128, 16, 16), Tile(64, 32, 16), Tile(64, 64, 16, 8), Tile(128, 64, 8, 8)),
+            (Tile(16, 32, 32), Tile(32, 32, 16), Tile(64, 32, 16), Tile(64, 64, 16, 8)),
+            (Tile(16, 16, 32), Tile(32, 32, 16), Tile(32, 32, 16, 8)),
+            Tile(128, 16, 16),
+        ),
+        _tiles(
+            (Tile(128, 16, 32), Tile(128, 32, 32), Tile(64, 64, 32), Tile(128, 64, 32, 8)),
+            (Tile(16, 32, 64), Tile(32, 64, 32), Tile(64, 64, 32), Tile(128, 64, 32, 8)),
+            (Tile(16, 16, 64), Tile(32, 32, 32), Tile(64, 32, 32)),
+            Tile(128, 16, 32),
+        ),
+    ),
+    MFMA: (
+        _tiles(
+            (Tile(256, 16, 16, 4, 2), Tile(128, 32, 16, 4, 2), Tile(64, 64, 16, 4, 2), Tile(128, 64, 16, 4, 2)),
+            (Tile(16, 64, 32, 4, 2), Tile(32, 32, 32, 4, 2), Tile(64, 64, 16, 4, 2), Tile(128, 64, 16, 4, 2)),
+            (Tile(16, 16, 64, 4, 2), Tile(32, 32, 32, 4, 2), Tile(64, 64, 16, 4, 2)),
+            Tile(256, 16, 32, 4, 2),
+        ),
+        _tiles(
+            (Tile(256, 16, 32, 4, 2), Tile(128, 32, 32, 4, 2), Tile(128, 64, 32, 4, 2), Tile(128, 128, 32, 4, 2)),
+            (Tile(16, 32, 128, 4, 2), Tile(32, 64, 64, 4, 2), Tile(64, 64, 32, 4, 2), Tile(128, 128, 32, 8, 2)),
+            (Tile(16, 16, 64, 4, 2), Tile(32, 32, 64, 4, 2), Tile(64, 64, 32, 4, 2)),
+            Tile(256, 16, 32, 4, 2),
+        ),
+    ),
+}
+
+
+def tiles(family: str, half: bool) -> Tiles:
+    """Return the tiles of a family, for fp32 or for half precision."""
+    return _TABLE[family][half]
+
+
+def block(channels_last: bool, half: bool) -> Block:
+    """Return the depthwise tile, the same for every family: it moves bytes, and bytes move alike."""
+    if channels_last:
+        return Block(64 if half else 32, 32, 8, 32)
+    return Block(128, 4, 256 if half else 64, 1 if half else 4)
+
+
+def stages_without_copies(tile: Tile) -> Tile:
+    """Return a tile whose loads go through registers, for operands whose inner dimension lies side by side in memory.
+
+    Copies that go around the registers leave such an operand as it lies, and the units of an NVIDIA GPU then read it
+    against the grain (2 to 3 times slower, H200).
+    """
+    return Tile(tile.m, tile.n, tile.k, tile.warps, 1)

@@ -63,9 +63,11 @@ class TritonGemm(Algorithm):
         if problem.groups > 1 and channels == 1:
             return False  # depthwise: nothing to multiply matrices for
         if which == "grad_weight":
-            if problem.channels_last or family(problem.device) != NVIDIA or channels < _FEW_CHANNELS:
+            if not _turned_is_faster(problem, weight=True) or channels < _FEW_CHANNELS:
                 return _fits(self._tile(problem, which).m, outs)
-            return False  # see `stages_without_copies`: turned around first it is faster
+            return False
+        if self._size != SIZES[0] and _turned_is_faster(problem):
+            return False
         return _fits(self._tile(problem, which).n, outs if which == "forward" else channels)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
@@ -173,8 +175,8 @@ class TritonRows(TritonGemm):
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Be a candidate for the gradient of the weight alone; the other passes are those of the plain tiles."""
         channels = problem.in_channels // problem.groups
-        reads_well = problem.channels_last or family(problem.device) != NVIDIA
-        return which == "grad_weight" and reads_well and _fits(self._tile(problem, which).n, channels)
+        as_it_lies = not _turned_is_faster(problem, weight=True)
+        return which == "grad_weight" and as_it_lies and _fits(self._tile(problem, which).n, channels)
 
     def _tile(self, problem: ConvProblem, which: str) -> Tile:
         known = self._tiles(problem)
@@ -302,6 +304,11 @@ def _packed_strides(problem: ConvProblem, outs_together: bool) -> calls.Strides:
 
 def _tf32() -> bool:
     return bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def _turned_is_faster(problem: ConvProblem, weight: bool = False) -> bool:
+    """Tell where NCHW is better turned around before it is read, as far as the H200 has shown; see `TritonTurned`."""
+    return not problem.channels_last and family(problem.device) == NVIDIA and (weight or is_half(problem))
 
 
 def _fits(size: int, channels: int) -> bool:

@@ -7,6 +7,7 @@ CPU for as many arguments as a convolution has. A call that is known by its prob
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,6 +21,9 @@ from .calls import Call
 # From this version on, a compiled kernel takes constants among its arguments, in order.
 _TAKES_CONSTANTS: Final = (3, 3)
 _ready: dict[Hashable, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+# What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once.
+_prepared: dict[Hashable, Spills | None] = {}
+_lock = threading.Lock()
 
 
 class Spills(RuntimeError):
@@ -57,7 +61,7 @@ def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor
 
 
 def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Compile a call for the current device without running it.
+    """Compile a call for the current device without running it; at once where another thread is already about it.
 
     Args:
         call: The call.
@@ -69,10 +73,25 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
     if interpreted():
         return
     kernel = kernel_of(call)
-    compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **_options(call))
-    compiled._init_handles()
-    if getattr(compiled, "n_spills", 0):
-        raise Spills(f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}")
+    key = (torch.cuda.current_device(), dtypes, _kind(kernel, call, len(dtypes)))
+    with _lock:
+        begun = key in _prepared
+        spilled = _prepared.setdefault(key, None)
+    if not begun:
+        compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **_options(call))
+        compiled._init_handles()
+        if getattr(compiled, "n_spills", 0):
+            spilled = Spills(f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}")
+            _prepared[key] = spilled
+    if spilled is not None:
+        raise spilled
+
+
+def _kind(kernel: Any, call: Call, tensors: int) -> Hashable:
+    """Return what Triton compiles a kernel of its own for: constants, and numbers that are 1 or multiples of 16."""
+    free = zip(kernel.params[tensors:], call.numbers, strict=False)
+    numbers = tuple("" if p.do_not_specialize else "1" if n == 1 else "16" if n % 16 == 0 else "" for p, n in free)
+    return call.module, call.kernel, numbers, tuple(call.constants.items()), call.warps, call.stages
 
 
 def prepare_all(jobs: list[Callable[[], None]], workers: int, out_of_time: Callable[[], bool]) -> None:
@@ -97,6 +116,7 @@ def prepare_all(jobs: list[Callable[[], None]], workers: int, out_of_time: Calla
 def forget() -> None:
     """Forget prepared launches."""
     _ready.clear()
+    _prepared.clear()
 
 
 def kernel_of(call: Call) -> Any:

@@ -52,6 +52,7 @@ def bench_conv(
     patch = Patch(["cuda", "cpu"], planner)
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     try:
+        progress(0, len(layers))
         for done, layer in enumerate(layers):
             rows += _bench_layer(layer, planner, patch, repeats)
             progress(done + 1, len(layers))

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from . import __version__, cli_doctor, cli_report, cli_run
+from . import __version__, cli_doctor, cli_overhead, cli_report, cli_run
 from .cli_bench import bench
 from .cli_modes import add_modes
 from .cli_words import KEY_VALUES, AsJson, is_slow, numbers, out
@@ -237,6 +237,9 @@ def loader(
         out.print(str(checked), markup=False)
 
 
+bench.command(
+    "overhead", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench overhead yolov8n.yaml imgsz=160 rounds=20"
+)(cli_overhead.bench_overhead)
 app.add_typer(bench, name="bench")
 
 

@@ -1,7 +1,7 @@
 """`yolo-rocm bench overhead`: what looking at a training costs it, by epochs of one training with and without.
 
 Two trainings, one with and one without, differ by more than looking costs: by the machine's other work, by where memory
-came to lie. Here each round has one epoch of every kind, in changing order, a minute apart at most, and only the
+came to lie. Here each round has one epoch of every kind, in changing order, and only the
 differences within a round count. Processor time stands beside the clock's: neighbours cannot take it away.
 """
 
@@ -33,6 +33,7 @@ from ..telemetry.watch import watch
 # What an epoch is trained with: nothing, the sampling thread and the timeline, or the layers of every step timed.
 OFF, WATCHED, TIMED = "off", "watched", "layers timed"
 KINDS: Final = (OFF, WATCHED, TIMED)
+_SETTLE_S: Final = 0.2
 # Epochs of a training for which costs are added up.
 LENGTHS: Final = (10, 100, 300)
 _RESAMPLES: Final = 10_000
@@ -68,7 +69,7 @@ class Overhead:
         epochs: Every epoch after the first, which warms up.
         steps: Steps of an epoch.
         look_ms: Processor time of one look of the sampling thread, on average, as it counts itself.
-        once_s: Processor seconds that a training pays once: its facts, twice, and its page.
+        once_s: Processor seconds that a training pays once: the thread's start, its facts, twice, and its page.
         folder: Of the training.
     """
 
@@ -133,6 +134,7 @@ class _Alternating:
         self._began: tuple[float, float] | None = None
         self._current: tuple[int, str] | None = None
         self._looks: list[Sampler] = []
+        self._starts: list[float] = []
 
     @property
     def epochs(self) -> int:
@@ -146,13 +148,21 @@ class _Alternating:
             self._progress(done, len(self._plan))
         self._current = self._plan[done] if 0 <= done < len(self._plan) else (-1, OFF)
         if self._current[1] == WATCHED:
-            sampler = watch(trainer.device, Path(trainer.save_dir), fresh=False, interval_s=1.0)
-            self._looks.append(sampler)
-            self._on.callback(sampler.stop)
+            self._watch(trainer)
         else:  # the timeline of the batches is off
             for name in ("observe", "write"):
                 self._on.enter_context(mock.patch.object(Meter, name, _nothing))
+        time.sleep(_SETTLE_S)  # in every kind of epoch: what follows a pause is not what follows a step
         self._began = time.perf_counter(), time.process_time()
+
+    def _watch(self, trainer: Any) -> None:
+        """Start the sampling thread, which opens its sources and looks for the first time while `_SETTLE_S` passes."""
+        before = time.process_time()
+        sampler = watch(trainer.device, Path(trainer.save_dir), fresh=False, interval_s=1.0)
+        self._looks.append(sampler)
+        self._on.callback(sampler.stop)
+        time.sleep(_SETTLE_S)
+        self._starts.append(time.process_time() - before)
 
     def on_train_batch_start(self, trainer: Any) -> None:
         if self._current is not None and self._current[1] == TIMED and self._session.report is not None:
@@ -165,8 +175,8 @@ class _Alternating:
         """Take what the epoch took, its end included: there the timeline is written."""
         if self._began is None or self._current is None:
             return
-        self._on.close()  # stopping the thread counts
         wall, cpu = time.perf_counter() - self._began[0], time.process_time() - self._began[1]
+        self._on.close()
         if self._current[0] >= 0:
             self._result.epochs.append(Epoch(*self._current, wall, cpu))
 
@@ -175,6 +185,7 @@ class _Alternating:
         self._on.close()
         self._steps.abandon()
         looks = sum(sampler.looks for sampler in self._looks)
+        self._result.once_s += median(self._starts or [0.0])
         self._result.look_ms = 1e3 * sum(s.cost_s * s.looks for s in self._looks) / max(1, looks)
 
 
@@ -226,7 +237,7 @@ def bench_overhead(
             alternating.close()
             registration.remove()
         result.folder = Path(yolo.trainer.save_dir)
-        result.once_s = _once(session, result.folder)
+        result.once_s += _once(session, result.folder)
     return result
 
 

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from yolo_rocm.cli import app
 
+from .pseudo_terminal import all_of
+
 pytestmark = pytest.mark.once
 ESCAPE = re.compile(r"\x1b\[")
 # What these print is Ultralytics', or the script's that they run.
@@ -120,18 +122,9 @@ def test_a_terminal_gets_styles_unless_no_color_is_set(words, place):
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=place, env=environment, close_fds=True
         )
         os.close(theirs)
-        told = b""
-        while True:
-            try:
-                piece = os.read(ours, 1 << 16)
-            except OSError:  # Linux: the other side is closed
-                break
-            if not piece:
-                break
-            told += piece
-        os.close(ours)
+        told = all_of(ours)
         process.wait(60)
-        return told.decode()
+        return told
 
     plain = written(NO_COLOR="1")
     assert len(plain) > 50

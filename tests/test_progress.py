@@ -14,6 +14,8 @@ import pytest
 from yolo_rocm import progress as module
 from yolo_rocm.progress import Pace, duration, progress
 
+from .pseudo_terminal import all_of
+
 pytestmark = pytest.mark.once
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -117,8 +119,7 @@ def test_a_terminal_gets_a_bar_that_vanishes(no_color, monkeypatch):
     ):
         for done in range(4):
             show(done, 3)
-    written = os.read(ours, 1 << 16).decode()
-    os.close(ours)
+    written = all_of(ours)
     assert "1 of 3, about" in written
     assert "so far" in written
     assert written.rstrip("\r\n").endswith("\x1b[2K")  # the last thing done is to wipe the line

@@ -21,10 +21,10 @@ pytestmark = pytest.mark.once
 
 def made(rounds: int = 20) -> Overhead:
     """A machine that gets slower from round to round, by far more than what is measured."""
-    result = Overhead(steps=10, once_s=0.5)
+    result = Overhead(steps=10, once_s=0.5, look_ms=0.4, timeline_s=0.01)
     for number in range(rounds):
         slow = 1 + number
-        for kind, more in ((OFF, 0.0), (WATCHED, 0.002), (TIMED, 0.03)):
+        for kind, more in ((OFF, 0.0), (WATCHED, 0.02), (TIMED, 0.03)):  # watched ten times as often
             noise = 0.0005 * (-1) ** number
             result.epochs.append(Epoch(number, kind, 2.0 * slow * (1 + more + noise), slow * (1 + more)))
     return result
@@ -41,7 +41,7 @@ def test_differences_count_within_a_round():
 
 def test_the_interval_is_as_wide_as_the_rounds_differ():
     result = Overhead(steps=1)
-    for number, more in enumerate((-0.04, -0.02, 0.0, 0.02, 0.04)):
+    for number, more in enumerate((-0.4, -0.2, 0.0, 0.2, 0.4)):
         result.epochs += [Epoch(number, kind, 1.0, 1.0 + more * (kind == WATCHED)) for kind in KINDS]
     share = result.share(WATCHED, "cpu_s")
     assert share.median == pytest.approx(0.0)
@@ -52,8 +52,9 @@ def test_the_interval_is_as_wide_as_the_rounds_differ():
 def test_a_training_pays_for_its_sampled_steps_and_once():
     result = made()
     assert sampled_steps(100, 10) == 5 + 10
-    expected = 0.002 + 15 / 1000 * 0.03 + 0.5 / (1000 * result.step_s("cpu_s"))
-    assert result.whole(100) == pytest.approx(expected)
+    step = result.step_s("cpu_s")
+    assert result.whole(100) == pytest.approx(0.002 + 0.01 / (10 * step) + 15 / 1000 * 0.03 + 0.5 / (1000 * step))
+    assert result.accounted() == pytest.approx(0.0004 * 2 + 0.01 / (10 * step), rel=1e-2)  # half the time is waiting
 
 
 def test_every_kind_is_as_often_first_and_after_each_other():
@@ -80,6 +81,7 @@ def test_a_training_with_each_kind_of_epoch(made_data, tmp_path, monkeypatch):
     assert observed == ["train"] * 2  # those of another
     assert len((result.folder / TELEMETRY_FILE).read_text().splitlines()) >= 2
     assert result.once_s > 0
+    assert 0 < result.timeline_s < 0.1
     overhead.write_csv(tmp_path / "table.csv", result, "command")
     assert len((tmp_path / "table.csv").read_text().splitlines()) == 4
 

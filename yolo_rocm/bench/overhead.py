@@ -1,8 +1,9 @@
 """`yolo-rocm bench overhead`: what looking at a training costs it, by epochs of one training with and without.
 
 Two trainings, one with and one without, differ by more than looking costs: by the machine's other work, by where memory
-came to lie. Here each round has one epoch of every kind, in changing order, and only the
-differences within a round count. Processor time stands beside the clock's: neighbours cannot take it away.
+came to lie. Here each round has one epoch of every kind, in changing order, and only the differences within a round
+count. Processor time stands beside the clock's: neighbours cannot take it away. What the sampling thread costs is
+smaller than what is left of such noise; it looks ten times as often here, and a tenth of the difference is its cost.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from ..telemetry.watch import watch
 # What an epoch is trained with: nothing, the sampling thread and the timeline, or the layers of every step timed.
 OFF, WATCHED, TIMED = "off", "watched", "layers timed"
 KINDS: Final = (OFF, WATCHED, TIMED)
+TIMES_AS_OFTEN: Final = 10
+INTERVAL_S: Final = 1.0  # of a real training
 _SETTLE_S: Final = 0.2
 # Epochs of a training for which costs are added up.
 LENGTHS: Final = (10, 100, 300)
@@ -69,6 +72,7 @@ class Overhead:
         epochs: Every epoch after the first, which warms up.
         steps: Steps of an epoch.
         look_ms: Processor time of one look of the sampling thread, on average, as it counts itself.
+        timeline_s: Processor seconds that an epoch spends on its timeline.
         once_s: Processor seconds that a training pays once: the thread's start, its facts, twice, and its page.
         folder: Of the training.
     """
@@ -76,6 +80,7 @@ class Overhead:
     epochs: list[Epoch] = field(default_factory=list)
     steps: int = 0
     look_ms: float = 0.0
+    timeline_s: float = 0.0
     once_s: float = 0.0
     folder: Path = Path()
 
@@ -84,18 +89,25 @@ class Overhead:
         return float(median(getattr(epoch, clock) for epoch in self.epochs if epoch.kind == OFF)) / self.steps
 
     def share(self, kind: str, clock: str) -> Share:
-        """Return by how much epochs of a kind took longer than those without, by the clock or in processor time."""
+        """Return by how much a kind of epochs takes longer than those without, by the clock or in processor time."""
         rounds: dict[int, dict[str, float]] = {}
         for epoch in self.epochs:
             rounds.setdefault(epoch.round, {})[epoch.kind] = getattr(epoch, clock)
-        return _share(np.array([times[kind] / times[OFF] - 1 for times in rounds.values() if len(times) == len(KINDS)]))
+        found = [times[kind] / times[OFF] - 1 for times in rounds.values() if len(times) == len(KINDS)]
+        return _share(np.array(found) / (TIMES_AS_OFTEN if kind == WATCHED else 1))
+
+    def accounted(self) -> float:
+        """Return what thread and timeline cost by their own count, as a part of the processor time."""
+        epoch_s = self.steps * self.step_s("cpu_s")
+        return self.look_ms / 1e3 / INTERVAL_S * self.step_s() / self.step_s("cpu_s") + self.timeline_s / epoch_s
 
     def whole(self, epochs: int, clock: str = "cpu_s") -> float:
         """Return the cost of everything in a training of so many of these epochs, as a part of it."""
         steps = epochs * self.steps
         timed = sampled_steps(epochs, self.steps) / steps
         once = self.once_s / (steps * self.step_s(clock))
-        return self.share(WATCHED, clock).median + timed * self.share(TIMED, clock).median + once
+        timeline = self.timeline_s / (self.steps * self.step_s(clock))
+        return self.share(WATCHED, clock).median + timeline + timed * self.share(TIMED, clock).median + once
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -105,6 +117,8 @@ class Overhead:
             "step_s": self.step_s(),
             "shares": {kind: {c: vars(self.share(kind, c)) for c in ("cpu_s", "wall_s")} for kind in KINDS[1:]},
             "look_ms": self.look_ms,
+            "timeline_s": self.timeline_s,
+            "accounted": self.accounted(),
             "once_s": self.once_s,
             "whole_cpu": {str(epochs): self.whole(epochs) for epochs in LENGTHS},
         }
@@ -135,6 +149,7 @@ class _Alternating:
         self._current: tuple[int, str] | None = None
         self._looks: list[Sampler] = []
         self._starts: list[float] = []
+        self._timeline_s = 0.0
 
     @property
     def epochs(self) -> int:
@@ -149,20 +164,28 @@ class _Alternating:
         self._current = self._plan[done] if 0 <= done < len(self._plan) else (-1, OFF)
         if self._current[1] == WATCHED:
             self._watch(trainer)
-        else:  # the timeline of the batches is off
-            for name in ("observe", "write"):
-                self._on.enter_context(mock.patch.object(Meter, name, _nothing))
+        for name in ("observe", "write"):
+            instead = self._counted(getattr(Meter, name)) if self._current[1] == WATCHED else _nothing
+            self._on.enter_context(mock.patch.object(Meter, name, instead))
         time.sleep(_SETTLE_S)  # in every kind of epoch: what follows a pause is not what follows a step
         self._began = time.perf_counter(), time.process_time()
 
     def _watch(self, trainer: Any) -> None:
         """Start the sampling thread, which opens its sources and looks for the first time while `_SETTLE_S` passes."""
         before = time.process_time()
-        sampler = watch(trainer.device, Path(trainer.save_dir), fresh=False, interval_s=1.0)
+        sampler = watch(trainer.device, Path(trainer.save_dir), fresh=False, interval_s=INTERVAL_S / TIMES_AS_OFTEN)
         self._looks.append(sampler)
         self._on.callback(sampler.stop)
         time.sleep(_SETTLE_S)
         self._starts.append(time.process_time() - before)
+
+    def _counted(self, method: Callable[..., None]) -> Callable[..., None]:
+        def run(*args: Any) -> None:
+            before = time.thread_time()
+            method(*args)
+            self._timeline_s += time.thread_time() - before
+
+        return run
 
     def on_train_batch_start(self, trainer: Any) -> None:
         if self._current is not None and self._current[1] == TIMED and self._session.report is not None:
@@ -185,6 +208,7 @@ class _Alternating:
         self._on.close()
         self._steps.abandon()
         looks = sum(sampler.looks for sampler in self._looks)
+        self._result.timeline_s = self._timeline_s / max(1, len(self._starts))
         self._result.once_s += median(self._starts or [0.0])
         self._result.look_ms = 1e3 * sum(s.cost_s * s.looks for s in self._looks) / max(1, looks)
 

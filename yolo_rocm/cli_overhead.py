@@ -57,5 +57,5 @@ def bench_overhead(
     for epochs in measure.LENGTHS:
         timed = sampled_steps(epochs, result.steps)
         told = f"In all, for {epochs} epochs of {result.steps} steps, {timed} of which have their layers timed"
-        out.print(f"{told}: {result.whole(epochs):+.2%} of the processor time.")
+        out.print(f"{told}: {result.whole(epochs)} of the processor time.")
     out.print(f"\nevery epoch: {table}")

@@ -101,13 +101,16 @@ class Overhead:
         epoch_s = self.steps * self.step_s("cpu_s")
         return self.look_ms / 1e3 / INTERVAL_S * self.step_s() / self.step_s("cpu_s") + self.timeline_s / epoch_s
 
-    def whole(self, epochs: int, clock: str = "cpu_s") -> float:
-        """Return the cost of everything in a training of so many of these epochs, as a part of it."""
+    def whole(self, epochs: int) -> Share:
+        """Return the cost of everything in a training of so many of these epochs, as a part of its processor time.
+
+        The ends of the intervals are added up too, which makes the one of the sum wider than it need be.
+        """
         steps = epochs * self.steps
         timed = sampled_steps(epochs, self.steps) / steps
-        once = self.once_s / (steps * self.step_s(clock))
-        timeline = self.timeline_s / (self.steps * self.step_s(clock))
-        return self.share(WATCHED, clock).median + timeline + timed * self.share(TIMED, clock).median + once
+        counted = self.once_s / (steps * self.step_s("cpu_s")) + self.timeline_s / (self.steps * self.step_s("cpu_s"))
+        watched, layers = (vars(self.share(kind, "cpu_s")) for kind in (WATCHED, TIMED))
+        return Share(**{name: watched[name] + timed * layers[name] + counted for name in watched})
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -120,7 +123,7 @@ class Overhead:
             "timeline_s": self.timeline_s,
             "accounted": self.accounted(),
             "once_s": self.once_s,
-            "whole_cpu": {str(epochs): self.whole(epochs) for epochs in LENGTHS},
+            "whole_cpu": {str(epochs): vars(self.whole(epochs)) for epochs in LENGTHS},
         }
 
 

@@ -17,6 +17,9 @@ os.environ["YOLO_ROCM_CONFIG"] = tempfile.mkdtemp(prefix="yolo_rocm_config_")
 os.environ.pop("YOLO_ROCM", None)
 os.environ.pop("YOLO_ROCM_PRESET", None)
 os.environ.pop("LOCAL_RANK", None)
+# Tests side by side share the cores, their child processes too: threads that wait for a core cost more than they help.
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])))
 
 # A shell that runs this in the background has Ctrl-C ignored, and every process of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -238,6 +238,7 @@ def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, 
     assert {row["engine"] for row in json.loads(report.read_text())["convolutions"]["layers"]} == {"gemm"}
 
 
+@pytest.mark.once
 def test_a_rank_that_fails_is_explained_once_and_ends_the_others(first_weights, made_data, tmp_path):
     """Rank 1 fails, whom Ultralytics lets say nothing. Where callbacks travel, they patch both ranks by themselves."""
     way = "callbacks" if callbacks_travel() else "register"

@@ -48,7 +48,7 @@ if __name__ == "__main__":
     yolo = YOLO("yolov8n.yaml")
     yolo_rocm.register(yolo, "cpu")
     yolo.add_callback("on_train_batch_end", tell)
-    yolo.train(data=data, project=project, name="run", epochs=200 if how == "batch" else 3, imgsz=32, batch=4,
+    yolo.train(data=data, project=project, name="run", epochs=200 if how == "batch" else 2, imgsz=32, batch=4,
                workers=2, device="cpu", plots=False, seed=0, verbose=False)
 """
 
@@ -141,7 +141,7 @@ def test_a_kill_inside_the_writing_of_a_checkpoint_leaves_the_one_before(data, t
     yolo_rocm.train(str(last), preset="cpu", resume=True)
     assert torch.load(last, weights_only=False)["epoch"] == -1
     rows = (tmp_path / "run" / "results.csv").read_text().splitlines()
-    assert [row.partition(",")[0].strip() for row in rows] == ["epoch", "1", "2", "3"]
+    assert [row.partition(",")[0].strip() for row in rows] == ["epoch", "1", "2"]
     assert {path.name for path in last.parent.iterdir()} == {"last.pt", "best.pt"}
 
 

@@ -278,7 +278,7 @@ with sick_vendor():
     yolo.train(**quick, name="first", workers=0)
     print("SERVED train", engines(), "rocm.json", (yolo.trainer.save_dir / "rocm.json").exists())
     best = str(yolo.trainer.best)
-    trainer = DetectionTrainer(overrides=dict(quick, model="yolov8n.yaml", name="trainer"))
+    trainer = DetectionTrainer(overrides=dict(quick, model="yolov8n.yaml", name="trainer", save=False))
     trainer.train()
     print("SERVED trainer", engines(), trainer.batch_size, (trainer.save_dir / "rocm.json").exists())
     quick = dict(imgsz=32, device="cpu", project=os.getcwd())

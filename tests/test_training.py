@@ -135,7 +135,8 @@ def losses(data: Path, folder: Path, steps: int, patched: bool, **arguments) -> 
     if patched:
         yolo_rocm.register(yolo, "cpu", OURS)
     yolo.add_callback("on_train_batch_end", note)
-    yolo.train(data=str(data), project=str(folder), val=False, **{**QUICK, "epochs": 10, **arguments})
+    # Without checkpoints: writing them takes longer than twenty steps.
+    yolo.train(data=str(data), project=str(folder), val=False, save=False, **{**QUICK, "epochs": 10, **arguments})
     return seen[:steps]
 
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
-from . import __version__, cli_doctor, cli_report, cli_run
+from . import __version__, cli_doctor, cli_overhead, cli_report, cli_run
 from .cli_bench import bench
 from .cli_modes import add_modes
-from .cli_words import KEY_VALUES, numbers, out
+from .cli_words import KEY_VALUES, AsJson, is_slow, numbers, out
 from .errors import YoloRocmError
+from .progress import progress
+from .terminal import console, print_json, stdout_for_json
 
 if TYPE_CHECKING:
     from .hardware import Machine
@@ -80,6 +81,7 @@ add_modes(app)
 @app.command(epilog="Example: yolo-rocm presets rx5600xt")
 def presets(
     name: Annotated[str | None, typer.Argument(help="A preset's name, `auto`, or a YAML file.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the presets, or print every final value of one with the file that set it."""
     from . import environ
@@ -88,23 +90,34 @@ def presets(
 
     machine = detect()
     if name is None:
-        _list_presets(machine)
+        _list_presets(machine, as_json)
         return
     settings = resolve(name, machine=machine)
+    decisions = environ.plan(settings.preset, machine)
+    if as_json:
+        told = [{key: getattr(each, key) for key in ("name", "value", "action", "reason")} for each in decisions]
+        print_json({**settings.as_dict(), "variables": told})
+        return
     table = Table("key", "value", "set by", box=None, pad_edge=False)
     for key, value, origin in settings.rows():
         table.add_row(key, str(value), origin)
     out.print(f"{settings.why}\n")
     out.print(table)
-    for decision in environ.plan(settings.preset, machine):
+    for decision in decisions:
         out.print(f"{decision.name}={decision.value}: {decision.action} ({decision.reason})", markup=False)
     for note in settings.notes:
         out.print(note, markup=False)
 
 
-def _list_presets(machine: Machine) -> None:
+def _list_presets(machine: Machine, as_json: bool) -> None:
+    from .preset import resolve
     from .preset_list import grouped
 
+    why = resolve("auto", machine=machine).why
+    if as_json:
+        listed = [{"group": group, **asdict(row)} for group, rows in grouped(machine) for row in rows]
+        print_json({"presets": listed, "auto": why})
+        return
     table = Table("preset", "gfx", "for", "evidence", box=None, pad_edge=False)
     for number, (group, rows) in enumerate(grouped(machine)):
         if number:
@@ -113,9 +126,7 @@ def _list_presets(machine: Machine) -> None:
         for row in rows:
             table.add_row(f"  {row.name}", " ".join(row.gfx), escape(row.title), escape(row.evidence))
     out.print(table)
-    from .preset import resolve
-
-    out.print(f"\nauto here: {resolve('auto', machine=machine).why}", markup=False)
+    out.print(f"\nauto here: {why}", markup=False)
 
 
 @app.command(epilog="Example: yolo-rocm demo --epochs 5")
@@ -123,16 +134,19 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where data and results go.")] = Path("yolo-rocm-demo"),
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs to train.")] = None,
     preset: Annotated[str, typer.Option(help="Preset to use.")] = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Make a small data set, train a nano model on whatever device there is, and say what happened."""
     from .demo import EPOCHS, make_demo_data, run_demo
     from .start import restart_if_late
 
     restart_if_late(preset)
-    with Progress(console=out, transient=True) as bars:
-        task = bars.add_task("making images", total=None)
-        data = make_demo_data(folder, lambda done, total: bars.update(task, completed=done, total=total))
-    run_demo(folder, data, epochs or EPOCHS, preset, lambda line: out.print(line, markup=False))
+    with stdout_for_json(as_json):
+        with progress("making images") as show:
+            data = make_demo_data(folder, show)
+        facts = run_demo(folder, data, epochs or EPOCHS, preset, lambda line: out.print(line, markup=False))
+    if as_json:
+        print_json(facts)
 
 
 @app.command(context_settings=KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n.yaml imgsz=640 batch=16 dtype=fp32")
@@ -140,35 +154,50 @@ def tune(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[MODEL] [imgsz=] [batch=] [dtype=] [engine=] [memory_mb=]")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the convolutions of a model ahead of time, so that the first training does not have to."""
     from .start import in_time
 
-    with in_time():
-        _tune(words)
+    with in_time(), stdout_for_json(as_json):
+        rows, facts = _tune(words)
+    if as_json:
+        print_json({**facts, "convolutions": rows})
+        return
+    table = Table(*rows[0], box=None, pad_edge=False) if rows else Table()
+    for row in rows:
+        table.add_row(*row.values())
+    out.print(table)
+    told = f"{facts['measured']} of {len(rows)} convolutions measured now, {facts['known']} known before"
+    if facts["left"]:
+        told += f", {facts['left']} left as time or memory ran out: the same command goes on with them"
+    out.print(f"{told}, on {facts['device']}")
 
 
-def _tune(words: list[str] | None) -> None:
+def _tune(words: list[str] | None) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    """Return what serves each convolution, and how many have been measured."""
     from .bench.layers import default_device, dtype_named, model_layers
-    from .conv.plan import Planner
+    from .conv.plan import DEFAULT_TUNE_SECONDS, Planner
 
     keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "engine": "auto", "memory_mb": None}
     given = numbers(words, keys)
     device, dtype = default_device(), dtype_named(given["dtype"])
     planner = Planner(given["engine"], memory_mb=given["memory_mb"])
-    layers = model_layers(given["model"], given["imgsz"], given["batch"], dtype, device)
-    with Progress(console=out, transient=True) as bars:
-        task = bars.add_task("measuring convolutions", total=len(layers))
-        timings = planner.tune(
-            [layer.problem for layer in layers], lambda d, t: bars.update(task, completed=d, total=t)
-        )
-    passes = ("forward", "grad_input", "grad_weight")
-    table = Table("convolution", *passes, box=None, pad_edge=False)
-    for layer in layers:
-        plan = planner.plan(layer.problem)
-        table.add_row(str(layer.problem), *(getattr(plan, which).algorithm.name for which in passes))
-    out.print(table)
-    out.print(f"{len(timings)} of {len(layers)} convolutions measured now, the others were known, on {device}")
+    with progress(f"reading {given['model']}"):
+        layers = model_layers(given["model"], given["imgsz"], given["batch"], dtype, device)
+    problems = [layer.problem for layer in layers]
+    waiting = len(planner.unmeasured(problems))
+    slow = bool(waiting) and is_slow(given)
+    with progress("measuring convolutions", timed=True, slow=slow, limit_s=DEFAULT_TUNE_SECONDS) as show:
+        measured = len(planner.tune(problems, show))
+    rows = []
+    for problem in problems:
+        plan = planner.plan(problem)
+        served = {which: getattr(plan, which).algorithm.name for which in ("forward", "grad_input", "grad_weight")}
+        rows.append({"convolution": str(problem), **served})
+    left = waiting - measured
+    facts = {"device": device, "measured": measured, "known": len(rows) - waiting, "left": left}
+    return rows, facts
 
 
 @app.command(epilog="Example: yolo-rocm loader --preset rx5600xt")
@@ -177,7 +206,7 @@ def loader(
     verify: Annotated[
         bool, typer.Option("--verify", help="Load batches twice and compare them byte for byte.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print how batches will be loaded here: workers and why, start method, memory, and the preset's settings."""
     from .data.describe import loader_facts
@@ -194,10 +223,11 @@ def loader(
     if verify:
         from .data.verify import verify_reproducibility
 
-        checked = verify_reproducibility()
+        with stdout_for_json(as_json), progress("loading batches twice") as show:
+            checked = verify_reproducibility(progress=show)
     if as_json:
         data = {**facts.as_dict(), **({} if checked is None else {"reproducible": checked.same})}
-        out.print_json(json.dumps(data))
+        print_json(data)
         return
     table = Table("what", "value", box=None, pad_edge=False)
     for name, value in facts.rows():
@@ -207,6 +237,9 @@ def loader(
         out.print(str(checked), markup=False)
 
 
+bench.command(
+    "overhead", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench overhead yolov8n.yaml imgsz=160 rounds=20"
+)(cli_overhead.bench_overhead)
 app.add_typer(bench, name="bench")
 
 
@@ -220,8 +253,12 @@ app.command(
 
 def main() -> None:
     """Run the command line; a mistake of the user ends in one message and exit code 1."""
+    if os.environ.get("NO_COLOR"):
+        from typer import rich_utils
+
+        rich_utils.COLOR_SYSTEM = None  # of --help and of wrong options; see `console`
     try:
         app()
     except YoloRocmError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"error: {error}", markup=False)
+        console(stderr=True).print(f"error: {error}", markup=False)
         sys.exit(1)

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress
 from rich.table import Table
 
 from .cli_bench_train import bench_train
-from .cli_words import KEY_VALUES, cell, numbers, out
+from .cli_words import KEY_VALUES, AsJson, cell, is_slow, numbers, out
+from .progress import progress
+from .terminal import print_json, stdout_for_json
 
 bench = typer.Typer(help="Measure, beside the peers, in one run.", no_args_is_help=True)
 bench.command(
@@ -27,15 +28,23 @@ def bench_conv(
         typer.Argument(metavar="[MODEL] [batch=] [imgsz=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=] [out=]"),
     ] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, and auto."""
     from .start import in_time
 
-    with in_time():
-        _bench_conv(words, layers)
+    with in_time(), stdout_for_json(as_json):
+        found = _bench_conv(words)
+    if as_json:
+        print_json(found if layers else {key: value for key, value in found.items() if key != "layers"})
+        return
+    _print_conv_sums(found["totals_ms"], found["largest_workspaces_mb"], found["title"])
+    if layers:
+        _print_conv_layers(found["layers"])
+    out.print(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
 
 
-def _bench_conv(words: list[str] | None, layers: bool) -> None:
+def _bench_conv(words: list[str] | None) -> dict[str, Any]:
     from .bench import conv as measure
     from .bench.layers import default_device, dtype_named, model_layers
     from .conv.plan import Planner
@@ -51,22 +60,25 @@ def _bench_conv(words: list[str] | None, layers: bool) -> None:
     given = numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
     device = default_device()
     planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False)
-    problems = model_layers(
-        given["model"], given["imgsz"], given["batch"], dtype_named(given["dtype"]), device, given["layout"] == "nhwc"
-    )
-    # No thread that draws ten times a second: it would want the interpreter while calls are timed.
-    with Progress(console=out, transient=True, auto_refresh=False) as bars:
-        task = bars.add_task("measuring convolutions", total=len(problems))
-        rows = measure.bench_conv(problems, planner, lambda d, t: bars.update(task, completed=d, total=t, refresh=True))
+    sizes, dtype = (given["imgsz"], given["batch"]), dtype_named(given["dtype"])
+    with progress(f"reading {given['model']}"):
+        problems = model_layers(given["model"], *sizes, dtype, device, given["layout"] == "nhwc")
+    with progress("measuring convolutions", timed=True, slow=is_slow(given)) as show:
+        rows = measure.bench_conv(problems, planner, show)
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
     folder = Path(given["out"])
     measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))
     measure.plot(folder / f"{name}.png", rows, f"{given['model']} {given['dtype']} batch {given['batch']}")
     title = f"{given['model']} {given['dtype']} batch {given['batch']} on {device}"
-    _print_conv_sums(measure.totals(rows), measure.largest_workspaces(rows), title)
-    if layers:
-        _print_conv_layers(measure.layer_table(rows))
-    out.print(f"\nevery measurement: {folder / name}.csv, drawn: {folder / name}.png")
+    return {
+        "title": title,
+        "device": device,
+        "totals_ms": measure.totals(rows),
+        "largest_workspaces_mb": measure.largest_workspaces(rows),
+        "layers": measure.layer_table(rows),
+        "table": f"{folder / name}.csv",
+        "drawing": f"{folder / name}.png",
+    }
 
 
 def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float], title: str) -> None:
@@ -104,6 +116,7 @@ def bench_loader(
         list[str] | None,
         typer.Argument(metavar="DATA [workers=] [context=spawn|forkserver|fork|all] [batch=] [images=] [batches=]"),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Time loaders over a detection data set: Ultralytics' own with fork, spawn and no workers, and ours."""
     from .bench import loader as measure
@@ -113,14 +126,16 @@ def bench_loader(
     if given["data"] is None:
         raise typer.BadParameter("give the YAML of a detection data set")
     wanted = measure.ways(given["data"], **{key: given[key] for key in keys})
-    with Progress(console=out, transient=True) as bars:
-        task = bars.add_task("measuring loaders", total=len(wanted))
-        rows = measure.bench_loader(wanted, lambda d, t: bars.update(task, completed=d, total=t))
+    with stdout_for_json(as_json), progress("measuring loaders", timed=True, slow=True) as show:
+        rows = measure.bench_loader(wanted, show)
     name = f"loader-{given['context']}-w{given['workers']}-b{given['batch']}-{given['imgsz']}"
     folder = Path(given["out"])
     measure.write_csv(folder / f"{name}.csv", rows, "yolo-rocm bench loader " + " ".join(words or []))
     title = f"{Path(given['data']).parent.name}, {given['workers']} workers, batch {given['batch']}"
     measure.plot(folder / f"{name}.png", rows, title)
+    if as_json:
+        print_json({"title": title, "ways": rows, "table": f"{folder / name}.csv", "drawing": f"{folder / name}.png"})
+        return
     _print_loaders(rows, measure.BASE, measure.STAGES, title)
     out.print(f"\nevery measurement: {folder / name}.csv, drawn: {folder / name}.png")
 

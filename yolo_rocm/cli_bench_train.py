@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
-from .cli_words import cell, numbers, out
+from .cli_words import AsJson, cell, is_slow, numbers, out
+from .progress import progress
+from .terminal import console, print_json, stdout_for_json
 
 if TYPE_CHECKING:
     from .bench.train_table import TrainRow
@@ -29,18 +26,17 @@ def bench_train(
             metavar="[MODEL] [batch=] [imgsz=] [amp=true|false] [engine=] [memory_mb=] [steps=] [tune_s=] [out=]"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time whole training steps of a detector and their memory: torch as it is, vendor off, and ours."""
     from .start import in_time
 
-    # Ultralytics speaks on the standard output, where JSON has to be alone.
-    with in_time(), contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with in_time(), stdout_for_json(as_json):
         entries, problems = _bench_train(words, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps([_finite(entry) for entry in entries], indent=2, allow_nan=False))
+        print_json([_finite(entry) for entry in entries])
     for problem in problems:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(problem, markup=False)
+        console(stderr=True).print(problem, markup=False, soft_wrap=True, highlight=False)
     if problems:
         raise typer.Exit(1)
 
@@ -56,12 +52,8 @@ def _bench_train(words: list[str] | None, quiet: bool) -> tuple[list[dict[str, A
     ways = measure.ways(given["engine"], given["memory_mb"])
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
     bench = measure.TrainBench(device=device, **sizes)
-    # No thread that draws ten times a second: it would want the interpreter while steps are timed.
-    with Progress(console=out, transient=True, auto_refresh=False, disable=quiet) as bars:
-        task = bars.add_task("training steps")
-        bench.run(
-            ways, lambda done, total, way: bars.update(task, completed=done, total=total, description=way, refresh=True)
-        )
+    with progress("training steps, way beside way", timed=True, slow=is_slow(given)) as show:
+        bench.run(ways, lambda done, total, _: show(done, total))
     table = tables.rows(ways, given["amp"])
     dtype = "amp" if given["amp"] else "fp32"
     name = f"train-{Path(given['model']).stem}-{dtype}-b{given['batch']}-{given['imgsz']}"

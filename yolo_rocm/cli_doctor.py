@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from .cli_words import AsJson
+from .progress import progress
+from .terminal import console, print_json, stdout_for_json
+
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from .diagnosis.doctor import Diagnosis
     from .diagnosis.knowledge import Match
     from .diagnosis.outcome import Outcome
@@ -29,7 +33,7 @@ def doctor(
         str | None, typer.Option(help="cuda or cpu; by default the GPU, and nothing where torch can use none.")
     ] = None,
     probes: Annotated[bool, typer.Option(help="Ask the device, in processes that may crash without harm.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print data instead of text.")] = False,
+    as_json: AsJson = False,
     bundle: Annotated[
         Path | None, typer.Option(help="Also write a report to paste into an issue, names and secrets removed.")
     ] = None,
@@ -38,18 +42,19 @@ def doctor(
 
     Ends with 0 where all is well, 1 where there are problems, 2 where nothing can run.
     """
-    out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 240)
+    out = console()
     if log is not None:
         raise typer.Exit(_read(log, as_json, out))
     from .diagnosis.doctor import doctor as examine
 
-    found = examine(preset, probes=probes, device=device)
+    with stdout_for_json(as_json), progress("examining") as show:
+        found = examine(preset, probes=probes, device=device, progress=show)
     if bundle is not None:
         from .diagnosis.bundle import report
 
         bundle.write_text(report(found), encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps(found.as_dict(), indent=2, default=str, allow_nan=False))
+        print_json(found.as_dict())
     else:
         _print(found, out)
         if bundle is not None:
@@ -69,7 +74,7 @@ def _read(log: str, as_json: bool, out: Console) -> int:
                 matches = read_log(stream)
     except OSError as error:
         message = f"error: cannot read {log}: {error.strerror or error}."
-        Console(stderr=True, soft_wrap=True, highlight=False).print(message, markup=False)
+        console(stderr=True).print(message, markup=False)
         return 2
     if as_json:
         rows = [
@@ -82,7 +87,7 @@ def _read(log: str, as_json: bool, out: Console) -> int:
             }
             for match in matches
         ]
-        typer.echo(json.dumps({"schema": 1, "matches": rows}, indent=2))
+        print_json({"schema": 1, "matches": rows})
     else:
         _print_matches(matches, out)
     return int(any(match.signature.level != "note" for match in matches))

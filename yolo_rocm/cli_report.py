@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .cli_words import out as console
+from .progress import progress
+from .terminal import print_json
 
 
 def report(
@@ -31,14 +32,16 @@ def report(
 
     page: Path | None = None
     if as_json and out is None:
-        runs = [read_run(folder) for folder in (run_dir, other_run_dir) if folder is not None]
+        with progress("reading"):
+            runs = [read_run(folder) for folder in (run_dir, other_run_dir) if folder is not None]
     else:
-        page, runs = write_page(run_dir, other_run_dir, out)
+        with progress("making the page"):
+            page, runs = write_page(run_dir, other_run_dir, out)
     if as_json:
         data: dict[str, Any] = {"runs": [summary(run) for run in runs], "page": None if page is None else str(page)}
         if len(runs) == 2:
             data["differences"] = _differences(runs)
-        typer.echo(json.dumps(data, indent=2, allow_nan=False))
+        print_json(data)
         return
     for run in runs:
         console.print(f"{run.name}: {run.verdict.sentence}", markup=False)

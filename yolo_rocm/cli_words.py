@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from rich.console import Console
+import typer
 
-# A pipe has no width to wrap at: tables keep one line per row there.
-out: Final = Console(soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 240)
+from .terminal import console
+
+out: Final = console()
+AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON, and nothing else, to stdout.")]
 
 KEY_VALUES: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -29,3 +30,8 @@ def numbers(words: list[str] | None, defaults: dict[str, Any], first: str = "mod
 def cell(value: float | None, digits: int, unit: str = "") -> str:
     """Return a number for a table; a dash where there is none."""
     return "-" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def is_slow(given: dict[str, Any]) -> bool:
+    """Tell whether measuring a model at this size is known to take long: from a megapixel a batch on, a minute."""
+    return bool(given["batch"] * given["imgsz"] ** 2 >= 2**20)

@@ -21,7 +21,7 @@ def make_demo_data(folder: Path, progress: Callable[[int, int], None]) -> Path:
     return make_data(folder / "data", images=IMAGES, size=SIZE, progress=progress)
 
 
-def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[str], None]) -> None:
+def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[str], None]) -> dict[str, Any]:
     """Train a nano model and say accuracy, speed, what was patched and where the results are.
 
     Without a GPU the package's own convolutions serve the CPU, so that the demo shows the product and not torch.
@@ -32,6 +32,9 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
         epochs: Epochs to train.
         preset: Preset to use.
         say: Prints a line.
+
+    Returns:
+        The same as data.
     """
     # Not torch.cuda.is_available(): it would start the GPU runtime before the preset has set its variables.
     on_gpu = detect().gpu is not None
@@ -63,6 +66,17 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
     box = outcome.metrics.box
     patched = outcome.report.summary() if outcome.report else "nothing, YOLO_ROCM=0"
     say(f"\nmAP50-95  {box.map:.3f} (mAP50 {box.map50:.3f}) after {epochs} epochs")
-    say(f"speed     {IMAGES * epochs / seconds:.0f} images/s on {device}, validation included, {seconds:.0f} s in all")
+    speed = IMAGES * epochs / seconds
+    say(f"speed     {speed:.0f} images/s on {device}, validation included, {seconds:.0f} s in all")
     say(f"patched   {patched}")
     say(f"results   {outcome.folder}")
+    return {
+        "map": float(box.map),
+        "map50": float(box.map50),
+        "epochs": epochs,
+        "images_per_s": speed,
+        "seconds": seconds,
+        "device": device,
+        "patched": patched,
+        "folder": str(outcome.folder),
+    }

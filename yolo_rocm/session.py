@@ -154,9 +154,10 @@ class Session(TrainingEvents):
         if self._patch is None or wanted == "off" or not self._patch.planner.tunable:
             return
         from . import ultralytics_hooks as hooks
+        from .conv.plan import DEFAULT_TUNE_SECONDS
 
         problems = [p for p in self._patch.report.served if wanted == "on" or p.device.startswith("cuda")]
-        with hooks.progress("measuring convolutions") as progress:
+        with hooks.progress("measuring convolutions", DEFAULT_TUNE_SECONDS) as progress:
             timings = self._patch.planner.tune(problems, progress)
         if timings:
             hooks.say(f"measured {len(timings)} convolutions, kept for later runs")

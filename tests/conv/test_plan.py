@@ -157,11 +157,23 @@ def test_real_tuning_picks_the_fastest_it_measured(folder):
     planner = Planner("gemm")
     progress = []
     timings = planner.tune([problem(), problem(8)], lambda done, total: progress.append((done, total)))
-    assert progress == [(1, 2), (2, 2)]
+    assert progress == [(0, 2), (1, 2), (2, 2)]
     for which, rows in timings[problem()].items():
         assert len(rows) > 5
         assert [row.milliseconds for row in rows] == sorted(row.milliseconds for row in rows)
         assert getattr(planner.plan(problem()), which).algorithm.name == rows[0].algorithm
+
+
+def test_what_is_measured_when_ctrl_c_comes_is_kept(folder):
+    def interrupt(done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    planner, problems = Planner("gemm"), [problem(), problem(8)]
+    with pytest.raises(KeyboardInterrupt):
+        planner.tune(problems, interrupt)
+    (left,) = Planner("gemm").unmeasured(problems)  # another process
+    assert planner.unmeasured([left]) == [left]
 
 
 def test_a_time_limit_leaves_the_rest_to_the_rules(folder):

@@ -53,6 +53,7 @@ def bench_conv(
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     compile_ahead([layer.problem for layer in layers], planner.candidates)
     try:
+        progress(0, len(layers))
         for done, layer in enumerate(layers):
             rows += _bench_layer(layer, planner, patch, repeats)
             progress(done + 1, len(layers))

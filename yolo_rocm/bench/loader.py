@@ -69,6 +69,8 @@ def bench_loader(
 ) -> list[dict[str, Any]]:
     """Measure each way in a process of its own and return one row for each; a way that fails has an `error`."""
     rows = []
+    if progress is not None:
+        progress(0, len(wanted))
     for done, (name, way) in enumerate(wanted.items()):
         rows.append({"way": name, **_run(way)})
         if progress is not None:

@@ -163,18 +163,26 @@ class Planner:
         Returns:
             All timings, fastest first.
         """
-        waiting = [p for p in dict.fromkeys(problems) if not self._lookup(p) and not p.empty and self.candidates(p)]
+        waiting = self.unmeasured(problems)
         timings: dict[ConvProblem, dict[str, list[Timing]]] = {}
-        for problem, result in tune(waiting, self.candidates, self.budget, limit_s):
-            timings[problem] = result
-            self._measured[problem] = {which: rows[0].algorithm for which, rows in result.items()}
-            if progress is not None:
-                progress(len(timings), len(waiting))
-        if timings:
-            self._keep(timings)
-            self._plans.clear()
-            self.generation += 1
+        if progress is not None and waiting:
+            progress(0, len(waiting))
+        try:
+            for problem, result in tune(waiting, self.candidates, self.budget, limit_s):
+                timings[problem] = result
+                self._measured[problem] = {which: rows[0].algorithm for which, rows in result.items()}
+                if progress is not None:
+                    progress(len(timings), len(waiting))
+        finally:  # what has been measured when Ctrl-C comes need not be measured again
+            if timings:
+                self._keep(timings)
+                self._plans.clear()
+                self.generation += 1
         return timings
+
+    def unmeasured(self, problems: Iterable[ConvProblem]) -> list[ConvProblem]:
+        """Return those of the problems, each once, for which there is something to measure that is not known yet."""
+        return [p for p in dict.fromkeys(problems) if not self._lookup(p) and not p.empty and self.candidates(p)]
 
     def _keep(self, problems: Iterable[ConvProblem]) -> None:
         if self._stores is None:

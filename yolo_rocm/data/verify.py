@@ -94,7 +94,10 @@ def _own_loader() -> Iterable[Any]:
 
 
 def verify_reproducibility(
-    make_loader: Callable[[], Iterable[Any]] | None = None, batches: int = 4, runs: int = 2
+    make_loader: Callable[[], Iterable[Any]] | None = None,
+    batches: int = 4,
+    runs: int = 2,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Verification:
     """Build a loader several times and compare its first batches, key by key.
 
@@ -104,6 +107,7 @@ def verify_reproducibility(
             package with two workers, over samples drawn from every generator that augmentations use.
         batches: Batches to read in each run.
         runs: Runs to compare, at least 2.
+        progress: Called with (runs made, all runs) after each of them.
 
     Raises:
         LoaderError: There is nothing to compare.
@@ -115,8 +119,12 @@ def verify_reproducibility(
     with _generators_kept():
         first = _read(make_loader(), batches)
         prints = [fingerprint(batch) for batch in first]
+        if progress is not None:
+            progress(1, runs)
         for run in range(2, runs + 1):
             again = _read(make_loader(), batches)
+            if progress is not None:
+                progress(run, runs)
             for i in compare(prints, [fingerprint(batch) for batch in again]):
                 if i >= len(first) or i >= len(again):
                     how = f"only {min(len(first), len(again))} of {max(len(first), len(again))} batches came"

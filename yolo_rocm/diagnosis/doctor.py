@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,7 @@ def doctor(
     limits: Limits | None = None,
     machine: Machine | None = None,
     command: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Diagnosis:
     """Examine this machine, and what a training with a preset would meet on it.
 
@@ -99,6 +100,7 @@ def doctor(
         limits: How long to wait for answers.
         machine: Facts to go by; those of this machine by default.
         command: The probing process; the package's own by default.
+        progress: Called with (probes answered, all probes) after each answer.
 
     Raises:
         ConfigError: `device` is neither `cuda` nor `cpu`.
@@ -119,7 +121,7 @@ def doctor(
     findings = run_checks(patient)
     answers = Answers()
     if probes and device is not None and machine.torch is not None:
-        answers = run_probes(all_probes(), command or child_command(device), limits, environ)
+        answers = run_probes(all_probes(), command or child_command(device), limits, environ, progress)
     outcomes = tuple(o for o in answers.outcomes if device == "cuda" or o.name not in ("pinned", "bandwidth"))
     learned = Health.of(outcomes, miopen_filters(environ))
     if learned.known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,6 +35,7 @@ def run_probes(
     command: Sequence[str],
     limits: Limits | None = None,
     env: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Answers:
     """Put every probe to a child process; one that dies is replaced, and the others go on after the culprit.
 
@@ -45,12 +46,17 @@ def run_probes(
         command: The child; the names of the probes are added as its last argument.
         limits: How long to wait.
         env: Environment of the child; that of this process by default.
+        progress: Called with (answered, all) after each answer.
     """
     limits = limits or Limits()
     outcomes: dict[str, Outcome] = {}
     deaths: Counter[str] = Counter()
     said: list[str] = []
     deadline = time.monotonic() + limits.total
+
+    def heard() -> None:
+        if progress is not None:
+            progress(len(outcomes), len(probes))
 
     def skip(reason: str, beginning: str = "") -> None:
         for probe in probes:
@@ -71,8 +77,9 @@ def run_probes(
         if time.monotonic() >= deadline:
             skip(f"{limits.total:.0f} s were over")
             break
+        heard()
         child = ProbeProcess(command, waiting, env)
-        culprit = child.talk(outcomes, limits, deadline)
+        culprit = child.talk(outcomes, limits, deadline, heard)
         said.append(child.said)
         if culprit is not None:
             outcomes[culprit.name] = culprit
@@ -84,4 +91,5 @@ def run_probes(
                 skip("the device did not answer")
         elif child.restart_after in outcomes:
             died(next(p for p in probes if p.name == child.restart_after))
+    heard()
     return Answers(tuple(outcomes[probe.name] for probe in probes), "\n".join(said))

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
 from .outcome import Limits, Outcome, Status, judged
@@ -62,8 +62,17 @@ class ProbeProcess:
         except OSError as error:
             self._failure = str(error)
 
-    def talk(self, outcomes: dict[str, Outcome], limits: Limits, deadline: float) -> Outcome | None:
-        """Collect answers until the child ends; return the outcome of the probe it died in, if it died."""
+    def talk(
+        self, outcomes: dict[str, Outcome], limits: Limits, deadline: float, heard: Callable[[], None] = lambda: None
+    ) -> Outcome | None:
+        """Collect answers until the child ends; return the outcome of the probe it died in, if it died.
+
+        Args:
+            outcomes: Where answers go, by probe.
+            limits: How long to wait.
+            deadline: When to stop in any case.
+            heard: Called after each answer.
+        """
         if self._process is None:
             return Outcome(next(iter(self._probes)), "no answer", f"the process did not start: {self._failure}")
         readers = [
@@ -75,7 +84,7 @@ class ProbeProcess:
         why = "interrupted"
         since = time.monotonic()
         try:
-            why, since = self._listen(outcomes, limits, deadline)
+            why, since = self._listen(outcomes, limits, deadline, heard)
         finally:
             waited = time.monotonic() - since
             own_end = self._end(why in _LEAVES_BY_ITSELF, limits.end, readers)
@@ -84,7 +93,9 @@ class ProbeProcess:
             return None
         return self._verdict(self._current if self._current in left else left[0], why, waited, own_end)
 
-    def _listen(self, outcomes: dict[str, Outcome], limits: Limits, deadline: float) -> tuple[str, float]:
+    def _listen(
+        self, outcomes: dict[str, Outcome], limits: Limits, deadline: float, heard: Callable[[], None]
+    ) -> tuple[str, float]:
         """Return why there is nothing more to hear, and when the last word came."""
         since, patience = time.monotonic(), limits.start
         while True:
@@ -108,6 +119,7 @@ class ProbeProcess:
                 else:
                     outcomes[name] = judged(self._probes[name], answer, now - since)
                     patience = limits.probe
+                    heard()
                 since = now
                 if all(probe in outcomes for probe in self._probes):
                     return "done", since

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from ..process_group import is_first_to
+from ..progress import Pace
+from ..terminal import is_terminal
 from .distributed import reports
 
 PREFIX: Final = "ROCm: "
@@ -38,18 +41,35 @@ def say_diagnosis(error: BaseException) -> None:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show Ultralytics' own progress bar; it appears with the first call of (done, all)."""
+def progress(title: str, limit_s: float | None = None) -> Iterator[Callable[[int, int], None]]:
+    """Show how far something is: Ultralytics' own bar on a terminal, lines of its logger elsewhere; nothing if short.
+
+    Neither draws by itself: what is going on is being measured.
+
+    Args:
+        title: A few words.
+        limit_s: Seconds after which the work ends by itself.
+
+    Yields:
+        A function to be called with (done, all).
+    """
     from ultralytics.utils import TQDM
 
+    pace, on_terminal = Pace(limit_s), is_terminal(sys.stdout)
     bars: list[Any] = []
 
     def show(done: int, total: int) -> None:
-        if not reports():
+        pace.reached(done, total)
+        if not reports() or not pace.is_long:
+            return
+        if not on_terminal:
+            if pace.line_due():
+                say(f"{title}: {pace.words()}")
             return
         if not bars:
-            bars.append(TQDM(total=total, desc=f"{PREFIX}{title}"))
-        bars[0].update(1)
+            bars.append(TQDM(total=total, desc=f"{PREFIX}{title}", initial=done))
+        else:
+            bars[0].update(done - bars[0].n)
 
     try:
         yield show

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Make the generated parts of README.md and of the pages in this folder again from the code and the benchmarks.
 
-python docs/generate.py            write what has changed
-python docs/generate.py --check    write nothing; exit with 1 and name the files that are stale
+`python docs/generate.py` writes what has changed; with `--check` it writes nothing, names the files that are stale and
+exits with 1 if there are any.
 """
 
 from __future__ import annotations

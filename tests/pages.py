@@ -36,14 +36,17 @@ class Page:
 
     @property
     def name(self) -> str:
+        """Where it is inside the project."""
         return self.path.relative_to(PROJECT).as_posix()
 
     @property
     def headings(self) -> list[str]:
+        """Its headings, without their marks."""
         return _HEADING.findall(self.prose)
 
     @property
     def links(self) -> list[str]:
+        """Where its links and pictures lead."""
         return _LINK.findall(_INLINE.sub("", self.prose))
 
     @property

@@ -237,19 +237,19 @@ def names_wrong(tree: ast.AST) -> list[str]:
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "yolo_rocm":
             module = importlib.import_module(node.module)
             wrong += [f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)]
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "yolo_rocm":
-            wrong += [] if hasattr(yolo_rocm, node.attr) else [f"yolo_rocm.{node.attr}"]
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if isinstance(node.func.value, ast.Name) and node.func.value.id == "yolo_rocm":
-                wrong += keywords_wrong(node)
+        if is_ours(node) and not hasattr(yolo_rocm, node.attr):
+            wrong.append(f"yolo_rocm.{node.attr}")
+        if isinstance(node, ast.Call) and is_ours(node.func) and hasattr(yolo_rocm, node.func.attr):
+            wrong += keywords_wrong(node)
     return wrong
 
 
+def is_ours(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "yolo_rocm"
+
+
 def keywords_wrong(call: ast.Call) -> list[str]:
-    function = getattr(yolo_rocm, call.func.attr, None)
-    if function is None:
-        return [f"yolo_rocm.{call.func.attr}"]
-    parameters = inspect.signature(function).parameters
+    parameters = inspect.signature(getattr(yolo_rocm, call.func.attr)).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return []
     return [f"{call.func.attr}({keyword.arg}=)" for keyword in call.keywords if keyword.arg not in parameters]

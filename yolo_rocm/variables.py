@@ -50,11 +50,11 @@ READ: Final[tuple[tuple[str, Moment], ...]] = (
 
 # Variables of this package, for its users and for the processes it starts itself. The modules that read them say more.
 OWN: Final[dict[str, str]] = {
-    "YOLO_ROCM": "`0` switches the whole package off: convolutions, loaders, variables, checkpoints. `1` is the default.",
+    "YOLO_ROCM": "`0` switches the whole package off: convolutions, loaders, variables, checkpoints.",
     "YOLO_ROCM_PRESET": "The preset that `auto` stands for: a name, what a card is sold as, or a YAML file.",
     "YOLO_ROCM_CONFIG": "The folder above `presets/`, where presets of your own are looked for by name.",
     "YOLO_ROCM_CACHE": "The folder of measured choices, of what the doctor has learned, and of MIOpen's files by rank.",
-    "YOLO_ROCM_ANY_ULTRALYTICS": "`1` goes on with an Ultralytics in which something that training needs was not found.",
+    "YOLO_ROCM_ANY_ULTRALYTICS": "`1` goes on with an Ultralytics that lacks something training needs.",
 }
 INTERNAL: Final[dict[str, str]] = {
     "YOLO_ROCM_RUN": "The Python environment that a `yolo-rocm run` is for; processes of another one are left alone.",

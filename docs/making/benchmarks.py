@@ -11,7 +11,7 @@ from typing import Final
 
 from yolo_rocm.bench.conv import AUTO, PLAIN, VENDOR, VENDOR_OFF, Row, totals
 
-from .markdown import cell, code, table
+from .markdown import code, table
 
 # What says where a number comes from; told once above a table where it is the same in all of its rows.
 PROVENANCE: Final = (
@@ -134,7 +134,7 @@ def _worded(key: str, value: str) -> str:
     if key == "command":
         return code(value)
     if key in PROVENANCE or not re.fullmatch(r"-?\d+\.\d{4,}(e-?\d+)?", value):
-        return cell(value)
+        return value
     return f"{float(value):.4g}"
 
 

@@ -1,4 +1,4 @@
-"""The picture of the README: what all convolutions of a training step cost, as an SVG that needs no fonts or scripts."""
+"""The picture of the README: what all convolutions of a training step cost, as an SVG without fonts and scripts."""
 
 from __future__ import annotations
 

@@ -134,12 +134,11 @@ def _file(name: str) -> str:
 
 def targets() -> str:
     """Return the name of the wheels' extra for every card."""
-    rows = [
-        (_FAMILIES[family].partition(":")[0], ", ".join(dict.fromkeys(title for p in presets if gfx in p.match.gfx for title in [p.title])),
-         code(f"device-{gfx}"))
-        for family, presets in shipped().items()
-        for gfx in dict.fromkeys(gfx for preset in presets for gfx in preset.match.gfx)
-    ]  # fmt: skip
+    rows = []
+    for family, presets in shipped().items():
+        for gfx in dict.fromkeys(gfx for preset in presets for gfx in preset.match.gfx):
+            titles = joined(preset.title for preset in presets if gfx in preset.match.gfx)
+            rows.append((_FAMILIES[family].partition(":")[0], titles, code(f"device-{gfx}")))
     return table(("family", "cards", "extra"), rows)
 
 

@@ -300,15 +300,21 @@ def test_the_preset_of_the_page_works(tmp_path, monkeypatch):
     assert (preset.conv.engine, preset.train["batch"], preset.match.vram_gb) == ("gemm", 4, 3)
 
 
-def test_the_algorithm_of_the_page_works():
-    space: dict[str, type] = {}
+@pytest.fixture(scope="module")
+def einsum():
+    """The algorithm of the page on extending."""
+    space: dict[str, type] = {"__name__": "einsum"}
     exec(compile(example("python", "(Algorithm)"), "extend.md", "exec"), space)
+    return space["Einsum"]
+
+
+def test_the_algorithm_of_the_page_works(einsum):
     torch.manual_seed(0)
     tensors = [torch.randn(2, 3, 5, 7), torch.randn(4, 3, 1, 1), torch.randn(4)]
     results = []
     for ours in (False, True):
         leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-        patch = Patch(("cpu",), Only(space["Einsum"]()))
+        patch = Patch(("cpu",), Only(einsum()))
         if ours:
             with installed(patch):
                 value = F.conv2d(*leaves)
@@ -320,6 +326,29 @@ def test_the_algorithm_of_the_page_works():
         results.append([value.detach(), *(leaf.grad for leaf in leaves)])
     for native, mine in zip(*results, strict=True):
         torch.testing.assert_close(mine, native)
+
+
+def test_an_algorithm_more_is_on_the_page_of_engines(einsum, generate, monkeypatch):
+    """Also one of an engine that is new, on a machine where it cannot run: that is no limit of the algorithm."""
+    from making import engines
+
+    class Elsewhere(einsum):
+        engine = "triton"
+
+        def not_supported_reasons(self, problem):
+            return ["Triton is not installed", *super().not_supported_reasons(problem)]
+
+    Elsewhere.__module__ = "yolo_rocm.conv.seam"
+    monkeypatch.setattr(engines, "ALGORITHMS", (*engines.ALGORITHMS, Elsewhere()))
+    assert "| `triton` | this package, in kernels that Triton compiles" in engines.engines()
+    told = engines.algorithms()
+    assert "### Engine `triton`\n\nThe seam: every convolution" in told
+    assert "| `einsum` | A plain 1x1" in told
+    limits = engines.limits()
+    (row,) = [line for line in limits.splitlines() if line.startswith("| 1x1 |")]
+    assert "`einsum`" in row
+    assert "| `einsum` | not a plain 1x1; " in limits
+    assert "not installed" not in limits
 
 
 def test_the_signature_of_the_page_works():

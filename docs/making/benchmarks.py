@@ -82,8 +82,13 @@ def tables(folder: Path) -> str:
     parts = _conv_parts(conv_sums(folder))
     for path in sorted(folder.glob("*.csv")):
         if not path.name.startswith("conv-"):
-            parts += [f"## {path.stem}", *_plain(path)]
+            parts += [f"## {_title(path.stem)}", *_plain(path)]
     return "\n\n".join(parts)
+
+
+def _title(stem: str) -> str:
+    words = stem.replace("-", " ").replace("_", " ")
+    return words[:1].upper() + words[1:]
 
 
 def _conv_parts(found: Sequence[ConvSums]) -> list[str]:

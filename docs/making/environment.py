@@ -48,5 +48,5 @@ def _conditions(when: When) -> str:
 
 def moments() -> str:
     """Return when each kind of variable is read for the last time."""
-    rows = ((code(f"{name}*" if name.endswith("_") else name), when.value) for name, when in READ)
+    rows = ((code(name if "_" in name.rstrip("_") else f"{name}*"), when.value) for name, when in READ)
     return table(("variable", "read for the last time"), rows)

@@ -60,20 +60,9 @@ def _source(source: str) -> str:
 
 
 def checks() -> str:
-    """Return what the doctor looks at before it asks the card."""
-    rows = [
-        (first_paragraph(module), code(check.__name__.replace("_", "-")), first_paragraph(check))
-        for module in (checks_stack, checks_system, checks_environment)
-        for check in module.CHECKS
-    ]
-    return f"{len(rows)} checks:\n\n{table(('question', 'check', 'why'), _once(rows))}"
-
-
-def _once(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """Name each question in its first row only."""
-    seen: set[str] = set()
-    shown = []
-    for question, check, why in rows:
-        shown.append(("" if question in seen else question, check, why))
-        seen.add(question)
-    return shown
+    """Return what the doctor looks at before it asks the card, by the question each group of checks answers."""
+    parts = []
+    for module in (checks_stack, checks_system, checks_environment):
+        rows = ((code(check.__name__.replace("_", "-")), first_paragraph(check)) for check in module.CHECKS)
+        parts += [f"### {first_paragraph(module)}", table(("check", "why"), rows)]
+    return "\n\n".join(parts)

@@ -13,7 +13,7 @@ from yolo_rocm.bench.conv import PLAIN, VENDOR
 from .benchmarks import picture_rows
 
 WIDTH: Final = 760
-LEFT, RIGHT, TOP, STEP, FOOT = 108, 40, 66, 46, 64
+LEFT, RIGHT, TOP, STEP, FOOT = 108, 40, 66, 46, 74
 _COLOURS: Final = {VENDOR: "vendor", "gemm": "ours", "triton": "third", "auto": "fourth", PLAIN: "plain"}
 _NAMES: Final = {
     VENDOR: "cuDNN",
@@ -45,7 +45,7 @@ def convolutions(folder: Path) -> str:
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     height = TOP + STEP * len(rows) + FOOT
-    bottom = TOP + STEP * len(rows) - 6
+    bottom = TOP + STEP * len(rows) + 6
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'role="img" aria-label="Milliseconds for all convolutions of a training step">',

@@ -20,10 +20,10 @@ _ANY: Final = "any"
 _FAMILIES: Final = {
     "gcn": "GCN 5: Vega, Radeon VII, Instinct MI25 to MI60",
     "rdna1": "RDNA1: RX 5000",
-    "rdna2": "RDNA2: RX 6000",
-    "rdna3": "RDNA3: RX 7000",
+    "rdna2": "RDNA2: RX 6000, Pro W6000, Radeon 600M",
+    "rdna3": "RDNA3: RX 7000, Pro W7000, Radeon 700M",
     "rdna3.5": "RDNA3.5: inside Ryzen AI processors",
-    "rdna4": "RDNA4: RX 9000",
+    "rdna4": "RDNA4: RX 9000, AI PRO R9700",
     "cdna": "CDNA: Instinct MI100 to MI355X",
     _ANY: "Any card, or none",
 }
@@ -36,6 +36,7 @@ def shipped() -> dict[str, list[Preset]]:
         preset = resolve(name, machine=MACHINE).preset
         family = family_of(next(iter(preset.match.gfx), None)) or _ANY
         found["cdna" if family.startswith("cdna") else family].append(preset)
+    found[_ANY].sort(key=lambda preset: not preset.base)  # the one for AMD cards first
     return {family: presets for family, presets in found.items() if presets}
 
 

@@ -50,11 +50,12 @@ def test_generated_pages_are_fresh(generate, capsys):
 
 
 def test_a_stale_page_is_named_and_written(generate, capsys, monkeypatch, tmp_path):
-    good = (PROJECT / "docs" / "environment.md").read_text(encoding="utf-8")
+    good = generate.filled((PROJECT / "docs" / "environment.md").read_text(encoding="utf-8"), generate.BLOCKS)
     stale = tmp_path / "environment.md"
     stale.write_text(good.replace("`YOLO_ROCM_CACHE`", "`YOLO_ROCM_HOARD`"), encoding="utf-8")
     monkeypatch.setattr(generate, "PROJECT", tmp_path)
     monkeypatch.setattr(generate, "pages", lambda: [stale])
+    monkeypatch.setattr(generate, "FILES", {})
     assert generate.main(["--check"]) == 1
     assert "stale: environment.md" in capsys.readouterr().out
     assert generate.main([]) == 0
@@ -76,6 +77,7 @@ def test_every_block_is_on_a_page_and_none_is_broken(generate):
 
 def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
     """Layer by layer as `bench conv` writes them, summed as it sums; any other file as it stands."""
+    from making import picture
     from making.benchmarks import picture_rows, tables
 
     from yolo_rocm.bench.conv import Row, write_csv
@@ -100,6 +102,11 @@ def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
     assert "| ours\\|all | 150.5 | 9100 | 1.5 |" in text
     drawn = dict(picture_rows(tmp_path)[0])
     assert drawn["yolov8n fp32"] == {"vendor": 4.0, "unfold + matmul": 18.0, "auto": 6.0}
+    assert picture.convolutions(tmp_path).count("No AMD card was measured") == 1
+    amd = (tmp_path / name).read_text(encoding="utf-8").replace("cpu-", "AMD-Radeon-RX-7900-XTX-")
+    (tmp_path / name).write_text(amd, encoding="utf-8")
+    assert "No AMD card" not in picture.convolutions(tmp_path)
+    assert dict(picture_rows(tmp_path)[0])["yolov8n fp32"]["gemm"] == 90.7
     assert drawn["yolov8n fp16"] == {"vendor": 18.7, "gemm": 30.7, "unfold + matmul": 166.0}
 
 

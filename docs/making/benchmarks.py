@@ -143,16 +143,27 @@ def _worded(key: str, value: str) -> str:
     return f"{float(value):.4g}"
 
 
+def is_amd(device: str) -> bool:
+    """Tell whether a device is a card of AMD, by its name."""
+    return bool(re.search(r"\b(AMD|Radeon|Instinct)\b|gfx\d", device, re.IGNORECASE))
+
+
+def any_amd(folder: Path) -> bool:
+    """Tell whether anything was measured on a card of AMD."""
+    return any(is_amd(row.get("device", "")) for path in folder.glob("*.csv") for row in read(path))
+
+
 def picture_rows(folder: Path) -> tuple[list[tuple[str, Mapping[str, float]]], str]:
     """Return (model and data type, milliseconds by way) for the picture, and where they come from.
 
-    Measurements of single layers go before the sums of an earlier run of the same model, data type, layout and batch.
+    It is about cuDNN and us, so of NVIDIA cards. Measurements of single layers go before the sums of an earlier run of the same model, data type, layout and batch.
     """
     old = read(folder / SUMS)
     found: dict[tuple[str, str], dict[str, float]] = {}
     sources: dict[str, None] = {}
     for sums in conv_sums(folder):
-        if (sums.what.get("layout"), sums.what.get("batch")) == (old[0]["layout"], old[0]["batch"]):
+        shape = (sums.what.get("layout"), sums.what.get("batch"))
+        if shape == (old[0]["layout"], old[0]["batch"]) and not is_amd(sums.stamp["device"]):
             ways = found.setdefault((sums.model, sums.what["dtype"]), {})
             ways.update({way: sums.ways[way] for way in (VENDOR, PLAIN) if way in sums.ways})
             ways[sums.engine] = sums.ways[AUTO]

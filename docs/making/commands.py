@@ -32,7 +32,9 @@ def commands() -> str:
 
 
 def _command(name: str, command: Any) -> str:
-    words = [p.metavar or p.name.upper() for p in command.params if p.param_type_name == "argument"]
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    words = [p.metavar or p.name.upper() for p in arguments]
+    words = [word if p.required or "[" in word else f"[{word}]" for word, p in zip(words, arguments, strict=True)]
     options = [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
     usage = f"yolo-rocm {name} {'[OPTIONS] ' if options else ''}{' '.join(words)}".strip()
     about = " ".join((command.help or "").split())

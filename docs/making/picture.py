@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 from yolo_rocm.bench.conv import PLAIN, VENDOR
 
-from .benchmarks import picture_rows
+from .benchmarks import any_amd, picture_rows
 
 WIDTH: Final = 760
 LEFT, RIGHT, TOP, STEP, FOOT = 108, 40, 66, 46, 74
@@ -61,7 +61,8 @@ def convolutions(folder: Path) -> str:
     for number, (name, ways) in enumerate(rows):
         parts += _row(TOP + STEP * number + 24, name, ways, place)
     parts.append(_text(16, height - 26, "Logarithmic axis; left is faster.", "small"))
-    parts.append(_text(16, height - 10, f"{source}. No AMD card was measured.", "small"))
+    amd = "" if any_amd(folder) else " No AMD card was measured."
+    parts.append(_text(16, height - 10, f"{source}.{amd}", "small"))
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -133,14 +133,31 @@ def _file(name: str) -> str:
     return f"<details><summary>configs/{name}.yaml</summary>\n\n```yaml\n{text}\n```\n\n</details>"
 
 
+# Extras of AMD's multi-arch wheels, as ROCm/TheRock's RELEASES.md of 2026-08-22 lists them.
+_EXTRAS: Final = frozenset(
+    f"gfx{target}"
+    for target in (
+        "900 906 908 90a 942 950 1010 1011 1012 1030 1031 1032 1033 1034 1035 1036 "
+        "1100 1101 1102 1103 1150 1151 1152 1153 1200 1201"
+    ).split()
+)
+
+
 def targets() -> str:
     """Return the name of the wheels' extra for every card."""
     rows = []
     for family, presets in shipped().items():
         for gfx in dict.fromkeys(gfx for preset in presets for gfx in preset.match.gfx):
             titles = joined(preset.title for preset in presets if gfx in preset.match.gfx)
-            rows.append((_FAMILIES[family].partition(":")[0], titles, code(f"device-{gfx}")))
-    return table(("family", "cards", "extra"), rows)
+            rows.append(
+                (
+                    _FAMILIES[family].partition(":")[0],
+                    titles,
+                    gfx,
+                    code(f"device-{gfx}") if gfx in _EXTRAS else "none is published",
+                )
+            )
+    return table(("family", "cards", "target", "extra"), rows)
 
 
 def keys() -> str:

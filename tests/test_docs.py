@@ -86,6 +86,8 @@ def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
     rows = [Row("model.0", 2, "conv 3x3", "forward", way, ms, 1.0) for way, ms in ways.items()]
     name = "conv-yolov8n-fp32-nchw-b64-640.csv"
     write_csv(tmp_path / name, rows, "cpu", "yolo-rocm bench conv yolov8n.yaml engine=auto")
+    measured = (tmp_path / name).read_text(encoding="utf-8")
+    (tmp_path / name).write_text(re.sub(r"cpu-\d+-threads", "NVIDIA H200", measured), encoding="utf-8")
     (tmp_path / "train-h200.csv").write_text(
         "way,layout,step_ms,peak_mb,loss,device,torch,date,command\n"
         "stock,nchw,137.123456,9000,1.5,NVIDIA H200,2.11,2026-11-15,yolo-rocm bench train\n"
@@ -103,7 +105,7 @@ def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
     drawn = dict(picture_rows(tmp_path)[0])
     assert drawn["yolov8n fp32"] == {"vendor": 4.0, "unfold + matmul": 18.0, "auto": 6.0}
     assert picture.convolutions(tmp_path).count("No AMD card was measured") == 1
-    amd = (tmp_path / name).read_text(encoding="utf-8").replace("cpu-", "AMD-Radeon-RX-7900-XTX-")
+    amd = (tmp_path / name).read_text(encoding="utf-8").replace("NVIDIA H200", "AMD Radeon RX 7900 XTX")
     (tmp_path / name).write_text(amd, encoding="utf-8")
     assert "No AMD card" not in picture.convolutions(tmp_path)
     assert dict(picture_rows(tmp_path)[0])["yolov8n fp32"]["gemm"] == 90.7

@@ -156,14 +156,15 @@ def any_amd(folder: Path) -> bool:
 def picture_rows(folder: Path) -> tuple[list[tuple[str, Mapping[str, float]]], str]:
     """Return (model and data type, milliseconds by way) for the picture, and where they come from.
 
-    It is about cuDNN and us, so of NVIDIA cards. Measurements of single layers go before the sums of an earlier run of the same model, data type, layout and batch.
+    It is about cuDNN and us, so of NVIDIA cards. Measurements of single layers go before the sums of an earlier run of
+    the same model, data type, layout and batch.
     """
     old = read(folder / SUMS)
     found: dict[tuple[str, str], dict[str, float]] = {}
     sources: dict[str, None] = {}
     for sums in conv_sums(folder):
         shape = (sums.what.get("layout"), sums.what.get("batch"))
-        if shape == (old[0]["layout"], old[0]["batch"]) and not is_amd(sums.stamp["device"]):
+        if shape == (old[0]["layout"], old[0]["batch"]) and "NVIDIA" in sums.stamp["device"]:
             ways = found.setdefault((sums.model, sums.what["dtype"]), {})
             ways.update({way: sums.ways[way] for way in (VENDOR, PLAIN) if way in sums.ways})
             ways[sums.engine] = sums.ways[AUTO]

@@ -237,9 +237,9 @@ def load_ladder():
     return module
 
 
-def test_the_readme_shows_what_the_ladder_found():
+def test_the_page_shows_what_the_ladder_found():
     ladder = load_ladder()
-    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    text = ladder.PAGE.read_text(encoding="utf-8")
     assert ladder.with_table(text) == text
     for row in versions.tested():
         assert f"| {row['ultralytics']} | {row['torch']} | {row['python']} | " in text

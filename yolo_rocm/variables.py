@@ -48,6 +48,20 @@ READ: Final[tuple[tuple[str, Moment], ...]] = (
     ("MALLOC_", Moment.PROCESS),
 )
 
+# Variables of this package, for its users and for the processes it starts itself. The modules that read them say more.
+OWN: Final[dict[str, str]] = {
+    "YOLO_ROCM": "`0` switches the whole package off: convolutions, loaders, variables, checkpoints.",
+    "YOLO_ROCM_PRESET": "The preset that `auto` stands for: a name, what a card is sold as, or a YAML file.",
+    "YOLO_ROCM_CONFIG": "The folder above `presets/`, where presets of your own are looked for by name.",
+    "YOLO_ROCM_CACHE": "The folder of measured choices, of what the doctor has learned, and of MIOpen's files by rank.",
+    "YOLO_ROCM_ANY_ULTRALYTICS": "`1` goes on with an Ultralytics that lacks something training needs.",
+}
+INTERNAL: Final[dict[str, str]] = {
+    "YOLO_ROCM_RUN": "The Python environment that a `yolo-rocm run` is for; processes of another one are left alone.",
+    "YOLO_ROCM_CHILD": "The preset of a training, for the processes that Ultralytics starts for it.",
+    "YOLO_ROCM_RESTARTED": "The variables for which a command has been started again, so that it is only once.",
+}
+
 
 def moment(name: str) -> Moment | None:
     """Return when a variable is read; None for one that nothing is known of."""

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Make the generated parts of README.md and of the pages in this folder again from the code and the benchmarks.
+
+`python docs/generate.py` writes what has changed; with `--check` it writes nothing, names the files that are stale and
+exits with 1 if there are any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+DOCS: Final = Path(__file__).resolve().parent
+PROJECT: Final = DOCS.parent
+sys.path[:0] = [path for path in (str(DOCS), str(PROJECT)) if path not in sys.path]
+
+from making import benchmarks, commands, engines, environment, failures, picture, presets  # noqa: E402
+from making.blocks import Maker, filled  # noqa: E402
+
+# Every block that a page may hold, by name.
+BLOCKS: Final[Mapping[str, Maker]] = {
+    "cards": presets.cards,
+    "presets": presets.families,
+    "preset-keys": presets.keys,
+    "targets": presets.targets,
+    "engines": engines.engines,
+    "algorithms": engines.algorithms,
+    "limits": engines.limits,
+    "failures": failures.failures,
+    "checks": failures.checks,
+    "own-variables": environment.own,
+    "preset-variables": environment.of_presets,
+    "moments": environment.moments,
+    "benchmarks": lambda: benchmarks.tables(DOCS / "benchmarks"),
+    "commands": commands.commands,
+}
+# Files that are made as a whole.
+FILES: Final[Mapping[Path, Maker]] = {
+    DOCS / "images" / "convolutions.svg": lambda: picture.convolutions(DOCS / "benchmarks"),
+}
+
+
+def pages() -> list[Path]:
+    """Return the pages that may hold blocks."""
+    return [PROJECT / "README.md", *sorted(DOCS.glob("*.md"))]
+
+
+@contextmanager
+def _nobodys_settings() -> Iterator[None]:
+    """Keep the presets and choices of whoever runs this out of the pages."""
+    names = ("YOLO_ROCM_CONFIG", "YOLO_ROCM_PRESET", "YOLO_ROCM")
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ["YOLO_ROCM_CONFIG"] = empty
+        try:
+            yield
+        finally:
+            del os.environ["YOLO_ROCM_CONFIG"]
+            os.environ.update(before)
+
+
+def stale() -> dict[Path, str]:
+    """Return the files that are not as they would be made now, with what they ought to hold."""
+    found: dict[Path, str] = {}
+    with _nobodys_settings():
+        for path in pages():
+            old = path.read_text(encoding="utf-8")
+            new = filled(old, BLOCKS)
+            if new != old:
+                found[path] = new
+        for path, maker in FILES.items():
+            new = maker()
+            if not path.exists() or path.read_text(encoding="utf-8") != new:
+                found[path] = new
+    return found
+
+
+def main(words: list[str] | None = None) -> int:
+    """Write or check; return 1 where something was stale and was not written."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing, name what is stale")
+    options = parser.parse_args(words)
+    found = stale()
+    for path, text in found.items():
+        print(f"{'stale' if options.check else 'written'}: {path.relative_to(PROJECT).as_posix()}")
+        if not options.check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+    if options.check and found:
+        print("Run `python docs/generate.py` and commit what it writes.")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

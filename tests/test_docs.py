@@ -1,0 +1,367 @@
+"""The pages say what is so: generated parts are fresh, links lead somewhere, commands and code exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+
+import yolo_rocm
+from yolo_rocm import variables
+from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.diagnosis import knowledge
+from yolo_rocm.preset import SECTIONS, Preset
+
+from .conv.problems import Only
+from .pages import PROJECT, Page, page, pages
+
+pytestmark = pytest.mark.once
+
+PAGES = pages()
+IDS = [each.name for each in PAGES]
+every_page = pytest.mark.parametrize("each", PAGES, ids=IDS)
+
+
+@pytest.fixture(scope="module")
+def generate():
+    """The generator, imported as a script imports its neighbours."""
+    spec = importlib.util.spec_from_file_location("generate", PROJECT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    before, dont = list(sys.path), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    spec.loader.exec_module(module)
+    yield module
+    sys.path[:], sys.dont_write_bytecode = before, dont
+    for name in [name for name in sys.modules if name == "making" or name.startswith("making.")]:
+        del sys.modules[name]
+
+
+def test_generated_pages_are_fresh(generate, capsys):
+    code = generate.main(["--check"])
+    assert (code, capsys.readouterr().out) == (0, "")
+
+
+def test_a_stale_page_is_named_and_written(generate, capsys, monkeypatch, tmp_path):
+    good = generate.filled((PROJECT / "docs" / "environment.md").read_text(encoding="utf-8"), generate.BLOCKS)
+    stale = tmp_path / "environment.md"
+    stale.write_text(good.replace("`YOLO_ROCM_CACHE`", "`YOLO_ROCM_HOARD`"), encoding="utf-8")
+    monkeypatch.setattr(generate, "PROJECT", tmp_path)
+    monkeypatch.setattr(generate, "pages", lambda: [stale])
+    monkeypatch.setattr(generate, "FILES", {})
+    assert generate.main(["--check"]) == 1
+    assert "stale: environment.md" in capsys.readouterr().out
+    assert generate.main([]) == 0
+    assert stale.read_text(encoding="utf-8") == good
+
+
+def test_every_block_is_on_a_page_and_none_is_broken(generate):
+    from making.blocks import BlockError, filled
+
+    text = "".join(each.text for each in PAGES)
+    assert set(re.findall(r"<!-- begin ([\w-]+)", text)) == set(generate.BLOCKS)
+    for broken in (
+        "<!-- begin no-such, made by docs/generate.py -->\n<!-- end no-such -->",
+        "<!-- begin cards, made -->",
+    ):
+        with pytest.raises(BlockError, match=r"no-such|cards"):
+            filled(broken, generate.BLOCKS)
+
+
+def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
+    """Layer by layer as `bench conv` writes them, summed as it sums; any other file as it stands."""
+    from making import picture
+    from making.benchmarks import picture_rows, tables
+
+    from yolo_rocm.bench.conv import Row, write_csv
+
+    ways = {"vendor": 2.0, "vendor off": 8.0, "auto": 3.0, "unfold + matmul": 9.0, "planes": 1.0}
+    rows = [Row("model.0", 2, "conv 3x3", "forward", way, ms, 1.0) for way, ms in ways.items()]
+    name = "conv-yolov8n-fp32-nchw-b64-640.csv"
+    write_csv(tmp_path / name, rows, "cpu", "yolo-rocm bench conv yolov8n.yaml engine=auto")
+    measured = (tmp_path / name).read_text(encoding="utf-8")
+    (tmp_path / name).write_text(re.sub(r"cpu-\d+-threads", "NVIDIA H200", measured), encoding="utf-8")
+    (tmp_path / "train-h200.csv").write_text(
+        "way,layout,step_ms,peak_mb,loss,device,torch,date,command\n"
+        "stock,nchw,137.123456,9000,1.5,NVIDIA H200,2.11,2026-11-15,yolo-rocm bench train\n"
+        "ours|all,nchw,150.5,9100,1.5,NVIDIA H200,2.11,2026-11-15,yolo-rocm bench train\n"
+    )
+    sums = (PROJECT / "docs/benchmarks/h200-conv-sums.csv").read_text(encoding="utf-8")
+    (tmp_path / "h200-conv-sums.csv").write_text(sums, encoding="utf-8")
+    text = tables(tmp_path)
+    assert "| yolov8n | fp32 | nchw | 64 | 640 | 4.0 | 16.0 | 18.0 | `auto` | 6.0 | 1.50x |" in text
+    assert f"[{name}](benchmarks/{name}): `yolo-rocm bench conv yolov8n.yaml engine=auto`" in text
+    assert "device: NVIDIA H200; torch: 2.11; layout: nchw; date: 2026-11-15; command: `yolo-rocm bench train`" in text
+    assert "| way | step ms | peak mb | loss |" in text
+    assert "| stock | 137.1 | 9000 | 1.5 |" in text
+    assert "| ours\\|all | 150.5 | 9100 | 1.5 |" in text
+    drawn = dict(picture_rows(tmp_path)[0])
+    assert drawn["yolov8n fp32"] == {"vendor": 4.0, "unfold + matmul": 18.0, "auto": 6.0}
+    assert picture.convolutions(tmp_path).count("No AMD card was measured") == 1
+    amd = (tmp_path / name).read_text(encoding="utf-8").replace("NVIDIA H200", "AMD Radeon RX 7900 XTX")
+    (tmp_path / name).write_text(amd, encoding="utf-8")
+    assert "No AMD card" not in picture.convolutions(tmp_path)
+    assert dict(picture_rows(tmp_path)[0])["yolov8n fp32"]["gemm"] == 90.7
+    assert drawn["yolov8n fp16"] == {"vendor": 18.7, "gemm": 30.7, "unfold + matmul": 166.0}
+
+
+def test_the_readme_fits_a_screen():
+    assert len(PAGES[0].text.splitlines()) <= 100
+
+
+@every_page
+def test_relative_links_and_anchors_lead_somewhere(each: Page, generate):
+    from making.markdown import slug
+
+    known = {one.path: [slug(heading) for heading in one.headings] for one in PAGES}
+    for link in each.links:
+        if re.match(r"\w+:", link):
+            assert link.startswith("https://"), link
+            continue
+        place, _, anchor = link.partition("#")
+        target = (each.path.parent / place).resolve() if place else each.path
+        assert target.exists(), f"{each.name}: {link}"
+        if anchor:
+            assert anchor in known[target], f"{each.name}: {link}"
+
+
+@every_page
+def test_files_that_are_named_exist(each: Page):
+    for words in each.inline:
+        if re.fullmatch(r"(yolo_rocm|configs|tests|examples)/[\w./-]+", words) and "NAME" not in words:
+            assert (PROJECT / words).exists(), f"{each.name}: {words}"
+
+
+def test_every_page_is_reached_from_the_readme():
+    linked = {(PROJECT / link.partition("#")[0]).resolve() for link in PAGES[0].links if ":" not in link}
+    assert {path.resolve() for path in (PROJECT / "docs").glob("*.md")} <= linked
+
+
+@pytest.fixture(scope="module")
+def command_line(generate):
+    from making.commands import all_commands
+
+    return dict(all_commands())
+
+
+@pytest.fixture(scope="module")
+def ultralytics_keys():
+    """Arguments of Ultralytics from its file: importing it takes seconds."""
+    (place,) = importlib.util.find_spec("ultralytics").submodule_search_locations
+    return set(yaml.safe_load((Path(place) / "cfg" / "default.yaml").read_text(encoding="utf-8")))
+
+
+def mistake(words: list[str], command_line, ultralytics_keys) -> str | None:
+    """Return what is wrong with a command line of this package, or None."""
+    words = [word for word in words if word not in ("...", "[...]")]
+    if not words or words[0] in ("--help", "--version", "COMMAND"):
+        return None
+    size = 2 if " ".join(words[:2]) in command_line else 1
+    name = " ".join(words[:size])
+    if name not in command_line:
+        groups = {command.split()[0] for command in command_line}
+        return None if size == len(words) and name in groups else f"no command {name!r}"
+    parameters = command_line[name].params
+    options = {option: p for p in parameters for option in (*p.opts, *p.secondary_opts) if option.startswith("--")}
+    metavar = " ".join(p.metavar or "" for p in parameters if p.param_type_name == "argument")
+    own = set(re.findall(r"\[(\w+)=", metavar))
+    allowed = ultralytics_keys | {"preset"} if own == {"key"} else own
+    rest = words[size:]
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--"):
+            option = options.get(word.partition("=")[0])
+            if option is None and word != "--help":
+                return f"{name} has no option {word}"
+            if word == "--rocm" and (wrong := unknown_key(f"rocm.{rest[0].partition('=')[0]}")):
+                return wrong
+            if option is not None and "=" not in word and not option.is_flag:
+                rest.pop(0)
+        elif name == "run":
+            return None  # everything from the target on is its own
+        elif "=" in word:
+            key = word.partition("=")[0]
+            if key.startswith("rocm."):
+                if wrong := unknown_key(key):
+                    return wrong
+            elif key not in allowed:
+                return f"{name} has no key {key}"
+    return None
+
+
+def unknown_key(key: str) -> str | None:
+    _, section, *names = key.split(".")
+    if section == "SECTION":
+        return None
+    if section not in SECTIONS:
+        return f"no section {section}"
+    model = Preset.model_fields[section].annotation
+    fields = getattr(model, "model_fields", None)
+    return None if fields is None or (names and names[0] in fields) else f"no key {key}"
+
+
+@every_page
+def test_commands_exist(each: Page, command_line, ultralytics_keys):
+    wrong = [(words, said) for words in each.commands if (said := mistake(words, command_line, ultralytics_keys))]
+    assert not wrong, each.name
+
+
+def test_commands_are_found_and_mistakes_too(command_line, ultralytics_keys, tmp_path):
+    """The check itself: what it reads out of a page, and that it knows a wrong word of each kind."""
+    assert sum(len(each.commands) for each in PAGES) > 60
+    text = (
+        "```bash\n.venv/bin/yolo-rocm demo\nx && yolo-rocm train data=a.yaml  # comment\n# yolo-rocm nothing\n"
+        "torchrun -m yolo_rocm val model=m.pt | tee log\n```\n`yolo-rocm\nbench conv`\n"
+    )
+    (tmp_path / "page.md").write_text(text)
+    read = page(tmp_path / "page.md").commands
+    assert read == [["demo"], ["train", "data=a.yaml"], ["val", "model=m.pt"], ["bench", "conv"]]
+    for line, said in (
+        ("trian data=a.yaml", "no command 'trian'"),
+        ("bench nothing x", "no command 'bench'"),
+        ("doctor --jsonn", "doctor has no option --jsonn"),
+        ("train epoch=3", "train has no key epoch"),
+        ("train rocm.convs.engine=gemm", "no section convs"),
+        ("train rocm.conv.engin=gemm", "no key rocm.conv.engin"),
+        ("run --rocm conv.engin=gemm train.py", "no key rocm.conv.engin"),
+        ("tune yolov8n.yaml epochs=3", "tune has no key epochs"),
+        ("run train.py --any thing=1", None),
+        ("bench", None),
+        ("doctor --no-probes --bundle report.md", None),
+    ):
+        assert mistake(line.split(), command_line, ultralytics_keys) == said
+
+
+def names_wrong(tree: ast.AST) -> list[str]:
+    """Return what code takes from this package and does not find there."""
+    wrong = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "yolo_rocm":
+            module = importlib.import_module(node.module)
+            wrong += [f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)]
+        if is_ours(node) and not hasattr(yolo_rocm, node.attr):
+            wrong.append(f"yolo_rocm.{node.attr}")
+        if isinstance(node, ast.Call) and is_ours(node.func) and hasattr(yolo_rocm, node.func.attr):
+            wrong += keywords_wrong(node)
+    return wrong
+
+
+def is_ours(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "yolo_rocm"
+
+
+def keywords_wrong(call: ast.Call) -> list[str]:
+    parameters = inspect.signature(getattr(yolo_rocm, call.func.attr)).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return []
+    return [f"{call.func.attr}({keyword.arg}=)" for keyword in call.keywords if keyword.arg not in parameters]
+
+
+@every_page
+def test_code_compiles_and_names_what_exists(each: Page):
+    for language, text in each.blocks:
+        if language == "python":
+            tree = compile(text, each.name, "exec", ast.PyCF_ONLY_AST)
+            assert not names_wrong(tree)
+        elif language == "yaml":
+            assert yaml.safe_load(text) is not None
+        else:
+            assert language in ("bash", "text")
+    for words in each.inline:
+        for name in re.findall(r"(?<![\w/.])yolo_rocm\.(\w+)(?=\()", words):
+            assert hasattr(yolo_rocm, name), words
+
+
+def test_wrong_names_are_found():
+    for text in ("yolo_rocm.trian()", "yolo_rocm.patched(engines='gemm')", "from yolo_rocm.conv.plan import Planer"):
+        assert names_wrong(ast.parse(text))
+    assert not names_wrong(ast.parse("yolo_rocm.train(anything=1); yolo_rocm.patched(engine='gemm')"))
+
+
+def test_every_variable_of_ours_is_documented():
+    told = {*variables.OWN, *variables.INTERNAL}
+    used = set()
+    for path in (PROJECT / "yolo_rocm").rglob("*.py"):
+        if path.name != "variables.py":
+            used |= set(re.findall(r"\bYOLO_ROCM(?:_[A-Z]+)*\b", path.read_text(encoding="utf-8")))
+    assert used == told
+
+
+EXTEND = next(each for each in PAGES if each.path.name == "extend.md")
+
+
+def example(language: str, word: str) -> str:
+    return next(text for kind, text in EXTEND.blocks if kind == language and word in text)
+
+
+def test_the_preset_of_the_page_works(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CONFIG", str(tmp_path))
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets" / "rx5300.yaml").write_text(example("yaml", "base: family/"), encoding="utf-8")
+    preset = yolo_rocm.load_preset("rx5300")
+    assert (preset.conv.engine, preset.train["batch"], preset.match.vram_gb) == ("gemm", 4, 3)
+
+
+@pytest.fixture(scope="module")
+def einsum():
+    """The algorithm of the page on extending."""
+    space: dict[str, type] = {"__name__": "einsum"}
+    exec(compile(example("python", "(Algorithm)"), "extend.md", "exec"), space)
+    return space["Einsum"]
+
+
+def test_the_algorithm_of_the_page_works(einsum):
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 3, 5, 7), torch.randn(4, 3, 1, 1), torch.randn(4)]
+    results = []
+    for ours in (False, True):
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+        patch = Patch(("cpu",), Only(einsum()))
+        if ours:
+            with installed(patch):
+                value = F.conv2d(*leaves)
+                value.square().sum().backward()
+            assert {plan.forward.algorithm.name for _, plan in patch._known.values()} == {"einsum"}
+        else:
+            value = F.conv2d(*leaves)
+            value.square().sum().backward()
+        results.append([value.detach(), *(leaf.grad for leaf in leaves)])
+    for native, mine in zip(*results, strict=True):
+        torch.testing.assert_close(mine, native)
+
+
+def test_an_algorithm_more_is_on_the_page_of_engines(einsum, generate, monkeypatch):
+    """Also one of an engine that is new, on a machine where it cannot run: that is no limit of the algorithm."""
+    from making import engines
+
+    class Elsewhere(einsum):
+        engine = "triton"
+
+        def not_supported_reasons(self, problem):
+            return ["Triton is not installed", *super().not_supported_reasons(problem)]
+
+    Elsewhere.__module__ = "yolo_rocm.conv.seam"
+    monkeypatch.setattr(engines, "ALGORITHMS", (*engines.ALGORITHMS, Elsewhere()))
+    assert "| `triton` | this package, in kernels that Triton compiles" in engines.engines()
+    told = engines.algorithms()
+    assert "### Engine `triton`\n\nThe seam: every convolution" in told
+    assert "| `einsum` | A plain 1x1" in told
+    limits = engines.limits()
+    (row,) = [line for line in limits.splitlines() if line.startswith("| 1x1 |")]
+    assert "`einsum`" in row
+    assert "| `einsum` | not a plain 1x1; " in limits
+    assert "not installed" not in limits
+
+
+def test_the_signature_of_the_page_works():
+    (entry,) = yaml.safe_load(example("yaml", "pattern:"))
+    signature = knowledge.Signature.model_validate(entry)
+    assert signature.id not in {known.id for known in knowledge.signatures()}
+    assert signature.search(b"x\nMIOpen Error: conv.cpp:7: no such solver\n")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 
@@ -62,6 +63,18 @@ class ConvProblem:
             str(x.device),
             is_channels_last(x) or is_channels_last(weight),
         )
+
+    def __hash__(self) -> int:
+        """Return the hash of all fields, computed once: a problem is a key several times in every convolution."""
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash(tuple(getattr(self, field.name) for field in fields(self)))
+            object.__setattr__(self, "_hash", known)
+        return int(known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the hash behind: in another process the same text has another one."""
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
 
     @property
     def batch(self) -> int:

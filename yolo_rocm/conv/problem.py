@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -73,8 +74,8 @@ class ConvProblem:
         return int(known)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the hash behind: in another process the same text has another one."""
-        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+        """Leave behind what is computed from the fields: in another process the same text has another hash."""
+        return {field.name: self.__dict__[field.name] for field in fields(self)}
 
     @property
     def batch(self) -> int:
@@ -101,7 +102,7 @@ class ConvProblem:
         """Spatial sizes of the kernel."""
         return self.weight_shape[2:]
 
-    @property
+    @cached_property
     def output_size(self) -> tuple[int, ...]:
         """Spatial sizes of the output."""
         sizes = zip(
@@ -111,12 +112,12 @@ class ConvProblem:
             return tuple((i - 1) * s - 2 * p + d * (k - 1) + o + 1 for i, k, s, p, d, o in sizes)
         return tuple((i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d, _ in sizes)
 
-    @property
+    @cached_property
     def output_shape(self) -> tuple[int, ...]:
         """Shape of the output."""
         return (self.batch, self.out_channels, *self.output_size)
 
-    @property
+    @cached_property
     def empty(self) -> bool:
         """True when the output holds no element, so that there is nothing to compute."""
         return 0 in self.output_shape or 0 in self.input_shape

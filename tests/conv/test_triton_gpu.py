@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,6 @@ import yolo_rocm
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.rules import preferred
 from yolo_rocm.conv.seam import Patch, installed
 from yolo_rocm.conv.triton_engine.available import device_reason
@@ -92,16 +92,17 @@ def test_torchs_own_samples(op):
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), dtype=st.sampled_from([torch.float32, torch.float16, torch.bfloat16]))
 def test_anything_with_poisoned_memory(monkeypatch, seed, dtype):
-    empty = torch.empty
+    names = ("new_empty", "new_empty_strided")
+    plain = {name: getattr(torch.Tensor, name) for name in names}
 
-    def poisoned(*args, **kwargs):
-        tensor = empty(*args, **kwargs)
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+    def poisoned(name):
+        return lambda *args, **kwargs: plain[name](*args, **kwargs).fill_(float("nan"))
 
     problem = random_problem(random.Random(seed), dtype)
-    problem = ConvProblem(**{**vars(problem), "device": DEVICE})
+    problem = replace(problem, device=DEVICE)
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", poisoned)
+        for name in names:
+            patch.setattr(torch.Tensor, name, poisoned(name))
         for which in PASSES:
             for name in preferred(problem, which, triton=True):
                 algorithm = BY_NAME.get(name)

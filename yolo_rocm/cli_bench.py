@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,13 +29,14 @@ def bench_conv(
         typer.Argument(metavar="[MODEL] [batch=] [imgsz=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=] [out=]"),
     ] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The vendor library and our choice alone.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, and auto."""
     from .start import in_time
 
     with in_time(), stdout_for_json(as_json):
-        found = _bench_conv(words)
+        found = _bench_conv(words, quick)
     if as_json:
         print_json(found if layers else {key: value for key, value in found.items() if key != "layers"})
         return
@@ -44,7 +46,7 @@ def bench_conv(
     out.print(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
 
 
-def _bench_conv(words: list[str] | None) -> dict[str, Any]:
+def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     from .bench import conv as measure
     from .bench.layers import default_device, dtype_named, model_layers
     from .conv.plan import Planner
@@ -64,7 +66,7 @@ def _bench_conv(words: list[str] | None) -> dict[str, Any]:
     with progress(f"reading {given['model']}"):
         problems = model_layers(given["model"], *sizes, dtype, device, given["layout"] == "nhwc")
     with progress("measuring convolutions", timed=True, slow=is_slow(given)) as show:
-        rows = measure.bench_conv(problems, planner, show)
+        rows = measure.bench_conv(problems, planner, show, quick=quick)
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
     folder = Path(given["out"])
     measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))
@@ -86,7 +88,7 @@ def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, fl
     heads = ("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", "largest workspace MB")
     table = Table(*heads, box=None, title=title)
     for way, passes in sums.items():
-        ratios = (passes["sum"] / sums[base]["sum"] for base in ("vendor", "vendor off"))
+        ratios = (passes["sum"] / sums[base]["sum"] if base in sums else math.nan for base in ("vendor", "vendor off"))
         cells = (f"{passes[column]:.2f}" if column in passes else "-" for column in columns)
         workspace = f"{workspaces[way]:.1f}" if way in workspaces else "-"
         table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios), workspace)

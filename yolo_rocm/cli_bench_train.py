@@ -26,13 +26,14 @@ def bench_train(
             metavar="[MODEL] [batch=] [imgsz=] [amp=true|false] [engine=] [memory_mb=] [steps=] [tune_s=] [out=]"
         ),
     ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the two ways that take longest.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Time whole training steps of a detector and their memory: torch as it is, vendor off, and ours."""
     from .start import in_time
 
     with in_time(), stdout_for_json(as_json):
-        entries, problems = _bench_train(words, quiet=as_json)
+        entries, problems = _bench_train(words, quick, quiet=as_json)
     if as_json:
         print_json([_finite(entry) for entry in entries])
     for problem in problems:
@@ -41,7 +42,7 @@ def bench_train(
         raise typer.Exit(1)
 
 
-def _bench_train(words: list[str] | None, quiet: bool) -> tuple[list[dict[str, Any]], list[str]]:
+def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[list[dict[str, Any]], list[str]]:
     from .bench import train as measure
     from .bench import train_table as tables
     from .bench.layers import default_device
@@ -49,7 +50,7 @@ def _bench_train(words: list[str] | None, quiet: bool) -> tuple[list[dict[str, A
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "engine": measure.OURS, "steps": 15}
     given = numbers(words, {**keys, "memory_mb": None, "tune_s": None, "out": "yolo-rocm-bench"})
     device = default_device()
-    ways = measure.ways(given["engine"], given["memory_mb"])
+    ways = measure.ways(given["engine"], given["memory_mb"], quick)
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
     bench = measure.TrainBench(device=device, **sizes)
     with progress("training steps, way beside way", timed=True, slow=is_slow(given)) as show:

@@ -41,11 +41,22 @@ class Row:
 
 
 def bench_conv(
-    layers: Iterable[ModelLayer], planner: Planner, progress: Callable[[int, int], None], repeats: int = 7
+    layers: Iterable[ModelLayer],
+    planner: Planner,
+    progress: Callable[[int, int], None],
+    repeats: int = 7,
+    quick: bool = False,
 ) -> list[Row]:
     """Measure native kernels, vendor off, the plain unfold + matmul patch, each algorithm, and `auto`.
 
     `auto` is measured through the seam with the planner's own choices, after the planner has tuned itself.
+
+    Args:
+        layers: The convolutions.
+        planner: Chooses for `auto`.
+        progress: Called with (done, all).
+        repeats: Timed calls of each way.
+        quick: Measure native kernels and `auto` alone.
     """
     layers = list(layers)
     rows: list[Row] = []
@@ -55,19 +66,20 @@ def bench_conv(
     try:
         progress(0, len(layers))
         for done, layer in enumerate(layers):
-            rows += _bench_layer(layer, planner, patch, repeats)
+            rows += _bench_layer(layer, planner, patch, repeats, quick)
             progress(done + 1, len(layers))
     finally:
         torch.backends.cudnn.benchmark = search
     return rows
 
 
-def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int) -> list[Row]:
+def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int, quick: bool) -> list[Row]:
     problem, rows = layer.problem, []
     operands, device = Operands.of(problem), torch.device(problem.device)
-    algorithms = [BY_NAME["vendor"], *(a for a in planner.candidates(problem) if a.name != "aten")]
+    ours = [] if quick else [a for a in planner.candidates(problem) if a.name != "aten"]
+    algorithms = [BY_NAME["vendor"], *ours]
     with as_in_the_seam():
-        for which in layer.passes:
+        for which in () if quick else layer.passes:
             # A kernel or two for every sample: launches are what it spends its time on, in a training step too.
             with vendor_off(problem.device):
                 call = _through_torch(problem, operands, which)
@@ -83,7 +95,7 @@ def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int
                 spent = milliseconds(_through_torch(problem, operands, which), device, repeats)
                 chosen = getattr(planner.plan(problem), which).algorithm
                 rows.append(_row(layer, which, AUTO, spent, min(chosen.workspace_bytes(problem), planner.budget)))
-    return rows + _plain_patch(layer, operands, repeats)
+    return rows if quick else rows + _plain_patch(layer, operands, repeats)
 
 
 def _through_torch(problem: ConvProblem, operands: Operands, which: str) -> Callable[[], object]:

@@ -30,6 +30,7 @@ from ..off_switch import enabled
 
 OURS: Final = "gemm+triton"  # the engines of ours that `engine=` stands for where it is not given
 STOCK_KIND, OFF_KIND, OURS_KIND, AUTO_KIND = "stock", "vendor off", "ours", "ours auto + vendor"
+_SLOW: Final = ((OFF_KIND, True), (AUTO_KIND, True))
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
 _ROUNDS: Final = 3
@@ -92,12 +93,13 @@ class Way:
         return vendor_off(device) if self.kind == OFF_KIND else nullcontext()
 
 
-def ways(engine: str = OURS, memory_mb: int | None = None) -> list[Way]:
+def ways(engine: str = OURS, memory_mb: int | None = None, quick: bool = False) -> list[Way]:
     """Return every way that is compared: torch's own in both layouts, ours in both, and the best of all.
 
     Args:
         engine: Engines of ours.
         memory_mb: Workspace a convolution of ours may take.
+        quick: Leave out vendor off in channels_last, which is slower than in NCHW, and the best of all.
     """
 
     def ours(kind: str, channels_last: bool, planner: Planner) -> Way:
@@ -105,11 +107,12 @@ def ways(engine: str = OURS, memory_mb: int | None = None) -> list[Way]:
 
     if not enabled():
         raise ConfigError("YOLO_ROCM=0 turns everything of ours off: there is nothing to compare. Unset it.")
-    return [
+    everything = [
         *(Way(kind, layout) for kind in (STOCK_KIND, OFF_KIND) for layout in (False, True)),
         *(ours(OURS_KIND, layout, Planner(engine, memory_mb=memory_mb, remember=False)) for layout in (False, True)),
         ours(AUTO_KIND, True, Planner("auto", vendor=True, memory_mb=memory_mb, remember=False)),
     ]
+    return [way for way in everything if not quick or (way.kind, way.channels_last) not in _SLOW]
 
 
 class TrainBench:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,14 +19,39 @@ _HEAD_START_MS = (0.3, 8.0)
 _BURST_MS, _BURST_CALLS = 20.0, 16
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What a call takes.
+
+    Attributes:
+        device_ms: Time of the device.
+        host_ms: Time until Python has handed everything to the device; the same on a CPU.
+    """
+
+    device_ms: float
+    host_ms: float
+
+    @property
+    def cost(self) -> float:
+        """Return what a training pays: while Python needs longer than the device, the device waits."""
+        return max(self.device_ms, self.host_ms)
+
+
 def milliseconds(
+    call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
+) -> float:
+    """Return the median time of `call` on its device; see `spent`."""
+    return spent(call, device, repeats, give_up, head_start).device_ms
+
+
+def spent(
     call: Callable[[], object],
     device: torch.device,
     repeats: int = 5,
     give_up: float = 0.0,
     head_start: bool = True,
-) -> float:
-    """Return the median time of `call` after two warm-ups.
+) -> Spent:
+    """Measure `call` after two warm-ups: the median time of its device, and the shortest time of Python.
 
     Args:
         call: What to time.
@@ -42,29 +68,38 @@ def milliseconds(
     started = time.perf_counter()
     call()
     enqueueing = (time.perf_counter() - started) * 1e3
+    hosts = [enqueueing]
     can_wait = head_start and hasattr(torch.cuda, "_sleep")
     wait = min(max(2 * enqueueing, _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
     calls = 1 if head_start else min(max(round(_BURST_MS / max(enqueueing, 1e-3)), 1), _BURST_CALLS)
     times: list[float] = []
     for _ in range(repeats):
-        times.append(_once_on_gpu(call, device, wait, calls) if on_gpu else _once(call))
+        if on_gpu:
+            on_device, on_host = _once_on_gpu(call, device, wait, calls)
+            times.append(on_device)
+            hosts.append(on_host)
+        else:
+            times.append(_once(call))
         if give_up and times[0] > give_up:
             break
-    return sorted(times)[len(times) // 2]
+    median = sorted(times)[len(times) // 2]
+    return Spent(median, min(hosts) if on_gpu else median)
 
 
-def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, calls: int) -> float:
+def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, calls: int) -> tuple[float, float]:
     cuda: Any = torch.cuda  # its events have no types
     start, stop = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     torch.cuda.synchronize(device)
     if wait:
         cuda._sleep(int(wait * _cycles_per_millisecond(device)))
     start.record()
+    began = time.perf_counter()
     for _ in range(calls):
         call()
+    on_host = (time.perf_counter() - began) * 1e3
     stop.record()
     stop.synchronize()
-    return float(start.elapsed_time(stop)) / calls
+    return float(start.elapsed_time(stop)) / calls, on_host / calls
 
 
 @lru_cache(maxsize=16)

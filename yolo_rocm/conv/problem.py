@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -63,6 +65,18 @@ class ConvProblem:
             is_channels_last(x) or is_channels_last(weight),
         )
 
+    def __hash__(self) -> int:
+        """Return the hash of all fields, computed once: a problem is a key several times in every convolution."""
+        known = self.__dict__.get("_hash")
+        if known is None:
+            known = hash(tuple(getattr(self, field.name) for field in fields(self)))
+            object.__setattr__(self, "_hash", known)
+        return int(known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave behind what is computed from the fields: in another process the same text has another hash."""
+        return {field.name: self.__dict__[field.name] for field in fields(self)}
+
     @property
     def batch(self) -> int:
         """Number of samples."""
@@ -88,7 +102,7 @@ class ConvProblem:
         """Spatial sizes of the kernel."""
         return self.weight_shape[2:]
 
-    @property
+    @cached_property
     def output_size(self) -> tuple[int, ...]:
         """Spatial sizes of the output."""
         sizes = zip(
@@ -98,12 +112,12 @@ class ConvProblem:
             return tuple((i - 1) * s - 2 * p + d * (k - 1) + o + 1 for i, k, s, p, d, o in sizes)
         return tuple((i + 2 * p - d * (k - 1) - 1) // s + 1 for i, k, s, p, d, _ in sizes)
 
-    @property
+    @cached_property
     def output_shape(self) -> tuple[int, ...]:
         """Shape of the output."""
         return (self.batch, self.out_channels, *self.output_size)
 
-    @property
+    @cached_property
     def empty(self) -> bool:
         """True when the output holds no element, so that there is nothing to compute."""
         return 0 in self.output_shape or 0 in self.input_shape

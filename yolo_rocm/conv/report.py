@@ -81,9 +81,8 @@ class ConvReport:
         self._layers: dict[str, list[Served]] = {}
         self._naming = threading.local()
 
-    def count_forward(self, problem: ConvProblem, plan: Plan) -> str | None:
+    def count_forward(self, served: Served) -> str | None:
         """Note a forward call, and return its layer where one has announced itself."""
-        served = self._entry(problem, plan)
         served.forward_calls += 1
         name = getattr(self._naming, "layer", None)
         if name is not None:
@@ -91,10 +90,6 @@ class ConvReport:
             if served not in self._layers[name]:
                 self._layers[name].append(served)
         return name
-
-    def count_backward(self, problem: ConvProblem, plan: Plan) -> None:
-        """Note a backward call."""
-        self._entry(problem, plan).backward_calls += 1
 
     def replan(self, plan: Callable[[ConvProblem], Plan]) -> None:
         """Take over new plans of the problems seen so far."""
@@ -190,7 +185,8 @@ class ConvReport:
             "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
         )
 
-    def _entry(self, problem: ConvProblem, plan: Plan) -> Served:
+    def entry(self, problem: ConvProblem, plan: Plan) -> Served:
+        """Return the entry of a problem, made on first sight."""
         served = self.served.get(problem)
         if served is None:
             served = self.served.setdefault(problem, Served(problem, plan))

@@ -21,11 +21,23 @@ from .algorithms.base import add_bias
 from .algorithms.native import native_convolution, native_convolution_backward
 from .plan import Plan, Planner
 from .problem import ConvProblem, is_channels_last
-from .report import ConvReport
+from .report import ConvReport, Served
 from .switches import new_memory_unfilled
 from .timing import StepTimer, mark
 
 DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
+
+
+class Route:
+    """What a call needs to know on every pass, found out once: all the rest of a convolution's way is Python's time."""
+
+    __slots__ = ("empty", "fits", "plan", "problem", "served")
+
+    def __init__(self, problem: ConvProblem, plan: Plan, served: Served, budget: int) -> None:
+        self.problem, self.plan, self.served = problem, plan, served
+        self.empty = problem.empty
+        algorithms = (plan.forward.algorithm, plan.grad_input.algorithm, plan.grad_weight.algorithm)
+        self.fits = tuple(not self.empty and a.workspace_bytes(problem) <= budget for a in algorithms)
 
 
 class Patch:
@@ -42,12 +54,10 @@ class Patch:
         self.devices = tuple(devices)
         self.planner = planner
         self.report = ConvReport(planner.budget)
-        self._known: dict[tuple[Any, ...], tuple[ConvProblem, Plan] | None] = {}
+        self._known: dict[tuple[Any, ...], Route | None] = {}
         self._generation = planner.generation
 
-    def lookup(
-        self, x: torch.Tensor, weight: torch.Tensor, geometry: tuple[Any, ...]
-    ) -> tuple[ConvProblem, Plan] | None:
+    def lookup(self, x: torch.Tensor, weight: torch.Tensor, geometry: tuple[Any, ...]) -> Route | None:
         """Return problem and plan of a call, or None where the native kernel has to answer.
 
         While torch.jit.trace records (TorchScript, ONNX), only the native kernel leaves a convolution in the graph. A
@@ -56,19 +66,36 @@ class Patch:
         if torch._C._get_tracing_state() is not None:
             return None
         stride, padding, dilation, transposed, output_padding, groups = geometry
-        layout = (is_channels_last(x), is_channels_last(weight))
-        tensors = (x.shape, weight.shape, x.dtype, weight.dtype, x.device, weight.device, layout)
-        sizes = (tuple(stride), tuple(padding), tuple(dilation), transposed, tuple(output_padding), groups)
-        key = (*tensors, *sizes)
+        key = (
+            x.shape,
+            x.stride(),
+            x.dtype,
+            x.device,
+            weight.shape,
+            weight.stride(),
+            weight.dtype,
+            weight.device,
+            *stride,
+            *padding,
+            *dilation,
+            transposed,
+            *output_padding,
+            groups,
+        )
         if self._generation != self.planner.generation:
             self._generation = self.planner.generation
             self._known = {}
         known = self._known
-        if key not in known:
+        try:
+            return known[key]
+        except KeyError:
             problem = ConvProblem.of(x, weight, *geometry)
-            usual = x.dtype == weight.dtype and x.device == weight.device and not problem.problems()
-            known[key] = (problem, self.planner.plan(problem)) if usual else None
-        return known[key]
+        if x.dtype != weight.dtype or x.device != weight.device or problem.problems():
+            known[key] = None
+            return None
+        plan = self.planner.plan(problem)
+        route = known[key] = Route(problem, plan, self.report.entry(problem, plan), self.planner.budget)
+        return route
 
     def renewed(self) -> Patch:
         """Return the same patch with an empty report; what has been planned stays planned."""
@@ -230,18 +257,18 @@ def _convolution(
 ) -> torch.Tensor:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
     patch = _choose(x.device.type, weight)
-    planned = None if patch is None else patch.lookup(x, weight, geometry)
-    if patch is None or planned is None:
+    route = None if patch is None else patch.lookup(x, weight, geometry)
+    if patch is None or route is None:
         return native_convolution(x, weight, bias, *geometry)
-    problem, plan = planned
-    layer = patch.report.count_forward(problem, plan)
+    problem, plan = route.problem, route.plan
+    layer = patch.report.count_forward(route.served)
     timer = patch.report.timer
     began = None if timer is None else mark(x.device)
-    if problem.empty:
+    if route.empty:
         y = torch.zeros(problem.output_shape, dtype=x.dtype, device=x.device)
         y = add_bias(y, bias)
     else:
-        y = split.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget)
+        y = split.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget, route.fits[0])
     y = _as_native_lays_out(y, problem.channels_last)
     if timer is not None:
         timer.add(problem, "forward", layer, began, x.device)
@@ -263,13 +290,13 @@ def _convolution_backward(
 ) -> tuple[torch.Tensor | None, ...]:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
     patch = _choose(x.device.type, weight, backward=True)
-    planned = None if patch is None else patch.lookup(x, weight, geometry)
-    if patch is None or planned is None:
+    route = None if patch is None else patch.lookup(x, weight, geometry)
+    if patch is None or route is None:
         return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
-    problem, plan = planned
-    patch.report.count_backward(problem, plan)
+    problem, plan = route.problem, route.plan
+    route.served.backward_calls += 1
     grad_bias = grad.sum([0, *range(2, grad.dim())]) if mask[2] else None
-    if problem.empty:
+    if route.empty:
         return (
             torch.zeros_like(x) if mask[0] else None,
             torch.zeros_like(weight) if mask[1] else None,
@@ -279,10 +306,15 @@ def _convolution_backward(
     if patch.report.timer is not None:
         return *_timed_backward(patch.report.timer, problem, plan, grad, x, weight, mask, budget), grad_bias
     if for_input is for_weight:
-        grad_input, grad_weight = split.backward(for_input, problem, grad, x, weight, (mask[0], mask[1]), budget)
+        both = (mask[0], mask[1])
+        grad_input, grad_weight = split.backward(for_input, problem, grad, x, weight, both, budget, route.fits[1])
     else:
-        grad_input = split.backward(for_input, problem, grad, x, weight, (mask[0], False), budget)[0]
-        grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, mask[1]), budget)[1]
+        _, fits_input, fits_weight = route.fits
+        grad_input = grad_weight = None
+        if mask[0]:
+            grad_input = split.backward(for_input, problem, grad, x, weight, (True, False), budget, fits_input)[0]
+        if mask[1]:
+            grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, True), budget, fits_weight)[1]
     if grad_input is not None:
         grad_input = _as_native_lays_out(grad_input, problem.channels_last)
     if grad_weight is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,11 @@ from .problem import ConvProblem
 _SECOND_TRY = 8
 
 
+@lru_cache(maxsize=8192)
+def _workspace(algorithm: Algorithm, problem: ConvProblem) -> int:
+    return algorithm.workspace_bytes(problem)
+
+
 def forward(
     algorithm: Algorithm,
     problem: ConvProblem,
@@ -24,9 +30,12 @@ def forward(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     budget: int,
+    fits: bool = False,
 ) -> torch.Tensor:
-    """Compute the output in at most `budget` bytes of workspace."""
+    """Compute the output in at most `budget` bytes of workspace; `fits`: the caller knows that nothing is split."""
     try:
+        if fits:
+            return algorithm.forward(problem, x, weight, bias)
         return _forward(algorithm, problem, x, weight, bias, budget)
     except torch.cuda.OutOfMemoryError:
         pass  # outside of the handler, so that the failed try's tensors are free
@@ -42,9 +51,12 @@ def backward(
     weight: torch.Tensor,
     wanted: tuple[bool, bool],
     budget: int,
+    fits: bool = False,
 ) -> Grads:
-    """Compute the wanted gradients in at most `budget` bytes of workspace each."""
+    """Compute the wanted gradients in at most `budget` bytes of workspace each; `fits` as in `forward`."""
     try:
+        if fits:
+            return algorithm.backward(problem, grad, x, weight, wanted)
         return _backward(algorithm, problem, grad, x, weight, wanted, budget)
     except torch.cuda.OutOfMemoryError:
         pass
@@ -60,7 +72,7 @@ def _forward(
     bias: torch.Tensor | None,
     budget: int,
 ) -> torch.Tensor:
-    if algorithm.workspace_bytes(problem) <= budget:
+    if _workspace(algorithm, problem) <= budget:
         return algorithm.forward(problem, x, weight, bias)
     y = _empty(problem, problem.output_shape, x)
     for samples in _batches(algorithm, problem, budget):
@@ -87,7 +99,7 @@ def _backward(
     wanted: tuple[bool, bool],
     budget: int,
 ) -> Grads:
-    if algorithm.workspace_bytes(problem) <= budget:
+    if _workspace(algorithm, problem) <= budget:
         return algorithm.backward(problem, grad, x, weight, wanted)
     grad_input = _empty(problem, problem.input_shape, grad) if wanted[0] else None
     # Partial weights are added in full precision, like the native kernels do inside.
@@ -137,7 +149,7 @@ def _backward_rows(
 
 def _batches(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Iterator[slice]:
     """Cut the batch into parts whose workspace fits, down to one sample."""
-    one = algorithm.workspace_bytes(replace(problem, input_shape=(1, *problem.input_shape[1:])))
+    one = _workspace(algorithm, replace(problem, input_shape=(1, *problem.input_shape[1:])))
     step = max(1, min(problem.batch, budget // max(1, one)))
     for start in range(0, problem.batch, step):
         yield slice(start, min(start + step, problem.batch))
@@ -175,19 +187,19 @@ class _Rows:
 
 def _whole(algorithm: Algorithm, problem: ConvProblem, budget: int) -> bool:
     """Tell whether a problem is run whole: because it fits, or because bands of rows would take no less."""
-    workspace = algorithm.workspace_bytes(problem)
-    return workspace <= budget or algorithm.workspace_bytes(_band(problem, 1)) >= workspace
+    workspace = _workspace(algorithm, problem)
+    return workspace <= budget or _workspace(algorithm, _band(problem, 1)) >= workspace
 
 
 def smallest_workspace(algorithm: Algorithm, problem: ConvProblem) -> int:
     """Return what an algorithm takes for one row of one sample: less cannot be had by splitting."""
     one = replace(problem, input_shape=(1, *problem.input_shape[1:]))
-    return min(algorithm.workspace_bytes(one), algorithm.workspace_bytes(_band(one, 1)))
+    return min(_workspace(algorithm, one), _workspace(algorithm, _band(one, 1)))
 
 
 def largest_workspace(algorithm: Algorithm, problem: ConvProblem, budget: int) -> int:
     """Return the workspace that a pass takes at most, once it has been split to fit the budget."""
-    whole = algorithm.workspace_bytes(problem)
+    whole = _workspace(algorithm, problem)
     return whole if whole <= budget else min(whole, max(budget, smallest_workspace(algorithm, problem)))
 
 
@@ -212,7 +224,7 @@ def _rows(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Iterator[_
     total = problem.input_size[0] if problem.transposed else problem.output_size[0]
     size = problem.output_size[0] if problem.transposed else problem.input_size[0]
     step = total
-    while step > 1 and algorithm.workspace_bytes(_band(problem, step)) > budget:
+    while step > 1 and _workspace(algorithm, _band(problem, step)) > budget:
         step = math.ceil(step / 2)
     for start in range(0, total, step):
         stop = min(start + step, total)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -11,17 +13,23 @@ from ..switches import vendor_off
 from .base import Algorithm, Grads
 
 
+@lru_cache(maxsize=1)
+def _below() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    key, aten = torch._C.DispatchKey.CompositeExplicitAutograd, torch.ops.aten
+    calls = (op.default._op_dk for op in (aten.convolution, aten.convolution_backward))
+    forward, backward = (partial(call, key) for call in calls)
+    return forward, backward
+
+
 def native_convolution(*args: Any) -> torch.Tensor:
     """Call `aten::convolution` as if the seam were not there."""
-    key = torch._C.DispatchKey.CompositeExplicitAutograd
-    result: torch.Tensor = torch.ops.aten.convolution.default._op_dk(key, *args)
+    result: torch.Tensor = _below()[0](*args)
     return result
 
 
 def native_convolution_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
     """Call `aten::convolution_backward` as if the seam were not there."""
-    key = torch._C.DispatchKey.CompositeExplicitAutograd
-    result: tuple[torch.Tensor | None, ...] = torch.ops.aten.convolution_backward.default._op_dk(key, *args)
+    result: tuple[torch.Tensor | None, ...] = _below()[1](*args)
     return result
 
 

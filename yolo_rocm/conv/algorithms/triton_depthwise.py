@@ -79,7 +79,7 @@ class TritonDepthwise(Algorithm):
         call, shares = remembered(
             key, lambda: calls.depthwise_weight(problem, grad.stride(), x.stride(), _block(problem), known)
         )
-        partial = torch.empty(shares * math.prod(problem.weight_shape), dtype=torch.float32, device=x.device)
+        partial = x.new_empty((shares * math.prod(problem.weight_shape),), dtype=torch.float32)
         launch(key, lambda: call, (x, grad, partial))
         return add_shares(problem, partial, shares)
 

@@ -82,7 +82,7 @@ class TritonGemm(Algorithm):
         """Compute the output."""
         y = empty_for(problem, problem.output_shape, x)
         weight = _packed(weight, outs_together=problem.dtype == torch.float32)
-        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None, _tf32())
+        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None, _tf32(problem))
         launch(
             key,
             lambda: self._forward_call(problem, x.stride(), weight.stride(), y.stride(), bias is not None),
@@ -94,7 +94,7 @@ class TritonGemm(Algorithm):
         """Compute the gradient of the input."""
         gx = empty_for(problem, problem.input_shape, grad)
         weight = _packed(weight)
-        key = (self.name, "grad_input", problem, grad.stride(), weight.stride(), _tf32())
+        key = (self.name, "grad_input", problem, grad.stride(), weight.stride(), _tf32(problem))
         launch(
             key,
             lambda: self._grad_input_call(problem, grad.stride(), weight.stride(), gx.stride()),
@@ -104,10 +104,10 @@ class TritonGemm(Algorithm):
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight: shares of the pixels side by side, then their sum in a fixed order."""
-        key = (self.name, "grad_weight", problem, x.stride(), grad.stride(), _tf32())
+        key = (self.name, "grad_weight", problem, x.stride(), grad.stride(), _tf32(problem))
         call, shares = remembered(key, lambda: self._weight_call(problem, grad.stride(), x.stride()))
         total = math.prod(problem.weight_shape)
-        partial = torch.empty(shares * total, dtype=torch.float32, device=x.device)
+        partial = x.new_empty((shares * total,), dtype=torch.float32)
         launch(key, lambda: call, (x, grad, partial))
         return add_shares(problem, partial, shares)
 
@@ -273,7 +273,7 @@ class TritonTurned(Algorithm):
 def dot(problem: ConvProblem) -> Dot:
     """Return how products are computed on the problem's device: in IEEE fp32 unless TF32 is allowed for GEMMs."""
     known = family(problem.device)
-    return Dot(upcast=known == FMA, precision="tf32" if known == NVIDIA and _tf32() else "ieee")
+    return Dot(upcast=known == FMA, precision="tf32" if known == NVIDIA and _tf32(problem) else "ieee")
 
 
 def add_shares(problem: ConvProblem, partial: torch.Tensor, shares: int) -> torch.Tensor:
@@ -302,8 +302,8 @@ def _packed_strides(problem: ConvProblem, outs_together: bool) -> calls.Strides:
     return strides(problem.weight_shape, height * width > 1 or problem.channels_last)
 
 
-def _tf32() -> bool:
-    return bool(torch.backends.cuda.matmul.allow_tf32)
+def _tf32(problem: ConvProblem) -> bool:
+    return problem.dtype == torch.float32 and bool(torch.backends.cuda.matmul.allow_tf32)
 
 
 def _turned_is_faster(problem: ConvProblem, weight: bool = False) -> bool:
@@ -336,8 +336,7 @@ def _packed(weight: torch.Tensor, outs_together: bool = False) -> torch.Tensor:
 
 def empty_for(problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     """Return new memory in the layout the native kernel would return."""
-    layout = torch.channels_last if problem.channels_last else torch.contiguous_format
-    return torch.empty(shape, dtype=problem.dtype, device=like.device, memory_format=layout)
+    return like.new_empty_strided(shape, strides(shape, problem.channels_last), dtype=problem.dtype)
 
 
 TRITON_GEMMS: Final[tuple[Algorithm, ...]] = (

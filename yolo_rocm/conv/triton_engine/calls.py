@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -71,6 +72,7 @@ def tiles_over(length: int, size: int) -> int:
     return -(-length // size)
 
 
+@lru_cache(maxsize=4096)
 def strides(shape: tuple[int, ...], channels_last: bool) -> Strides:
     """Return the strides of a whole tensor of four dimensions."""
     _, channels, height, width = shape

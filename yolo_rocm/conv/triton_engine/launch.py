@@ -38,9 +38,9 @@ def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor,
         call: Makes it, where it has not been launched before.
         tensors: The kernel's tensors, in order.
     """
-    device = tensors[0].device
-    if device.type == "cuda" and device.index != torch.cuda.current_device():
-        with torch.cuda.device(device):  # Triton launches where torch is, not where tensors are
+    number = tensors[0].get_device()  # -1 on a CPU
+    if number >= 0 and number != torch.cuda.current_device():
+        with torch.cuda.device(number):  # Triton launches where torch is, not where tensors are
             _launch(key, call, tensors)
     else:
         _launch(key, call, tensors)
@@ -48,7 +48,10 @@ def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor,
 
 def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor, ...]) -> None:
     # Kernels are compiled for pointers that are multiples of 16, as torch allocates; a view may begin elsewhere.
-    odd = any([tensor.data_ptr() % 16 for tensor in tensors])
+    together = 0
+    for tensor in tensors:
+        together |= tensor.data_ptr()
+    odd = together % 16 != 0
     ready = None if odd else _ready.get(key)
     if ready is not None:
         run, rest = ready

@@ -16,7 +16,9 @@ import yaml
 
 import yolo_rocm
 from yolo_rocm import variables
+from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.triton_engine import available
 from yolo_rocm.diagnosis import knowledge
 from yolo_rocm.preset import SECTIONS, Preset
 
@@ -348,7 +350,7 @@ def test_an_algorithm_more_is_on_the_page_of_engines(einsum, generate, monkeypat
             return ["Triton is not installed", *super().not_supported_reasons(problem)]
 
     Elsewhere.__module__ = "yolo_rocm.conv.seam"
-    monkeypatch.setattr(engines, "ALGORITHMS", (*engines.ALGORITHMS, Elsewhere()))
+    monkeypatch.setattr(engines, "ALGORITHMS", (Elsewhere(), *engines.ALGORITHMS))
     assert "| `triton` | this package, in kernels that Triton compiles" in engines.engines()
     told = engines.algorithms()
     assert "### Engine `triton`\n\nThe seam: every convolution" in told
@@ -358,6 +360,22 @@ def test_an_algorithm_more_is_on_the_page_of_engines(einsum, generate, monkeypat
     assert "`einsum`" in row
     assert "| `einsum` | not a plain 1x1; " in limits
     assert "not installed" not in limits
+
+
+@pytest.mark.parametrize("reason", [None, "no Triton on a Sunday"])
+def test_the_page_of_engines_is_the_same_on_every_machine(reason, generate, monkeypatch):
+    from making import engines
+
+    before = engines.algorithms() + engines.limits()
+    assert "`triton_{s,m,l,xl}_turned`" in before
+    monkeypatch.setattr(available, "missing_reason", lambda: reason)
+    available.device_reason.cache_clear()
+    try:
+        if reason is not None:
+            assert BY_NAME["triton_s"].not_supported_reasons(engines.PROBLEMS["3x3"]) == [reason]
+        assert engines.algorithms() + engines.limits() == before
+    finally:
+        available.device_reason.cache_clear()
 
 
 def test_the_signature_of_the_page_works():

@@ -157,7 +157,7 @@ WRONG = [
     ("no-such-file.yaml", "cannot read preset no-such-file.yaml"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
-    ({"conv": {"engine": "fast"}}, "'auto', 'vendor', 'aten' or 'gemm'"),
+    ({"conv": {"engine": "fast"}}, "'auto', 'vendor', 'aten', 'gemm', 'triton' or 'gemm+triton'"),
     ({"conv": {"devices": ["gpu"]}}, "'cuda' or 'cpu'"),
     ({"conv": {"memory_mb": 0}}, "greater than or equal to 1"),
     ({"conv": {"engine": "vendor"}, "base": "generic"}, "conv.vendor 'off' (from configs/family/amd.yaml)"),

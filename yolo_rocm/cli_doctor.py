@@ -121,9 +121,10 @@ def _print(found: Diagnosis, out: Console) -> None:
         out.print(f"    do: {finding.remedy}{sources}", markup=False)
     if found.outcomes:
         out.print()
-        out.print(_table(found.outcomes))
+        out.print(_table([o for o in found.outcomes if not (o.status == "skipped" and o.message == found.triton)]))
         for line in (*_facts(found.outcomes), *_learned(found)):
             out.print(line, markup=False)
+    out.print(f"engine triton: {found.triton}", markup=False)
     machine = found.machine
     gpus = ", ".join(str(gpu) for gpu in machine.gpus) or "no GPU"
     stack = f"torch {machine.torch} ({machine.build}{f' {machine.hip}' if machine.hip else ''})"
@@ -176,7 +177,7 @@ def _facts(outcomes: Sequence[Outcome]) -> list[str]:
             told = ", ".join(
                 f"{name} {'+'.join(value) if isinstance(value, list) else value}"
                 for name, value in outcome.detail.items()
-                if value is not None
+                if value is not None and name != "triton"  # has a line of its own
             )
             lines.append(f"{outcome.name}: {told}")
     return lines

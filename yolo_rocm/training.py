@@ -267,8 +267,14 @@ class TrainingRun:
         import torch
         import ultralytics
 
+        from .conv.triton_engine.available import in_words
+
         data = {
-            "stack": {"torch": torch.__version__, "ultralytics": ultralytics.__version__},
+            "stack": {
+                "torch": torch.__version__,
+                "ultralytics": ultralytics.__version__,
+                "triton": in_words(str(trainer.device)),
+            },
             "settings": self._session.settings.as_dict(),
             "convolutions": self._session.report.as_dict(),
             "step": self._session.report.times.step(),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 import torch
@@ -11,6 +13,7 @@ import torch
 from yolo_rocm.conv.algorithms import ALGORITHMS, Algorithm
 from yolo_rocm.conv.plan import ENGINES
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton_engine.available import device_reason
 
 from .markdown import code, first_paragraph, joined, table
 
@@ -90,12 +93,12 @@ def algorithms() -> str:
             continue
         rows = (
             (
-                code(algorithm.name),
+                code(label),
                 first_paragraph(type(algorithm)),
                 first_paragraph(algorithm.not_supported_reasons),
                 "" if algorithm.exact else "its error is measured beside its time",
             )
-            for algorithm in members
+            for label, algorithm in _kinds_of(members).items()
         )
         parts += [
             f"### Engine `{engine}`",
@@ -103,6 +106,31 @@ def algorithms() -> str:
             table(("algorithm", "how", "what it serves", "note"), rows),
         ]
     return "\n\n".join(parts)
+
+
+def _kinds_of(members: Sequence[Algorithm]) -> dict[str, Algorithm]:
+    """Return one algorithm of each kind: those of one class that serve the same differ in nothing a page tells."""
+    alike: dict[str, list[Algorithm]] = {}
+    for member in members:
+        alike.setdefault(f"{type(member)} {_refusals(member)}", []).append(member)
+    return {_label([member.name for member in group]): group[0] for group in alike.values()}
+
+
+def _label(names: Sequence[str]) -> str:
+    """Return names as one, what differs in braces: `triton_{s,m}_turned`."""
+    if len(names) == 1:
+        return names[0]
+    start = _shared(names)
+    rest = [name[start:] for name in names]
+    end = _shared([name[::-1] for name in rest])
+    middles = (name[: len(name) - end] for name in rest)
+    return f"{names[0][:start]}{{{','.join(middles)}}}{rest[0][len(rest[0]) - end :]}"
+
+
+def _shared(words: Sequence[str]) -> int:
+    """Return how many letters words have in common at their beginning."""
+    alike = (len(set(letters)) == 1 for letters in zip(*words, strict=False))
+    return len(list(takewhile(bool, alike)))
 
 
 def _role(engine: str, members: list[Algorithm]) -> list[str]:
@@ -116,7 +144,7 @@ def _role(engine: str, members: list[Algorithm]) -> list[str]:
 
 def limits() -> str:
     """Return who serves what, and every kind of reason given for the rest."""
-    refused = {algorithm.name: _refusals(algorithm) for algorithm in ALGORITHMS}
+    refused = {label: _refusals(algorithm) for label, algorithm in _kinds_of(ALGORITHMS).items()}
     never = [name for name, reasons in refused.items() if not any(reasons.values())]
     served = table(
         ("convolution", "served by"),
@@ -133,10 +161,11 @@ def limits() -> str:
 
 
 def _refusals(algorithm: Algorithm) -> dict[str, list[str]]:
-    """Return the reasons against each problem, less those against all of them: they are about this machine."""
+    """Return the reasons against each problem, less those of this machine: against all, or said of its device."""
     found = {name: algorithm.not_supported_reasons(problem) for name, problem in PROBLEMS.items()}
-    always = set.intersection(*(set(reasons) for reasons in found.values()))
-    return {name: [reason for reason in reasons if reason not in always] for name, reasons in found.items()}
+    here = set.intersection(*(set(reasons) for reasons in found.values()))
+    here |= {reason for problem in PROBLEMS.values() if (reason := device_reason(problem.device)) is not None}
+    return {name: [reason for reason in reasons if reason not in here] for name, reasons in found.items()}
 
 
 def _kinds(found: dict[str, list[str]]) -> list[str]:

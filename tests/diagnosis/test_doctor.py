@@ -10,11 +10,13 @@ import sys
 import time
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import yolo_rocm
 from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, make_torch, make_tree, old_torch, write
 from yolo_rocm.cli import app
+from yolo_rocm.conv.triton_engine.available import in_words_unasked
 from yolo_rocm.diagnosis import bundle
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.findings import Finding
@@ -52,6 +54,14 @@ WAYS = {
     "nhwc bad": (dataclasses.replace(AUTO, channels_last=True), ("conv/auto/fp16/nhwc",), ("channels_last=False",)),
     "nhwc bad, not used": (AUTO, ("conv/auto/fp16/nhwc",), ()),
     "bf16 is not used": (AUTO, ("conv/auto/bf16", "norm/off/bf16"), ()),
+    "triton errs: the run leaves it out": (AUTO, ("conv/triton",), ()),
+    "triton bad, asked for": (dataclasses.replace(AUTO, engine="triton"), ("conv/triton",), ("rocm.conv.engine=auto",)),
+    "triton bad beside gemm": (dataclasses.replace(AUTO, engine="gemm+triton"), ("conv/triton",), ()),
+    "gemm bad beside triton": (
+        dataclasses.replace(AUTO, engine="gemm+triton"),
+        ("conv/gemm",),
+        ("rocm.conv.engine=auto",),
+    ),
     "no matrix products": (AUTO, ("gemm/fp32",), None),
     "torch's own BatchNorm bad": (AUTO, ("norm/off",), None),
 }
@@ -60,6 +70,32 @@ WAYS = {
 @pytest.mark.parametrize(("setup", "bad", "arguments"), WAYS.values(), ids=WAYS.keys())
 def test_the_way_out(setup, bad, arguments):
     assert way_out(setup, probed(*bad)) == arguments
+
+
+@pytest.mark.parametrize("engine", ["auto", "triton", "gemm+triton"])
+def test_a_triton_that_kills_the_process_is_left_out(engine):
+    """The tuner would compile the same kernels inside the training."""
+    setup = dataclasses.replace(AUTO, engine=engine)
+    outcomes = probed("conv/triton/fp16", status="segfault")
+    assert way_out(setup, outcomes) == ("amp=False",)
+    outcomes = probed("conv/triton", status="segfault")
+    assert way_out(setup, outcomes) == ("rocm.conv.engine=gemm",)
+    assert way_out(dataclasses.replace(AUTO, engine="aten"), outcomes) == ()
+    grave = [f for f in probe_findings(outcomes, setup) if f.severity == "error"]
+    assert {f.id for f in grave} == {"probe-conv-triton-fp32", "probe-conv-triton-fp16"}
+    assert {f.remedy for f in grave} == {"Leave Triton out: rocm.conv.engine=gemm"}
+
+
+def test_a_triton_that_is_not_there_is_no_problem():
+    outcomes = [
+        dataclasses.replace(o, status="skipped", message="Triton is not installed") if "/triton/" in o.name else o
+        for o in probed()
+    ]
+    assert probe_findings(outcomes, AUTO) == []
+    assert way_out(AUTO, outcomes) == ()
+    assert way_out(dataclasses.replace(AUTO, engine="gemm+triton"), outcomes) == ()
+    asked_for = dataclasses.replace(AUTO, engine="triton")
+    assert way_out(asked_for, outcomes) == ("rocm.conv.engine=auto",)
 
 
 AMD = Machine(gpus=(Gpu("amd", "gfx1100", 24, "RX 7900 XTX", node=1),), torch="2.10.0", build="hip")
@@ -146,6 +182,7 @@ for name in sys.argv[-1].split(","):
         {act}
     print(json.dumps(dict(probe=name, error=0.0, detail=dict(name="AMD") if name == "device" else dict())), flush=True)
 """
+SKIPS = 'print(json.dumps(dict(probe=name, skipped="no such card")), flush=True); continue'
 RAISES = 'print(json.dumps(dict(probe=name, message="RuntimeError: miopenStatusUnknownError")), flush=True)'
 
 
@@ -207,6 +244,7 @@ SCHEMA = {
     "findings": list,
     "probes": list,
     "vendor": {"conv": dict, "norm": dict},
+    "triton": str,
 }
 FINDING_KEYS = {"id", "severity", "finding", "remedy", "sources"}
 PROBE_KEYS = {"name", "status", "message", "error", "seconds", "detail"}
@@ -340,7 +378,26 @@ def test_the_verdict_stands_first(command, tmp_path):
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["conv", "gemm", "ok", "ok", "ok"] in rows
     assert "vendor library, convolution: fp32 healthy, fp16 healthy, bf16 healthy" in done.stdout
-    assert (tmp_path / "report.md").read_text().startswith("# yolo-rocm")
+    report = (tmp_path / "report.md").read_text()
+    assert report.startswith("# yolo-rocm")
+    line = next(line for line in done.stdout.splitlines() if line.startswith("engine triton: "))
+    assert line == f"engine triton: {in_words_unasked(torch.__version__)}"
+    assert f"triton: {in_words_unasked(torch.__version__)}\n" in report
+
+
+def test_why_triton_is_no_candidate_is_one_line_and_no_problem(monkeypatch):
+    child = CHILD.format(bad=("conv/triton",), act=SKIPS).replace('dict(name="AMD")', 'dict(triton="no such card")')
+    monkeypatch.setattr("yolo_rocm.diagnosis.doctor.child_command", lambda device: [sys.executable, "-c", child])
+    words = ["doctor", "--device", "cpu", "--preset", "cpu"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert [line for line in done.stdout.splitlines() if "triton" in line] == ["engine triton: no such card"]
+    data = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert data["triton"] == "no such card"
+    skipped = [row for row in data["probes"] if row["status"] == "skipped"]
+    assert {row["message"] for row in skipped} == {"no such card"}
+    assert {row["name"].split("/")[1] for row in skipped} == {"triton"}
+    assert not any("triton" in row["id"] for row in data["findings"])
 
 
 def test_problems_are_said_and_counted(command):

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from yolo_rocm.conv.triton_engine.available import device_reason
 from yolo_rocm.diagnosis import probe_process
 from yolo_rocm.diagnosis.outcome import Limits, judged
 from yolo_rocm.diagnosis.probe import child_command, run_probes
@@ -228,6 +229,13 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monke
     assert "cannot be killed" in answers.outcomes[1].message
 
 
+def test_there_is_more_time_where_triton_compiles(tmp_path):
+    ways = [Probe("gemm", dtype="fp32"), *(Probe("conv", way, "fp32", "nchw", "1x1") for way in ("triton", "gemm"))]
+    limits = Limits(start=30.0, probe=1.2, compile=30.0, total=90.0, end=10.0)
+    answers = run_probes(ways, child(tmp_path, "time.sleep(2.5)"), limits)
+    assert [(o.name.split("/")[1], o.status) for o in answers.outcomes[1:]] == [("triton", "ok"), ("gemm", "hang")]
+
+
 def test_numbers_are_judged_by_the_dtype():
     for dtype, fine, wrong in (("fp32", 9e-5, 2e-4), ("fp16", 4e-3, 6e-3), ("bf16", 3e-2, 5e-2)):
         probe = Probe("conv", "vendor", dtype, "nchw", "1x1")
@@ -238,7 +246,7 @@ def test_numbers_are_judged_by_the_dtype():
 def test_the_list_of_probes():
     names = [probe.name for probe in all_probes()]
     assert len(names) == len(set(names))
-    for way in ("vendor", "off", "aten", "gemm", "auto"):
+    for way in ("vendor", "off", "aten", "gemm", "triton", "auto"):
         for dtype in ("fp32", "fp16", "bf16"):
             for layout in ("nchw", "nhwc"):
                 assert f"conv/{way}/{dtype}/{layout}/3x3" in names
@@ -256,6 +264,9 @@ def test_the_real_child_on_a_cpu(on_cpu):
     for name, outcome in on_cpu.items():
         if name in ("pinned", "bandwidth"):
             assert (outcome.status, outcome.message) == ("error", "RuntimeError: needs a GPU")
+        elif name.startswith("conv/triton/"):  # what cannot be used is not a failure, and says why
+            assert (outcome.status, outcome.message) == ("skipped", device_reason("cpu"))
+            assert outcome.message == on_cpu["device"].detail["triton"]
         elif "fp32" in name:
             assert outcome.status == "ok", outcome
             assert 0 < outcome.error < 1e-5  # a comparison with itself would give 0

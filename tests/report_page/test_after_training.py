@@ -9,6 +9,7 @@ import pytest
 
 import yolo_rocm
 from yolo_rocm import run_page
+from yolo_rocm.conv.triton_engine.available import in_words
 
 pytestmark = pytest.mark.once
 
@@ -44,6 +45,8 @@ def test_the_page_and_what_it_rests_on(trained):
     assert facts["loading"]["compute"] == "CPU"
     assert facts["machine"]["cores"] >= 1
     assert isinstance(facts["findings"], list)
+    assert facts["stack"]["triton"] == in_words("cpu")
+    assert f'<th scope="row">triton</th><td>{in_words("cpu")}</td>' in page
     assert facts["run"]["classes"] == list(trainer.data["names"].values())
 
 

@@ -36,7 +36,7 @@ def report(diagnosis: Diagnosis, environ: Mapping[str, str] | None = None) -> st
     }
     values = {key: entry["value"] for key, entry in data["preset"]["values"].items()}
     sections = [
-        ("Machine", data["machine"]),
+        ("Machine", {**data["machine"], "triton": data["triton"]}),
         ("Environment", shown),
         ("Findings", data["findings"]),
         ("Probes", {row["name"]: f"{row['status']} {row['message'] or row['error']}" for row in data["probes"]}),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..conv.triton_engine.available import in_words_unasked
 from ..errors import ConfigError
 from ..hardware import Machine, detect
 from ..preset import Settings, resolve
@@ -38,6 +39,7 @@ _WAYS = {
     "off": "by torch's own kernels",
     "aten": "by engine aten",
     "gemm": "by engine gemm",
+    "triton": "by engine triton",
     "auto": "by engine auto",
 }
 
@@ -54,6 +56,7 @@ class Diagnosis:
         machine: What it was found on.
         settings: The preset with the origin of every value.
         said: The end of what the probing processes printed.
+        triton: Whether the engine `triton` is a candidate on the device: Triton's version, or why it is not.
     """
 
     verdict: Verdict
@@ -63,6 +66,7 @@ class Diagnosis:
     machine: Machine
     settings: Settings
     said: str = ""
+    triton: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; the shape is stable within one `schema`."""
@@ -75,6 +79,7 @@ class Diagnosis:
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
             "probes": [_plain(outcome) for outcome in self.outcomes],
             "vendor": {"conv": dict(self.health.conv), "norm": dict(self.health.norm)},
+            "triton": self.triton,
         }
 
 
@@ -130,7 +135,8 @@ def doctor(
     setup = Setup.of(settings.preset, machine, device)
     findings = sorted([*findings, *probe_findings(outcomes, setup, answers.said, gfx)], key=lambda f: ORDER[f.severity])
     verdict = judge(machine, settings.preset.name, setup, findings, outcomes, device)
-    return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.said)
+    told = next((o.detail["triton"] for o in outcomes if "triton" in o.detail), in_words_unasked(machine.torch))
+    return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.said, str(told))
 
 
 def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gfx: str | None = None) -> list[Finding]:
@@ -142,7 +148,6 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gf
         said: What was printed besides: MIOpen raises a bare status and prints the reason.
         gfx: Target of the card.
     """
-    needed = setup.groups()
     failed: dict[tuple[str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.status not in ("ok", "skipped"):
@@ -154,7 +159,7 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gf
         parts = [f"{o.name + ': ' if '/' in o.name else ''}{o.status}, {o.message}" for o in group]
         more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
         known = _known("\n".join(parts), said if way == "vendor" or kind in ("device", "gemm") else "")
-        used = any(o.name == need or o.name.startswith(f"{need}/") for o in group for need in needed)
+        used = any(map(setup.fails_by, group))
         severity: Severity = "error" if used else "warning" if kind in ("device", "pinned") else "info"
         findings.append(
             Finding(
@@ -194,6 +199,8 @@ def _remedy(kind: str, way: str, dtype: str) -> str:
     }
     if kind in own:
         return own[kind]
+    if way == "triton":
+        return "Leave Triton out: rocm.conv.engine=gemm"
     if dtype != "fp32":
         return "Train without AMP: amp=False"
     return f"Take another engine: rocm.conv.engine={'gemm' if way == 'auto' else 'auto'}"

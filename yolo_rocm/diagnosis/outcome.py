@@ -42,13 +42,15 @@ class Limits:
     Attributes:
         start: For the child's first word; it imports torch before.
         probe: For the answer to one probe.
+        compile: For the answer to one before which Triton may compile kernels.
         total: For everything; what has not begun by then is skipped.
         end: For a killed process to vanish. One that the driver holds may never do so.
     """
 
     start: float = 60.0
     probe: float = 20.0
-    total: float = 240.0
+    compile: float = 45.0
+    total: float = 360.0
     end: float = 5.0
 
 

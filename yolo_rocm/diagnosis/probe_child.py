@@ -64,10 +64,15 @@ def _answer_all(probes: list[Probe], device_name: str, answers: IO[str]) -> None
         say(probe=probes[0].name, begin=True)
     import torch
 
+    from ..conv.triton_engine.available import device_reason
+
     device = torch.device(device_name)
     _exact_arithmetic()
     for probe in probes:
         say(probe=probe.name, begin=True)
+        if probe.way == "triton" and (reason := device_reason(device_name)) is not None:
+            say(probe=probe.name, skipped=reason)
+            continue
         try:
             error, detail = _ask(probe, device)
         except Exception as failure:
@@ -133,6 +138,8 @@ def _device(device: torch.device) -> tuple[float, dict[str, Any]]:
     """Check that the device is there and can add; say what it is."""
     import torch
 
+    from ..conv.triton_engine.available import in_words
+
     detail: dict[str, Any] = {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda}
     if device.type == "cuda":
         if not torch.cuda.is_available():
@@ -146,6 +153,7 @@ def _device(device: torch.device) -> tuple[float, dict[str, Any]]:
             count=torch.cuda.device_count(),
             arch_list=torch.cuda.get_arch_list(),
         )
+    detail.update(triton=in_words(str(device)))
     total = int(torch.arange(1000, device=device).mul(2).sum())
     return 0.0 if total == 999_000 else 1.0, detail
 

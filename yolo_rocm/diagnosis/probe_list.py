@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 # vendor: MIOpen, cuDNN or oneDNN. off: torch's own kernels. The others are engines of this package, through its seam.
-CONV_WAYS: Final = ("vendor", "off", "aten", "gemm", "auto")
+CONV_WAYS: Final = ("vendor", "off", "aten", "gemm", "triton", "auto")
 NORM_WAYS: Final = ("vendor", "off")
 DTYPES: Final = ("fp32", "fp16", "bf16")
 TORCH_NAMES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -64,6 +64,11 @@ class Probe:
         return "/".join(part for part in (self.kind, self.way, self.dtype, self.layout, self.shape) if part)
 
     @property
+    def compiles(self) -> bool:
+        """Whether Triton may compile before there is an answer: `auto` sees first that its kernels are right."""
+        return self.way in ("triton", "auto")
+
+    @property
     def group(self) -> str:
         """Probes that are expected to fail together."""
         return "/".join(part for part in (self.kind, self.way, self.dtype) if part)
@@ -77,13 +82,8 @@ class Probe:
 def all_probes() -> tuple[Probe, ...]:
     """Return every probe, in the order in which a failure says most about those after it."""
     probes = [Probe("device"), *(Probe("gemm", dtype=dtype) for dtype in DTYPES), Probe("pinned"), Probe("bandwidth")]
-    for way in (
-        "gemm",
-        "off",
-        "aten",
-        "auto",
-        "vendor",
-    ):  # the vendor library last: it is the one that brings cards down
+    # Triton before auto, which tries its kernels. The vendor library last: it is the one that brings cards down.
+    for way in ("gemm", "off", "aten", "triton", "auto", "vendor"):
         for dtype in DTYPES:
             if way in NORM_WAYS:
                 probes += [Probe("norm", way, dtype, layout) for layout in LAYOUTS]

@@ -115,7 +115,8 @@ class ProbeProcess:
                 if answer.get("begin"):
                     first, self._current = self._current is None, name
                     # The first one is announced before torch is imported: that wait is the long one.
-                    patience = limits.start if first else limits.probe
+                    slow = limits.compile if self._probes[name].compiles else limits.probe
+                    patience = limits.start if first else slow
                 else:
                     outcomes[name] = judged(self._probes[name], answer, now - since)
                     patience = limits.probe

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..hardware import Machine
 from ..preset import Preset
 from ..ultralytics_hooks.versions import behaves
 from .findings import Finding
-from .outcome import Outcome
+from .outcome import DEATHS, Outcome
 
 HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
 _NOTHING_RUNS = ("torch-missing", "ultralytics-missing", "ultralytics-too-old", "ultralytics-lacks")
@@ -57,30 +57,42 @@ class Setup:
         """Return the probes that must be healthy, as beginnings of their names."""
         layouts = ("nchw", "nhwc") if self.channels_last else ("nchw",)
         needed = {"device", "gemm/fp32"}
+        # Of several engines the first has to work: what the others cannot do falls to it.
+        engine = self.engine.partition("+")[0]
         for dtype in ("fp32", "fp16") if self.amp else ("fp32",):
             for layout in layouts:
-                needed.add(f"conv/{self.engine}/{dtype}/{layout}")
+                needed.add(f"conv/{engine}/{dtype}/{layout}")
                 needed.add(f"norm/{'vendor' if self.vendor else 'off'}/{dtype}/{layout}")
         return needed
 
-    def works(self, outcomes: Mapping[str, Outcome]) -> bool:
+    def fails_by(self, outcome: Outcome) -> bool:
+        """Tell whether a probe's outcome speaks against it.
+
+        Of Triton as one candidate among others only a death does: a kernel that errs or does not compile is left out by
+        the run itself, but one that brings the process down takes the run with it.
+        """
+        if outcome.status == "ok":
+            return False
+        name, dtypes = outcome.name, ("fp32", "fp16") if self.amp else ("fp32",)
+        if any(name == group or name.startswith(f"{group}/") for group in self.groups()):
+            return True
+        candidate = self.engine == "auto" or "triton" in self.engine.split("+")
+        tried = name.startswith(tuple(f"conv/triton/{dtype}/" for dtype in dtypes))
+        return candidate and tried and outcome.status in DEATHS
+
+    def works(self, outcomes: Iterable[Outcome]) -> bool:
         """Tell whether every probe it needs was answered rightly; one that was not asked is no reason against it."""
-        for group in self.groups():
-            own = [o for name, o in outcomes.items() if name == group or name.startswith(f"{group}/")]
-            if any(outcome.status != "ok" for outcome in own):
-                return False
-        return True
+        return not any(self.fails_by(outcome) for outcome in outcomes)
 
 
 def way_out(own: Setup, outcomes: Sequence[Outcome]) -> tuple[str, ...] | None:
     """Return the arguments with which training works: none, a few, or None where nothing works."""
-    by_name = {outcome.name: outcome for outcome in outcomes}
     for engine, vendor in ((own.engine, own.vendor), ("auto", False), ("gemm", False), ("aten", False)):
         for amp in (own.amp, False):
             for channels_last in (own.channels_last, False):
                 # With auto, a vendor library that failed its probes is left out without being told.
-                steered = vendor and not (engine == "auto" and not Setup("vendor", True, amp).works(by_name))
-                if Setup(engine, steered, amp, channels_last).works(by_name):
+                steered = vendor and not (engine == "auto" and not Setup("vendor", True, amp).works(outcomes))
+                if Setup(engine, steered, amp, channels_last).works(outcomes):
                     changed = {
                         f"rocm.conv.engine={engine}": engine != own.engine,
                         "rocm.conv.vendor=off": own.vendor and not vendor,

@@ -1,0 +1,126 @@
+"""Where Triton cannot be used: it is no candidate, the reason is told, and it is not even imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from yolo_rocm.conv.algorithms import ALGORITHMS
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.triton_engine import available
+from yolo_rocm.errors import EngineError
+
+TRITON = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "triton"]
+# Everything that goes near the engine: a planner with its tuner, the seam, the doctor's child, the words of the report.
+OLD_TORCH = """
+import sys
+import torch
+if int(torch.__version__.split(".")[0]) >= 2:
+    torch.__version__ = "1.13.1"
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.triton_engine.available import in_words, in_words_unasked, triton_version
+from yolo_rocm.diagnosis.probe_child import main
+assert triton_version() == (3, 6), "the fake is not seen"
+planner = Planner("auto", remember=False)
+patch = Patch(("cpu",), planner)
+with installed(patch):
+    x, weight = torch.randn(2, 4, 6, 6, requires_grad=True), torch.randn(5, 4, 3, 3, requires_grad=True)
+    torch.nn.functional.conv2d(x, weight).sum().backward()
+((problem, plan),) = patch._known.values()
+timings = planner.tune([problem])
+main(["--device", "cpu", "device,conv/triton/fp32/nchw/3x3,conv/auto/fp32/nchw/1x1"])
+measured = {row.algorithm for rows in timings[problem].values() for row in rows}
+print("measured", "unfold" in measured, [name for name in measured if "triton" in name])
+for words in (in_words("cpu"), in_words("cuda:0"), in_words_unasked(torch.__version__)):
+    print("words", words)
+print("imported", [name for name in sys.modules if name.partition(".")[0] == "triton"])
+"""
+
+
+def fake_triton(folder, version: str = "3.6.0"):
+    """Write a package that Python finds and nobody may import."""
+    (folder / "triton").mkdir()
+    (folder / "triton" / "__init__.py").write_text("raise SystemExit('triton was imported')\n")
+    info = folder / f"triton-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: triton\nVersion: {version}\n")
+
+
+def test_an_old_torch_never_imports_triton(tmp_path):
+    fake_triton(tmp_path)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", OLD_TORCH], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stderr
+    *answers, measured, first, second, third, imported = done.stdout.splitlines()
+    reason = "is older than 2.0, the first that has Triton"
+    skipped = [line for line in answers if '"skipped"' in line]
+    assert len(skipped) == 1
+    assert reason in skipped[0]
+    assert measured == "measured True []"
+    for line in (first, second, third):
+        assert line.startswith("words torch 1.13.1")
+        assert line.endswith(reason)
+    assert imported == "imported []"
+
+
+@pytest.fixture
+def asked_anew():
+    """Let what is remembered about this Python be asked again, now and afterwards."""
+    remembered = (available.triton_version, available.missing_reason, available.device_reason)
+    for each in remembered:
+        each.cache_clear()
+    yield
+    for each in remembered:
+        each.cache_clear()
+
+
+def test_the_words_about_triton(tmp_path, monkeypatch, asked_anew):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(available, "find_spec", lambda name: None)
+        assert available.in_words_unasked("2.10.0") == "Triton is not installed"
+    assert available.in_words_unasked(None) == "torch is not installed"
+    cases = (("2.1.0", "Triton 2.1 is older than 3.0"), ("3.6.0", "installed (3.6.0), the device was not asked"))
+    for version, words in cases:
+        folder = tmp_path / version
+        folder.mkdir()
+        fake_triton(folder, version)
+        with monkeypatch.context() as patched:
+            patched.syspath_prepend(folder)
+            available.triton_version.cache_clear()
+            available.missing_reason.cache_clear()
+            assert available.in_words_unasked("2.10.0") == words
+            available.device_reason.cache_clear()
+            patched.setattr(torch, "__version__", "2.10.0")
+            available.missing_reason.cache_clear()
+            assert available.in_words("cpu") == (words if version < "3" else "Triton has no kernels for cpu")
+            patched.setenv("TRITON_INTERPRET", "1")
+            available.device_reason.cache_clear()
+            assert available.in_words("cpu") == (words if version < "3" else "available (3.6.0)")
+    assert "triton" not in sys.modules or hasattr(sys.modules["triton"], "jit")  # the fake has not been imported
+
+
+@pytest.mark.parametrize("engine", ["auto", "gemm+triton"])
+def test_the_other_engines_serve(engine, monkeypatch, asked_anew):
+    monkeypatch.setattr(available, "missing_reason", lambda: "no Triton on a Sunday")
+    x, weight = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
+    patch = Patch(("cpu",), Planner(engine, remember=False))
+    with installed(patch):
+        y = torch.nn.functional.conv2d(x, weight)
+    torch.testing.assert_close(y, torch.nn.functional.conv2d(x, weight))
+    ((problem, plan),) = patch._known.values()
+    assert plan.engine == "gemm"
+    assert all(algorithm.not_supported_reasons(problem)[-1] == "no Triton on a Sunday" for algorithm in TRITON[1:-1])
+    with (
+        pytest.raises(EngineError, match="triton_s: no Triton on a Sunday"),
+        installed(Patch(("cpu",), Planner("triton", remember=False))),
+    ):
+        torch.nn.functional.conv2d(x, weight)

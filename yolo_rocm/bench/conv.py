@@ -62,7 +62,7 @@ def bench_conv(
     rows: list[Row] = []
     patch = Patch(["cuda", "cpu"], planner)
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
-    compile_ahead([layer.problem for layer in layers], planner.candidates)
+    compile_ahead([layer.problem for layer in layers], planner.checked_candidates)
     try:
         progress(0, len(layers))
         for done, layer in enumerate(layers):
@@ -76,7 +76,7 @@ def bench_conv(
 def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int, quick: bool) -> list[Row]:
     problem, rows = layer.problem, []
     operands, device = Operands.of(problem), torch.device(problem.device)
-    ours = [] if quick else [a for a in planner.candidates(problem) if a.name != "aten"]
+    ours = [] if quick else [a for a in planner.checked_candidates(problem) if a.name != "aten"]
     algorithms = [BY_NAME["vendor"], *ours]
     with as_in_the_seam():
         for which in () if quick else layer.passes:

@@ -88,11 +88,14 @@ class Planner:
     def candidates(self, problem: ConvProblem) -> list[Algorithm]:
         """Return the algorithms of the allowed engines that serve `problem` within the memory budget."""
         serving = [a for a in self._allowed(problem) if not a.not_supported_reasons(problem)]
-        for algorithm in serving:
-            algorithm.check(problem)
-        serving = [a for a in serving if not a.not_supported_reasons(problem)]
         # Not even splitting makes some fit; where nothing fits, what serves has to do.
         return [a for a in serving if smallest_workspace(a, problem) <= self.budget] or serving
+
+    def checked_candidates(self, problem: ConvProblem) -> list[Algorithm]:
+        """Return the candidates that work on the problem's device, which some find out by a small run of their own."""
+        for algorithm in self.candidates(problem):
+            algorithm.check(problem)
+        return self.candidates(problem)
 
     def _engines_for(self, problem: ConvProblem) -> list[str]:
         return [e for e in self._engines if e != "vendor" or problem.dtype not in self._avoid_vendor]
@@ -112,6 +115,16 @@ class Planner:
         return plan
 
     def _make(self, problem: ConvProblem) -> Plan:
+        while True:
+            plan = self._choose(problem)
+            chosen = {getattr(plan, which).algorithm for which in PASSES}
+            for algorithm in chosen:
+                algorithm.check(problem)
+            if not any(algorithm.not_supported_reasons(problem) for algorithm in chosen):
+                return plan
+            # One of them has just been found not to work here: the next best is asked.
+
+    def _choose(self, problem: ConvProblem) -> Plan:
         serving = {a.name: a for a in self.candidates(problem)}
         if not serving:
             raise self._refusal(problem)
@@ -168,7 +181,7 @@ class Planner:
         if progress is not None and waiting:
             progress(0, len(waiting))
         try:
-            for problem, result in tune(waiting, self.candidates, self.budget, limit_s):
+            for problem, result in tune(waiting, self.checked_candidates, self.budget, limit_s):
                 timings[problem] = result
                 self._measured[problem] = {which: rows[0].algorithm for which, rows in result.items()}
                 if progress is not None:

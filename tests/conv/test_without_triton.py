@@ -32,10 +32,10 @@ patch = Patch(("cpu",), planner)
 with installed(patch):
     x, weight = torch.randn(2, 4, 6, 6, requires_grad=True), torch.randn(5, 4, 3, 3, requires_grad=True)
     torch.nn.functional.conv2d(x, weight).sum().backward()
-((problem, plan),) = patch._known.values()
-timings = planner.tune([problem])
+(route,) = patch._known.values()
+timings = planner.tune([route.problem])
 main(["--device", "cpu", "device,conv/triton/fp32/nchw/3x3,conv/auto/fp32/nchw/1x1"])
-measured = {row.algorithm for rows in timings[problem].values() for row in rows}
+measured = {row.algorithm for rows in timings[route.problem].values() for row in rows}
 print("measured", "unfold" in measured, [name for name in measured if "triton" in name])
 for words in (in_words("cpu"), in_words("cuda:0"), in_words_unasked(torch.__version__)):
     print("words", words)
@@ -116,9 +116,11 @@ def test_the_other_engines_serve(engine, monkeypatch, asked_anew):
     with installed(patch):
         y = torch.nn.functional.conv2d(x, weight)
     torch.testing.assert_close(y, torch.nn.functional.conv2d(x, weight))
-    ((problem, plan),) = patch._known.values()
-    assert plan.engine == "gemm"
-    assert all(algorithm.not_supported_reasons(problem)[-1] == "no Triton on a Sunday" for algorithm in TRITON[1:-1])
+    (route,) = patch._known.values()
+    assert route.plan.engine == "gemm"
+    assert all(
+        algorithm.not_supported_reasons(route.problem)[-1] == "no Triton on a Sunday" for algorithm in TRITON[1:-1]
+    )
     with (
         pytest.raises(EngineError, match="triton_s: no Triton on a Sunday"),
         installed(Patch(("cpu",), Planner("triton", remember=False))),

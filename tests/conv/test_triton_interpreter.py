@@ -240,28 +240,22 @@ def test_half_precision_is_added_up_in_fp32(many_shares, name, dtype, terms):
         assert algorithm.forward(deep, x, weight, None).flatten().tolist() == [float(terms)] * 2
 
 
-class Tiny(torch.nn.Module):
+def tiny_model():
     """A downsampling layer, a depthwise, a 1x1 and an upsampling one, as in YOLO."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(3, 8, 3, 2, 1),
-            torch.nn.SiLU(),
-            torch.nn.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False),
-            torch.nn.BatchNorm2d(8),
-            torch.nn.Conv2d(8, 20, 1),
-            torch.nn.ConvTranspose2d(20, 6, 2, 2),
-        )
-
-    def forward(self, x):
-        return self.layers(x)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, 2, 1),
+        torch.nn.SiLU(),
+        torch.nn.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.Conv2d(8, 20, 1),
+        torch.nn.ConvTranspose2d(20, 6, 2, 2),
+    )
 
 
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
 def test_a_module_trains_on_a_sick_vendor(channels_last):
     torch.manual_seed(0)
-    model, x = Tiny(), torch.randn(2, 3, 8, 10)
+    model, x = tiny_model(), torch.randn(2, 3, 8, 10)
 
     def step(model, x):
         model.zero_grad()
@@ -271,7 +265,7 @@ def test_a_module_trains_on_a_sick_vendor(channels_last):
         return [y.detach(), leaf.grad, *(p.grad.clone() for p in model.parameters())]
 
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    doubles = Tiny().double()
+    doubles = tiny_model().double()
     doubles.load_state_dict(model.state_dict())
     exact = step(doubles, x.double())
     native = step(model, x)

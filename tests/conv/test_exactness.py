@@ -26,19 +26,6 @@ def run(algorithm, problem, which, operands):
     return run_pass(algorithm, problem, which, operands, ROOM)
 
 
-@pytest.fixture
-def poisoned(monkeypatch):
-    """Memory that an algorithm asks for uninitialised is full of NaN, so that an element nobody writes shows."""
-    empty, new_empty, new_strided = torch.empty, torch.Tensor.new_empty, torch.Tensor.new_empty_strided
-
-    def poison(tensor):
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
-
-    monkeypatch.setattr(torch, "empty", lambda *args, **kwargs: poison(empty(*args, **kwargs)))
-    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *args, **kwargs: poison(new_empty(*args, **kwargs)))
-    monkeypatch.setattr(torch.Tensor, "new_empty_strided", lambda *args, **kwargs: poison(new_strided(*args, **kwargs)))
-
-
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_the_whole_parameter_space_in_fp64(poisoned, seed):

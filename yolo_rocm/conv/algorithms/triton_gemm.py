@@ -60,8 +60,8 @@ class TritonGemm(Algorithm):
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Leave out tiles that would be mostly padding or far too narrow, and what is known to be slow."""
         outs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups
-        if problem.groups > 1 and channels == 1:
-            return False  # depthwise: nothing to multiply matrices for
+        if _depthwise(problem) or (_turning_is_untried(problem, which) and self._size not in SIZES[::2]):
+            return False
         if which == "grad_weight":
             if not _turned_is_faster(problem, weight=True) or channels < _FEW_CHANNELS:
                 return _fits(self._tile(problem, which).m, outs)
@@ -175,8 +175,9 @@ class TritonRows(TritonGemm):
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Be a candidate for the gradient of the weight alone; the other passes are those of the plain tiles."""
         channels = problem.in_channels // problem.groups
-        as_it_lies = not _turned_is_faster(problem, weight=True)
-        return which == "grad_weight" and as_it_lies and _fits(self._tile(problem, which).n, channels)
+        if which != "grad_weight" or _depthwise(problem) or _turning_is_untried(problem, which):
+            return False
+        return not _turned_is_faster(problem, weight=True) and _fits(self._tile(problem, which).n, channels)
 
     def _tile(self, problem: ConvProblem, which: str) -> Tile:
         known = self._tiles(problem)
@@ -207,7 +208,7 @@ class TritonFlat(TritonGemm):
 
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Be a candidate for the forward pass alone."""
-        return which == "forward"
+        return which == "forward" and not _depthwise(problem)
 
     def _forward_call(
         self, problem: ConvProblem, x: calls.Strides, weight: calls.Strides, y: calls.Strides, bias: bool
@@ -244,6 +245,9 @@ class TritonTurned(Algorithm):
         """Be a candidate where turning has paid: half precision, and the gradient of every weight."""
         if which != "grad_weight" and not is_half(problem):
             return False
+        plain = not isinstance(self._inner, TritonRows)
+        if which == "grad_weight" and plain and problem.kernel[1] == 3 and _turning_is_untried(problem, which):
+            return False  # rows of taps are tried turned around, single taps as they lie
         return self._inner.worth_measuring(replace(problem, channels_last=True), which)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
@@ -309,6 +313,17 @@ def _tf32(problem: ConvProblem) -> bool:
 def _turned_is_faster(problem: ConvProblem, weight: bool = False) -> bool:
     """Tell where NCHW is better turned around before it is read, as far as the H200 has shown; see `TritonTurned`."""
     return not problem.channels_last and family(problem.device) == NVIDIA and (weight or is_half(problem))
+
+
+def _turning_is_untried(problem: ConvProblem, which: str) -> bool:
+    """Tell where nobody has seen yet which layout is better to read: both are tried then, in half as many sizes."""
+    known = problem.channels_last or family(problem.device) == NVIDIA
+    return not known and (which == "grad_weight" or is_half(problem))
+
+
+def _depthwise(problem: ConvProblem) -> bool:
+    """Tell where there is nothing to multiply matrices for."""
+    return problem.groups > 1 and problem.in_channels == problem.groups
 
 
 def _fits(size: int, channels: int) -> bool:

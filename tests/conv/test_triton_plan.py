@@ -198,6 +198,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
     served(family)
     taken = []
     empty, empty_like = torch.empty, torch.empty_like
+    methods = {name: getattr(torch.Tensor, name) for name in ("new_empty", "new_empty_strided")}
 
     def counting(make):
         def counted(*args, **kwargs):
@@ -229,6 +230,8 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
             with monkeypatch.context() as patch:
                 patch.setattr(torch, "empty", counting(empty))
                 patch.setattr(torch, "empty_like", counting(empty_like))
+                for name, make in methods.items():
+                    patch.setattr(torch.Tensor, name, counting(make))
                 result = algorithm.grad_weight(problem, grad, x)
             workspace = sum(taken) - result.numel() * result.element_size()
             assert 0 < workspace <= algorithm.workspace_bytes(problem), (algorithm.name, str(problem))

@@ -76,3 +76,23 @@ def test_a_segment_leaves_nothing_in_dev_shm():
     assert [name for name in os.listdir("/dev/shm") if name.startswith(own)] == []
     segment.close()
     segment.close()
+
+
+@pytest.mark.skipif(not HAS_MEMFD, reason="elsewhere multiprocessing sends the message, in one piece")
+def test_a_signal_never_leaves_half_a_request_on_the_wire():
+    """What a handler raises between two writes would make the next message, the last one, unreadable."""
+    ours, theirs = multiprocessing.Pipe()
+
+    class Interrupted:
+        """A connection whose user is interrupted after its first write."""
+
+        def send_bytes(self, data) -> None:
+            ours.send_bytes(data)
+            raise KeyboardInterrupt
+
+    with ours, theirs:
+        with pytest.raises(KeyboardInterrupt):
+            send(Interrupted(), ([3, 1, 2], (0, 1)))
+        send(ours, (None, ()))
+        assert receive(theirs) == ([3, 1, 2], (0, 1))
+        assert receive(theirs) == (None, ())

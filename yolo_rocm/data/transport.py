@@ -192,10 +192,14 @@ def send(connection: Connection, message: Any, stacks: tuple[Stack, ...] = ()) -
     described = [(segment.nbytes, segment.number, segment.descriptor >= 0) for segment in segments]
     descriptors = [segment.descriptor for segment in segments if segment.descriptor >= 0]
     try:
-        connection.send_bytes(pickle.dumps((described, offsets)))
-        if descriptors:
+        if not descriptors:
+            # In one piece: what a signal's handler raises between two pieces would leave half a message, and
+            # the next one, which tells a worker to end, would be taken for the other half.
+            connection.send_bytes(pickle.dumps((described, offsets, buffer.getvalue())))
+        else:
+            connection.send_bytes(pickle.dumps((described, offsets, None)))
             _send_descriptors(connection, descriptors)
-        connection.send_bytes(buffer.getbuffer())
+            connection.send_bytes(buffer.getbuffer())
     finally:
         for segment in (*segments, *(stack.segment for stack in stacks)):
             segment.close()
@@ -205,7 +209,7 @@ def receive(connection: Connection, attachments: Attachments | None = None) -> A
     """Receive what `send` sent; batches from a ring need the attachments of their worker."""
     if not HAS_MEMFD:
         return connection.recv()
-    described, offsets = pickle.loads(connection.recv_bytes())
+    described, offsets, body = pickle.loads(connection.recv_bytes())
     descriptors = iter(_receive_descriptors(connection, sum(fresh for _, _, fresh in described)))
     memory = []
     for nbytes, number, fresh in described:
@@ -216,7 +220,7 @@ def receive(connection: Connection, attachments: Attachments | None = None) -> A
             segment = Segment(nbytes, descriptor)
             segment.close()
             memory.append(segment.bytes)
-    return _Unpickler(io.BytesIO(connection.recv_bytes()), memory, offsets).load()
+    return _Unpickler(io.BytesIO(connection.recv_bytes() if body is None else body), memory, offsets).load()
 
 
 def _send_descriptors(connection: Connection, descriptors: list[int]) -> None:

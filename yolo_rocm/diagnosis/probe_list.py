@@ -65,8 +65,8 @@ class Probe:
 
     @property
     def compiles(self) -> bool:
-        """Whether Triton may compile before there is an answer: `auto` sees first that its kernels are right."""
-        return self.way in ("triton", "auto")
+        """Whether Triton compiles kernels before there is an answer; `auto` does so only when it measures."""
+        return self.way == "triton"
 
     @property
     def group(self) -> str:
@@ -82,8 +82,8 @@ class Probe:
 def all_probes() -> tuple[Probe, ...]:
     """Return every probe, in the order in which a failure says most about those after it."""
     probes = [Probe("device"), *(Probe("gemm", dtype=dtype) for dtype in DTYPES), Probe("pinned"), Probe("bandwidth")]
-    # Triton before auto, which tries its kernels. The vendor library last: it is the one that brings cards down.
-    for way in ("gemm", "off", "aten", "triton", "auto", "vendor"):
+    # The vendor library last: it is the one that brings cards down.
+    for way in ("gemm", "off", "aten", "auto", "triton", "vendor"):
         for dtype in DTYPES:
             if way in NORM_WAYS:
                 probes += [Probe("norm", way, dtype, layout) for layout in LAYOUTS]

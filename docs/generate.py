@@ -20,7 +20,7 @@ DOCS: Final = Path(__file__).resolve().parent
 PROJECT: Final = DOCS.parent
 sys.path[:0] = [path for path in (str(DOCS), str(PROJECT)) if path not in sys.path]
 
-from making import benchmarks, commands, engines, environment, failures, picture, presets  # noqa: E402
+from making import benchmarks, commands, compiled, engines, environment, failures, picture, presets  # noqa: E402
 from making.blocks import Maker, filled  # noqa: E402
 
 # Every block that a page may hold, by name.
@@ -32,6 +32,7 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "engines": engines.engines,
     "algorithms": engines.algorithms,
     "limits": engines.limits,
+    "compiled": lambda: compiled.compiled(DOCS),
     "failures": failures.failures,
     "checks": failures.checks,
     "own-variables": environment.own,

@@ -152,7 +152,7 @@ def is_small(problem):
     return problem.groups * math.prod(problem.stride) <= 12 and problem.flops <= 400_000
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), dtype=st.sampled_from(DTYPES))
 def test_anything(poisoned, seed, dtype):
     rng = random.Random(seed)
@@ -230,10 +230,11 @@ def test_half_precision_is_added_up_in_fp32(many_shares, name, dtype, terms):
     ones = torch.ones(problem.input_shape, dtype=dtype)
     algorithm = BY_NAME[name]
     assert algorithm.grad_weight(problem, ones, ones).flatten().tolist() == [float(terms)] * (4 // groups)
-    signs = torch.ones_like(ones)
-    signs[:, :, 24:] = -1
-    loud = 200 * ones
-    assert algorithm.grad_weight(problem, loud * signs, loud).flatten().tolist() == [0.0] * (4 // groups)
+    few = replace(problem, input_shape=(1, 2, 48, 2))
+    loud = torch.full(few.input_shape, 200.0, dtype=dtype)
+    signed = loud.clone()
+    signed[:, :, 24:] *= -1
+    assert algorithm.grad_weight(few, signed, loud).flatten().tolist() == [0.0] * (4 // groups)
     if groups == 1:
         deep = replace(conv((1, terms, 1, 1), 2, (1, 1)), dtype=dtype)
         x, weight = torch.ones(deep.input_shape, dtype=dtype), torch.ones(deep.weight_shape, dtype=dtype)

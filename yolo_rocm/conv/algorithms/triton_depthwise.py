@@ -97,4 +97,4 @@ class TritonDepthwise(Algorithm):
 
 
 def _block(problem: ConvProblem) -> Block:
-    return block(problem.channels_last, is_half(problem))
+    return block(problem.channels_last, is_half(problem), math.prod(problem.kernel))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import multiprocessing
 import os
 import re
@@ -18,7 +19,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import date
+from importlib.metadata import version
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -34,6 +37,8 @@ from .tiles import FMA, MFMA, ROW_SIZES, SIZES, block, tiles
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx90a", "gfx942")
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _TYPE_NAMES: Final = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+# People run code for the one on cards that are the other, through `HSA_OVERRIDE_GFX_VERSION`.
+OVERRIDES: Final = {"gfx1030": "gfx1010"}
 # What multiplies: a kernel that has none of these is not what it was meant to be.
 _MULTIPLIERS: Final = ("v_mfma", "v_wmma", "v_dot2", "v_dual_fmac", "v_fmac", "v_fma", "v_pk_fma")
 
@@ -64,11 +69,12 @@ class Built:
     occupancy: int = 0
     lds_bytes: int = 0
     multiplies_by: str = ""
+    also_legal_on: str = ""
     error: str = ""
 
 
 def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
-    """Yield every kernel with every tile that a target is given, for a 3 x 3 layer of 64 channels."""
+    """Yield every kernel with every tile that a target is given, for layers of 64 channels."""
     family = amd_family(target)
     if family is None:
         raise ValueError(f"no family of tiles for {target}")
@@ -101,12 +107,15 @@ def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
         yield kernel("grad_weight_rows", tile, calls.grad_weight(plain, y, x, tile, dot, 32, rows=True)[0], 3)
     ix, iy, _, iw = by(image)
     yield kernel("forward_flat", known.flat, calls.forward_flat(image, ix, iw, iy, False, known.flat, dot))
-    dx, dy, _, dw = by(deep)
-    each = block(channels_last, half)
-    for back, name in ((False, "depthwise"), (True, "depthwise_grad_input")):
-        src, out = (dy, dx) if back else (dx, dy)
-        yield kernel(name, each, calls.depthwise(deep, src, dw, out, False, each, back))
-    yield kernel("depthwise_grad_weight", each, calls.depthwise_weight(deep, dy, dx, each, 32)[0], 3)
+    for side in _DEPTHWISE:
+        deeper = replace(deep, weight_shape=(*deep.weight_shape[:2], side, side), padding=(side // 2,) * 2)
+        dx, dy, _, dw = by(deeper)
+        each, named = block(channels_last, half, side * side), f"depthwise {side}x{side}"
+        yield kernel(named, each, calls.depthwise(deeper, dx, dw, dy, False, each, back=False))
+        yield kernel(f"{named} grad_input", each, calls.depthwise(deeper, dy, dw, dx, False, each, back=True))
+        yield kernel(f"{named} grad_weight", each, calls.depthwise_weight(deeper, dy, dx, each, 32)[0], 3)
+    if not channels_last:
+        return  # the two below are the same for every layout
     total = calls.sum_shares(plain, 64, packed)
     yield Kernel("sum_shares", "32x64", dtype, layout, total, (torch.float32, kind))
     yield Kernel("turn", "32x64", dtype, layout, calls.turn(plain.input_shape), (kind, kind))
@@ -158,6 +167,7 @@ def _build_in_child(answer: Connection, kernel: Kernel, target: str) -> None:
                 _number(r"; Occupancy:\s+(\d+)", text),
                 shared,
                 multiplier(text),
+                _legal_on(text, target),
             )
         )
     except BaseException as error:  # whatever the compiler raises is the answer
@@ -167,24 +177,38 @@ def _build_in_child(answer: Connection, kernel: Kernel, target: str) -> None:
 
 def build_all(kernels: Iterable[tuple[Kernel, str]], workers: int | None = None) -> list[Built]:
     """Compile many, a few at once."""
-    import triton  # noqa: F401 - loaded before the first fork, so that children share it
-
+    _load_compiler()
     with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
         return list(pool.map(lambda pair: build(*pair), kernels))
 
 
 def assembles_for(text: str, written_for: str, target: str) -> str | None:
-    """Say why assembly written for one target is not legal on another, None where it is.
+    """Say why assembly written for one target is not legal on another, None where it is."""
+    from triton._C.libtriton import amd, llvm
 
-    People run code for gfx1030 on a gfx1010 card through `HSA_OVERRIDE_GFX_VERSION`.
-    """
-    from triton._C.libtriton import amd
-
+    llvm.init_targets()
     try:
-        amd.assemble_amdgcn(text.replace(written_for, target), target, "")
-    except Exception as error:
+        made = amd.assemble_amdgcn(text.replace(written_for, target), target, "")
+    except Exception as error:  # whatever the assembler raises is the answer
         return str(error)
-    return None
+    # It prints what is wrong and returns nothing.
+    return None if made else f"the assembler refuses it for {target}"
+
+
+def _legal_on(text: str, target: str) -> str:
+    other = OVERRIDES.get(target)
+    return "" if other is None or assembles_for(text, target, other) is not None else other
+
+
+def _load_compiler() -> None:
+    """Load what every compilation needs, before the first fork: a child that has to do it takes twice as long."""
+    import triton.compiler.code_generator
+    import triton.runtime.cache
+
+    # It reads all of Triton, and is remembered.
+    getattr(triton.runtime.cache, "triton_key", lambda: None)()
+    for name in ("kernels", "weight_kernels", "depthwise_kernels"):
+        importlib.import_module(f"{__package__}.{name}")
 
 
 def multiplier(text: str) -> str:
@@ -194,7 +218,7 @@ def multiplier(text: str) -> str:
         for name in re.findall(r"^\s+(v_\w+)", text, re.MULTILINE)
         if name.startswith(_MULTIPLIERS)
     )
-    return " ".join(name for name, _ in found.most_common(2))
+    return " ".join(name for name, _ in found.most_common())
 
 
 def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:
@@ -220,6 +244,7 @@ def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[st
     return signature, constants, attributes
 
 
+_DEPTHWISE: Final = (3, 5, 7)
 # channels, outs, groups, stride: an ordinary layer, a downsampling one, the first one, a depthwise one
 _LAYERS: Final = ((64, 64, 1, 1), (64, 64, 1, 2), (3, 16, 1, 2), (64, 64, 64, 1))
 
@@ -241,6 +266,7 @@ def main() -> int:
     parser.add_argument("targets", nargs="*", default=TARGETS)
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=list(DTYPES))
     parser.add_argument("--layouts", nargs="*", default=["nhwc", "nchw"], choices=["nhwc", "nchw"])
+    parser.add_argument("--workers", type=int, help="compilations at once; as many as processors by default")
     given = parser.parse_args()
     wanted = [
         (kernel, target)
@@ -249,10 +275,11 @@ def main() -> int:
         for layout in given.layouts
         for kernel in curated(target, dtype, layout == "nhwc")
     ]
-    rows = build_all(wanted)
-    writer = csv.DictWriter(sys.stdout, [field.name for field in fields(Built)], lineterminator="\n")
+    rows = build_all(wanted, given.workers)
+    made_by = {"triton": version("triton"), "date": date.today().isoformat()}
+    writer = csv.DictWriter(sys.stdout, [*(field.name for field in fields(Built)), *made_by], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer.writerows({**asdict(row), **made_by} for row in rows)
     return int(any(row.error or row.spills for row in rows))
 
 

@@ -7,7 +7,7 @@ none of them spills registers (`offline`), and the accumulators a thread holds s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 NVIDIA, FMA, WMMA, MFMA = "nvidia", "fma", "wmma", "mfma"
@@ -135,11 +135,25 @@ def tiles(family: str, half: bool) -> Tiles:
     return _TABLE[family][half]
 
 
-def block(channels_last: bool, half: bool) -> Block:
+# Kernels of this many taps are unrolled by LLVM with the loads of all taps under way at once: with a whole tile of
+# pixels they need more registers than there are (compiled for gfx1030; 7 x 7 stays a loop).
+_UNROLLED: Final = range(10, 37)
+# Sums that a program of grad-weight may hold: twice as many spill (gfx1030, gfx1100).
+_MOST_SUMS: Final = 8192
+
+
+def block(channels_last: bool, half: bool, taps: int = 9) -> Block:
     """Return the depthwise tile, the same for every family: it moves bytes, and bytes move alike."""
     if channels_last:
-        return Block(64 if half else 32, 32, 8, 32)
-    return Block(128, 4, 256 if half else 64, 1 if half else 4)
+        known = Block(64 if half else 32, 32, 8, 32)
+    else:
+        known = Block(128, 4, 256 if half else 64, 1 if half else 4)
+    sums = (1 << (taps - 1).bit_length()) * known.weight_channels
+    return replace(
+        known,
+        pixels=known.pixels // 4 if taps in _UNROLLED else known.pixels,
+        weight_pixels=min(known.weight_pixels, max(1, _MOST_SUMS // sums)),
+    )
 
 
 def stages_without_copies(tile: Tile) -> Tile:

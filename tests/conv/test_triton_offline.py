@@ -1,0 +1,194 @@
+"""Every Triton kernel with every curated tile, compiled for AMD cards that are not there, by a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.conv.triton_engine import offline
+from yolo_rocm.conv.triton_engine.available import amd_family, missing_reason
+from yolo_rocm.conv.triton_engine.tiles import FMA, MFMA, WMMA
+
+from ..pages import PROJECT
+
+pytestmark = pytest.mark.once
+with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
+GEMMS = {"forward", "grad_input", "grad_weight", "grad_weight_rows", "forward_flat"}
+
+
+def python(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with a cache of its own: what is compiled here is compiled now, for a compiler and no interpreter."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    environment.pop("TRITON_INTERPRET", None)
+    environment["PYTHONPATH"] = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, *words]
+    return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+def compile_for(tmp_path: Path, target: str, dtypes: tuple[str, ...], layouts: tuple[str, ...]) -> list[dict[str, str]]:
+    words = ["--dtypes", *dtypes, "--layouts", *layouts, "--workers", "1"]  # tests side by side have the cores
+    done = python(tmp_path, "-m", "yolo_rocm.conv.triton_engine.offline", target, *words)
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert done.returncode == 0, (done.stderr[-2000:], [row for row in rows if row["error"] or row["spills"] != "0"])
+    return rows
+
+
+def check(rows: list[dict[str, str]]) -> None:
+    for row in rows:
+        assert (row["error"], row["spills"]) == ("", "0"), row
+        assert int(row["occupancy"]) >= 2, row
+        assert 8 <= int(row["registers"]) <= 256, row
+        assert set(row["multiplies_by"].split()) <= multipliers(row["target"], row["dtype"], row["kernel"]), row
+        if row["kernel"] in GEMMS or row["kernel"].startswith("depthwise"):
+            assert row["multiplies_by"], row
+        if row["target"] == "gfx1030" and row["dtype"] == "fp32":
+            assert row["also_legal_on"] == "gfx1010", row
+
+
+def multipliers(target: str, dtype: str, kernel: str) -> set[str]:
+    """Return the instructions a kernel may multiply by: matrix units where a card has them for this data type."""
+    family = amd_family(target)
+    if kernel in GEMMS and family == MFMA:
+        return {"v_mfma"}
+    if kernel in GEMMS and family == WMMA and dtype != "fp32":
+        return {"v_wmma"}
+    # Half precision too: it is widened before the dot product, and v_dot2 is not on every card of the family.
+    return {"v_fmac", "v_fma"} | {FMA: set(), WMMA: {"v_dual_fmac"}, MFMA: {"v_pk_fma"}}[family]
+
+
+def listed(targets, dtypes, layouts) -> list[tuple[str, ...]]:
+    return [
+        (target, kernel.name, kernel.tile, dtype, layout)
+        for target in targets
+        for dtype in dtypes
+        for layout in layouts
+        for kernel in offline.curated(target, dtype, layout == "nhwc")
+    ]
+
+
+def names(rows) -> list[tuple[str, ...]]:
+    return [tuple(row[key] for key in ("target", "kernel", "tile", "dtype", "layout")) for row in rows]
+
+
+class TestHalfOfTheTargets:
+    """A worker of pytest-xdist takes a class as a whole; this is about half of the work."""
+
+    @with_triton
+    @pytest.mark.parametrize("target", ["gfx1010", "gfx1100", "gfx1201", "gfx942"])
+    def test_every_tile(self, tmp_path, target):
+        """Compile channels_last in fp32 and fp16."""
+        rows = compile_for(tmp_path, target, ("fp32", "fp16"), ("nhwc",))
+        assert names(rows) == listed([target], ("fp32", "fp16"), ("nhwc",))
+        check(rows)
+
+
+class TestTheOtherHalf:
+    """The other targets, and one of each family in the other layout and data type."""
+
+    @with_triton
+    @pytest.mark.parametrize("target", ["gfx1030", "gfx1151", "gfx90a"])
+    def test_every_tile(self, tmp_path, target):
+        """Compile channels_last in fp32 and fp16."""
+        rows = compile_for(tmp_path, target, ("fp32", "fp16"), ("nhwc",))
+        assert names(rows) == listed([target], ("fp32", "fp16"), ("nhwc",))
+        check(rows)
+
+    @with_triton
+    @pytest.mark.parametrize("target", ["gfx1030", "gfx1100", "gfx942"])
+    def test_nchw_and_bf16(self, tmp_path, target):
+        """Compile NCHW in bf16."""
+        check(compile_for(tmp_path, target, ("bf16",), ("nchw",)))
+
+
+def test_every_target_is_compiled_for():
+    ours = {amd_family(target) for target in offline.TARGETS}
+    assert ours == {FMA, WMMA, MFMA}
+    assert len(offline.TARGETS) == 7
+
+
+NOT_WIDENED = """
+import json, torch
+from yolo_rocm.conv.triton_engine import calls, offline
+from yolo_rocm.conv.triton_engine.tiles import FMA, tiles
+layer = offline._layer(64, 64, 1, 1, torch.float16, True)
+x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output_shape, layer.weight_shape))
+found = {}
+for upcast in (True, False):
+    call = calls.forward(layer, x, weight, y, False, tiles(FMA, True).gather["m"], calls.Dot(upcast=upcast))
+    kernel = offline.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4)
+    text, _ = offline.assembly(kernel, "gfx1030")
+    found[str(upcast)] = offline.multiplier(text), offline.assembles_for(text, "gfx1030", "gfx1010")
+    found[str(upcast)] += (offline.build(kernel, "gfx1030").also_legal_on,)
+print(json.dumps(found))
+"""
+
+
+@with_triton
+def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path):
+    """The check of legality can fail: gfx1030 multiplies half precision by an instruction that gfx1010 lacks."""
+    done = python(tmp_path, "-c", NOT_WIDENED)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    multiplies, why, also = found["False"]
+    assert "v_dot2" in multiplies
+    assert why is not None
+    assert also == ""
+    multiplies, why, also = found["True"]
+    assert "v_dot2" not in multiplies
+    assert (why, also) == (None, "gfx1010")
+
+
+ABORTING = """
+import os, sys
+from yolo_rocm.conv.triton_engine import offline
+real = offline.assembly
+def assembly(kernel, target):
+    if kernel.name == "forward":
+        os.abort()
+    if kernel.name == "grad_input":
+        raise NotImplementedError("cannot select")
+    if kernel.name == "turn":
+        lines = (".vgpr_count: 24", ".vgpr_spill_count: 3", ".sgpr_spill_count: 2", "; Occupancy: 9", "  v_wmma_f32 v0")
+        return "\\n".join(lines), 512
+    lines = (".vgpr_count: 24", ".vgpr_spill_count: 0", "; Occupancy: 16", *["  v_fmac_f32 v0"] * 2, "  v_fma_f32 v1")
+    return "\\n".join(lines), 0
+offline.assembly = assembly
+offline._load_compiler = lambda: None
+offline.version = lambda name: "made up"
+sys.argv = ["offline", "gfx1100", "--dtypes", "fp32", "--layouts", "nhwc", "--workers", "2"]
+sys.exit(offline.main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="compiles in forked processes")
+def test_a_compiler_that_dies_is_an_error_in_the_table(tmp_path):
+    done = python(tmp_path, "-c", "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))" + ABORTING)
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert names(rows) == listed(["gfx1100"], ["fp32"], ["nhwc"])
+    by_name = {row["kernel"]: row for row in rows}
+    assert done.returncode == 1
+    assert by_name["forward"]["error"] == "the compiler died with exit code -6"
+    assert by_name["grad_input"]["error"] == "NotImplementedError: cannot select"
+    turn = by_name["turn"]
+    numbers = ("registers", "spills", "occupancy", "lds_bytes", "multiplies_by")
+    assert [turn[key] for key in numbers] == ["24", "5", "9", "512", "v_wmma"]
+    assert [by_name["sum_shares"][key] for key in numbers] == ["24", "0", "16", "0", "v_fmac v_fma"]
+
+
+def test_the_page_shows_the_tiles_of_today():
+    """A tile that changes is to be compiled again: `python -m yolo_rocm.conv.triton_engine.offline > FILE`."""
+    with (PROJECT / "docs" / "compiled.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert names(rows) == listed(offline.TARGETS, offline.DTYPES, ("nhwc", "nchw"))
+    check(rows)
+
+
+def test_a_target_without_a_family_is_refused():
+    with pytest.raises(ValueError, match="no family of tiles for gfx906"):
+        next(offline.curated("gfx906", "fp32", True))

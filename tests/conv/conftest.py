@@ -21,3 +21,20 @@ def poisoned(monkeypatch):
     monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
     monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
     monkeypatch.setattr(torch.Tensor, "new_empty_strided", poison(torch.Tensor.new_empty_strided))
+
+
+@pytest.fixture
+def fresh():
+    """Nothing is remembered of this machine, nor left behind of another one."""
+
+    def clear():
+        from yolo_rocm.conv.triton_engine import available, trust
+
+        for value in vars(available).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+        trust.forget()
+
+    clear()
+    yield
+    clear()

@@ -95,3 +95,11 @@ def plain_sum_error(problem: ConvProblem, which: str) -> float:
     if problem.transposed:
         terms["forward"], terms["grad_input"] = terms["grad_input"], terms["forward"]
     return torch.finfo(problem.dtype).eps * max(0.5, 0.15 * math.sqrt(terms[which]))
+
+
+def made_problem(
+    shape=(2, 24, 9, 11), outs=40, kernel=(3, 3), stride=(1, 1), dilation=(1, 1), groups=1, device="cuda:0"
+) -> ConvProblem:
+    """Return an ordinary convolution in fp32 and NCHW, with padding 1."""
+    weight = (outs, shape[1] // groups, *kernel)
+    return ConvProblem(shape, weight, stride, (1, 1), dilation, (0, 0), groups, False, torch.float32, device, False)

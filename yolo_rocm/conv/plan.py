@@ -117,10 +117,10 @@ class Planner:
     def _make(self, problem: ConvProblem) -> Plan:
         while True:
             plan = self._choose(problem)
-            chosen = {getattr(plan, which).algorithm for which in PASSES}
-            for algorithm in chosen:
-                algorithm.check(problem)
-            if not any(algorithm.not_supported_reasons(problem) for algorithm in chosen):
+            chosen = [(getattr(plan, which).algorithm, which) for which in PASSES]
+            for algorithm, which in chosen:
+                algorithm.check(problem, which)
+            if not any(algorithm.not_supported_reasons(problem) for algorithm, _ in chosen):
                 return plan
             # One of them has just been found not to work here: the next best is asked.
 

@@ -130,7 +130,7 @@ def patched(
 
     Args:
         devices: Device types to serve; `cuda` covers AMD and NVIDIA GPUs, `cpu` runs the same code without a GPU.
-        engine: `vendor`, `aten`, `gemm` or `auto`.
+        engine: `vendor`, `aten`, `gemm`, `triton`, several of these joined by `+`, or `auto`.
         vendor: Whether `auto` may use the vendor library, because the caller knows it to be healthy.
         memory_mb: Workspace in MiB that a convolution may take beside its result.
 

@@ -122,7 +122,10 @@ def time_candidates(
                 repeats=7 if thorough else 5,
                 give_up=0.0 if thorough else _HOPELESS * best,
             )
-        except RuntimeError:  # out of memory, a GEMM the device lacks, a sick vendor library
+        except Exception as error:
+            # Out of memory, a GEMM the device lacks, a sick vendor library. A compiler may raise anything.
+            if not isinstance(error, RuntimeError) and algorithm.engine != "triton":
+                raise
             if operands.x.device.type == "cuda":
                 torch.cuda.empty_cache()
             continue

@@ -37,8 +37,13 @@ class Algorithm(ABC):
         """Do beforehand what the first run of a pass would have to wait for, such as compiling; from any thread."""
         return
 
-    def check(self, problem: ConvProblem) -> None:
-        """See, once for each kind of device, that the algorithm works there; from then on the reasons know."""
+    def check(self, problem: ConvProblem, which: str | None = None) -> None:
+        """See, once for each kind of device, that the algorithm works there; from then on the reasons know.
+
+        Args:
+            problem: A problem it serves.
+            which: The pass that is about to be run, where this very problem is; it is seen to, too.
+        """
         return
 
     @abstractmethod

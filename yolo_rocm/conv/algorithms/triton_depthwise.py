@@ -33,11 +33,11 @@ class TritonDepthwise(Algorithm):
             reasons.append(f"{problem.in_channels} channels in {problem.groups} groups are not depthwise")
         if math.prod(problem.kernel) > _MOST_TAPS:
             reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
-        return reasons + triton_reasons(problem, "depthwise")
+        return reasons + triton_reasons(problem, "depthwise", self.name)
 
-    def check(self, problem: ConvProblem) -> None:
+    def check(self, problem: ConvProblem, which: str | None = None) -> None:
         """See once for each data type that the kernels compute what they should on this device."""
-        trust.check(self, "depthwise", problem)
+        trust.check(self, "depthwise", problem, which)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """The partial sums of the gradient of the weight."""

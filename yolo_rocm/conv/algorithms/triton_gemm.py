@@ -22,8 +22,8 @@ _FEW_CHANNELS: Final = 16
 _LARGEST: Final = 2**31
 
 
-def triton_reasons(problem: ConvProblem, kernel: str) -> list[str]:
-    """Return the reasons every Triton algorithm shares; those of the device, and of a kernel on it, come last."""
+def triton_reasons(problem: ConvProblem, kernel: str, name: str) -> list[str]:
+    """Return the reasons every Triton algorithm shares; those of the device, a kernel or a tile on it, come last."""
     reasons = common_reasons(problem, dimensions=2, groups=True)
     if reasons:
         return reasons
@@ -34,7 +34,9 @@ def triton_reasons(problem: ConvProblem, kernel: str) -> list[str]:
         reasons.append("a sample, or the pixels of the batch, are 2**31 or more")
     if problem.groups >= 2**16 // math.prod(problem.stride):
         reasons.append(f"{problem.groups} groups are more than a launch takes")
-    missing = device_reason(problem.device) or trust.struck_out(problem.device, kernel, problem.dtype)
+    missing = device_reason(problem.device)
+    struck = (trust.struck_out(problem.device, what, problem.dtype) for what in (kernel, name))
+    missing = missing or next((reason for reason in struck if reason), None)
     return reasons if missing is None else [*reasons, missing]
 
 
@@ -51,11 +53,11 @@ class TritonGemm(Algorithm):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve two-dimensional convolutions of fp32, fp16 and bf16."""
-        return triton_reasons(problem, self.kernel)
+        return triton_reasons(problem, self.kernel, self.name)
 
-    def check(self, problem: ConvProblem) -> None:
+    def check(self, problem: ConvProblem, which: str | None = None) -> None:
         """See once for each data type that the kernel computes what it should on this device."""
-        trust.check(self, self.kernel, problem)
+        trust.check(self, self.kernel, problem, which)
 
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Leave out tiles that would be mostly padding or far too narrow, and what is known to be slow."""
@@ -167,7 +169,7 @@ class TritonRows(TritonGemm):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve kernels three wide."""
-        reasons = triton_reasons(problem, self.kernel)
+        reasons = triton_reasons(problem, self.kernel, self.name)
         if len(problem.kernel) == 2 and problem.kernel[1] != 3:
             reasons.insert(0, f"kernel {problem.kernel} is not 3 wide")
         return reasons
@@ -200,7 +202,7 @@ class TritonFlat(TritonGemm):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve fewer than 16 channels a group."""
-        reasons = triton_reasons(problem, self.kernel)
+        reasons = triton_reasons(problem, self.kernel, self.name)
         channels = problem.in_channels // max(1, problem.groups)
         if channels >= _FEW_CHANNELS:
             reasons.insert(0, f"{channels} channels are not fewer than {_FEW_CHANNELS}")
@@ -233,13 +235,13 @@ class TritonTurned(Algorithm):
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve contiguous tensors."""
         reasons = self._inner.not_supported_reasons(problem)
-        struck = trust.struck_out(problem.device, "turned", problem.dtype)
-        reasons += [] if struck is None else [struck]
+        struck = [trust.struck_out(problem.device, what, problem.dtype) for what in ("turned", self.name)]
+        reasons += [reason for reason in struck if reason]
         return ["already channels_last", *reasons] if problem.channels_last else reasons
 
-    def check(self, problem: ConvProblem) -> None:
+    def check(self, problem: ConvProblem, which: str | None = None) -> None:
         """See once for each data type that what is turned around comes out right on this device."""
-        trust.check(self, "turned", problem)
+        trust.check(self, "turned", problem, which)
 
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Be a candidate where turning has paid: half precision, and the gradient of every weight."""

@@ -21,7 +21,7 @@ class TritonTransposed(Transposed):
             return reasons or [f"{len(problem.kernel)} spatial dimensions, not 2"]
         return self.direct_algorithms[0].not_supported_reasons(problem.direct())
 
-    def check(self, problem: ConvProblem) -> None:
+    def check(self, problem: ConvProblem, which: str | None = None) -> None:
         """See that the kernels work on this device."""
         if problem.transposed and len(problem.kernel) == 2:
             self.direct_algorithms[0].check(problem.direct())

@@ -22,7 +22,7 @@ from .calls import Call
 _TAKES_CONSTANTS: Final = (3, 3)
 _ready: dict[Hashable, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 # What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once.
-_prepared: dict[Hashable, Spills | None] = {}
+_prepared: dict[Hashable, Exception | None] = {}
 _lock = threading.Lock()
 
 
@@ -72,6 +72,7 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
 
     Raises:
         Spills: The kernel spills registers.
+        Exception: Whatever the compiler raises; again without compiling, where the same is asked for again.
     """
     if interpreted():
         return
@@ -79,15 +80,17 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
     key = (torch.cuda.current_device(), dtypes, _kind(kernel, call, len(dtypes)))
     with _lock:
         begun = key in _prepared
-        spilled = _prepared.setdefault(key, None)
+        failed = _prepared.setdefault(key, None)
     if not begun:
-        compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **_options(call))
-        compiled._init_handles()
-        if getattr(compiled, "n_spills", 0):
-            spilled = Spills(f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}")
-            _prepared[key] = spilled
-    if spilled is not None:
-        raise spilled
+        try:
+            compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **_options(call))
+            compiled._init_handles()
+            if getattr(compiled, "n_spills", 0):
+                raise Spills(f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}")
+        except Exception as error:
+            _prepared[key] = failed = error
+    if failed is not None:
+        raise failed
 
 
 def _kind(kernel: Any, call: Call, tensors: int) -> Hashable:

@@ -12,6 +12,7 @@ import torch
 from ..measure import relative_error
 from ..problem import ConvProblem
 from .available import interpreted
+from .launch import Spills
 
 if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
@@ -42,8 +43,31 @@ def forget() -> None:
         _seen.clear()
 
 
-def check(algorithm: Algorithm, kernel: str, problem: ConvProblem) -> None:
-    """Run a small problem of the same data type and layout, once, and compare with fp64 on the CPU."""
+def check(algorithm: Algorithm, kernel: str, problem: ConvProblem, which: str | None = None) -> None:
+    """Run a small problem of the same data type and layout, once, and compare with fp64 on the CPU.
+
+    Args:
+        algorithm: Whose kernel.
+        kernel: What is the same for all sizes of its tiles.
+        problem: What it is about to serve.
+        which: A pass of it that has to compile now; an algorithm whose tile does not fit the device is struck out.
+    """
+    _check(algorithm, kernel, problem)
+    if which is None or interpreted() or algorithm.not_supported_reasons(problem):
+        return
+    try:
+        algorithm.prepare(problem, which)
+    except Spills:
+        pass  # slow, not wrong
+    except Exception as error:  # a compiler may raise anything
+        strike_out(problem.device, algorithm.name, problem.dtype, f"{which} fails with {_in_one_line(error)}")
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def _check(algorithm: Algorithm, kernel: str, problem: ConvProblem) -> None:
     key = (problem.device, kernel, problem.dtype)
     if key in _seen or interpreted():
         return
@@ -85,9 +109,7 @@ def _wrong(algorithm: Algorithm, problem: ConvProblem) -> str | None:
         try:
             result = run_pass(algorithm, problem, which, operands, everything).double().cpu()
         except Exception as error:  # a compiler may raise anything
-            return (
-                f"{which} fails with {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-            )
+            return f"{which} fails with {_in_one_line(error)}"
         distance = relative_error(result, run_pass(BY_NAME["windows"], exact, which, doubles, everything))
         if not distance <= _ROUNDINGS * torch.finfo(problem.dtype).eps:
             return f"{which} is wrong, its relative error is {distance:.1e}"

@@ -1,0 +1,224 @@
+"""What the triton engine launches and compiles: plain data, checked without Triton."""
+
+from __future__ import annotations
+
+import ast
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton_engine import calls, launch
+from yolo_rocm.conv.triton_engine.calls import Dot, strides
+from yolo_rocm.conv.triton_engine.tiles import Tile, block
+
+from .problems import made_problem as conv
+
+TILE, DOT = Tile(32, 32, 16), Dot()
+
+
+# What is launched: names and order of arguments are those of the kernels, which `launch` hands over by position.
+
+
+def kernel_functions() -> dict[tuple[str, str], ast.FunctionDef]:
+    folder = Path(calls.__file__).parent
+    return {
+        (path.stem, node.name): node
+        for path in folder.glob("*kernels.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+KERNELS = kernel_functions()
+
+
+def described(problem: ConvProblem) -> dict[str, tuple[calls.Call, list[str]]]:
+    """Return every call there is, each with the tensors of its kernel."""
+    x, y, w = (strides(s, False) for s in (problem.input_shape, problem.output_shape, problem.weight_shape))
+    each = block(False, False)
+    four, three = ["src", "weight", "bias", "out"], ["src", "grad", "partial"]
+    return {
+        "forward": (calls.forward(problem, x, w, y, True, TILE, DOT), four),
+        "grad_input": (calls.grad_input(problem, y, w, x, TILE, DOT), four),
+        "forward_flat": (calls.forward_flat(problem, x, w, y, False, TILE, DOT), four),
+        "grad_weight": (calls.grad_weight(problem, y, x, TILE, DOT, 8, rows=False)[0], three),
+        "grad_weight_rows": (calls.grad_weight(problem, y, x, TILE, DOT, 8, rows=True)[0], three),
+        "sum_shares": (calls.sum_shares(problem, 5, w), ["partial", "out"]),
+        "turn": (calls.turn(problem.input_shape), ["src", "out"]),
+        "depthwise": (calls.depthwise(problem, x, w, y, True, each, back=False), four),
+        "depthwise_back": (calls.depthwise(problem, y, w, x, False, each, back=True), four),
+        "depthwise_weight": (calls.depthwise_weight(problem, y, x, each, 8)[0], three),
+    }
+
+
+@pytest.mark.parametrize("groups", [1, 24])
+@pytest.mark.parametrize("name", described(conv()))
+def test_arguments_are_those_of_the_kernel_in_its_order(name, groups):
+    call, tensors = described(conv(outs=48, stride=(2, 3), groups=groups))[name]
+    parameters = KERNELS[call.module, call.kernel].args.args
+    plain = [p.arg for p in parameters if p.annotation is None]
+    assert plain[: len(tensors)] == tensors
+    assert len(plain) == len(tensors) + len(call.numbers)
+    assert [p.arg for p in parameters if p.annotation is not None] == list(call.constants)
+    assert [p.annotation is None for p in parameters] == [True] * len(plain) + [False] * len(call.constants)
+    assert all(type(number) is int for number in call.numbers)
+    assert min(call.grid) >= 1
+
+
+def test_every_kernel_is_called():
+    jitted = {key for key, node in KERNELS.items() if not node.name.startswith("_")}
+    assert {(call.module, call.kernel) for call, _ in described(conv()).values()} == jitted
+
+
+def first_tap() -> Callable[[int, int, int, int], int]:
+    """Return the kernels' own `_first_tap` as a Python function: its integers are Python's."""
+    node = KERNELS["kernels", "_first_tap"]
+    plain = ast.parse(ast.unparse(node)).body[0]
+    plain.decorator_list = []
+    for argument in plain.args.args:
+        argument.annotation = None
+    space: dict = {}
+    exec(compile(ast.Module([plain], []), "kernels", "exec"), space)
+    return space["_first_tap"]
+
+
+def test_each_phase_meets_the_taps_that_reach_it():
+    """A tap reaches an input pixel if pixel + padding - tap * dilation is a multiple of the stride."""
+    first = first_tap()
+    for stride in range(1, 9):
+        for dilation in range(1, 9):
+            problem = conv((1, 1, 99, 99), 1, (7, 7), (stride, 3), (dilation, 2))
+            known = calls.phase_constants(problem)
+            assert list(known) == ["COMMON_H", "COMMON_W", "INVERSE_H", "INVERSE_W"]
+            assert known["COMMON_W"] == 1
+            common, step = known["COMMON_H"], stride // known["COMMON_H"]
+            for phase in range(stride):
+                taps = range(first(phase, stride, common, known["INVERSE_H"]), 7, step) if phase % common == 0 else ()
+                assert list(taps) == [tap for tap in range(7) if (tap * dilation - phase) % stride == 0]
+                # From tap to tap the output row changes by a whole number.
+                assert all((b - a) * dilation == dilation // common * stride for a, b in pairwise(taps))
+
+
+def test_large_tensors_are_told_from_others():
+    shape = (70, 16, 1400, 1400)
+    assert calls.wide([(shape, strides(shape, True))])
+    assert not calls.wide([((60, *shape[1:]), strides((60, *shape[1:]), True))])
+    assert not calls.wide([((1 << 20, 1 << 20), (0, 1))])  # expanded: nothing lies far away
+
+
+@pytest.mark.parametrize("processors", [1, 8, 132, 1000])
+@pytest.mark.parametrize("step", [16, 128])
+def test_shares_cover_every_pixel_once(processors, step):
+    for batch, size in ((1, 1), (1, 5), (2, 20), (64, 80)):
+        problem = conv((batch, 24, size, size))
+        pixels = batch * size * size
+        for programs in (1, 9, 500):
+            share, shares = calls.shares_of(problem, programs, step, processors)
+            assert share % step == 0
+            assert (shares - 1) * share < pixels <= shares * share
+            assert shares * programs <= 8 * processors + programs
+
+
+def test_offsets_of_shares_hold_all_taps():
+    """The sum of the shares lays out as many elements as the weight has."""
+    for groups in (1, 4, 24):
+        problem = conv(outs=48, groups=groups)
+        call = calls.sum_shares(problem, 5, strides(problem.weight_shape, False))
+        assert call.numbers[1] == math.prod(problem.weight_shape)
+        assert call.grid[0] * call.constants["BE"] >= call.numbers[1]
+        assert call.constants["BS"] >= 5
+
+
+# Compiling ahead.
+
+
+class Compiler:
+    """A kernel that takes time to compile."""
+
+    def __init__(self, call: calls.Call, spills: int = 0) -> None:
+        node = KERNELS[call.module, call.kernel]
+        (options,) = (d.keywords for d in node.decorator_list if isinstance(d, ast.Call))
+        fixed = ast.unparse(options[0].value)
+        self.params = [SimpleNamespace(do_not_specialize=p.arg in fixed) for p in node.args.args]
+        self.compiled: list[tuple] = []
+        self._spills = spills
+
+    def warmup(self, *arguments, grid, **options):
+        """Compile."""
+        time.sleep(0.05)
+        self.compiled.append(arguments)
+        return SimpleNamespace(n_spills=self._spills, _init_handles=lambda: None)
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    monkeypatch.setattr(launch, "interpreted", lambda: False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    launch.forget()
+
+    def use(kernel: Compiler) -> Compiler:
+        monkeypatch.setattr(launch, "kernel_of", lambda call: kernel)
+        return kernel
+
+    yield use
+    launch.forget()
+
+
+def flat(channels: int) -> calls.Call:
+    problem = conv((2, 3, 9, 11), channels)
+    x, y, w = (strides(s, False) for s in (problem.input_shape, problem.output_shape, problem.weight_shape))
+    return calls.forward_flat(problem, x, w, y, False, TILE, DOT)
+
+
+def test_threads_compile_each_kind_once(compiler):
+    kernel = compiler(Compiler(calls.turn((2, 24, 9, 11))))
+    shapes = [(2, 24, 9, 11), (2, 24, 8, 16), (5, 32, 4, 4)]  # sizes that the kernel is not compiled for
+    with ThreadPoolExecutor(8) as pool:
+        ready = threading.Barrier(8)
+
+        def work(number: int) -> None:
+            ready.wait()
+            launch.prepare(calls.turn(shapes[number % 3]), (torch.float32,) * 2)
+
+        list(pool.map(work, range(8)))
+    assert len(kernel.compiled) == 1
+    launch.prepare(calls.turn(shapes[0]), (torch.float16,) * 2)
+    assert len(kernel.compiled) == 2
+    launch.prepare(calls.turn((2, 8, 4, 4)), (torch.float16,) * 2)  # another tile
+    assert len(kernel.compiled) == 3
+
+
+def test_numbers_that_triton_compiles_for_are_kinds_of_their_own(compiler):
+    kernel = compiler(Compiler(flat(20)))
+    for channels, kinds in ((20, 1), (21, 1), (16, 2), (32, 2), (1, 3)):
+        launch.prepare(flat(channels), (torch.float32,) * 4)
+        assert len(kernel.compiled) == kinds, channels
+
+
+def test_a_kernel_that_spills_says_so_every_time(compiler):
+    kernel = compiler(Compiler(flat(20), spills=7))
+    for _ in range(2):
+        with pytest.raises(launch.Spills, match="flat_gemm spills 7 registers"):
+            launch.prepare(flat(20), (torch.float32,) * 4)
+    assert len(kernel.compiled) == 1
+
+
+def test_jobs_that_fail_do_not_stop_others_and_none_is_begun_too_late():
+    done = []
+
+    def fails():
+        raise ValueError("a compiler's own error")
+
+    launch.prepare_all([fails, lambda: done.append(1), fails, lambda: done.append(2)], 2, lambda: False)
+    assert sorted(done) == [1, 2]
+    launch.prepare_all([lambda: done.append(3)], 2, lambda: True)
+    assert sorted(done) == [1, 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -88,10 +87,11 @@ def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, fl
     heads = ("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", "largest workspace MB")
     table = Table(*heads, box=None, title=title)
     for way, passes in sums.items():
-        ratios = (passes["sum"] / sums[base]["sum"] if base in sums else math.nan for base in ("vendor", "vendor off"))
+        bases = (sums.get(base) for base in ("vendor", "vendor off"))
+        ratios = (None if base is None else passes["sum"] / base["sum"] for base in bases)
         cells = (f"{passes[column]:.2f}" if column in passes else "-" for column in columns)
         workspace = f"{workspaces[way]:.1f}" if way in workspaces else "-"
-        table.add_row(way, *cells, *(f"{ratio:.3f}x" for ratio in ratios), workspace)
+        table.add_row(way, *cells, *(cell(ratio, 3, "x") for ratio in ratios), workspace)
     out.print(table)
     out.print(
         "vendor, auto and single algorithms: device time without launch gaps. vendor off: calls in a row, with "

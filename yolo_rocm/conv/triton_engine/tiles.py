@@ -1,7 +1,7 @@
 """The curated tiles: which sizes each family of GPUs is given to choose from.
 
-NVIDIA's come from a sweep over the layers of yolov8n, yolo11n and yolo26n at batch 64 on an H200: dropping one of them
-costs 1 % or more of some pass, adding any other tried gained less. Those of AMD families were compiled, never timed:
+NVIDIA's come from a sweep over the layers of yolov8n, yolo11n and yolo26n at batch 64 on an H200: all tiles that were
+tried and left out would gain at most 2 % of a pass together. Those of AMD families were compiled, never timed:
 none of them spills registers (`offline`), and the accumulators a thread holds stay near those of the H200's winners.
 """
 
@@ -154,12 +154,3 @@ def block(channels_last: bool, half: bool, taps: int = 9) -> Block:
         pixels=known.pixels // 4 if taps in _UNROLLED else known.pixels,
         weight_pixels=min(known.weight_pixels, max(1, _MOST_SUMS // sums)),
     )
-
-
-def stages_without_copies(tile: Tile) -> Tile:
-    """Return a tile whose loads go through registers, for operands whose inner dimension lies side by side in memory.
-
-    Copies that go around the registers leave such an operand as it lies, and the units of an NVIDIA GPU then read it
-    against the grain (2 to 3 times slower, H200).
-    """
-    return Tile(tile.m, tile.n, tile.k, tile.warps, 1)

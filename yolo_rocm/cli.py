@@ -152,7 +152,8 @@ def demo(
 @app.command(context_settings=KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n.yaml imgsz=640 batch=16 dtype=fp32")
 def tune(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL] [imgsz=] [batch=] [dtype=] [engine=] [memory_mb=]")
+        list[str] | None,
+        typer.Argument(metavar="[MODEL] [imgsz=] [batch=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=]"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -176,20 +177,22 @@ def tune(
 
 def _tune(words: list[str] | None) -> tuple[list[dict[str, str]], dict[str, Any]]:
     """Return what serves each convolution, and how many have been measured."""
-    from .bench.layers import default_device, dtype_named, model_layers
+    from .bench.layers import default_device, dtype_named, layout_named, model_layers
+    from .bench.threads import threads_of_a_training
     from .conv.plan import DEFAULT_TUNE_SECONDS, Planner
 
-    keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "engine": "auto", "memory_mb": None}
-    given = numbers(words, keys)
-    device, dtype = default_device(), dtype_named(given["dtype"])
+    keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "layout": "nchw", "engine": "auto"}
+    given = numbers(words, {**keys, "memory_mb": None})
+    device, dtype, channels_last = default_device(), dtype_named(given["dtype"]), layout_named(given["layout"])
     planner = Planner(given["engine"], memory_mb=given["memory_mb"])
-    with progress(f"reading {given['model']}"):
-        layers = model_layers(given["model"], given["imgsz"], given["batch"], dtype, device)
-    problems = [layer.problem for layer in layers]
-    waiting = len(planner.unmeasured(problems))
-    slow = bool(waiting) and is_slow(given)
-    with progress("measuring convolutions", timed=True, slow=slow, limit_s=DEFAULT_TUNE_SECONDS) as show:
-        measured = len(planner.tune(problems, show))
+    with threads_of_a_training(device):
+        with progress(f"reading {given['model']}"):
+            layers = model_layers(given["model"], given["imgsz"], given["batch"], dtype, device, channels_last)
+        problems = [layer.problem for layer in layers]
+        waiting = len(planner.unmeasured(problems))
+        slow = bool(waiting) and is_slow(given)
+        with progress("measuring convolutions", timed=True, slow=slow, limit_s=DEFAULT_TUNE_SECONDS) as show:
+            measured = len(planner.tune(problems, show))
     rows = []
     for problem in problems:
         plan = planner.plan(problem)

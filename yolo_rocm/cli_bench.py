@@ -47,7 +47,8 @@ def bench_conv(
 
 def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     from .bench import conv as measure
-    from .bench.layers import default_device, dtype_named, model_layers
+    from .bench.layers import default_device, dtype_named, layout_named, model_layers
+    from .bench.threads import threads_of_a_training
     from .conv.plan import Planner
 
     keys = {
@@ -61,11 +62,13 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     given = numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
     device = default_device()
     planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False)
-    sizes, dtype = (given["imgsz"], given["batch"]), dtype_named(given["dtype"])
-    with progress(f"reading {given['model']}"):
-        problems = model_layers(given["model"], *sizes, dtype, device, given["layout"] == "nhwc")
-    with progress("measuring convolutions", timed=True, slow=is_slow(given)) as show:
-        rows = measure.bench_conv(problems, planner, show, quick=quick)
+    sizes, channels_last = (given["imgsz"], given["batch"]), layout_named(given["layout"])
+    dtype = dtype_named(given["dtype"])
+    with threads_of_a_training(device):
+        with progress(f"reading {given['model']}"):
+            problems = model_layers(given["model"], *sizes, dtype, device, channels_last)
+        with progress("measuring convolutions", timed=True, slow=is_slow(given)) as show:
+            rows = measure.bench_conv(problems, planner, show, quick=quick)
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
     folder = Path(given["out"])
     measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))

@@ -46,15 +46,17 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
     from .bench import train as measure
     from .bench import train_table as tables
     from .bench.layers import default_device
+    from .bench.threads import threads_of_a_training
 
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "engine": measure.OURS, "steps": 15}
     given = numbers(words, {**keys, "memory_mb": None, "tune_s": None, "out": "yolo-rocm-bench"})
     device = default_device()
     ways = measure.ways(given["engine"], given["memory_mb"], quick)
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
-    bench = measure.TrainBench(device=device, **sizes)
-    with progress("training steps, way beside way", timed=True, slow=is_slow(given)) as show:
-        bench.run(ways, lambda done, total, _: show(done, total))
+    with threads_of_a_training(device):
+        bench = measure.TrainBench(device=device, **sizes)
+        with progress("training steps, way beside way", timed=True, slow=is_slow(given)) as show:
+            bench.run(ways, lambda done, total, _: show(done, total))
     table = tables.rows(ways, given["amp"])
     dtype = "amp" if given["amp"] else "fp32"
     name = f"train-{Path(given['model']).stem}-{dtype}-b{given['batch']}-{given['imgsz']}"

@@ -12,6 +12,7 @@ from ..conv.problem import ConvProblem
 from ..conv.seam import Patch, installed
 from ..errors import ConfigError, nearest
 
+LAYOUTS = {"nchw": False, "nhwc": True}  # name on the command line -> channels_last
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 
 
@@ -44,6 +45,17 @@ def dtype_named(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise ConfigError(f"unknown dtype {name!r}{nearest(name, DTYPES)} Allowed: {', '.join(DTYPES)}.")
     return DTYPES[name]
+
+
+def layout_named(name: str) -> bool:
+    """Return whether the layout of that name is channels_last.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if name not in LAYOUTS:
+        raise ConfigError(f"unknown layout {name!r}{nearest(name, LAYOUTS)} Allowed: {', '.join(LAYOUTS)}.")
+    return LAYOUTS[name]
 
 
 def default_device() -> str:

@@ -30,6 +30,7 @@ from ..session import Session
 from ..telemetry.sampler import Sampler
 from ..telemetry.steps import SampledSteps, sampled_steps
 from ..telemetry.watch import watch
+from .threads import cpu_threads
 
 # What an epoch is trained with: nothing, the sampling thread and the timeline, or the layers of every step timed.
 OFF, WATCHED, TIMED = "off", "watched", "layers timed"
@@ -242,7 +243,7 @@ def bench_overhead(
         threads: Threads of torch on the CPU. With one, none burns time waiting for another, so that processor time is
             that of the work; it also makes the share of the sampling thread the largest there is.
     """
-    with _quiet(), _threads(threads):
+    with _quiet(), cpu_threads(threads):
         from ultralytics import YOLO
 
         from ..api import Registration
@@ -292,18 +293,6 @@ def _quiet() -> Iterator[None]:
     """Keep Ultralytics from writing to the terminal, where it has not been imported yet."""
     with mock.patch.dict(os.environ, {"YOLO_VERBOSE": "false"}):
         yield
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def write_csv(path: Path, result: Overhead, command: str) -> None:

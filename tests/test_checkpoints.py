@@ -162,11 +162,13 @@ def crowded(made_data, tmp_path_factory):
     return folder / "run", lines, str(caught.value)
 
 
+@pytest.mark.once
 def test_a_full_disk_costs_exactness_first(crowded):
     _, lines, _ = crowded
     assert [line for line in lines if "what exact resuming needs cannot be kept" in line]
 
 
+@pytest.mark.once
 def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
     folder, _, message = crowded
     last = folder / "weights" / "last.pt"

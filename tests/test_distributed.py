@@ -225,6 +225,7 @@ def callbacks_travel() -> bool:
     return "cloudpickle" in Path(dist.__file__).read_text(encoding="utf-8")
 
 
+@pytest.mark.once
 def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, made_data, tmp_path):
     done = launch("register", tmp_path, first_weights, made_data())
     assert done.returncode == 0, done.stdout + done.stderr

@@ -104,6 +104,7 @@ def undisturbed(data, tmp_path_factory) -> list[list[str]]:
     return losses(train(data, tmp_path_factory.mktemp("plain"), "run"))
 
 
+@pytest.mark.once
 @pytest.mark.timeout(300)
 def test_a_killed_worker_costs_nothing_but_time(data, tmp_path, undisturbed, caplog):
     def kill(trainer) -> None:
@@ -120,6 +121,7 @@ def test_strict_losses_do_not_depend_on_the_number_of_workers(data, tmp_path, un
     assert losses(train(data, tmp_path, "none", workers=0)) == undisturbed
 
 
+@pytest.mark.once
 @pytest.mark.timeout(300)
 def test_a_file_that_breaks_in_mid_training_is_named_and_counted(tmp_path):
     data = make_data(tmp_path / "data", images=16, size=64)
@@ -178,6 +180,7 @@ yolo.train(data=sys.argv[1], project=sys.argv[2], epochs=50, imgsz=64, batch=4, 
 """
 
 
+@pytest.mark.once
 @pytest.mark.timeout(200)
 def test_ctrl_c_ends_a_training_and_its_workers_within_two_seconds(data, tmp_path):
     """The script has no main guard, and spawns: it must not run again in the workers either."""

@@ -200,6 +200,7 @@ def trains_several_data_sets() -> bool:
     return hasattr(trainer, "MultiTrainer")
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not trains_several_data_sets(), reason="this Ultralytics trains one data set at a time")
 def test_several_data_sets_are_trained_one_after_another_under_the_preset(made_data, tmp_path):
     from ultralytics import YOLO

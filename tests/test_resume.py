@@ -166,6 +166,7 @@ def test_resuming_gives_the_digits_of_a_run_that_was_not_stopped(straight, said,
     assert {path.name for path in (snapshots.run / "weights").iterdir()} == {"last.pt", "best.pt"}
 
 
+@pytest.mark.once
 def test_strict_batches_resume_exactly_with_any_workers(data, tmp_path, said):
     snapshots = Snapshots(tmp_path, tmp_path / "kept")
     arguments = {"rocm": STRICT, "workers": 2, "epochs": 3, "close_mosaic": 1}
@@ -176,6 +177,7 @@ def test_strict_batches_resume_exactly_with_any_workers(data, tmp_path, said):
     assert any("goes on exactly" in line for line in said)
 
 
+@pytest.mark.once
 def test_ctrl_c_says_how_to_go_on_and_another_batch_size_that_it_is_not_exact(straight, said):
     project, snapshots, wanted = straight
     snapshots.put_back("in epoch 5")
@@ -198,6 +200,7 @@ def test_ctrl_c_says_how_to_go_on_and_another_batch_size_that_it_is_not_exact(st
     assert any("weights and optimizer are as they were, what follows is not: batch was 4 and is 6" in s for s in said)
 
 
+@pytest.mark.once
 def test_a_checkpoint_of_stock_ultralytics_is_resumed(data, tmp_path, said):
     snapshots = Snapshots(tmp_path, tmp_path / "kept")
     run(tmp_path, data, ours=False, callbacks=snapshots.callbacks, epochs=2)

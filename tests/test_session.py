@@ -188,6 +188,7 @@ def test_two_objects_with_different_presets(made_data):
     assert set(second.report.engines()) == {"aten"}
 
 
+@pytest.mark.once
 def test_tune_trains_its_children_under_the_preset(yolo, made_data, tmp_path, monkeypatch):
     """Ultralytics tunes in child processes; the run's report shows that they were ours."""
     monkeypatch.chdir(tmp_path)

@@ -140,6 +140,7 @@ def _write(folder: str, number: int) -> None:
         store.add({f"problem {number} {entry}": {"forward": "unfold"}})
 
 
+@pytest.mark.once
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_write, args=(str(tmp_path), number)) for number in range(3)]

@@ -48,6 +48,7 @@ def test_a_script_without_a_main_guard_trains_and_runs_once(tmp_path, context):
     assert ended.returncode == 0
 
 
+@pytest.mark.once
 def test_so_does_a_script_on_stdin(tmp_path):
     ended = run(UNGUARDED.format(context="spawn"), tmp_path, stdin=True)
     assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
@@ -79,6 +80,7 @@ OWN_CLASS = """
 """
 
 
+@pytest.mark.once
 def test_a_class_of_the_script_needs_the_guard_and_says_so_before_a_worker_starts(tmp_path):
     began = time.monotonic()
     ended = run(OWN_CLASS + "    main()\n", tmp_path)
@@ -119,6 +121,7 @@ def test_workers_import_no_trainer_no_plots_and_start_no_gpu(tmp_path):
     assert ended.stdout.splitlines()[-1] == "[[], true, false]", ended.stderr
 
 
+@pytest.mark.once
 @needs_posix
 def test_interpreters_started_ahead_are_used_and_the_rest_discarded():
     from yolo_rocm import create_dataloader
@@ -138,6 +141,7 @@ def test_interpreters_started_ahead_are_used_and_the_rest_discarded():
             os.kill(pid, 0)
 
 
+@pytest.mark.once
 @needs_posix
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):

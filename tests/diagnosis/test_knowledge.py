@@ -141,6 +141,7 @@ LARGE = {
 }
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("unit", "seconds"), LARGE.values(), ids=LARGE.keys())
 def test_ten_megabytes_are_read_in_time(unit, seconds):
     signatures()

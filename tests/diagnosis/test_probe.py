@@ -90,6 +90,7 @@ CULPRITS = {
 }
 
 
+@pytest.mark.once
 @linux_only
 @pytest.mark.parametrize(("misbehaves", "status", "message"), CULPRITS.values(), ids=CULPRITS.keys())
 def test_each_culprit_is_named_and_the_others_go_on(tmp_path, misbehaves, status, message):
@@ -108,6 +109,7 @@ FLOODS = {
 }
 
 
+@pytest.mark.once
 @linux_only
 def test_the_last_child_is_collected_too(tmp_path):
     """A later one would make Python collect those before it."""
@@ -115,6 +117,7 @@ def test_the_last_child_is_collected_too(tmp_path):
     assert [o.status for o in answers.outcomes] == ["ok", "hang"]
 
 
+@pytest.mark.once
 @linux_only
 @pytest.mark.parametrize(("stream", "text"), FLOODS.values(), ids=FLOODS.keys())
 def test_a_flood_is_cut_off_and_fills_no_memory(tmp_path, monkeypatch, stream, text):
@@ -129,6 +132,7 @@ def test_a_flood_is_cut_off_and_fills_no_memory(tmp_path, monkeypatch, stream, t
     assert max(kept) <= probe_process._TAIL_BYTES
 
 
+@pytest.mark.once
 @linux_only
 def test_answers_are_heard_through_noise(tmp_path):
     noisy = "print('MIOpen(HIP): Warning'); sys.stderr.write('w' * 300000 + chr(10)); print('{not json'); print('[1]')"
@@ -137,6 +141,7 @@ def test_answers_are_heard_through_noise(tmp_path):
     assert len(answers.said) <= probe_process._TAIL_BYTES
 
 
+@pytest.mark.once
 @linux_only
 def test_grandchildren_are_ended_too(tmp_path):
     mark = tmp_path / "pid"
@@ -157,6 +162,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.once
 @linux_only
 def test_a_child_that_dies_at_once(tmp_path):
     answers = run_probes(PROBES, [sys.executable, "-c", "import sys; sys.exit('no torch here')"], QUICK)
@@ -164,12 +170,14 @@ def test_a_child_that_dies_at_once(tmp_path):
     assert "no torch here" in answers.outcomes[0].message
 
 
+@pytest.mark.once
 def test_a_child_that_does_not_exist():
     answers = run_probes(PROBES, ["/no/such/program"], QUICK)
     assert {o.status for o in answers.outcomes} == {"no answer"}
     assert "did not start" in answers.outcomes[0].message
 
 
+@pytest.mark.once
 @linux_only
 def test_a_device_that_does_not_answer_is_asked_nothing_more(tmp_path):
     script = child(tmp_path)
@@ -179,6 +187,7 @@ def test_a_device_that_does_not_answer_is_asked_nothing_more(tmp_path):
     assert script
 
 
+@pytest.mark.once
 @linux_only
 def test_after_two_deaths_a_group_is_left_alone(tmp_path):
     probes = [Probe("conv", "vendor", "fp16", "nchw", shape) for shape in ("1x1", "3x3", "3x3-deep")]
@@ -188,6 +197,7 @@ def test_after_two_deaths_a_group_is_left_alone(tmp_path):
     assert [o.status for o in answers.outcomes] == ["abort", "abort", "skipped", "ok"]
 
 
+@pytest.mark.once
 @linux_only
 def test_after_three_deaths_a_way_is_left_alone(tmp_path):
     probes = [Probe("conv", "vendor", dtype, "nchw", s) for dtype in ("fp32", "fp16", "bf16") for s in ("1x1", "3x3")]
@@ -199,12 +209,14 @@ def test_after_three_deaths_a_way_is_left_alone(tmp_path):
     assert [o.status for o in answers.outcomes] == ["abort"] * 3 + ["skipped"] * 3 + ["ok"]
 
 
+@pytest.mark.once
 @linux_only
 def test_a_runtime_that_keeps_an_error_is_started_anew(tmp_path):
     misbehaves = "say(probe=name, message='RuntimeError: HIP error'); say(restart=True); time.sleep(600)"
     assert [o.status for o in ask(tmp_path, misbehaves).outcomes] == ["ok", "error", "ok"]
 
 
+@pytest.mark.once
 @linux_only
 def test_the_time_for_everything_is_kept(tmp_path):
     started = time.monotonic()
@@ -215,6 +227,7 @@ def test_the_time_for_everything_is_kept(tmp_path):
     assert "3 s were over" in answers.outcomes[1].message
 
 
+@pytest.mark.once
 @linux_only
 def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monkeypatch):
     """What a driver can do to a process: it does not die. Here the signal simply is not sent until the end."""
@@ -229,6 +242,7 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monke
     assert "cannot be killed" in answers.outcomes[1].message
 
 
+@pytest.mark.once
 def test_there_is_more_time_where_triton_compiles(tmp_path):
     ways = [Probe("gemm", dtype="fp32"), *(Probe("conv", way, "fp32", "nchw", "1x1") for way in ("triton", "gemm"))]
     limits = Limits(start=30.0, probe=1.2, compile=30.0, total=90.0, end=10.0)

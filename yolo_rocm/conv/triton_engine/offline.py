@@ -4,7 +4,7 @@ Run as a program it compiles every curated tile for a list of targets and prints
 
     python -m yolo_rocm.conv.triton_engine.offline gfx1010 gfx1100 gfx942
 
-Each compilation has a process of its own: where LLVM cannot select an instruction it aborts, it does not raise.
+Compilations run in child processes: where LLVM cannot select an instruction it aborts, it does not raise.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import multiprocessing
 import os
 import re
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib.metadata import version
@@ -41,6 +43,8 @@ _TYPE_NAMES: Final = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bflo
 OVERRIDES: Final = {"gfx1030": "gfx1010"}
 # What multiplies: a kernel that has none of these is not what it was meant to be.
 _MULTIPLIERS: Final = ("v_mfma", "v_wmma", "v_dot2", "v_dual_fmac", "v_fmac", "v_fma", "v_pk_fma")
+
+_forking = threading.Lock()  # a child that has another one's end of a pipe keeps it open
 
 
 @dataclass(frozen=True)
@@ -137,49 +141,66 @@ def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
     return str(compiled.asm["amdgcn"]), int(compiled.metadata.shared)
 
 
-def build(kernel: Kernel, target: str) -> Built:
-    """Compile one kernel for a target and say what it needs; in a process of its own, which may abort."""
+def build(kernels: Sequence[tuple[Kernel, str]]) -> list[Built]:
+    """Compile kernels for their targets and say what each needs; in a process of its own, anew after an abort."""
+    built: list[Built] = []
+    while len(built) < len(kernels):
+        answers, exit_code = _answers_of_a_child(kernels[len(built) :])
+        if not answers:
+            answers = [f"the compiler died with exit code {exit_code}"]
+        for (kernel, target), answer in zip(kernels[len(built) :], answers, strict=False):
+            start = (target, kernel.name, kernel.tile, kernel.dtype, kernel.layout)
+            built.append(Built(*start, error=answer) if isinstance(answer, str) else Built(*start, *answer))
+    return built
+
+
+def _answers_of_a_child(kernels: Sequence[tuple[Kernel, str]]) -> tuple[list[Any], int | None]:
+    """Return what a child says of the kernels, in order, up to the one it dies of, and its exit code."""
     context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    child = context.Process(target=_build_in_child, args=(theirs, kernel, target))
-    child.start()
-    theirs.close()
-    try:
-        answer = ours.recv()
-    except EOFError:
-        answer = None
+    with _forking:
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_build_in_child, args=(theirs, kernels))
+        child.start()
+        theirs.close()
+    answers: list[Any] = []
+    with suppress(EOFError):
+        while True:
+            answers.append(ours.recv())
     child.join()
     ours.close()
-    start = (target, kernel.name, kernel.tile, kernel.dtype, kernel.layout)
-    if isinstance(answer, tuple):
-        return Built(*start, *answer)
-    return Built(*start, error=answer or f"the compiler died with exit code {child.exitcode}")
+    return answers, child.exitcode
 
 
-def _build_in_child(answer: Connection, kernel: Kernel, target: str) -> None:
+def _build_in_child(answers: Connection, kernels: Sequence[tuple[Kernel, str]]) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM prints a stack before it aborts
-    try:
-        text, shared = assembly(kernel, target)
-        answer.send(
-            (
-                _number(r"\.vgpr_count:\s+(\d+)", text),
-                _number(r"\.vgpr_spill_count:\s+(\d+)", text) + _number(r"\.sgpr_spill_count:\s+(\d+)", text),
-                _number(r"; Occupancy:\s+(\d+)", text),
-                shared,
-                multiplier(text),
-                _legal_on(text, target),
-            )
-        )
-    except BaseException as error:  # whatever the compiler raises is the answer
-        answer.send(f"{type(error).__name__}: {error}"[:500])
-    answer.close()
+    for kernel, target in kernels:
+        try:
+            answers.send(_needs(*assembly(kernel, target), target))
+        except BaseException as error:  # whatever the compiler raises is the answer
+            answers.send(f"{type(error).__name__}: {error}"[:500])
+    answers.close()
 
 
-def build_all(kernels: Iterable[tuple[Kernel, str]], workers: int | None = None) -> list[Built]:
+def _needs(text: str, shared: int, target: str) -> tuple[int, int, int, int, str, str]:
+    """Return what assembly tells, as `Built` has it."""
+    return (
+        _number(r"\.vgpr_count:\s+(\d+)", text),
+        _number(r"\.vgpr_spill_count:\s+(\d+)", text) + _number(r"\.sgpr_spill_count:\s+(\d+)", text),
+        _number(r"; Occupancy:\s+(\d+)", text),
+        shared,
+        multiplier(text),
+        _legal_on(text, target),
+    )
+
+
+def build_all(kernels: Sequence[tuple[Kernel, str]], workers: int | None = None) -> list[Built]:
     """Compile many, a few at once."""
     _load_compiler()
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
-        return list(pool.map(lambda pair: build(*pair), kernels))
+    # Copying this process with the compiler in it takes a quarter of what a kernel does: a child compiles its share.
+    count = workers or os.cpu_count() or 1
+    with ThreadPoolExecutor(count) as pool:
+        shares = list(pool.map(build, (kernels[first::count] for first in range(count))))
+    return [shares[index % count][index // count] for index in range(len(kernels))]
 
 
 def assembles_for(text: str, written_for: str, target: str) -> str | None:

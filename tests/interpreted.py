@@ -55,7 +55,7 @@ def interpreter() -> Iterator[None]:
 
 def _forget() -> None:
     """Forget what the package has found out about devices, launches and kernels, and the kernels themselves."""
-    from yolo_rocm.conv.algorithms import triton_gemm
+    from yolo_rocm.conv.algorithms import triton_common
     from yolo_rocm.conv.triton_engine import available, launch, trust
 
     for value in vars(available).values():
@@ -63,6 +63,6 @@ def _forget() -> None:
             value.cache_clear()
     launch.forget()
     trust.forget()
-    triton_gemm._shares.clear()
+    triton_common._shares.clear()
     for name in KERNEL_MODULES:
         sys.modules.pop(name, None)

@@ -17,7 +17,8 @@ import yaml
 import yolo_rocm
 from yolo_rocm import variables
 from yolo_rocm.conv.algorithms import BY_NAME
-from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.conv.triton_engine import available
 from yolo_rocm.diagnosis import knowledge
 from yolo_rocm.preset import SECTIONS, Preset

@@ -24,7 +24,7 @@ from .travel import arrive, describe
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
-    from .conv.seam import Patch
+    from .conv.routes import Patch
     from .data.policy import LoaderPolicy
     from .diagnosis.health import Advice
     from .training import TrainingRun
@@ -176,7 +176,7 @@ class Session(TrainingEvents):
 
         from . import ultralytics_hooks as hooks
         from .conv.plan import Planner
-        from .conv.seam import Patch
+        from .conv.routes import Patch
         from .conv.switches import vendor_off
         from .diagnosis.probe_list import TORCH_NAMES
 

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 import yolo_rocm
 from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.errors import EngineError
 
 from ..sick_vendor import sick_vendor

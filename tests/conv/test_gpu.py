@@ -14,7 +14,8 @@ import yolo_rocm
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.conv.tune import PASSES, Operands, run_pass
 
 from .problems import error_ratios, native_passes

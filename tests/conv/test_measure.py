@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.at = 0.0
+        self.host = 0.0  # in seconds: the time of Python
 
     def __call__(self, enable_timing: bool) -> Clock:
         """Make an event."""
@@ -44,6 +45,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None, raising=False)
     monkeypatch.setattr(measure, "_cycles_per_millisecond", lambda device: 1.0)
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.host))
     return clock
 
 
@@ -53,15 +55,14 @@ def test_calls_that_launch_without_end_are_timed_in_a_row(gpu):
     def call() -> None:
         calls.append(gpu.now)
         gpu.now += 3.0 if len(calls) % 2 else 1.0  # what every other call pays is shared
-        time.sleep(0.005)
+        gpu.host += 0.005
 
     assert measure.milliseconds(call, CUDA, repeats=3) in (1.0, 3.0)
     assert len(calls) == 2 + 3
     calls.clear()
     spent = measure.milliseconds(call, CUDA, repeats=3, head_start=False)
-    in_a_row = (len(calls) - 2) / 3
-    assert 2 <= in_a_row <= 4  # of at least 5 ms each, in 20 ms
-    assert 1.0 < spent < 3.0
+    assert len(calls) == 2 + 3 * 4  # of 5 ms each, in 20 ms
+    assert spent == 2.0
 
 
 def test_a_row_has_an_end(gpu):

@@ -8,7 +8,8 @@ from torch import nn
 
 from yolo_rocm.conv import timing
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.seam import Patch, installed, patched
+from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.seam import installed, patched
 from yolo_rocm.conv.timing import StepTimer
 
 CPU = torch.device("cpu")

@@ -17,8 +17,9 @@ import yolo_rocm
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.routes import Patch
 from yolo_rocm.conv.rules import preferred
-from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.conv.triton_engine.available import device_reason
 from yolo_rocm.conv.tune import PASSES, Operands, compile_ahead, run_pass
 from yolo_rocm.errors import EngineError

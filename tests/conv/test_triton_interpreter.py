@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import yolo_rocm
-from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_depthwise, triton_gemm
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm
 from yolo_rocm.conv.measure import relative_error
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton_engine import calls
@@ -197,9 +197,9 @@ def many_shares(monkeypatch):
     for module in (triton_gemm, triton_depthwise):
         monkeypatch.setattr(module, "processors", lambda device: 8)
     monkeypatch.setattr(calls, "_LEAST_STEPS", 1)
-    triton_gemm._shares.clear()
+    triton_common._shares.clear()
     yield
-    triton_gemm._shares.clear()
+    triton_common._shares.clear()
 
 
 @pytest.mark.parametrize("name", ["triton_m", "triton_rows_s", "triton_depthwise"])

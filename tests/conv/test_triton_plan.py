@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from yolo_rocm.bench.layers import model_layers
-from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_depthwise, triton_gemm
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm, triton_turned
 from yolo_rocm.conv.plan import Planner, check_engine
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton_engine import available, trust
@@ -30,8 +30,9 @@ def served(monkeypatch):
     """Triton serves every device; the family is what is asked for."""
 
     def by(family: str) -> None:
-        monkeypatch.setattr(triton_gemm, "device_reason", lambda device: None)
-        monkeypatch.setattr(triton_gemm, "family", lambda device: family)
+        monkeypatch.setattr(triton_common, "device_reason", lambda device: None)
+        for module in (triton_common, triton_gemm):
+            monkeypatch.setattr(module, "family", lambda device: family)
         for module in (triton_gemm, triton_depthwise):
             monkeypatch.setattr(module, "processors", lambda device: 132)
 
@@ -95,7 +96,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
     def nothing(key, call, tensors):
         return None
 
-    for module in (triton_gemm, triton_depthwise):
+    for module in (triton_common, triton_gemm, triton_depthwise, triton_turned):
         monkeypatch.setattr(module, "launch", nothing)
     tried = set()
     for problem in layers_of("yolo11n.yaml", torch.float16, channels_last):
@@ -107,7 +108,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
         for algorithm in TRITON:
             if algorithm.not_supported_reasons(problem):
                 continue
-            triton_gemm._shares.clear()
+            triton_common._shares.clear()
             taken.clear()
             with monkeypatch.context() as patch:
                 patch.setattr(torch, "empty", counting(empty))
@@ -118,7 +119,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
             workspace = sum(taken) - result.numel() * result.element_size()
             assert 0 < workspace <= algorithm.workspace_bytes(problem), (algorithm.name, str(problem))
             tried.add(algorithm.name)
-    triton_gemm._shares.clear()
+    triton_common._shares.clear()
     wanted = {a.name for a in TRITON if not (channels_last and a.name.endswith("_turned"))}
     assert tried == wanted - {"triton_transposed"}
 
@@ -176,7 +177,7 @@ def test_cards_that_triton_knows(fresh, monkeypatch, gfx, family):
     assert available.device_reason("cuda:0") is None
     assert available.family("cuda:0") == family
     assert available.processors("cuda:0") == 60
-    assert triton_gemm.dot(conv()).upcast == (family == FMA)
+    assert triton_common.dot(conv()).upcast == (family == FMA)
 
 
 @pytest.mark.parametrize("gfx", ["gfx803", "gfx900", "gfx906", "gfx1100x", "unknown", ""])
@@ -209,7 +210,7 @@ def test_engines_may_be_joined(fresh, monkeypatch):
     planner = Planner("gemm+triton", remember=False)
     assert {a.engine for a in planner.candidates(problem)} == {"gemm"}  # nothing of Triton serves a CPU
     assert planner.plan(problem).engine == "gemm"
-    monkeypatch.setattr(triton_gemm, "device_reason", lambda device: None)
+    monkeypatch.setattr(triton_common, "device_reason", lambda device: None)
     monkeypatch.setattr(trust, "check", lambda *args: None)
     assert {a.engine for a in Planner("gemm+triton", remember=False).candidates(problem)} == {"gemm", "triton"}
     assert {a.engine for a in Planner("triton", remember=False).candidates(problem)} == {"triton"}

@@ -11,7 +11,8 @@ import torch
 
 from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.conv.triton_engine import available
 from yolo_rocm.errors import EngineError
 
@@ -23,7 +24,8 @@ import torch
 if int(torch.__version__.split(".")[0]) >= 2:
     torch.__version__ = "1.13.1"
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.seam import Patch, installed
+from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.conv.triton_engine.available import in_words, in_words_unasked, triton_version
 from yolo_rocm.diagnosis.probe_child import main
 assert triton_version() == (3, 6), "the fake is not seen"

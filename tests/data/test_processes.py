@@ -160,7 +160,7 @@ def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
         del batches
         began = time.monotonic()
         loader.close()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5  # 0.1 s where nothing else runs
         assert {popen.returncode for popen in workers} <= {0, -signal.SIGKILL}
         gc.collect()
         if cycle == 0:

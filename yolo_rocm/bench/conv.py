@@ -18,7 +18,8 @@ from ..conv.algorithms import BY_NAME
 from ..conv.measure import as_in_the_seam, milliseconds
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
-from ..conv.seam import Patch, installed
+from ..conv.routes import Patch
+from ..conv.seam import installed
 from ..conv.store import device_name
 from ..conv.switches import vendor_off
 from ..conv.tune import Operands, compile_ahead, time_candidates

@@ -9,7 +9,8 @@ import torch
 from .. import ultralytics_hooks as hooks
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
-from ..conv.seam import Patch, installed
+from ..conv.routes import Patch
+from ..conv.seam import installed
 from ..errors import ConfigError, nearest
 
 LAYOUTS = {"nchw": False, "nhwc": True}  # name on the command line -> channels_last

@@ -22,7 +22,8 @@ import torch
 from .. import ultralytics_hooks as hooks
 from ..conv.measure import without_tf32
 from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
-from ..conv.seam import Patch, installed
+from ..conv.routes import Patch
+from ..conv.seam import installed
 from ..conv.switches import vendor_off
 from ..conv.timing import StepTimer
 from ..errors import ConfigError

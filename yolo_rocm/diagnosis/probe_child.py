@@ -123,7 +123,8 @@ def _ask(probe: Probe, device: torch.device) -> tuple[float, dict[str, Any]]:
 def _way(way: str, device: torch.device) -> Iterator[None]:
     """Let convolution and BatchNorm be computed one way."""
     from ..conv.plan import Planner
-    from ..conv.seam import Patch, installed
+    from ..conv.routes import Patch
+    from ..conv.seam import installed
     from ..conv.switches import vendor_off
 
     with vendor_off(device.type) if way != "vendor" else nullcontext():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..triton_engine.tiles import ROW_SIZES, SIZES
 from .base import Algorithm
 from .columns import Columns
 from .depthwise import DepthwiseBands, DepthwiseKernel, DepthwiseShift
@@ -13,13 +14,15 @@ from .shift import ShiftRows, ShiftTaps
 from .strips import Strips
 from .transposed import Transposed, TransposedShuffle
 from .triton_depthwise import TritonDepthwise
-from .triton_gemm import TRITON_GEMMS, TritonGemm
+from .triton_gemm import TritonFlat, TritonGemm, TritonRows
 from .triton_transposed import TritonTransposed
+from .triton_turned import TritonTurned
 from .unfold import Unfold
 from .windows import Windows
 from .winograd import Winograd2, Winograd4
 
 _ANYTHING_DIRECT = (Pointwise(), Unfold(), Windows())
+_TILES = (*(TritonGemm(size) for size in SIZES), *(TritonRows(size) for size in ROW_SIZES))
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     Vendor(),
@@ -38,7 +41,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     TransposedShuffle(),
     Transposed(_ANYTHING_DIRECT),
     TritonDepthwise(),
-    *TRITON_GEMMS,
+    TritonFlat(),
+    *_TILES,
+    *(TritonTurned(tile) for tile in _TILES),
     TritonTransposed((TritonGemm("l"),)),
     Aten(),
 )

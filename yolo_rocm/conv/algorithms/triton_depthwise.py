@@ -14,7 +14,7 @@ from ..triton_engine.calls import is_half, strides
 from ..triton_engine.launch import launch, prepare
 from ..triton_engine.tiles import Block, block
 from .base import Algorithm
-from .triton_gemm import add_shares, empty_for, remembered, triton_reasons
+from .triton_common import add_shares, empty_for, remembered, triton_reasons
 
 # Grad-weight keeps a sum for every tap: with more of them than this, registers run out.
 _MOST_TAPS = 64

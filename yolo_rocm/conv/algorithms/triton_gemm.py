@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import torch
 
 from ..problem import ConvProblem
 from ..triton_engine import calls, trust
-from ..triton_engine.available import device_reason, family, processors
-from ..triton_engine.calls import Call, Dot, is_half, strides
+from ..triton_engine.available import family, processors
+from ..triton_engine.calls import Call, is_half, strides
 from ..triton_engine.launch import launch, prepare
-from ..triton_engine.tiles import FMA, NVIDIA, ROW_SIZES, SIZES, Tile, Tiles, tiles
-from .base import Algorithm, common_reasons
+from ..triton_engine.tiles import NVIDIA, SIZES, Tile, Tiles, tiles
+from .base import Algorithm
+from .triton_common import add_shares, dot, empty_for, remembered, tf32, triton_reasons
 
 # Below this many channels a step of the inner dimension would be mostly padding.
 _FEW_CHANNELS: Final = 16
-_LARGEST: Final = 2**31
-
-
-def triton_reasons(problem: ConvProblem, kernel: str, name: str) -> list[str]:
-    """Return the reasons every Triton algorithm shares; those of the device, a kernel or a tile on it, come last."""
-    reasons = common_reasons(problem, dimensions=2, groups=True)
-    if reasons:
-        return reasons
-    if problem.dtype not in (torch.float32, torch.float16, torch.bfloat16) and problem.dtype.is_floating_point:
-        reasons.append(f"dtype {problem.dtype} is not float32, float16 or bfloat16")
-    shapes = (problem.input_shape, problem.output_shape)
-    if any(math.prod(shape[1:]) >= _LARGEST or shape[0] * math.prod(shape[2:]) >= _LARGEST for shape in shapes):
-        reasons.append("a sample, or the pixels of the batch, are 2**31 or more")
-    if problem.groups >= 2**16 // math.prod(problem.stride):
-        reasons.append(f"{problem.groups} groups are more than a launch takes")
-    missing = device_reason(problem.device)
-    struck = (trust.struck_out(problem.device, what, problem.dtype) for what in (kernel, name))
-    missing = missing or next((reason for reason in struck if reason), None)
-    return reasons if missing is None else [*reasons, missing]
 
 
 class TritonGemm(Algorithm):
@@ -62,7 +42,7 @@ class TritonGemm(Algorithm):
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Leave out tiles that would be mostly padding or far too narrow, and what is known to be slow."""
         outs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups
-        if _depthwise(problem) or (_turning_is_untried(problem, which) and self._size not in SIZES[::2]):
+        if _depthwise(problem) or (turning_is_untried(problem, which) and self._size not in SIZES[::2]):
             return False
         if which == "grad_weight":
             if not _turned_is_faster(problem, weight=True) or channels < _FEW_CHANNELS:
@@ -84,7 +64,7 @@ class TritonGemm(Algorithm):
         """Compute the output."""
         y = empty_for(problem, problem.output_shape, x)
         weight = _packed(weight, outs_together=problem.dtype == torch.float32)
-        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None, _tf32(problem))
+        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None, tf32(problem))
         launch(
             key,
             lambda: self._forward_call(problem, x.stride(), weight.stride(), y.stride(), bias is not None),
@@ -96,7 +76,7 @@ class TritonGemm(Algorithm):
         """Compute the gradient of the input."""
         gx = empty_for(problem, problem.input_shape, grad)
         weight = _packed(weight)
-        key = (self.name, "grad_input", problem, grad.stride(), weight.stride(), _tf32(problem))
+        key = (self.name, "grad_input", problem, grad.stride(), weight.stride(), tf32(problem))
         launch(
             key,
             lambda: self._grad_input_call(problem, grad.stride(), weight.stride(), gx.stride()),
@@ -106,7 +86,7 @@ class TritonGemm(Algorithm):
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight: shares of the pixels side by side, then their sum in a fixed order."""
-        key = (self.name, "grad_weight", problem, x.stride(), grad.stride(), _tf32(problem))
+        key = (self.name, "grad_weight", problem, x.stride(), grad.stride(), tf32(problem))
         call, shares = remembered(key, lambda: self._weight_call(problem, grad.stride(), x.stride()))
         total = math.prod(problem.weight_shape)
         partial = x.new_empty((shares * total,), dtype=torch.float32)
@@ -175,7 +155,7 @@ class TritonRows(TritonGemm):
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Be a candidate for the gradient of the weight alone; the other passes are those of the plain tiles."""
         channels = problem.in_channels // problem.groups
-        if which != "grad_weight" or _depthwise(problem) or _turning_is_untried(problem, which):
+        if which != "grad_weight" or _depthwise(problem) or turning_is_untried(problem, which):
             return False
         return not _turned_is_faster(problem, weight=True) and _fits(self._tile(problem, which).n, channels)
 
@@ -216,89 +196,6 @@ class TritonFlat(TritonGemm):
         return calls.forward_flat(problem, x, weight, y, bias, self._tiles(problem).flat, dot(problem))
 
 
-class TritonTurned(Algorithm):
-    """NCHW through a channels_last copy of what is read; the result is written in NCHW at once.
-
-    Half precision reads single channels two bytes at a time, and the gradient of the weight adds over pixels that lie
-    side by side: turned around first, it took a third of the time on an NVIDIA H200, the turning included.
-    """
-
-    engine: ClassVar[str] = "triton"
-
-    def __init__(self, inner: TritonGemm) -> None:
-        """Take the algorithm that reads channels_last."""
-        self.name = f"{inner.name}_turned"  # type: ignore[misc]
-        self._inner = inner
-
-    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve contiguous tensors."""
-        reasons = self._inner.not_supported_reasons(problem)
-        struck = [trust.struck_out(problem.device, what, problem.dtype) for what in ("turned", self.name)]
-        reasons += [reason for reason in struck if reason]
-        return ["already channels_last", *reasons] if problem.channels_last else reasons
-
-    def check(self, problem: ConvProblem, which: str | None = None) -> None:
-        """See once for each data type that what is turned around comes out right on this device."""
-        trust.check(self, "turned", problem, which)
-
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
-        """Be a candidate where turning has paid: half precision, and the gradient of every weight."""
-        if which != "grad_weight" and not is_half(problem):
-            return False
-        plain = not isinstance(self._inner, TritonRows)
-        if which == "grad_weight" and plain and problem.kernel[1] == 3 and _turning_is_untried(problem, which):
-            return False  # rows of taps are tried turned around, single taps as they lie
-        return self._inner.worth_measuring(replace(problem, channels_last=True), which)
-
-    def workspace_bytes(self, problem: ConvProblem) -> int:
-        """Both turned operands of the gradient of the weight, and what is needed inside."""
-        turned = math.prod(problem.input_shape) + math.prod(problem.output_shape)
-        return turned * (2 if is_half(problem) else 4) + self._inner.workspace_bytes(problem)
-
-    def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Compute the output."""
-        return self._inner.forward(problem, _turned(x), weight, bias)
-
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input."""
-        return self._inner.grad_input(problem, _turned(grad), weight)
-
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight."""
-        return self._inner.grad_weight(problem, _turned(grad), _turned(x))
-
-    def prepare(self, problem: ConvProblem, which: str) -> None:
-        """Compile what a pass launches."""
-        self._inner.prepare_reading(problem, which, channels_last=True)
-
-
-def dot(problem: ConvProblem) -> Dot:
-    """Return how products are computed on the problem's device: in IEEE fp32 unless TF32 is allowed for GEMMs."""
-    known = family(problem.device)
-    return Dot(upcast=known == FMA, precision="tf32" if known == NVIDIA and _tf32(problem) else "ieee")
-
-
-def add_shares(problem: ConvProblem, partial: torch.Tensor, shares: int) -> torch.Tensor:
-    """Return the sum of partial gradients, laid out like the weight."""
-    gw = empty_for(problem, problem.weight_shape, partial)
-    key = ("sum_shares", problem.weight_shape, problem.groups, problem.device, shares, gw.stride(), gw.dtype)
-    launch(key, lambda: calls.sum_shares(problem, shares, gw.stride()), (partial, gw))
-    return gw
-
-
-_shares: dict[Any, tuple[Call, int]] = {}
-
-
-def remembered(key: Any, make: Callable[[], tuple[Call, int]]) -> tuple[Call, int]:
-    """Return a call with its number of shares, made on first sight."""
-    known = _shares.get(key)
-    if known is None:
-        known = _shares[key] = make()
-    return known
-
-
 def _packed_strides(problem: ConvProblem, outs_together: bool) -> calls.Strides:
     outs, channels, height, width = problem.weight_shape
     if outs_together:
@@ -306,16 +203,12 @@ def _packed_strides(problem: ConvProblem, outs_together: bool) -> calls.Strides:
     return strides(problem.weight_shape, height * width > 1 or problem.channels_last)
 
 
-def _tf32(problem: ConvProblem) -> bool:
-    return problem.dtype == torch.float32 and bool(torch.backends.cuda.matmul.allow_tf32)
-
-
 def _turned_is_faster(problem: ConvProblem, weight: bool = False) -> bool:
-    """Tell where NCHW is better turned around before it is read, as far as the H200 has shown; see `TritonTurned`."""
+    """Tell where NCHW is better turned around before it is read, as far as the H200 has shown; see `triton_turned`."""
     return not problem.channels_last and family(problem.device) == NVIDIA and (weight or is_half(problem))
 
 
-def _turning_is_untried(problem: ConvProblem, which: str) -> bool:
+def turning_is_untried(problem: ConvProblem, which: str) -> bool:
     """Tell where nobody has seen yet which layout is better to read: both are tried then, in half as many sizes."""
     known = problem.channels_last or family(problem.device) == NVIDIA
     return not known and (which == "grad_weight" or is_half(problem))
@@ -330,14 +223,6 @@ def _fits(size: int, channels: int) -> bool:
     return (size <= 16 or size < 2 * channels) and (size >= 32 or channels <= 4 * size)
 
 
-def _turned(x: torch.Tensor) -> torch.Tensor:
-    x = x.contiguous()
-    y = torch.empty_like(x, memory_format=torch.channels_last)
-    shape = tuple(x.shape)
-    launch(("turn", shape, x.dtype, str(x.device)), lambda: calls.turn(shape), (x, y))
-    return y
-
-
 def _packed(weight: torch.Tensor, outs_together: bool = False) -> torch.Tensor:
     """Return a weight whose channels lie side by side for each tap: a few hundred kilobytes to copy at the most.
 
@@ -347,17 +232,3 @@ def _packed(weight: torch.Tensor, outs_together: bool = False) -> torch.Tensor:
     if outs_together:
         return weight.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
     return weight if weight.shape[2] * weight.shape[3] == 1 else weight.contiguous(memory_format=torch.channels_last)
-
-
-def empty_for(problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Return new memory in the layout the native kernel would return."""
-    return like.new_empty_strided(shape, strides(shape, problem.channels_last), dtype=problem.dtype)
-
-
-TRITON_GEMMS: Final[tuple[Algorithm, ...]] = (
-    TritonFlat(),
-    *(TritonGemm(size) for size in SIZES),
-    *(TritonRows(size) for size in ROW_SIZES),
-    *(TritonTurned(TritonGemm(size)) for size in SIZES),
-    *(TritonTurned(TritonRows(size)) for size in ROW_SIZES),
-)

@@ -1,0 +1,70 @@
+"""What all Triton algorithms share: why they cannot serve, how they multiply, and the memory they write to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from ..problem import ConvProblem
+from ..triton_engine import calls, trust
+from ..triton_engine.available import device_reason, family
+from ..triton_engine.calls import Call, Dot, strides
+from ..triton_engine.launch import launch
+from ..triton_engine.tiles import FMA, NVIDIA
+from .base import common_reasons
+
+_LARGEST: Final = 2**31
+_shares: dict[Any, tuple[Call, int]] = {}
+
+
+def triton_reasons(problem: ConvProblem, kernel: str, name: str) -> list[str]:
+    """Return the reasons every Triton algorithm shares; those of the device, a kernel or a tile on it, come last."""
+    reasons = common_reasons(problem, dimensions=2, groups=True)
+    if reasons:
+        return reasons
+    if problem.dtype not in (torch.float32, torch.float16, torch.bfloat16) and problem.dtype.is_floating_point:
+        reasons.append(f"dtype {problem.dtype} is not float32, float16 or bfloat16")
+    shapes = (problem.input_shape, problem.output_shape)
+    if any(math.prod(shape[1:]) >= _LARGEST or shape[0] * math.prod(shape[2:]) >= _LARGEST for shape in shapes):
+        reasons.append("a sample, or the pixels of the batch, are 2**31 or more")
+    if problem.groups >= 2**16 // math.prod(problem.stride):
+        reasons.append(f"{problem.groups} groups are more than a launch takes")
+    missing = device_reason(problem.device)
+    struck = (trust.struck_out(problem.device, what, problem.dtype) for what in (kernel, name))
+    missing = missing or next((reason for reason in struck if reason), None)
+    return reasons if missing is None else [*reasons, missing]
+
+
+def dot(problem: ConvProblem) -> Dot:
+    """Return how products are computed on the problem's device: in IEEE fp32 unless TF32 is allowed for GEMMs."""
+    known = family(problem.device)
+    return Dot(upcast=known == FMA, precision="tf32" if known == NVIDIA and tf32(problem) else "ieee")
+
+
+def add_shares(problem: ConvProblem, partial: torch.Tensor, shares: int) -> torch.Tensor:
+    """Return the sum of partial gradients, laid out like the weight."""
+    gw = empty_for(problem, problem.weight_shape, partial)
+    key = ("sum_shares", problem.weight_shape, problem.groups, problem.device, shares, gw.stride(), gw.dtype)
+    launch(key, lambda: calls.sum_shares(problem, shares, gw.stride()), (partial, gw))
+    return gw
+
+
+def remembered(key: Any, make: Callable[[], tuple[Call, int]]) -> tuple[Call, int]:
+    """Return a call with its number of shares, made on first sight."""
+    known = _shares.get(key)
+    if known is None:
+        known = _shares[key] = make()
+    return known
+
+
+def tf32(problem: ConvProblem) -> bool:
+    """Tell whether the user lets products of fp32 be computed in TF32."""
+    return problem.dtype == torch.float32 and bool(torch.backends.cuda.matmul.allow_tf32)
+
+
+def empty_for(problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Return new memory in the layout the native kernel would return."""
+    return like.new_empty_strided(shape, strides(shape, problem.channels_last), dtype=problem.dtype)

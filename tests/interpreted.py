@@ -55,13 +55,15 @@ def interpreter() -> Iterator[None]:
 
 def _forget() -> None:
     """Forget what the package has found out about devices, launches and kernels, and the kernels themselves."""
+    from yolo_rocm.conv import trust
     from yolo_rocm.conv.algorithms import triton_common
-    from yolo_rocm.conv.triton_engine import available, launch, trust
+    from yolo_rocm.conv.triton_engine import available, launch, struck
 
     for value in vars(available).values():
         if hasattr(value, "cache_clear"):
             value.cache_clear()
     launch.forget()
+    struck.forget()
     trust.forget()
     triton_common._shares.clear()
     for name in KERNEL_MODULES:

@@ -28,11 +28,13 @@ def fresh():
     """Nothing is remembered of this machine, nor left behind of another one."""
 
     def clear():
-        from yolo_rocm.conv.triton_engine import available, trust
+        from yolo_rocm.conv import trust
+        from yolo_rocm.conv.triton_engine import available, struck
 
         for value in vars(available).values():
             if hasattr(value, "cache_clear"):
                 value.cache_clear()
+        struck.forget()
         trust.forget()
 
     clear()

@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from yolo_rocm.bench.layers import model_layers
+from yolo_rocm.conv import trust
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm, triton_turned
 from yolo_rocm.conv.plan import Planner, check_engine
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton_engine import available, trust
+from yolo_rocm.conv.triton_engine import available
 from yolo_rocm.conv.triton_engine.tiles import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 from yolo_rocm.conv.tune import PASSES
 from yolo_rocm.errors import ConfigError

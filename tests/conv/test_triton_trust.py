@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from yolo_rocm.conv import plan as plan_module
+from yolo_rocm.conv import trust
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.triton_engine import launch, trust
+from yolo_rocm.conv.triton_engine import launch
+from yolo_rocm.conv.triton_engine.struck import struck_out
 from yolo_rocm.conv.tune import PASSES, Operands, time_candidates
 
 from .problems import made_problem as conv
@@ -29,6 +31,7 @@ class Fake(Algorithm):
 
     name = "fake"
     engine = "triton"
+    kernel = "fake"
 
     def __init__(self, which: str = "", bad: Callable[[torch.Tensor], torch.Tensor] = lambda result: result) -> None:
         self._which, self._bad = which, bad
@@ -36,12 +39,8 @@ class Fake(Algorithm):
 
     def not_supported_reasons(self, problem):
         """Serve everything until struck out."""
-        why = trust.struck_out(problem.device, "fake", problem.dtype)
+        why = struck_out(problem.device, "fake", problem.dtype)
         return [] if why is None else [why]
-
-    def check(self, problem, which=None):
-        """Look once."""
-        trust.check(self, "fake", problem, which)
 
     def workspace_bytes(self, problem):
         """Take nothing."""
@@ -136,7 +135,7 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     ]
     for problem in problems:
         if not algorithm.not_supported_reasons(problem):
-            algorithm.check(problem)
+            trust.check(algorithm, problem)
     ((checked, small),) = seen
     assert checked.not_supported_reasons(small) == []
     assert small.problems() == []

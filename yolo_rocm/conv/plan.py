@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from ..errors import ConfigError, EngineError, nearest
+from . import trust
 from .algorithms import ALGORITHMS, BY_NAME, Algorithm
 from .problem import ConvProblem
 from .rules import preferred
@@ -94,7 +95,7 @@ class Planner:
     def checked_candidates(self, problem: ConvProblem) -> list[Algorithm]:
         """Return the candidates that work on the problem's device, which some find out by a small run of their own."""
         for algorithm in self.candidates(problem):
-            algorithm.check(problem)
+            trust.check(algorithm, problem)
         return self.candidates(problem)
 
     def _engines_for(self, problem: ConvProblem) -> list[str]:
@@ -119,7 +120,7 @@ class Planner:
             plan = self._choose(problem)
             chosen = [(getattr(plan, which).algorithm, which) for which in PASSES]
             for algorithm, which in chosen:
-                algorithm.check(problem, which)
+                trust.check(algorithm, problem, which)
             if not any(algorithm.not_supported_reasons(problem) for algorithm, _ in chosen):
                 return plan
             # One of them has just been found not to work here: the next best is asked.

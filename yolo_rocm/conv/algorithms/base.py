@@ -24,6 +24,7 @@ class Algorithm(ABC):
     name: ClassVar[str]
     engine: ClassVar[str] = "gemm"
     exact: ClassVar[bool] = True  # False where speed is paid with digits: the tuner measures the error too
+    kernel: ClassVar[str | None] = None  # what `yolo_rocm.conv.trust` has to see working once on each device
 
     @abstractmethod
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
@@ -37,14 +38,9 @@ class Algorithm(ABC):
         """Do beforehand what the first run of a pass would have to wait for, such as compiling; from any thread."""
         return
 
-    def check(self, problem: ConvProblem, which: str | None = None) -> None:
-        """See, once for each kind of device, that the algorithm works there; from then on the reasons know.
-
-        Args:
-            problem: A problem it serves.
-            which: The pass that is about to be run, where this very problem is; it is seen to, too.
-        """
-        return
+    def tested_by(self) -> Algorithm:
+        """Return the algorithm whose kernel this one uses."""
+        return self
 
     @abstractmethod
     def workspace_bytes(self, problem: ConvProblem) -> int:

@@ -9,18 +9,19 @@ from typing import Any, Final
 import torch
 
 from ..problem import ConvProblem
-from ..triton_engine import calls, trust
+from ..triton_engine import calls
 from ..triton_engine.available import device_reason, family
 from ..triton_engine.calls import Call, Dot, strides
 from ..triton_engine.launch import launch
+from ..triton_engine.struck import struck_out
 from ..triton_engine.tiles import FMA, NVIDIA
-from .base import common_reasons
+from .base import Algorithm, common_reasons
 
 _LARGEST: Final = 2**31
 _shares: dict[Any, tuple[Call, int]] = {}
 
 
-def triton_reasons(problem: ConvProblem, kernel: str, name: str) -> list[str]:
+def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
     """Return the reasons every Triton algorithm shares; those of the device, a kernel or a tile on it, come last."""
     reasons = common_reasons(problem, dimensions=2, groups=True)
     if reasons:
@@ -33,9 +34,13 @@ def triton_reasons(problem: ConvProblem, kernel: str, name: str) -> list[str]:
     if problem.groups >= 2**16 // math.prod(problem.stride):
         reasons.append(f"{problem.groups} groups are more than a launch takes")
     missing = device_reason(problem.device)
-    struck = (trust.struck_out(problem.device, what, problem.dtype) for what in (kernel, name))
-    missing = missing or next((reason for reason in struck if reason), None)
-    return reasons if missing is None else [*reasons, missing]
+    return [*reasons, missing] if missing else reasons + struck_reasons(problem, algorithm)[:1]
+
+
+def struck_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
+    """Return why an algorithm's kernel, or its tile, is not used any more on this device."""
+    names = (algorithm.kernel or "", algorithm.name)
+    return [why for name in names if (why := struck_out(problem.device, name, problem.dtype))]
 
 
 def dot(problem: ConvProblem) -> Dot:

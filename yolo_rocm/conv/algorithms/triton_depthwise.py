@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from ..problem import ConvProblem
-from ..triton_engine import calls, trust
+from ..triton_engine import calls
 from ..triton_engine.available import processors
 from ..triton_engine.calls import is_half, strides
 from ..triton_engine.launch import launch, prepare
@@ -25,6 +25,7 @@ class TritonDepthwise(Algorithm):
 
     name: ClassVar[str] = "triton_depthwise"
     engine: ClassVar[str] = "triton"
+    kernel: ClassVar[str | None] = "depthwise"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve one input channel a group, and kernels of up to 64 taps."""
@@ -33,11 +34,7 @@ class TritonDepthwise(Algorithm):
             reasons.append(f"{problem.in_channels} channels in {problem.groups} groups are not depthwise")
         if math.prod(problem.kernel) > _MOST_TAPS:
             reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
-        return reasons + triton_reasons(problem, "depthwise", self.name)
-
-    def check(self, problem: ConvProblem, which: str | None = None) -> None:
-        """See once for each data type that the kernels compute what they should on this device."""
-        trust.check(self, "depthwise", problem, which)
+        return reasons + triton_reasons(problem, self)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """The partial sums of the gradient of the weight."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 import torch
 
 from ..problem import ConvProblem
-from ..triton_engine import calls, trust
+from ..triton_engine import calls
 from ..triton_engine.available import family, processors
 from ..triton_engine.calls import Call, is_half, strides
 from ..triton_engine.launch import launch, prepare
@@ -24,7 +24,7 @@ class TritonGemm(Algorithm):
     """Pixels x channels tiles of one size; addresses are computed for each tap, nothing is copied but the weight."""
 
     engine: ClassVar[str] = "triton"
-    kernel: ClassVar[str] = "gemm"  # what is checked once on a device, whatever the size of its tiles
+    kernel: ClassVar[str | None] = "gemm"
 
     def __init__(self, size: str) -> None:
         """Take the size of the tiles, a key of the curated table."""
@@ -33,11 +33,7 @@ class TritonGemm(Algorithm):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve two-dimensional convolutions of fp32, fp16 and bf16."""
-        return triton_reasons(problem, self.kernel, self.name)
-
-    def check(self, problem: ConvProblem, which: str | None = None) -> None:
-        """See once for each data type that the kernel computes what it should on this device."""
-        trust.check(self, self.kernel, problem, which)
+        return triton_reasons(problem, self)
 
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Leave out tiles that would be mostly padding or far too narrow, and what is known to be slow."""
@@ -138,7 +134,7 @@ class TritonGemm(Algorithm):
 class TritonRows(TritonGemm):
     """The gradient of a weight three wide: each gradient that is read serves the three taps of a row."""
 
-    kernel: ClassVar[str] = "rows"
+    kernel: ClassVar[str | None] = "rows"
 
     def __init__(self, size: str) -> None:
         """Take the size of the tiles."""
@@ -147,7 +143,7 @@ class TritonRows(TritonGemm):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve kernels three wide."""
-        reasons = triton_reasons(problem, self.kernel, self.name)
+        reasons = triton_reasons(problem, self)
         if len(problem.kernel) == 2 and problem.kernel[1] != 3:
             reasons.insert(0, f"kernel {problem.kernel} is not 3 wide")
         return reasons
@@ -171,7 +167,7 @@ class TritonRows(TritonGemm):
 class TritonFlat(TritonGemm):
     """Few channels, such as those of an image: taps and channels are one inner dimension, one step for 3 x 3 x 3."""
 
-    kernel: ClassVar[str] = "flat"
+    kernel: ClassVar[str | None] = "flat"
 
     def __init__(self) -> None:
         """Use the smallest tiles for the gradients."""
@@ -180,7 +176,7 @@ class TritonFlat(TritonGemm):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve fewer than 16 channels a group."""
-        reasons = triton_reasons(problem, self.kernel, self.name)
+        reasons = triton_reasons(problem, self)
         channels = problem.in_channels // max(1, problem.groups)
         if channels >= _FEW_CHANNELS:
             reasons.insert(0, f"{channels} channels are not fewer than {_FEW_CHANNELS}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..problem import ConvProblem
+from .base import Algorithm
 from .transposed import Transposed
 
 
@@ -21,7 +22,6 @@ class TritonTransposed(Transposed):
             return reasons or [f"{len(problem.kernel)} spatial dimensions, not 2"]
         return self.direct_algorithms[0].not_supported_reasons(problem.direct())
 
-    def check(self, problem: ConvProblem, which: str | None = None) -> None:
-        """See that the kernels work on this device."""
-        if problem.transposed and len(problem.kernel) == 2:
-            self.direct_algorithms[0].check(problem.direct())
+    def tested_by(self) -> Algorithm:
+        """Return the ordinary counterpart."""
+        return self.direct_algorithms[0]

@@ -9,10 +9,11 @@ from typing import ClassVar
 import torch
 
 from ..problem import ConvProblem
-from ..triton_engine import calls, trust
+from ..triton_engine import calls
 from ..triton_engine.calls import is_half
 from ..triton_engine.launch import launch
 from .base import Algorithm
+from .triton_common import struck_reasons
 from .triton_gemm import TritonGemm, TritonRows, turning_is_untried
 
 
@@ -24,6 +25,7 @@ class TritonTurned(Algorithm):
     """
 
     engine: ClassVar[str] = "triton"
+    kernel: ClassVar[str | None] = "turned"
 
     def __init__(self, inner: TritonGemm) -> None:
         """Take the algorithm that reads channels_last."""
@@ -33,13 +35,8 @@ class TritonTurned(Algorithm):
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Serve contiguous tensors."""
         reasons = self._inner.not_supported_reasons(problem)
-        struck = [trust.struck_out(problem.device, what, problem.dtype) for what in ("turned", self.name)]
-        reasons += [reason for reason in struck if reason]
+        reasons += struck_reasons(problem, self)
         return ["already channels_last", *reasons] if problem.channels_last else reasons
-
-    def check(self, problem: ConvProblem, which: str | None = None) -> None:
-        """See once for each data type that what is turned around comes out right on this device."""
-        trust.check(self, "turned", problem, which)
 
     def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
         """Be a candidate where turning has paid: half precision, and the gradient of every weight."""

@@ -1,59 +1,42 @@
-"""Which kernels have been seen to compute the right thing on a device; one that does not is struck out."""
+"""Algorithms whose kernels are compiled on the spot are tried once on each device, before they serve there."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
-from ..measure import relative_error
-from ..problem import ConvProblem
-from .available import interpreted
-from .launch import Spills
+from .algorithms import BY_NAME, Algorithm
+from .measure import relative_error
+from .problem import ConvProblem
+from .triton_engine.available import interpreted
+from .triton_engine.launch import Spills
+from .triton_engine.struck import strike_out
+from .tune import PASSES, Operands, run_pass
 
-if TYPE_CHECKING:
-    from ..algorithms.base import Algorithm
-
-LOG = logging.getLogger("yolo_rocm")
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
 _ROUNDINGS: Final = 64
 _lock = threading.RLock()
-_seen: dict[tuple[str, str, torch.dtype], str | None] = {}
+_seen: set[tuple[str, str, torch.dtype]] = set()
 
 
-def struck_out(device: str, kernel: str, dtype: torch.dtype) -> str | None:
-    """Say why a kernel was struck out on a device, None where it was not."""
-    return _seen.get((device, kernel, dtype))
-
-
-def strike_out(device: str, kernel: str, dtype: torch.dtype, why: str) -> None:
-    """Leave a kernel out on a device from now on, with one line in the log."""
-    with _lock:
-        if _seen.get((device, kernel, dtype)) is None:
-            _seen[device, kernel, dtype] = why
-            LOG.warning("Triton kernel '%s' is left out on %s for %s: %s", kernel, device, dtype, why)
-
-
-def forget() -> None:
-    """Check everything again."""
-    with _lock:
-        _seen.clear()
-
-
-def check(algorithm: Algorithm, kernel: str, problem: ConvProblem, which: str | None = None) -> None:
+def check(algorithm: Algorithm, problem: ConvProblem, which: str | None = None) -> None:
     """Run a small problem of the same data type and layout, once, and compare with fp64 on the CPU.
 
+    A kernel that fails or errs is struck out: from then on the algorithm's reasons know.
+
     Args:
-        algorithm: Whose kernel.
-        kernel: What is the same for all sizes of its tiles.
+        algorithm: Whose kernel; nothing is done where it has none of its own.
         problem: What it is about to serve.
         which: A pass of it that has to compile now; an algorithm whose tile does not fit the device is struck out.
     """
-    _check(algorithm, kernel, problem)
-    if which is None or interpreted() or algorithm.not_supported_reasons(problem):
+    tested = algorithm.tested_by()
+    if tested.kernel is None or interpreted():
+        return
+    _check(tested, tested.kernel, problem)
+    if which is None or algorithm.not_supported_reasons(problem):
         return
     try:
         algorithm.prepare(problem, which)
@@ -63,22 +46,27 @@ def check(algorithm: Algorithm, kernel: str, problem: ConvProblem, which: str | 
         strike_out(problem.device, algorithm.name, problem.dtype, f"{which} fails with {_in_one_line(error)}")
 
 
-def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+def forget() -> None:
+    """Check everything again."""
+    with _lock:
+        _seen.clear()
 
 
 def _check(algorithm: Algorithm, kernel: str, problem: ConvProblem) -> None:
     key = (problem.device, kernel, problem.dtype)
-    if key in _seen or interpreted():
+    if key in _seen:
         return
     with _lock:
         if key in _seen:
             return
         why = _wrong(algorithm, _small(problem, kernel))
-        if why is None:
-            _seen[key] = None
-        else:
+        if why is not None:
             strike_out(*key, why)
+        _seen.add(key)
+
+
+def _in_one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def _small(problem: ConvProblem, kernel: str) -> ConvProblem:
@@ -98,9 +86,6 @@ def _small(problem: ConvProblem, kernel: str) -> ConvProblem:
 
 
 def _wrong(algorithm: Algorithm, problem: ConvProblem) -> str | None:
-    from ..algorithms import BY_NAME
-    from ..tune import PASSES, Operands, run_pass
-
     everything = 1 << 62
     operands = Operands.of(problem)
     doubles = Operands(*(value.double().cpu() for value in (operands.x, operands.weight, operands.grad)))

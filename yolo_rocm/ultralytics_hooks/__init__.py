@@ -7,7 +7,7 @@ from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
 from .checkpoints import Saving, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
-from .distributed import rank, ranks_join, ranks_of_batch, reports, runs_launched_file
+from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
 from .loaders import loaders_built_by, loaders_follow
 from .log import PREFIX, progress, say, say_diagnosis
@@ -36,6 +36,7 @@ from .probes import (
     WITHOUT_MODELS,
     missing,
 )
+from .ranks import rank, ranks_of_batch, reports
 from .resuming import (
     OptimizerSteps,
     closes_mosaic_next,

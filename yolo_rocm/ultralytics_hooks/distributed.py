@@ -20,6 +20,7 @@ from typing import Any, Final
 from .. import process_group
 from ..errors import ConfigError
 from ..process_group import Place
+from .ranks import rank
 
 _FOLDER_PATIENCE: Final = 10.0  # seconds a network file system may take to show a new folder
 Begin = Callable[[Any], None]
@@ -36,24 +37,6 @@ class _Ranks:
 
 
 _ranks = _Ranks()
-
-
-def rank() -> int:
-    """Return the global rank Ultralytics believes to have; -1 where it trains in one process."""
-    from ultralytics.utils import RANK
-
-    return int(RANK)
-
-
-def reports() -> bool:
-    """Tell whether this process writes files and speaks to the user: rank 0 does, or the only process."""
-    return rank() in (-1, 0)
-
-
-def ranks_of_batch() -> int:
-    """Return over how many processes Ultralytics' batch is divided."""
-    here = process_group.place() if rank() >= 0 else None
-    return here.world if here is not None else 1
 
 
 def runs_launched_file() -> bool:

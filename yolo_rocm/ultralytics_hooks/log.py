@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..process_group import is_first_to
 from ..progress import Pace
 from ..terminal import is_terminal
-from .distributed import reports
+from .ranks import reports
 
 PREFIX: Final = "ROCm: "
 

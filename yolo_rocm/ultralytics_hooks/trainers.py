@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .distributed import ranks_of_batch
 from .probes import EARLY_CALLBACKS, missing
+from .ranks import ranks_of_batch
 
 
 def announces_inside_train() -> bool:

@@ -1,0 +1,23 @@
+"""Which of the processes of a training this one is, as Ultralytics sees it."""
+
+from __future__ import annotations
+
+from .. import process_group
+
+
+def rank() -> int:
+    """Return the global rank Ultralytics believes to have; -1 where it trains in one process."""
+    from ultralytics.utils import RANK
+
+    return int(RANK)
+
+
+def reports() -> bool:
+    """Tell whether this process writes files and speaks to the user: rank 0 does, or the only process."""
+    return rank() in (-1, 0)
+
+
+def ranks_of_batch() -> int:
+    """Return over how many processes Ultralytics' batch is divided."""
+    here = process_group.place() if rank() >= 0 else None
+    return here.world if here is not None else 1

@@ -196,9 +196,10 @@ def test_offsets_beyond_two_to_the_31(channels_last):
     layout = torch.channels_last if channels_last else torch.contiguous_format
     x = torch.empty(70, 16, 1400, 1400, device="cuda", dtype=torch.float16, memory_format=layout).zero_()
     assert x.numel() > 2**31
-    x[-1] = torch.randn(16, 1400, 1400, device="cuda", dtype=torch.float16)
+    # The last elements of all, and few enough that their sums stay inside of fp16.
+    x[-1, :, -200:, -200:] = torch.randn(16, 200, 200, device="cuda", dtype=torch.float16)
     for groups in (1, 16):
-        weight = torch.randn(16, 16 // groups, 3, 3, device="cuda", dtype=torch.float16).to(memory_format=layout)
+        weight = 0.1 * torch.randn(16, 16 // groups, 3, 3, device="cuda", dtype=torch.float16).to(memory_format=layout)
         with yolo_rocm.patched(("cuda",), "triton", memory_mb=1 << 15) as report:  # so much that no batch is cut
             y = F.conv2d(x, weight, None, 1, 1, 1, groups)
             gw = torch.ops.aten.convolution_backward(
@@ -207,14 +208,14 @@ def test_offsets_beyond_two_to_the_31(channels_last):
         assert set(report.engines()) == {"triton"}
         small = F.conv2d(x[-1:], weight, None, 1, 1, 1, groups)
         torch.testing.assert_close(y[-1:], small, rtol=1e-2, atol=1e-2)
-        assert not y[:-2].any()
+        assert not y[:-1].any()
+        assert small.any()
         wanted = torch.ops.aten.convolution_backward(
             small, x[-1:], weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], groups, [True, True, False]
         )
-        torch.testing.assert_close(gw[0][-1:], wanted[0], rtol=2e-2, atol=2e-1)
-        torch.testing.assert_close(
-            gw[1].float(), wanted[1].float(), rtol=2e-2, atol=wanted[1].float().std().item() / 10
-        )
+        torch.testing.assert_close(gw[0][-1:], wanted[0], rtol=2e-2, atol=2e-2)
+        assert torch.isfinite(wanted[1]).all()
+        torch.testing.assert_close(gw[1], wanted[1], rtol=2e-2, atol=float(wanted[1].float().std()) / 50)
         del y, gw
 
 

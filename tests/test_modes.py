@@ -167,6 +167,7 @@ def test_a_benchmark_runs_under_the_preset(ours, made_data, tmp_path, monkeypatc
     assert seam.active_devices() == ()
 
 
+@pytest.mark.once
 def test_training_twice_in_a_process_gives_the_same_twice(made_data, tmp_path):
     from ultralytics import YOLO
 

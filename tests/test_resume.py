@@ -219,6 +219,7 @@ YOLO(sys.argv[1]).train(resume=True)
 """
 
 
+@pytest.mark.once
 def test_stock_ultralytics_resumes_our_run_where_this_package_is_not_installed(straight):
     _, snapshots, wanted = straight
     snapshots.put_back("in epoch 5")

@@ -147,6 +147,7 @@ def test_losses_follow_stock_for_twenty_steps(made_data, tmp_path):
     assert ours == pytest.approx(stock, rel=1e-3)
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not BCCD.exists(), reason="the bccd data set is not beside the checkout")
 def test_losses_follow_stock_on_real_images(tmp_path):
     data = tmp_path / "bccd.yaml"

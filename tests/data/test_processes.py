@@ -184,6 +184,7 @@ CTRL_C = """
 """
 
 
+@pytest.mark.once
 @needs_posix
 @pytest.mark.parametrize(("context", "deadly"), [("spawn", "SIGINT"), ("fork", "SIGINT"), ("fork", "SIGKILL")])
 def test_ctrl_c_and_a_killed_parent_leave_no_worker(tmp_path, context, deadly):

@@ -137,12 +137,19 @@ def test_a_slow_source_is_asked_less_and_less(monkeypatch):
     monkeypatch.setattr(samplers, "SLOW_S", 0.0)
     source = Made(lambda n: Reading(busy_percent=1))
     watched = samplers._Watched(source)
-    asked = [bool(watched.read().busy_percent) for _ in range(12)]
-    assert asked == [True, False, True, False, False, True, *[False] * 4, True, False]
+    asked = [bool(watched.read().busy_percent) for _ in range(13)]
+    assert asked == [True, True, False, True, False, False, True, *[False] * 4, True, False]
     monkeypatch.setattr(samplers, "SLOW_S", 10.0)
     while not watched.read().busy_percent:
         pass
     assert all(watched.read().busy_percent for _ in range(3))  # quick again: asked every time
+
+
+def test_a_single_look_that_had_to_wait_makes_no_gap(monkeypatch):
+    watched = samplers._Watched(Made(lambda n: Reading(busy_percent=1)))
+    for slow in (True, False, True, False, False, True):
+        monkeypatch.setattr(samplers, "SLOW_S", 0.0 if slow else 10.0)
+        assert watched.read().busy_percent
 
 
 def test_a_costly_look_stretches_the_interval(run):

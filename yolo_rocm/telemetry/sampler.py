@@ -13,8 +13,10 @@ from .table import TelemetryTable
 
 # Share of a processor's time that looking may take, and so of a step.
 BUDGET: Final = 0.005
-# Seconds after which a source counts as slow: a driver that is busy or hangs.
+# Seconds after which a look counts as slow: a driver that is busy or hangs, or an interpreter that a training keeps to
+# itself. The first goes on, so it takes as many slow looks in a row to pause a source.
 SLOW_S: Final = 0.25
+_SLOW_LOOKS: Final = 2
 _LONGEST_PAUSE: Final = 64  # looks
 _MEAN_OF: Final = 32
 # Half of what may pass at the end of a training.
@@ -26,7 +28,7 @@ class _Watched:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._pause = self._skip = 0
+        self._slow = self._pause = self._skip = 0
 
     def read(self) -> Reading:
         if self._skip:
@@ -37,9 +39,10 @@ class _Watched:
             reading = self.source.read()
         except Exception:
             reading = Reading()
-        if time.monotonic() - began < SLOW_S:
+        self._slow = 0 if time.monotonic() - began < SLOW_S else self._slow + 1
+        if self._slow == 0:
             self._pause = 0
-        else:
+        elif self._slow >= _SLOW_LOOKS:
             self._pause = min(_LONGEST_PAUSE, max(1, 2 * self._pause))
             self._skip = self._pause
         return reading

@@ -95,13 +95,14 @@ def test_demo(tmp_path):
 
 def test_tune_measures_once(tmp_path, monkeypatch):
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
-    words = ("tune", "yolov8n.yaml", "imgsz=32", "batch=1", "engine=gemm")
+    words = ("tune", "yolov8n.yaml", "imgsz=32", "batch=1", "engine=gemm", "layout=nhwc")
     first, second = run(*words, "--json", cwd=tmp_path), run(*words, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     facts = json.loads(first.stdout)
     total = len(facts["convolutions"])
     assert (facts["measured"], facts["known"], facts["left"]) == (total, 0, 0)
     assert total > 30
+    assert all("channels_last" in row["convolution"] for row in facts["convolutions"])
     assert f"0 of {total} convolutions measured now, {total} known before, on cpu" in second.stdout
 
 

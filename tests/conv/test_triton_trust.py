@@ -13,8 +13,8 @@ from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv import trust
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.triton_engine import launch
-from yolo_rocm.conv.triton_engine.struck import struck_out
+from yolo_rocm.conv.triton_engine import launch, struck
+from yolo_rocm.conv.triton_engine.struck import strike_out, struck_out
 from yolo_rocm.conv.tune import PASSES, Operands, time_candidates
 
 from .problems import made_problem as conv
@@ -139,6 +139,26 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     ((checked, small),) = seen
     assert checked.not_supported_reasons(small) == []
     assert small.problems() == []
+
+
+@pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)
+def test_what_is_struck_out_serves_no_more(fresh, monkeypatch, algorithm):
+    """By the kernel that all sizes of its tiles share, and by the tile alone; for one data type."""
+    card(monkeypatch)
+    problems = [
+        conv(),
+        conv((2, 24, 9, 11), 24, groups=24),
+        conv((2, 3, 9, 11)),
+        replace(conv(outs=24), transposed=True),
+    ]
+    problem = next(p for p in problems if not algorithm.not_supported_reasons(p))
+    tested = algorithm.tested_by()
+    for name in (tested.kernel, tested.name):
+        strike_out(problem.device, name, problem.dtype, "it fails")
+        assert algorithm.not_supported_reasons(problem) == ["it fails"], name
+        assert not algorithm.not_supported_reasons(replace(problem, dtype=torch.float16))
+        struck.forget()
+    assert not algorithm.not_supported_reasons(problem)
 
 
 def test_wrong_numbers_of_one_shape_are_left_out_of_the_race(trusting):

@@ -22,7 +22,7 @@ from ..conv.routes import Patch
 from ..conv.seam import installed
 from ..conv.store import device_name
 from ..conv.switches import vendor_off
-from ..conv.tune import Operands, compile_ahead, time_candidates
+from ..conv.tune import Operands, time_candidates
 from .layers import ModelLayer
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
@@ -63,12 +63,16 @@ def bench_conv(
     rows: list[Row] = []
     patch = Patch(["cuda", "cpu"], planner)
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
-    compile_ahead([layer.problem for layer in layers], planner.checked_candidates)
+    problems = [layer.problem for layer in layers]
+    waiting = len(planner.unmeasured(problems)) if planner.tunable else 0
+    everything = waiting + len(layers)
     try:
-        progress(0, len(layers))
+        progress(0, everything)
+        if waiting:  # all together: whether Python is ahead of the device shows in the sum alone
+            planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
         for done, layer in enumerate(layers):
             rows += _bench_layer(layer, planner, patch, repeats, quick)
-            progress(done + 1, len(layers))
+            progress(waiting + done + 1, everything)
     finally:
         torch.backends.cudnn.benchmark = search
     return rows
@@ -90,7 +94,6 @@ def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int
             for timing in time_candidates(problem, which, ways, operands, planner.budget, thorough=True):
                 workspace = min(BY_NAME[timing.algorithm].workspace_bytes(problem), planner.budget)
                 rows.append(_row(layer, which, timing.algorithm, timing.milliseconds, workspace))
-        planner.tune([problem], limit_s=float("inf"))
         with installed(patch):
             for which in layer.passes:
                 spent = milliseconds(_through_torch(problem, operands, which), device, repeats)

@@ -16,6 +16,7 @@ from .problem import ConvProblem
 from .rules import preferred
 from .split import smallest_workspace
 from .store import PlanStore
+from .thrift import LEAST_GAIN, winners
 from .tune import PASSES, Timing, tune
 
 _SINGLE: Final = ("vendor", "aten", "gemm", "triton")
@@ -59,6 +60,7 @@ class Planner:
         memory_mb: Workspace a single pass may take beside its result.
         remember: Whether measured choices are read from and kept on disk.
         avoid_vendor: Data types in which the vendor library is known to be unhealthy; `auto` does without it there.
+        least_gain: Share of the time of all convolutions measured together that an engine has to save to be used.
     """
 
     def __init__(
@@ -68,11 +70,13 @@ class Planner:
         memory_mb: int | None = None,
         remember: bool = True,
         avoid_vendor: Collection[torch.dtype] = (),
+        least_gain: float = LEAST_GAIN,
     ) -> None:
         joined = check_engine(engine)
         if memory_mb is not None and memory_mb < 1:
             raise ConfigError(f"conv.memory_mb must be at least 1, got {memory_mb}.")
         self.engine = engine
+        self._least_gain = least_gain
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
         self._engines = (["vendor"] if vendor else []) + ["gemm", "triton", "aten"] if engine == "auto" else joined
         self._avoid_vendor = frozenset(avoid_vendor if engine == "auto" else ())
@@ -184,11 +188,11 @@ class Planner:
         try:
             for problem, result in tune(waiting, self.checked_candidates, self.budget, limit_s):
                 timings[problem] = result
-                self._measured[problem] = {which: rows[0].algorithm for which, rows in result.items()}
                 if progress is not None:
                     progress(len(timings), len(waiting))
         finally:  # what has been measured when Ctrl-C comes need not be measured again
             if timings:
+                self._measured |= winners(timings, self._least_gain)
                 self._keep(timings)
                 self._plans.clear()
                 self.generation += 1

@@ -18,13 +18,16 @@ DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
 class Route:
     """What a call needs to know on every pass, found out once: all the rest of a convolution's way is Python's time."""
 
-    __slots__ = ("empty", "fits", "plan", "problem", "served")
+    __slots__ = ("empty", "plan", "problem", "served", "whole")
 
     def __init__(self, problem: ConvProblem, plan: Plan, served: Served, budget: int) -> None:
         self.problem, self.plan, self.served = problem, plan, served
         self.empty = problem.empty
         algorithms = (plan.forward.algorithm, plan.grad_input.algorithm, plan.grad_weight.algorithm)
-        self.fits = tuple(not self.empty and a.workspace_bytes(problem) <= budget for a in algorithms)
+        # For each pass, where it need not be split to fit the budget.
+        self.whole = tuple(
+            a.bound(problem) if not self.empty and a.workspace_bytes(problem) <= budget else None for a in algorithms
+        )
 
 
 class Patch:

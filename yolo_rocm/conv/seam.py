@@ -20,7 +20,7 @@ from . import kernels, split
 from .algorithms.base import add_bias
 from .algorithms.native import native_convolution, native_convolution_backward
 from .plan import Plan, Planner
-from .problem import ConvProblem, is_channels_last
+from .problem import ConvProblem
 from .report import ConvReport
 from .routes import DISPATCH_KEYS, Patch
 from .switches import new_memory_unfilled
@@ -180,7 +180,7 @@ def _convolution(
     groups: int,
 ) -> torch.Tensor:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    patch = _choose(x.device.type, weight)
+    patch = _choose("cuda" if x.is_cuda else x.device.type, weight)
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
         return native_convolution(x, weight, bias, *geometry)
@@ -192,7 +192,7 @@ def _convolution(
         y = torch.zeros(problem.output_shape, dtype=x.dtype, device=x.device)
         y = add_bias(y, bias)
     else:
-        y = split.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget, route.fits[0])
+        y = split.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget, route.whole[0])
     y = _as_native_lays_out(y, problem.channels_last)
     if timer is not None:
         timer.add(problem, "forward", layer, began, x.device)
@@ -213,7 +213,7 @@ def _convolution_backward(
     mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    patch = _choose(x.device.type, weight, backward=True)
+    patch = _choose("cuda" if x.is_cuda else x.device.type, weight, backward=True)
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
         return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
@@ -231,14 +231,14 @@ def _convolution_backward(
         return *_timed_backward(patch.report.timer, problem, plan, grad, x, weight, mask, budget), grad_bias
     if for_input is for_weight:
         both = (mask[0], mask[1])
-        grad_input, grad_weight = split.backward(for_input, problem, grad, x, weight, both, budget, route.fits[1])
+        grad_input, grad_weight = split.backward(for_input, problem, grad, x, weight, both, budget, route.whole[1])
     else:
-        _, fits_input, fits_weight = route.fits
+        _, whole_input, whole_weight = route.whole
         grad_input = grad_weight = None
         if mask[0]:
-            grad_input = split.backward(for_input, problem, grad, x, weight, (True, False), budget, fits_input)[0]
+            grad_input = split.backward(for_input, problem, grad, x, weight, (True, False), budget, whole_input)[0]
         if mask[1]:
-            grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, True), budget, fits_weight)[1]
+            grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, True), budget, whole_weight)[1]
     if grad_input is not None:
         grad_input = _as_native_lays_out(grad_input, problem.channels_last)
     if grad_weight is not None:
@@ -275,6 +275,4 @@ def _timed_backward(
 def _as_native_lays_out(y: torch.Tensor, channels_last: bool) -> torch.Tensor:
     if not channels_last or y.dim() not in (4, 5):
         return y.contiguous()
-    if is_channels_last(y):
-        return y
     return y.contiguous(memory_format=torch.channels_last if y.dim() == 4 else torch.channels_last_3d)

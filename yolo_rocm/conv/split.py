@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from .algorithms import Algorithm
-from .algorithms.base import Grads
+from .algorithms.base import Bound, Grads
 from .problem import ConvProblem
 
 # After an out-of-memory error the next try may use this share of the budget.
@@ -30,12 +30,12 @@ def forward(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     budget: int,
-    fits: bool = False,
+    whole: Bound | None = None,
 ) -> torch.Tensor:
-    """Compute the output in at most `budget` bytes of workspace; `fits`: the caller knows that nothing is split."""
+    """Compute the output in at most `budget` bytes of workspace; `whole`: the caller knows that nothing is split."""
     try:
-        if fits:
-            return algorithm.forward(problem, x, weight, bias)
+        if whole is not None:
+            return whole.forward(x, weight, bias)
         return _forward(algorithm, problem, x, weight, bias, budget)
     except torch.cuda.OutOfMemoryError:
         pass  # outside of the handler, so that the failed try's tensors are free
@@ -51,12 +51,12 @@ def backward(
     weight: torch.Tensor,
     wanted: tuple[bool, bool],
     budget: int,
-    fits: bool = False,
+    whole: Bound | None = None,
 ) -> Grads:
-    """Compute the wanted gradients in at most `budget` bytes of workspace each; `fits` as in `forward`."""
+    """Compute the wanted gradients in at most `budget` bytes of workspace each; `whole` as in `forward`."""
     try:
-        if fits:
-            return algorithm.backward(problem, grad, x, weight, wanted)
+        if whole is not None:
+            return whole.backward(grad, x, weight, wanted)
         return _backward(algorithm, problem, grad, x, weight, wanted, budget)
     except torch.cuda.OutOfMemoryError:
         pass

@@ -13,6 +13,7 @@ import torch
 
 from . import split
 from .algorithms import BY_NAME, Algorithm
+from .algorithms.base import Bound
 from .measure import as_in_the_seam, relative_error, spent
 from .problem import ConvProblem
 
@@ -67,13 +68,21 @@ class Operands:
         return cls(draw(problem.input_shape), draw(problem.weight_shape, 0.05), draw(problem.output_shape))
 
 
-def run_pass(algorithm: Algorithm, problem: ConvProblem, which: str, operands: Operands, budget: int) -> torch.Tensor:
+def run_pass(
+    algorithm: Algorithm,
+    problem: ConvProblem,
+    which: str,
+    operands: Operands,
+    budget: int,
+    whole: Bound | None = None,
+) -> torch.Tensor:
     """Run one pass of an algorithm as the seam does, splitting included, into the layout the seam returns."""
+    x, weight, grad = operands.x, operands.weight, operands.grad
     if which == "forward":
-        y = split.forward(algorithm, problem, operands.x, operands.weight, None, budget)
+        y = split.forward(algorithm, problem, x, weight, None, budget, whole)
     else:
         wanted = (which == "grad_input", which == "grad_weight")
-        first, second = split.backward(algorithm, problem, operands.grad, operands.x, operands.weight, wanted, budget)
+        first, second = split.backward(algorithm, problem, grad, x, weight, wanted, budget, whole)
         y = first if which == "grad_input" else second  # type: ignore[assignment]
     if problem.channels_last and y.dim() == 4:
         return y.contiguous(memory_format=torch.channels_last)
@@ -116,8 +125,9 @@ def time_candidates(
                 if not _agrees(run_pass(algorithm, problem, which, operands, budget), reference):
                     LOG.warning("%s is left out for %s, %s: it gives wrong numbers", algorithm.name, problem, which)
                     continue
+            whole = algorithm.bound(problem) if algorithm.workspace_bytes(problem) <= budget else None
             taken = spent(
-                lambda a=algorithm: run_pass(a, problem, which, operands, budget),  # type: ignore[misc]
+                lambda a=algorithm, w=whole: run_pass(a, problem, which, operands, budget, w),  # type: ignore[misc]
                 operands.x.device,
                 repeats=7 if thorough else 5,
                 give_up=0.0 if thorough else _HOPELESS * best,

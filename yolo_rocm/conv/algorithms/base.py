@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from ..problem import ConvProblem
 
 Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
+
+
+class Bound(NamedTuple):
+    """The passes of an algorithm for one problem, as functions of their tensors alone.
+
+    Attributes:
+        forward: Takes input, weight and bias.
+        backward: Takes gradient, input, weight, and which of the two gradients are wanted.
+    """
+
+    forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+    backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, tuple[bool, bool]], Grads]
 
 
 class Algorithm(ABC):
@@ -41,6 +55,10 @@ class Algorithm(ABC):
     def tested_by(self) -> Algorithm:
         """Return the algorithm whose kernel this one uses."""
         return self
+
+    def bound(self, problem: ConvProblem) -> Bound:
+        """Return the passes for a problem that will be met again and again; some know a shorter way then."""
+        return Bound(partial(self.forward, problem), partial(self.backward, problem))
 
     @abstractmethod
     def workspace_bytes(self, problem: ConvProblem) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import torch
@@ -52,9 +52,26 @@ def dot(problem: ConvProblem) -> Dot:
 def add_shares(problem: ConvProblem, partial: torch.Tensor, shares: int) -> torch.Tensor:
     """Return the sum of partial gradients, laid out like the weight."""
     gw = empty_for(problem, problem.weight_shape, partial)
-    key = ("sum_shares", problem.weight_shape, problem.groups, problem.device, shares, gw.stride(), gw.dtype)
-    launch(key, lambda: calls.sum_shares(problem, shares, gw.stride()), (partial, gw))
+    launch(sum_key(problem, shares), lambda: calls.sum_shares(problem, shares, gw.stride()), (partial, gw))
     return gw
+
+
+def sum_key(problem: ConvProblem, shares: int) -> Hashable:
+    """Return all that the launch of a sum is made from."""
+    return (
+        "sum_shares",
+        problem.weight_shape,
+        problem.groups,
+        problem.device,
+        shares,
+        problem.channels_last,
+        problem.dtype,
+    )
+
+
+def shares_of(key: Hashable) -> int:
+    """Return how many shares the gradient of a weight was computed in, where it was."""
+    return _shares[key][1]
 
 
 def remembered(key: Any, make: Callable[[], tuple[Call, int]]) -> tuple[Call, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -13,7 +15,8 @@ from ..triton_engine.available import processors
 from ..triton_engine.calls import is_half, strides
 from ..triton_engine.launch import launch, prepare
 from ..triton_engine.tiles import Block, block
-from .base import Algorithm
+from .base import Algorithm, Bound
+from .triton_bound import bound_passes
 from .triton_common import add_shares, empty_for, remembered, triton_reasons
 
 # Grad-weight keeps a sum for every tap: with more of them than this, registers run out.
@@ -47,9 +50,8 @@ class TritonDepthwise(Algorithm):
     ) -> torch.Tensor:
         """Compute the output."""
         y = empty_for(problem, problem.output_shape, x)
-        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None)
         launch(
-            key,
+            self._key("forward", problem, x.stride(), weight.stride(), bias is not None),
             lambda: calls.depthwise(
                 problem, x.stride(), weight.stride(), y.stride(), bias is not None, _block(problem), back=False
             ),
@@ -61,7 +63,7 @@ class TritonDepthwise(Algorithm):
         """Compute the gradient of the input."""
         gx = empty_for(problem, problem.input_shape, grad)
         launch(
-            (self.name, "grad_input", problem, grad.stride(), weight.stride()),
+            self._key("grad_input", problem, grad.stride(), weight.stride()),
             lambda: calls.depthwise(
                 problem, grad.stride(), weight.stride(), gx.stride(), False, _block(problem), back=True
             ),
@@ -71,7 +73,7 @@ class TritonDepthwise(Algorithm):
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight."""
-        key = (self.name, "grad_weight", problem, x.stride(), grad.stride())
+        key = self._key("grad_weight", problem, grad.stride(), x.stride())
         known = processors(problem.device)
         call, shares = remembered(
             key, lambda: calls.depthwise_weight(problem, grad.stride(), x.stride(), _block(problem), known)
@@ -79,6 +81,17 @@ class TritonDepthwise(Algorithm):
         partial = x.new_empty((shares * math.prod(problem.weight_shape),), dtype=torch.float32)
         launch(key, lambda: call, (x, grad, partial))
         return add_shares(problem, partial, shares)
+
+    def bound(self, problem: ConvProblem) -> Bound:
+        """Return the passes with their launches at hand."""
+        keys = [partial(self._key, which, problem) for which in ("forward", "grad_input", "grad_weight")]
+        return bound_passes(self, problem, keys[0], _as_it_is, keys[1], _as_it_is, keys[2])
+
+    def _key(
+        self, which: str, problem: ConvProblem, first: calls.Strides, second: calls.Strides, bias: bool = False
+    ) -> Hashable:
+        """Return all that a launch is made from; the strides are those of source and weight, or gradient and input."""
+        return (self.name, which, problem, first, second, bias)
 
     def prepare(self, problem: ConvProblem, which: str) -> None:
         """Compile what a pass launches."""
@@ -91,6 +104,10 @@ class TritonDepthwise(Algorithm):
         back = which == "grad_input"
         src, out = (y, x) if back else (x, y)
         prepare(calls.depthwise(problem, src, weight, out, False, _block(problem), back), (problem.dtype,) * 4)
+
+
+def _as_it_is(weight: torch.Tensor) -> torch.Tensor:
+    return weight
 
 
 def _block(problem: ConvProblem) -> Block:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
+from functools import partial
 from typing import ClassVar, Final
 
 import torch
@@ -13,7 +15,8 @@ from ..triton_engine.available import family, processors
 from ..triton_engine.calls import Call, is_half, strides
 from ..triton_engine.launch import launch, prepare
 from ..triton_engine.tiles import NVIDIA, SIZES, Tile, Tiles, tiles
-from .base import Algorithm
+from .base import Algorithm, Bound
+from .triton_bound import bound_passes
 from .triton_common import add_shares, dot, empty_for, remembered, tf32, triton_reasons
 
 # Below this many channels a step of the inner dimension would be mostly padding.
@@ -60,9 +63,8 @@ class TritonGemm(Algorithm):
         """Compute the output."""
         y = empty_for(problem, problem.output_shape, x)
         weight = _packed(weight, outs_together=problem.dtype == torch.float32)
-        key = (self.name, "forward", problem, x.stride(), weight.stride(), bias is None, tf32(problem))
         launch(
-            key,
+            self._key("forward", problem, x.stride(), weight.stride(), bias is not None),
             lambda: self._forward_call(problem, x.stride(), weight.stride(), y.stride(), bias is not None),
             (x, weight, x if bias is None else bias, y),
         )
@@ -72,9 +74,8 @@ class TritonGemm(Algorithm):
         """Compute the gradient of the input."""
         gx = empty_for(problem, problem.input_shape, grad)
         weight = _packed(weight)
-        key = (self.name, "grad_input", problem, grad.stride(), weight.stride(), tf32(problem))
         launch(
-            key,
+            self._key("grad_input", problem, grad.stride(), weight.stride()),
             lambda: self._grad_input_call(problem, grad.stride(), weight.stride(), gx.stride()),
             (grad, weight, grad, gx),
         )
@@ -82,12 +83,31 @@ class TritonGemm(Algorithm):
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight: shares of the pixels side by side, then their sum in a fixed order."""
-        key = (self.name, "grad_weight", problem, x.stride(), grad.stride(), tf32(problem))
+        key = self._key("grad_weight", problem, grad.stride(), x.stride())
         call, shares = remembered(key, lambda: self._weight_call(problem, grad.stride(), x.stride()))
         total = math.prod(problem.weight_shape)
         partial = x.new_empty((shares * total,), dtype=torch.float32)
         launch(key, lambda: call, (x, grad, partial))
         return add_shares(problem, partial, shares)
+
+    def bound(self, problem: ConvProblem) -> Bound:
+        """Return the passes with their launches at hand."""
+        together = problem.dtype == torch.float32
+        return bound_passes(
+            self,
+            problem,
+            partial(self._key, "forward", problem),
+            partial(_packed, outs_together=together),
+            partial(self._key, "grad_input", problem),
+            _packed,
+            partial(self._key, "grad_weight", problem),
+        )
+
+    def _key(
+        self, which: str, problem: ConvProblem, first: calls.Strides, second: calls.Strides, bias: bool = False
+    ) -> Hashable:
+        """Return all that a launch is made from; the strides are those of source and weight, or gradient and input."""
+        return (self.name, which, problem, first, second, bias, tf32(problem))
 
     def prepare(self, problem: ConvProblem, which: str) -> None:
         """Compile what a pass launches."""

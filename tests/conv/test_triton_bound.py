@@ -1,0 +1,213 @@
+"""Launches that are repeated: with the tensors they were asked for, and only where they suit them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from yolo_rocm.conv.algorithms import BY_NAME, triton_common, triton_depthwise, triton_gemm
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton_engine import calls, launch
+from yolo_rocm.conv.triton_engine.calls import strides
+from yolo_rocm.conv.triton_engine.tiles import NVIDIA
+
+STREAM = 77
+BY_TRITON, REPEATED = 1.0, 2.0
+
+
+class Machine:
+    """Kernels that write who has launched them into the first number of their result."""
+
+    def __init__(self) -> None:
+        self.by_triton: list[calls.Call] = []
+        self.repeated: list[tuple] = []
+        self.device = -1  # what `get_device` says of a tensor on a CPU
+
+    def kernel_of(self, call: calls.Call):
+        """Return something that is launched as Triton's kernels are."""
+
+        def first(*arguments, **options):
+            self.by_triton.append(call)
+            tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+            tensors[-1][(0,) * tensors[-1].dim()] = BY_TRITON
+            assert arguments[len(tensors) :] == call.numbers
+            assert options == {**call.constants, "num_warps": call.warps, "num_stages": call.stages}
+            return SimpleNamespace(run=self.run, function=call, packed_metadata="packed")
+
+        return {call.grid: first}
+
+    def run(self, *arguments):
+        """Launch what is compiled, as Triton's launcher takes it."""
+        x, y, z, stream, call, packed, *hooks = arguments[:9]
+        assert ((x, y, z), stream, packed, hooks) == (call.grid, STREAM, "packed", [None, None, None])
+        rest = (*call.numbers, *call.constants.values())
+        assert arguments[len(arguments) - len(rest) :] == rest
+        addresses = arguments[9 : len(arguments) - len(rest)]
+        kind = ctypes.c_float if not self.half or len(addresses) == 3 else ctypes.c_uint16
+        kind.from_address(addresses[-1]).value = REPEATED if kind is ctypes.c_float else 0x4000  # 2.0 in fp16
+        self.repeated.append((call, addresses))
+
+    half = False
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    made = Machine()
+    for module in (triton_gemm, triton_common):
+        monkeypatch.setattr(module, "family", lambda device: NVIDIA)
+    for module in (triton_gemm, triton_depthwise):
+        monkeypatch.setattr(module, "processors", lambda device: 4)
+    monkeypatch.setattr(launch, "interpreted", lambda: False)
+    monkeypatch.setattr(launch, "triton_version", lambda: (3, 6))
+    monkeypatch.setattr(launch, "kernel_of", made.kernel_of)
+    monkeypatch.setattr(launch, "_current_stream", lambda number: STREAM)
+    monkeypatch.setattr(launch, "_current_device", lambda: made.device)
+    launch.forget()
+    yield made
+    launch.forget()
+
+
+def problem(dtype=torch.float16, channels_last=True, groups=1):
+    shapes = (4, 32, 10, 10), (32, 32 // groups, 3, 3)
+    return ConvProblem(*shapes, (1, 1), (1, 1), (1, 1), (0, 0), groups, False, dtype, "cpu", channels_last)
+
+
+def drawn(p: ConvProblem, shape: tuple[int, ...], odd: bool = False) -> torch.Tensor:
+    room = torch.randn(math.prod(shape) + 32).to(p.dtype)
+    start = next(n for n in range(17) if (room[n:].data_ptr() % 16 != 0) == odd)
+    return room[start:].as_strided(shape, strides(shape, p.channels_last))
+
+
+def tensors(p: ConvProblem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return drawn(p, p.input_shape), drawn(p, p.weight_shape), drawn(p, p.output_shape)
+
+
+def first_of(result: torch.Tensor) -> float:
+    return float(result.flatten()[0])
+
+
+ALGORITHMS = [("triton_m", 1), ("triton_rows_m", 1), ("triton_depthwise", 32)]
+
+
+@pytest.mark.parametrize(("name", "groups"), ALGORITHMS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("channels_last", [True, False], ids=["nhwc", "nchw"])
+def test_the_second_call_repeats_the_launch(machine, name, groups, dtype, channels_last):
+    p = problem(dtype, channels_last, groups)
+    machine.half = dtype == torch.float16
+    bound = BY_NAME[name].bound(p)
+    for number in range(3):
+        x, weight, grad = tensors(p)
+        y = bound.forward(x, weight, None)
+        gx, nothing = bound.backward(grad, x, weight, (True, False))
+        neither, gw = bound.backward(grad, x, weight, (False, True))
+        assert nothing is neither is None
+        expected = BY_TRITON if number == 0 else REPEATED
+        results = {p.output_shape: y, p.input_shape: gx, p.weight_shape: gw}
+        for shape, result in results.items():
+            assert (first_of(result), result.shape, result.dtype) == (expected, shape, dtype)
+            assert result.stride() == strides(shape, channels_last)
+        if number:
+            (_, forward), (_, back), (_, share), (_, total) = machine.repeated
+            assert (forward[0], forward[3]) == (x.data_ptr(), y.data_ptr())
+            assert (back[0], back[3]) == (grad.data_ptr(), gx.data_ptr())
+            assert share[:2] == (x.data_ptr(), grad.data_ptr())
+            assert (share[2], gw.data_ptr()) == total
+            packed = groups == 1 and (dtype == torch.float32 or not channels_last)
+            assert (forward[1] == weight.data_ptr()) != packed
+        machine.repeated.clear()
+    assert len(machine.by_triton) == 4  # and never again
+
+
+@pytest.mark.parametrize(("name", "groups"), ALGORITHMS)
+def test_what_does_not_suit_goes_the_long_way(machine, name, groups):
+    p = problem(torch.float32, groups=groups)
+    bound = BY_NAME[name].bound(p)
+
+    def passes(x, weight, grad) -> list[float]:
+        results = [bound.forward(x, weight, None), *bound.backward(grad, x, weight, (True, True))]
+        return [first_of(result) for result in results]
+
+    x, weight, grad = tensors(p)
+    assert passes(x, weight, grad) == [BY_TRITON] * 3
+    assert passes(x, weight, grad) == [REPEATED] * 3
+    odd = drawn(p, p.input_shape, odd=True)
+    assert passes(odd, weight, grad) == [BY_TRITON, REPEATED, REPEATED]  # of the last, the sum is repeated
+    assert len(machine.by_triton) == 6
+    first, back, for_weight, _, *with_odd = machine.by_triton
+    assert with_odd == [first, for_weight]
+
+    turned = drawn(p, p.output_shape).transpose(2, 3)
+    passes(x, weight, turned)
+    other_back, other_weight = machine.by_triton[6:]
+    assert (other_back.kernel, other_weight.kernel) == (back.kernel, for_weight.kernel)
+    assert other_back.numbers != back.numbers
+    assert other_weight.numbers != for_weight.numbers
+    assert passes(x, weight, turned) == [REPEATED] * 3
+    assert machine.repeated[-2][0] is other_weight  # with the strides it has
+    assert passes(x, weight, grad) == [REPEATED] * 3
+    assert machine.repeated[-2][0] is for_weight
+
+
+def test_another_device_is_not_launched_on(machine):
+    p = problem()
+    machine.half = True
+    bound = BY_NAME["triton_m"].bound(p)
+    x, weight, _ = tensors(p)
+    bound.forward(x, weight, None)
+    assert first_of(bound.forward(x, weight, None)) == REPEATED
+    machine.device = 3
+    again = launch.repeating(BY_NAME["triton_m"]._key("forward", p, x.stride(), weight.stride()))
+    assert not again(-1, 0, 16, 32, 48)
+    assert len(machine.repeated) == 1
+
+
+@pytest.fixture
+def tf32():
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield lambda allowed: setattr(torch.backends.cuda.matmul, "allow_tf32", allowed)
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_tf32_is_asked_every_time(machine, tf32):
+    p = problem(torch.float32)
+    bound = BY_NAME["triton_m"].bound(p)
+    x, weight, grad = tensors(p)
+    for allowed in (False, True):
+        tf32(allowed)
+        bound.forward(x, weight, None)
+        bound.backward(grad, x, weight, (True, True))
+    precisions = [call.constants["PRECISION"] for call in machine.by_triton if "PRECISION" in call.constants]
+    assert precisions == ["ieee"] * 3 + ["tf32"] * 3
+
+
+def test_a_bias_is_added(machine):
+    p = problem()
+    machine.half = True
+    bound = BY_NAME["triton_m"].bound(p)
+    x, weight, _ = tensors(p)
+    bound.forward(x, weight, None)
+    bias = torch.ones(48, dtype=p.dtype)[:32]
+    bound.forward(x, weight, bias)
+    bound.forward(x, weight, bias)
+    assert [call.constants["BIAS"] for call in machine.by_triton] == [False, True]
+    call, addresses = machine.repeated[-1]
+    assert call.constants["BIAS"]
+    assert addresses[2] == bias.data_ptr()
+
+
+def test_where_launches_cannot_be_repeated_none_is(machine, monkeypatch):
+    """Before Triton 3.3 compiled kernels take other arguments."""
+    monkeypatch.setattr(launch, "triton_version", lambda: (3, 2))
+    p = problem()
+    bound = BY_NAME["triton_m"].bound(p)
+    x, weight, grad = tensors(p)
+    for _ in range(3):
+        bound.forward(x, weight, None)
+        bound.backward(grad, x, weight, (True, True))
+    assert len(machine.by_triton) == 12
+    assert not machine.repeated

@@ -69,7 +69,7 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
         _print(table, title)
         out.print(tables.summary(ways, table), markup=False)
         out.print(f"\nevery number: {folder / name}.csv, drawn: {folder / name}.png", markup=False)
-    return entries, tables.failures(table)
+    return entries, tables.failures(table, bench.held_mb)
 
 
 def _print(rows: Sequence[TrainRow], title: str) -> None:

@@ -136,6 +136,10 @@ def test_a_way_that_fails_is_told_and_the_others_go_on(bench, monkeypatch):
     assert table["ours NCHW"].step_ms is None
     assert table["ours NCHW"].error == "no memory left"
     assert len(train_table.failures(table.values())) == 2
+    assert train_table.failures([], held_mb=15.0) == []
+    assert train_table.failures([], held_mb=17.0) == [
+        "17 MiB were still held when a turn began: peaks are too high by as much"
+    ]
     assert train_table.summary(compared, list(table.values())) == "ours has not run"
 
 

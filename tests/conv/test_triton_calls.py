@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import math
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -209,6 +211,30 @@ def test_a_kernel_that_spills_says_so_every_time(compiler):
     for _ in range(2):
         with pytest.raises(launch.Spills, match="flat_gemm spills 9 registers"):
             launch.prepare(flat(20), (torch.float32,) * 4)
+    assert len(kernel.compiled) == 1
+
+
+def test_a_failure_is_remembered_without_what_it_happened_to(compiler):
+    """An exception holds its frames: here those of the tuner, with the tensors it was timing."""
+
+    class Refusing(Compiler):
+        def warmup(self, *arguments, grid, **options):
+            super().warmup(*arguments, grid=grid, **options)
+            raise ValueError("no such instruction")
+
+    kernel = compiler(Refusing(flat(20)))
+
+    def measure():
+        operand = torch.zeros(8)
+        held.append(weakref.ref(operand))
+        launch.prepare(flat(20), (torch.float32,) * 4)
+
+    held: list[weakref.ref] = []
+    for _ in range(2):
+        with pytest.raises(launch.CompilerError, match="ValueError: no such instruction"):
+            measure()
+    gc.collect()  # what only a traceback of pytest's has held
+    assert [reference() for reference in held] == [None, None]
     assert len(kernel.compiled) == 1
 
 

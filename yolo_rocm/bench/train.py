@@ -140,6 +140,7 @@ class TrainBench:
             raise ConfigError(f"amp must be true or false, got {amp!r}.")
         self.amp, self.device = amp, torch.device(device)
         self._tune_s = (DEFAULT_TUNE_SECONDS if self.device.type == "cuda" else 0.0) if tune_s is None else tune_s
+        self.held_mb = 0.0  # most that was still allocated on a GPU when a turn began
         self.rounds = min(_ROUNDS, steps)
         self.steps = -(-steps // self.rounds)  # of a turn
         generator = torch.Generator().manual_seed(SEED)
@@ -234,6 +235,7 @@ class TrainBench:
             self._synchronize()
             getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
             torch.cuda.empty_cache()
+            self.held_mb = max(self.held_mb, torch.cuda.memory_allocated(self.device) / 2**20)
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

@@ -72,6 +72,10 @@ def faster(ways: Iterable[Way], kind: str) -> Way | None:
     )
 
 
+# Small tensors that stay for good may add up to this.
+_HELD_MB: Final = 16.0
+
+
 def rows(ways: Sequence[Way], amp: bool) -> list[TrainRow]:
     """Return the ways with their ratios, and with their losses held against the first way that has run."""
     stock, off = faster(ways, STOCK_KIND), faster(ways, OFF_KIND)
@@ -113,12 +117,18 @@ def _ratio(way: Way, peer: Way | None, figure: str) -> float | None:
     return float(mine / other) if mine is not None and other else None
 
 
-def failures(table: Iterable[TrainRow]) -> list[str]:
-    """Return a sentence for each way that is wrong, and for each of ours that has failed.
+def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:
+    """Return a sentence for each way that is wrong, for each of ours that has failed, and for memory that was held.
 
     torch's own ways may fail, as on a card whose vendor library is broken: that is a result.
+
+    Args:
+        table: The ways.
+        held_mb: What was still allocated on the device when a turn began, in MiB.
     """
     found = []
+    if held_mb > _HELD_MB:
+        found.append(f"{held_mb:.0f} MiB were still held when a turn began: peaks are too high by as much")
     for row in table:
         if row.wrong:
             found.append(f"{row.way} is wrong: its loss is {row.loss:.5g}, {row.departure:.1e} away from the reference")

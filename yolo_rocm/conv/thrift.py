@@ -18,7 +18,7 @@ from .tune import Timing
 
 Timings = Mapping[ConvProblem, Mapping[str, list[Timing]]]
 # The share of the time of all convolutions that an engine has to save: about half as much of a training step.
-LEAST_GAIN: Final = 0.04
+LEAST_GAIN: Final = 0.05
 # Python is ahead while it needs less than this share of the device's time: the rest of a step has work for both.
 _AHEAD: Final = 0.5
 

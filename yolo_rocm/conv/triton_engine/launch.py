@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -29,13 +30,24 @@ _ready: dict[Hashable, tuple[Callable[..., Any], tuple[int, int, int], tuple[Any
 # None where torch was built without GPUs: then nothing is ever ready.
 _current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _current_device: Final[Any] = getattr(torch._C, "_cuda_getDevice", None)
-# What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once.
-_prepared: dict[Hashable, Exception | None] = {}
+# What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once. Where
+# that failed, why, in words: an exception would hold every frame it has passed, with the gigabytes of a measurement.
+_prepared: dict[Hashable, _Failure | None] = {}
 _lock = threading.Lock()
 
 
 class Spills(RuntimeError):
     """A kernel needs more registers than there are: slower than another tile, and not worth timing."""
+
+
+class CompilerError(RuntimeError):
+    """A kernel could not be compiled, or does not fit the device."""
+
+
+@dataclass(frozen=True)
+class _Failure:
+    kind: type[RuntimeError]
+    text: str
 
 
 def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor, ...]) -> None:
@@ -106,7 +118,7 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
 
     Raises:
         Spills: The kernel spills more than a few registers.
-        Exception: Whatever the compiler raises; again without compiling, where the same is asked for again.
+        CompilerError: It does not compile; again without compiling, where the same is asked for again.
     """
     if interpreted():
         return
@@ -120,11 +132,14 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
             compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **_options(call))
             compiled._init_handles()
             if getattr(compiled, "n_spills", 0) > _FEW_SPILLS:
-                raise Spills(f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}")
-        except Exception as error:
-            _prepared[key] = failed = error
+                text = f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}"
+                _prepared[key] = failed = _Failure(Spills, text)
+        except Exception as error:  # a compiler may raise anything
+            failed = _Failure(CompilerError, f"{type(error).__name__}: {error}")
+            _prepared[key] = failed
+            raise CompilerError(failed.text) from error
     if failed is not None:
-        raise failed
+        raise failed.kind(failed.text)
 
 
 def _kind(kernel: Any, call: Call, tensors: int) -> Hashable:

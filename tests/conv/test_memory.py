@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -11,8 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from yolo_rocm.conv import split
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
+from yolo_rocm.conv.algorithms.base import Bound
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.seam import installed
+from yolo_rocm.conv.timing import StepTimer
 from yolo_rocm.conv.tune import PASSES, Operands, run_pass
 
 from .problems import native_passes, random_problem
@@ -187,3 +192,33 @@ def test_out_of_memory_gets_one_smaller_try():
         assert max(starving.asked[1:]) <= budget // 8
     with pytest.raises(torch.cuda.OutOfMemoryError):
         split.forward(Starving(99), problem, operands.x, operands.weight, None, 1 << 30)
+
+
+def test_out_of_memory_of_a_bound_pass_gets_a_smaller_try_too():
+    problem = problem_of(8, 8, 3, size=16, batch=8)
+    operands = Operands.of(problem)
+    native = native_passes(problem, operands)
+    for which in PASSES:
+        starving = Starving(1)
+        whole = Bound(partial(starving.forward, problem), partial(starving.backward, problem))
+        ours = run_pass(starving, problem, which, operands, starving.workspace_bytes(problem), whole)
+        torch.testing.assert_close(ours, native[which], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("names", [("windows", "windows"), ("windows", "unfold")], ids=["one", "two"])
+@pytest.mark.parametrize("timed", [False, True], ids=["plain", "timed"])
+def test_the_workspace_of_the_weights_gradient_is_free_before_the_inputs_gradient_is_there(monkeypatch, names, timed):
+    problem, order = problem_of(8, 8, 3), []
+    for name in set(names):
+        for which in PASSES[1:]:
+            inner = getattr(BY_NAME[name], which)
+            noted = partial(lambda inner, which, *a: (order.append(which), inner(*a))[1], inner, which)
+            monkeypatch.setattr(BY_NAME[name], which, noted)
+    planner = Planner("gemm", remember=False)
+    planner._measured[problem] = dict(zip(PASSES, ("windows", *names), strict=True))
+    patch = Patch(["cpu"], planner)
+    patch.report.timer = StepTimer(1, torch.device("cpu")) if timed else None
+    x, weight = (torch.randn(shape, requires_grad=True) for shape in (problem.input_shape, problem.weight_shape))
+    with installed(patch):
+        torch.nn.functional.conv2d(x, weight, None, 1, 1).sum().backward()
+    assert order == ["grad_weight", "grad_input"]

@@ -138,19 +138,21 @@ def test_what_does_not_suit_goes_the_long_way(machine, name, groups):
     odd = drawn(p, p.input_shape, odd=True)
     assert passes(odd, weight, grad) == [BY_TRITON, REPEATED, REPEATED]  # of the last, the sum is repeated
     assert len(machine.by_triton) == 6
-    first, back, for_weight, _, *with_odd = machine.by_triton
+    first, for_weight, _, back, *with_odd = machine.by_triton
     assert with_odd == [first, for_weight]
 
     turned = drawn(p, p.output_shape).transpose(2, 3)
     passes(x, weight, turned)
-    other_back, other_weight = machine.by_triton[6:]
+    other_weight, other_back = machine.by_triton[6:]
     assert (other_back.kernel, other_weight.kernel) == (back.kernel, for_weight.kernel)
     assert other_back.numbers != back.numbers
     assert other_weight.numbers != for_weight.numbers
     assert passes(x, weight, turned) == [REPEATED] * 3
-    assert machine.repeated[-2][0] is other_weight  # with the strides it has
+    assert machine.repeated[-3][0] is other_weight  # with the strides it has
+    assert machine.repeated[-1][0] is other_back
     assert passes(x, weight, grad) == [REPEATED] * 3
-    assert machine.repeated[-2][0] is for_weight
+    assert machine.repeated[-3][0] is for_weight
+    assert machine.repeated[-1][0] is back
 
 
 def test_another_device_is_not_launched_on(machine):

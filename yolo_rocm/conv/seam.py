@@ -235,10 +235,10 @@ def _convolution_backward(
     else:
         _, whole_input, whole_weight = route.whole
         grad_input = grad_weight = None
+        if mask[1]:  # first: see `Algorithm.backward`
+            grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, True), budget, whole_weight)[1]
         if mask[0]:
             grad_input = split.backward(for_input, problem, grad, x, weight, (True, False), budget, whole_input)[0]
-        if mask[1]:
-            grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, True), budget, whole_weight)[1]
     if grad_input is not None:
         grad_input = _as_native_lays_out(grad_input, problem.channels_last)
     if grad_weight is not None:
@@ -262,7 +262,7 @@ def _timed_backward(
     the native kernels, which take them by separate calls of the vendor library. The gradient of a bias is not timed.
     """
     found: list[torch.Tensor | None] = [None, None]
-    for index, (which, choice) in enumerate((("grad_input", plan.grad_input), ("grad_weight", plan.grad_weight))):
+    for index, which, choice in ((1, "grad_weight", plan.grad_weight), (0, "grad_input", plan.grad_input)):
         if mask[index]:
             began = mark(x.device)
             wanted = (index == 0, index == 1)

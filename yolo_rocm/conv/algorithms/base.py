@@ -86,11 +86,12 @@ class Algorithm(ABC):
         weight: torch.Tensor,
         wanted: tuple[bool, bool],
     ) -> Grads:
-        """Compute both gradients, those that are wanted. Native kernels override this: one call serves both."""
-        return (
-            self.grad_input(problem, grad, weight) if wanted[0] else None,
-            self.grad_weight(problem, grad, x) if wanted[1] else None,
-        )
+        """Compute both gradients, those that are wanted. Native kernels override this: one call serves both.
+
+        The weight's comes first: what it needs beside itself is free again before the input's, which is large.
+        """
+        for_weight = self.grad_weight(problem, grad, x) if wanted[1] else None
+        return self.grad_input(problem, grad, weight) if wanted[0] else None, for_weight
 
 
 def common_reasons(

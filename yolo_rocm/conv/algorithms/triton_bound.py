@@ -56,7 +56,8 @@ def bound_passes(
         return once(x, weight) if bias is None else algorithm.forward(problem, x, weight, bias)
 
     def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
-        return grad_input(grad, weight) if wanted[0] else None, grad_weight(grad, x) if wanted[1] else None
+        for_weight = grad_weight(grad, x) if wanted[1] else None  # first: see `Algorithm.backward`
+        return grad_input(grad, weight) if wanted[0] else None, for_weight
 
     return Bound(forward, backward)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from yolo_rocm.bench.conv import AUTO, PLAIN, VENDOR, VENDOR_OFF, Row, totals
+from yolo_rocm.bench.train import OURS
 
 from .markdown import code, table
 
@@ -71,10 +72,10 @@ def _sums_of(path: Path) -> ConvSums:
     named = _NAME.match(path.name)
     what = named.groupdict() if named else {"model": path.stem.removeprefix("conv-")}
     stamp = {key: rows[0][key] for key in ("device", "torch", "yolo_rocm", "date", "command")}
-    engine = re.search(r"\bengine=(\w+)", stamp["command"])
+    engine = re.search(r"\bengine=([\w+]+)", stamp["command"])
     ways = {way: passes["sum"] for way, passes in totals(measured).items()}
     model = what.pop("model")
-    return ConvSums(model, what, engine[1] if engine else "gemm", ways, stamp, path.name)
+    return ConvSums(model, what, engine[1] if engine else OURS, ways, stamp, path.name)
 
 
 def tables(folder: Path) -> str:
@@ -140,7 +141,7 @@ def _worded(key: str, value: str) -> str:
         return code(value)
     if key in PROVENANCE or not re.fullmatch(r"-?\d+\.\d{4,}(e-?\d+)?", value):
         return value
-    return f"{float(value):.4g}"
+    return f"{float(value):.4g}" if abs(float(value)) < 1000 else f"{float(value):.0f}"
 
 
 def is_amd(device: str) -> bool:
@@ -157,23 +158,21 @@ def picture_rows(folder: Path) -> tuple[list[tuple[str, Mapping[str, float]]], s
     """Return (model and data type, milliseconds by way) for the picture, and where they come from.
 
     It is about cuDNN and us, so of NVIDIA cards. Measurements of single layers go before the sums of an earlier run of
-    the same model, data type, layout and batch.
+    the same model, data type, layout and batch, where both have the same way.
     """
     old = read(folder / SUMS)
     found: dict[tuple[str, str], dict[str, float]] = {}
     sources: dict[str, None] = {}
+    for row in old:
+        names = {VENDOR: "vendor_ms", "gemm": "gemm_ms", PLAIN: "unfold_matmul_ms"}
+        found[row["model"], row["dtype"]] = {way: float(row[column]) for way, column in names.items()}
+        sources[f"{row['device']}, torch {row['torch']}, {row['date']}"] = None
     for sums in conv_sums(folder):
         shape = (sums.what.get("layout"), sums.what.get("batch"))
         if shape == (old[0]["layout"], old[0]["batch"]) and "NVIDIA" in sums.stamp["device"]:
             ways = found.setdefault((sums.model, sums.what["dtype"]), {})
             ways.update({way: sums.ways[way] for way in (VENDOR, PLAIN) if way in sums.ways})
             ways[sums.engine] = sums.ways[AUTO]
-            sources[f"{sums.stamp['device']}, torch {sums.stamp['torch']}, {sums.stamp['date']}"] = None
-    for row in old:
-        key = (row["model"], row["dtype"])
-        if key not in found:
-            names = {VENDOR: "vendor_ms", "gemm": "gemm_ms", PLAIN: "unfold_matmul_ms"}
-            found[key] = {way: float(row[column]) for way, column in names.items()}
-            sources[f"{row['device']}, torch {row['torch']}, {row['date']}"] = None
-    order = dict.fromkeys([*((row["model"], row["dtype"]) for row in old), *found])
-    return [(" ".join(key), found[key]) for key in order], "; ".join(sources)
+            version = ".".join(sums.stamp["torch"].split(".")[:2])  # as the sums have it
+            sources[f"{sums.stamp['device']}, torch {version}, {sums.stamp['date']}"] = None
+    return [(" ".join(key), ways) for key, ways in found.items()], "; ".join(sources)

@@ -14,10 +14,18 @@ from .benchmarks import any_amd, picture_rows
 
 WIDTH: Final = 760
 LEFT, RIGHT, TOP, STEP, FOOT = 108, 40, 66, 46, 74
-_COLOURS: Final = {VENDOR: "vendor", "gemm": "ours", "triton": "third", "auto": "fourth", PLAIN: "plain"}
+_COLOURS: Final = {
+    VENDOR: "vendor",
+    "gemm": "ours",
+    "gemm+triton": "third",
+    "triton": "third",
+    "auto": "fourth",
+    PLAIN: "plain",
+}
 _NAMES: Final = {
     VENDOR: "cuDNN",
     "gemm": "this package, gemm",
+    "gemm+triton": "this package, gemm + triton",
     "triton": "this package, triton",
     "auto": "this package, auto",
     PLAIN: "unfold + matmul patch",

@@ -220,6 +220,17 @@ def test_the_command_writes_its_table_and_ends_with_1_where_a_way_is_wrong(small
     assert shown[0]["peak_mb"] is None
 
 
+def test_the_command_ends_with_1_where_memory_was_held(small, tmp_path, monkeypatch):
+    def run(self, compared, progress):
+        self.held_mb = 99.0
+
+    monkeypatch.setattr(TrainBench, "run", run)
+    words = ["bench", "train", small, "imgsz=64", "batch=2", "steps=1", f"out={tmp_path}"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "99 MiB were still held when a turn began" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("changed", "text"),
     [

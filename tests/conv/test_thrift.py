@@ -38,7 +38,9 @@ def test_python_counts_where_the_device_would_wait_for_it():
     assert chosen(small, small) == ["triton_m", "triton_m"]
     # With a large layer beside it, Python is ahead all the time.
     large = {"unfold": (5.0, 0.15), "triton_m": (9.0, 0.05)}
-    assert chosen(small, large) == ["unfold", "unfold"]
+    assert chosen(small, large, least_gain=0.0) == ["unfold", "unfold"]
+    slow = {"unfold": (0.5, 0.4), "triton_m": (0.9, 0.3)}
+    assert chosen(small, slow, least_gain=0.0) == ["triton_m", "unfold"]
 
 
 @pytest.mark.parametrize(("saved", "kept"), [(0.5, False), (2.0, True)])

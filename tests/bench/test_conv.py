@@ -1,0 +1,49 @@
+"""`bench conv`: what it tunes, in which order, and what it says meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from yolo_rocm.bench.conv import AUTO, VENDOR, bench_conv
+from yolo_rocm.bench.layers import model_layers
+from yolo_rocm.conv import plan as plan_module
+from yolo_rocm.conv.plan import Planner
+
+
+@pytest.fixture
+def layers():
+    return model_layers("yolov8n-cls.yaml", 32, 1, torch.float32, "cpu")[:3]
+
+
+@pytest.mark.parametrize("engine", ["gemm", "vendor"])
+def test_everything_is_tuned_together_before_anything_is_reported(layers, engine, monkeypatch):
+    planner, asked, told = Planner(engine, remember=False), [], []
+    inner = planner.tune
+    monkeypatch.setattr(
+        planner, "tune", lambda problems, *a, **k: (asked.append(list(problems)), inner(problems, *a, **k))
+    )
+    rows = bench_conv(layers, planner, lambda *numbers: told.append(numbers), repeats=1, quick=True)
+    everything = len(layers) * (2 if engine == "gemm" else 1)
+    assert asked == ([[layer.problem for layer in layers]] if engine == "gemm" else [])
+    assert told[0] == (0, everything)
+    assert told[-len(layers) :] == [(everything - left, everything) for left in reversed(range(len(layers)))]
+    assert sorted(told) == told
+    passes = sum(len(layer.passes) for layer in layers)
+    assert [row.way for row in rows].count(VENDOR) == [row.way for row in rows].count(AUTO) == passes
+
+
+def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
+    from yolo_rocm.cli_bench import _bench_conv
+
+    made = []
+
+    class Noted(Planner):
+        def __init__(self, *args, **options) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(plan_module, "Planner", Noted)
+    _bench_conv(["yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", f"out={tmp_path}"], quick=True)
+    (planner,) = made
+    assert planner._least_gain == 0.0

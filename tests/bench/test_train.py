@@ -268,6 +268,7 @@ def test_on_a_gpu_every_way_has_a_peak_of_its_own(small, amp):
     bench = TrainBench(small, batch=8, imgsz=320, amp=amp, device="cuda:0", steps=2, tune_s=5.0)
     compared = ways()
     bench.run(compared, quiet)
+    assert bench.held_mb < 1
     table = train_table.rows(compared, amp)
     assert train_table.failures(table) == []
     images = 8 * 3 * 320 * 320 * 4 / 2**20

@@ -155,6 +155,22 @@ def test_what_does_not_suit_goes_the_long_way(machine, name, groups):
     assert machine.repeated[-1][0] is back
 
 
+def test_strides_that_never_settle_cost_no_more_than_without(machine, monkeypatch):
+    """Where nothing can be repeated, weights are not packed twice for ever."""
+    monkeypatch.setattr(launch, "triton_version", lambda: (3, 2))
+    p, packed = problem(torch.float32), []
+    algorithm = BY_NAME["triton_m"]
+    inner = triton_gemm._packed
+    monkeypatch.setattr(triton_gemm, "_packed", lambda *a, **k: (packed.append(1), inner(*a, **k))[1])
+    bound = algorithm.bound(p)
+    x, weight, _ = tensors(p)
+    for _ in range(10):
+        bound.forward(x, weight, None)
+    packed.clear()
+    bound.forward(x, weight, None)
+    assert len(packed) == 1
+
+
 def test_another_device_is_not_launched_on(machine):
     p = problem()
     machine.half = True

@@ -23,6 +23,7 @@ COMPARED_STEPS: Final = 2
 # values. fp32 1.1e-4 (yolo26n), bf16 3.1e-3 (yolov8n); 1e-6 in fp32 with 4 images of 160 pixels. Wrong gradients are
 # off by about what the two steps gain, 1e-2.
 TOLERANCE: Final = {False: 1e-3, True: 5e-3}  # by amp
+_HELD_MB: Final = 16.0  # small tensors that stay for good may add up to this
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,6 @@ def faster(ways: Iterable[Way], kind: str) -> Way | None:
     return min(
         (w for w in ways if w.kind == kind and w.step_ms is not None), key=lambda w: w.step_ms or 0, default=None
     )
-
-
-# Small tensors that stay for good may add up to this.
-_HELD_MB: Final = 16.0
 
 
 def rows(ways: Sequence[Way], amp: bool) -> list[TrainRow]:

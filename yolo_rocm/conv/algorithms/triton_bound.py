@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from functools import partial
+from typing import Final
 
 import torch
 
@@ -18,6 +19,8 @@ from .base import Algorithm, Bound, Grads
 from .triton_common import shares_of, sum_key, tf32
 
 Key = Callable[[Strides, Strides], Hashable]
+# Strides that change from call to call are not followed for ever.
+_ATTEMPTS: Final = 4
 _Pack = Callable[[torch.Tensor], torch.Tensor]
 _Pass = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -65,9 +68,10 @@ def bound_passes(
 def _one_launch(problem: ConvProblem, shape: tuple[int, ...], first: _Pass, key: Key, pack: _Pack) -> _Pass:
     by = strides(shape, problem.channels_last)
     known: tuple[Callable[..., bool], Strides, Strides, bool, bool] | None = None
+    attempts = _ATTEMPTS
 
     def run(source: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        nonlocal known
+        nonlocal known, attempts
         if known is not None:
             again, of_source, of_weight, packing, allowed = known
             if source.stride() == of_source and weight.stride() == of_weight and tf32(problem) == allowed:
@@ -76,11 +80,13 @@ def _one_launch(problem: ConvProblem, shape: tuple[int, ...], first: _Pass, key:
                 if again(source.get_device(), at, read.data_ptr(), at, result.data_ptr()):  # no bias: anything
                     return result
         result = first(source, weight)
-        packed = pack(weight)
-        launched = repeating(key(source.stride(), packed.stride()))
-        if launched is not None:
-            packing = packed.data_ptr() != weight.data_ptr()
-            known = launched, source.stride(), weight.stride(), packing, tf32(problem)
+        if attempts:
+            attempts -= 1
+            packed = pack(weight)
+            launched = repeating(key(source.stride(), packed.stride()))
+            if launched is not None:
+                packing = packed.data_ptr() != weight.data_ptr()
+                known = launched, source.stride(), weight.stride(), packing, tf32(problem)
         return result
 
     return run
@@ -89,9 +95,10 @@ def _one_launch(problem: ConvProblem, shape: tuple[int, ...], first: _Pass, key:
 def _shares_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
     shape, by = problem.weight_shape, strides(problem.weight_shape, problem.channels_last)
     known: tuple[Callable[..., bool], Callable[..., bool], int, Strides, Strides, bool] | None = None
+    attempts = _ATTEMPTS
 
     def run(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        nonlocal known
+        nonlocal known, attempts
         if known is not None:
             share, add, size, of_grad, of_x, allowed = known
             if grad.stride() == of_grad and x.stride() == of_x and tf32(problem) == allowed:
@@ -101,12 +108,14 @@ def _shares_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
                 if share(number, x.data_ptr(), grad.data_ptr(), between) and add(number, between, result.data_ptr()):
                     return result
         result = first(grad, x)
-        own = key(grad.stride(), x.stride())
-        shares = shares_of(own)
-        launched, summed = repeating(own), repeating(sum_key(problem, shares))
-        if launched is not None and summed is not None:
-            size = shares * math.prod(shape)
-            known = launched, summed, size, grad.stride(), x.stride(), tf32(problem)
+        if attempts:
+            attempts -= 1
+            own = key(grad.stride(), x.stride())
+            shares = shares_of(own)
+            launched, summed = repeating(own), repeating(sum_key(problem, shares))
+            if launched is not None and summed is not None:
+                size = shares * math.prod(shape)
+                known = launched, summed, size, grad.stride(), x.stride(), tf32(problem)
         return result
 
     return run

@@ -47,7 +47,7 @@ def bench_conv(
 
 def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     from .bench import conv as measure
-    from .bench.layers import default_device, dtype_named, layout_named, model_layers
+    from .bench.layers import OURS, default_device, dtype_named, layout_named, model_layers
     from .bench.threads import threads_of_a_training
     from .conv.plan import Planner
 
@@ -57,7 +57,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
         "imgsz": 640,
         "dtype": "fp32",
         "layout": "nchw",
-        "engine": "gemm+triton",
+        "engine": OURS,
     }
     given = numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
     device = default_device()

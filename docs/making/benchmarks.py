@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from yolo_rocm.bench.conv import AUTO, PLAIN, VENDOR, VENDOR_OFF, Row, totals
-from yolo_rocm.bench.train import OURS
+from yolo_rocm.bench.layers import OURS
 
 from .markdown import code, table
 

@@ -180,29 +180,20 @@ class Starving:
         return call
 
 
-def test_out_of_memory_gets_one_smaller_try():
+@pytest.mark.parametrize("bound", [False, True], ids=["plain", "bound"])
+def test_out_of_memory_gets_one_smaller_try(bound):
     problem = problem_of(8, 8, 3, size=16, batch=8)
     operands = Operands.of(problem)
     native = native_passes(problem, operands)
     for which in PASSES:
         starving = Starving(1)
         budget = starving.workspace_bytes(problem)
-        ours = run_pass(starving, problem, which, operands, budget)
+        passes = Bound(partial(starving.forward, problem), partial(starving.backward, problem))
+        ours = run_pass(starving, problem, which, operands, budget, passes if bound else None)
         torch.testing.assert_close(ours, native[which], rtol=1e-4, atol=1e-4)
         assert max(starving.asked[1:]) <= budget // 8
     with pytest.raises(torch.cuda.OutOfMemoryError):
         split.forward(Starving(99), problem, operands.x, operands.weight, None, 1 << 30)
-
-
-def test_out_of_memory_of_a_bound_pass_gets_a_smaller_try_too():
-    problem = problem_of(8, 8, 3, size=16, batch=8)
-    operands = Operands.of(problem)
-    native = native_passes(problem, operands)
-    for which in PASSES:
-        starving = Starving(1)
-        whole = Bound(partial(starving.forward, problem), partial(starving.backward, problem))
-        ours = run_pass(starving, problem, which, operands, starving.workspace_bytes(problem), whole)
-        torch.testing.assert_close(ours, native[which], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("names", [("windows", "windows"), ("windows", "unfold")], ids=["one", "two"])

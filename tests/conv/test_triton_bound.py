@@ -155,6 +155,15 @@ def test_what_does_not_suit_goes_the_long_way(machine, name, groups):
     assert machine.repeated[-1][0] is back
 
 
+def test_a_kernel_for_odd_addresses_is_not_kept_for_others(machine):
+    """It reads element by element."""
+    p = problem(torch.float32, groups=32)
+    bound = BY_NAME["triton_depthwise"].bound(p)
+    _, weight, _ = tensors(p)
+    found = [first_of(bound.forward(drawn(p, p.input_shape, odd), weight, None)) for odd in (True, False, False)]
+    assert found == [BY_TRITON, BY_TRITON, REPEATED]
+
+
 def test_strides_that_never_settle_cost_no_more_than_without(machine, monkeypatch):
     """Where nothing can be repeated, weights are not packed twice for ever."""
     monkeypatch.setattr(launch, "triton_version", lambda: (3, 2))

@@ -62,10 +62,10 @@ def bench_conv(
     layers = list(layers)
     rows: list[Row] = []
     patch = Patch(["cuda", "cpu"], planner)
-    search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     problems = [layer.problem for layer in layers]
     waiting = len(planner.unmeasured(problems)) if planner.tunable else 0
     everything = waiting + len(layers)
+    search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     try:
         progress(0, everything)
         if waiting:  # all together: whether Python is ahead of the device shows in the sum alone

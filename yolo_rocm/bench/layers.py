@@ -13,6 +13,7 @@ from ..conv.routes import Patch
 from ..conv.seam import installed
 from ..errors import ConfigError, nearest
 
+OURS = "gemm+triton"  # the engines that a benchmark takes where `engine=` is not given: all of ours
 LAYOUTS = {"nchw": False, "nhwc": True}  # name on the command line -> channels_last
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 

@@ -28,8 +28,8 @@ from ..conv.switches import vendor_off
 from ..conv.timing import StepTimer
 from ..errors import ConfigError
 from ..off_switch import enabled
+from .layers import OURS
 
-OURS: Final = "gemm+triton"  # the engines of ours that `engine=` stands for where it is not given
 STOCK_KIND, OFF_KIND, OURS_KIND, AUTO_KIND = "stock", "vendor off", "ours", "ours auto + vendor"
 _SLOW: Final = ((OFF_KIND, True), (AUTO_KIND, True))
 SEED: Final = 0

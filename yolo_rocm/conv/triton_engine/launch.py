@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,8 +25,7 @@ _TAKES_CONSTANTS: Final = (3, 3)
 # NVIDIA's compiler puts a value or two aside to stay below a round number of registers: such kernels were up to 2.6
 # times as fast as the next best on an H200. This many are no sign of a tile that is too large.
 _FEW_SPILLS: Final = 8
-# A launcher, what it takes before and after the stream, and all arguments that are no addresses.
-_ready: dict[Hashable, tuple[Callable[..., Any], tuple[int, int, int], tuple[Any, ...], tuple[Any, ...]]] = {}
+_ready: dict[Hashable, Callable[..., bool]] = {}  # see `repeating`
 # None where torch was built without GPUs: then nothing is ever ready.
 _current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 _current_device: Final[Any] = getattr(torch._C, "_cuda_getDevice", None)
@@ -68,22 +67,13 @@ def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor,
 
 def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor, ...]) -> None:
     addresses = [tensor.data_ptr() for tensor in tensors]
-    # Kernels are compiled for addresses that are multiples of 16, as torch allocates; a view may begin elsewhere.
-    together = 0
-    for address in addresses:
-        together |= address
-    odd = together % 16 != 0
-    ready = None if odd else _ready.get(key)
-    if ready is not None:
-        run, grid, kernel, rest = ready
-        run(*grid, _current_stream(tensors[0].get_device()), *kernel, *addresses, *rest)
+    ready = _ready.get(key)
+    if ready is not None and ready(tensors[0].get_device(), *addresses):
         return
     described = call()
     compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **_options(described))
-    if not odd and not interpreted() and triton_version() >= _TAKES_CONSTANTS:
-        no_hooks = (None, None, None)  # what a hook would be told, and the hooks before and after a launch
-        kernel = (compiled.function, compiled.packed_metadata, *no_hooks)
-        _ready[key] = (compiled.run, described.grid, kernel, (*described.numbers, *described.constants.values()))
+    if not _odd(addresses) and not interpreted() and triton_version() >= _TAKES_CONSTANTS:
+        _ready[key] = _repeated(compiled, described)
 
 
 def repeating(key: Hashable) -> Callable[..., bool] | None:
@@ -92,21 +82,30 @@ def repeating(key: Hashable) -> Callable[..., bool] | None:
     The function answers False, and launches nothing, where torch is on another device or an address is not a multiple
     of 16. None where the launch is not ready to be repeated.
     """
-    ready = _ready.get(key)
-    if ready is None:
-        return None
-    run, grid, kernel, rest = ready
+    return _ready.get(key)
+
+
+def _repeated(compiled: Any, call: Call) -> Callable[..., bool]:
+    no_hooks = (None, None, None)  # what a hook would be told, and the hooks before and after a launch
+    run, grid = compiled.run, call.grid
+    kernel = (compiled.function, compiled.packed_metadata, *no_hooks)
+    rest = (*call.numbers, *call.constants.values())
 
     def again(number: int, *addresses: int) -> bool:
-        together = 0
-        for address in addresses:
-            together |= address
-        if together % 16 or number != _current_device():
+        if _odd(addresses) or number != _current_device():
             return False
         run(*grid, _current_stream(number), *kernel, *addresses, *rest)
         return True
 
     return again
+
+
+def _odd(addresses: Iterable[int]) -> bool:
+    """Tell whether one is no multiple of 16: kernels are compiled for those, as torch allocates; a view may differ."""
+    together = 0
+    for address in addresses:
+        together |= address
+    return together % 16 != 0
 
 
 def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:

@@ -73,11 +73,20 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
 
 
 def _print(rows: Sequence[TrainRow], title: str) -> None:
-    heads = ("way", "step ms", "to stock", "to vendor off", "peak MB", "to stock", "to vendor off", "loss", "tuning s")
-    table = Table(*heads, "served by", box=None, title=title)
+    memory_heads = ("peak MB", "to stock", "asked MB", "to stock", "reserved MB", "to stock")
+    heads = ("way", "step ms", "to stock", "to vendor off", *memory_heads, "loss", "tuning s", "served by")
+    table = Table(*heads, box=None, title=title)
     for row in rows:
         times = (cell(row.step_ms, 1), cell(row.to_stock, 3, "x"), cell(row.to_vendor_off, 3, "x"))
-        memory = (cell(row.peak_mb, 0), cell(row.memory_to_stock, 3, "x"), cell(row.memory_to_vendor_off, 3, "x"))
+        memory = [
+            text
+            for figure, ratio in (
+                (row.peak_mb, row.memory_to_stock),
+                (row.requested_mb, row.requested_to_stock),
+                (row.reserved_mb, row.reserved_to_stock),
+            )
+            for text in (cell(figure, 0), cell(ratio, 3, "x"))
+        ]
         left_out = f"{row.overflows} steps overflowed" if row.overflows else ""
         note = "; ".join(part for part in (row.error and f"failed: {row.error}", row.served, left_out) if part)
         loss = f"{cell(row.loss, 4)}{' wrong' if row.wrong else ''}"
@@ -86,8 +95,9 @@ def _print(rows: Sequence[TrainRow], title: str) -> None:
     out.print(
         "A step is forward, loss, backward, clipping and SGD; the median of interleaved turns, TF32 off, the vendor "
         "library searching for its fastest kernels (cudnn.benchmark). Peak: memory allocated in timed steps, each way "
-        "alone. Ratios are to the faster layout of stock and of vendor off, in time and in memory. Loss: after two "
-        "steps.",
+        "alone; asked: what tensors and workspaces have asked for of it, without what the allocator leaves unsplit; "
+        "reserved: what the process holds of the card, with what it keeps for later. Ratios are to the faster layout "
+        "of stock and of vendor off, in time and in memory. Loss: after two steps.",
         markup=False,
     )
 

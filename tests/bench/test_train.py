@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from yolo_rocm.bench import train, train_table
+from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench, Way, ways
 from yolo_rocm.cli import app
 from yolo_rocm.conv import split
@@ -95,7 +96,7 @@ def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
         assert len(way.times_ms) == 2
         assert row.fastest_ms <= row.step_ms <= row.slowest_ms
         assert row.departure < 1e-4
-        assert row.peak_mb is row.memory_to_stock is None
+        assert row.peak_mb is row.memory_to_stock is row.requested_mb is row.reserved_to_stock is None
     assert compared[0].losses[0] > 10  # boxes are matched: without any only the classes have a loss, far below 1
     assert compared[0].losses[2] < 0.995 * compared[0].losses[0]  # and steps change it by more than is forgiven
     served = {way.name: set(way.patch.report.engines()) for way in compared if way.patch is not None}
@@ -158,7 +159,8 @@ def test_ours_is_tuned_once_and_its_time_is_told(small):
 
 
 def made(kind: str, channels_last: bool, times: list[float], peak: float) -> Way:
-    return Way(kind, channels_last, times_ms=times, peaks_mb=[peak - 1, peak], losses=[5.0, 4.0, 3.0, 2.0])
+    peaks = [Peak(peak - 1, 0.5 * peak, 4 * peak), Peak(peak, 0.25 * peak, 2 * peak)]
+    return Way(kind, channels_last, times_ms=times, peaks=peaks, losses=[5.0, 4.0, 3.0, 2.0])
 
 
 def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
@@ -177,6 +179,10 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     assert [row.to_vendor_off for row in table] == [0.25, 0.2, 1.0, 2.0, 0.3, 0.1]
     assert [row.memory_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
     assert [row.memory_to_vendor_off for row in table] == [2.0, 4.0, 1.0, 8.0, 3.0, 3.8]
+    assert [row.requested_mb for row in table] == [50.0, 100.0, 25.0, 200.0, 75.0, 95.0]
+    assert [row.requested_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
+    assert [row.reserved_mb for row in table] == [400.0, 800.0, 200.0, 1600.0, 600.0, 760.0]
+    assert [row.reserved_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
     assert [row.wrong for row in table] == [False] * 4 + [True, False]
     assert train_table.summary(compared, table) == (
         "ours channels_last, the faster of ours, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of "
@@ -274,5 +280,7 @@ def test_on_a_gpu_every_way_has_a_peak_of_its_own(small, amp):
     images = 8 * 3 * 320 * 320 * 4 / 2**20
     for way, row in zip(compared, table, strict=True):
         assert row.peak_mb > 2 * images  # the batch, and what is kept for backward
-        assert max(way.peaks_mb) < 1.02 * min(way.peaks_mb)  # a turn finds nothing of the one before
+        allocated = [peak.allocated_mb for peak in way.peaks]
+        assert max(allocated) < 1.02 * min(allocated)  # a turn finds nothing of the one before
+        assert row.requested_mb <= row.peak_mb <= row.reserved_mb
         assert row.overflows == 0

@@ -29,6 +29,7 @@ from ..conv.timing import StepTimer
 from ..errors import ConfigError
 from ..off_switch import enabled
 from .layers import OURS
+from .peak import Peak, forget, highest, since
 
 STOCK_KIND, OFF_KIND, OURS_KIND, AUTO_KIND = "stock", "vendor off", "ours", "ours auto + vendor"
 _SLOW: Final = ((OFF_KIND, True), (AUTO_KIND, True))
@@ -50,7 +51,7 @@ class Way:
         channels_last: Layout of images and weights.
         patch: Ours; None for torch alone.
         times_ms: Of every timed step.
-        peaks_mb: Most memory allocated during the timed steps of each turn; empty on a CPU.
+        peaks: Most memory during the timed steps of each turn; empty on a CPU.
         losses: Of every step of the newest turn, warm-up included; all turns take the same steps.
         tuning_s: Seconds of the first step and of measuring candidates, before the first turn; None where not ours.
         overflows: Steps that GradScaler has left out in the newest turn.
@@ -61,7 +62,7 @@ class Way:
     channels_last: bool
     patch: Patch | None = None
     times_ms: list[float] = field(default_factory=list)
-    peaks_mb: list[float] = field(default_factory=list)
+    peaks: list[Peak] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     tuning_s: float | None = None
     overflows: int = 0
@@ -78,9 +79,9 @@ class Way:
         return median(self.times_ms) if self.times_ms and not self.error else None
 
     @property
-    def peak_mb(self) -> float | None:
+    def peak(self) -> Peak | None:
         """Most memory of any turn."""
-        return max(self.peaks_mb) if self.peaks_mb and not self.error else None
+        return None if self.error else highest(self.peaks)
 
     @property
     def served(self) -> str:
@@ -196,7 +197,7 @@ class TrainBench:
             losses = [trainee.step() for _ in range(WARM_UP)]
             self._synchronize()
             if self.device.type == "cuda":
-                torch.cuda.reset_peak_memory_stats(self.device)
+                forget(self.device)
             timers = []
             for number in range(self.steps):
                 timer = StepTimer(number, self.device)
@@ -205,7 +206,7 @@ class TrainBench:
                 timers.append(timer)
             self._synchronize()
             if self.device.type == "cuda":
-                way.peaks_mb.append(torch.cuda.max_memory_allocated(self.device) / 2**20)
+                way.peaks.append(since(self.device))
             way.times_ms += [timer.step_ms() for timer in timers]
             way.losses = [float(loss) for loss in losses]
             way.overflows = trainee.overflows()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -36,9 +36,13 @@ class TrainRow:
         fastest_ms: Of all timed steps; so is `slowest_ms`.
         to_stock: Time divided by that of the faster stock layout.
         to_vendor_off: Time divided by that of the faster layout with the vendor library off.
-        peak_mb: Most memory allocated in a timed step; None on a CPU.
+        peak_mb: Most memory allocated in a timed step; None on a CPU. See `Peak` for this and the others.
         memory_to_stock: Divided by the peak of the layout that `to_stock` takes.
         memory_to_vendor_off: Likewise.
+        requested_mb: Of it, what was asked for.
+        requested_to_stock: Likewise.
+        reserved_mb: What the process has held of the card.
+        reserved_to_stock: Likewise.
         loss: After `COMPARED_STEPS` steps.
         departure: Largest distance of a loss up to there from the reference's, relative to it.
         wrong: Whether that is more than rounding can explain.
@@ -57,6 +61,10 @@ class TrainRow:
     peak_mb: float | None
     memory_to_stock: float | None
     memory_to_vendor_off: float | None
+    requested_mb: float | None
+    requested_to_stock: float | None
+    reserved_mb: float | None
+    reserved_to_stock: float | None
     loss: float | None
     departure: float | None
     wrong: bool
@@ -88,11 +96,15 @@ def _row(way: Way, stock: Way | None, off: Way | None, reference: Way | None, to
         step_ms=way.step_ms,
         fastest_ms=min(way.times_ms) if ran else None,
         slowest_ms=max(way.times_ms) if ran else None,
-        to_stock=_ratio(way, stock, "step_ms"),
-        to_vendor_off=_ratio(way, off, "step_ms"),
-        peak_mb=way.peak_mb,
-        memory_to_stock=_ratio(way, stock, "peak_mb"),
-        memory_to_vendor_off=_ratio(way, off, "peak_mb"),
+        to_stock=_ratio(way, stock, _step_ms),
+        to_vendor_off=_ratio(way, off, _step_ms),
+        peak_mb=_allocated(way),
+        memory_to_stock=_ratio(way, stock, _allocated),
+        memory_to_vendor_off=_ratio(way, off, _allocated),
+        requested_mb=_requested(way),
+        requested_to_stock=_ratio(way, stock, _requested),
+        reserved_mb=_reserved(way),
+        reserved_to_stock=_ratio(way, stock, _reserved),
         loss=way.losses[COMPARED_STEPS] if ran else None,
         departure=departure,
         wrong=departure is not None and not departure <= tolerance,  # a NaN is wrong
@@ -109,9 +121,25 @@ def _departure(way: Way, reference: Way) -> float:
     return max(apart) if all(value == value for value in apart) else float("nan")
 
 
-def _ratio(way: Way, peer: Way | None, figure: str) -> float | None:
-    mine, other = getattr(way, figure), getattr(peer, figure, None)
-    return float(mine / other) if mine is not None and other else None
+def _step_ms(way: Way) -> float | None:
+    return way.step_ms
+
+
+def _allocated(way: Way) -> float | None:
+    return None if way.peak is None else way.peak.allocated_mb
+
+
+def _requested(way: Way) -> float | None:
+    return None if way.peak is None else way.peak.requested_mb
+
+
+def _reserved(way: Way) -> float | None:
+    return None if way.peak is None else way.peak.reserved_mb
+
+
+def _ratio(way: Way, peer: Way | None, figure: Callable[[Way], float | None]) -> float | None:
+    mine, other = figure(way), None if peer is None else figure(peer)
+    return mine / other if mine is not None and other else None
 
 
 def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:

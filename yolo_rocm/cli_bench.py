@@ -62,7 +62,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     given = numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
     device = default_device()
     # Layer by layer, each with its fastest: whether an engine is worth its memory is a question of a whole training.
-    planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False, least_gain=0.0)
+    planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False, for_training=False)
     sizes, channels_last = (given["imgsz"], given["batch"]), layout_named(given["layout"])
     dtype = dtype_named(given["dtype"])
     with threads_of_a_training(device):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.thrift import LEAST_GAIN, winners
+from yolo_rocm.conv.thrift import LEAST_GAIN, fastest, winners
 from yolo_rocm.conv.tune import Timing
 
 
@@ -67,6 +67,14 @@ def test_one_engine_after_the_other_is_left_out_but_not_more_than_allowed_in_all
     assert chosen(*rows) == ["triton_m"] * 3
     rows.append({"triton_m": (1.0 + part, 0.0), "unfold": (9.0, 0.0), "vendor": (9.0, 0.0), "aten": (1.0, 0.0)})
     assert len(set(chosen(*rows))) == 2
+
+
+def test_alone_the_device_counts_and_every_engine_may_serve():
+    rows = {
+        problem(1): {"forward": [Timing("unfold", 0.02, 0.15), Timing("triton_m", 0.03, 0.05)], "grad_input": []},
+        problem(2): {"forward": [Timing("unfold", 1.01, 0.1), Timing("triton_m", 1.0, 0.1)]},
+    }
+    assert fastest(rows) == {problem(1): {"forward": "unfold"}, problem(2): {"forward": "triton_m"}}
 
 
 def test_the_only_engine_is_never_left_out():

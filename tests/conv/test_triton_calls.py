@@ -20,7 +20,7 @@ import torch
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton_engine import calls, launch
 from yolo_rocm.conv.triton_engine.calls import Dot, strides
-from yolo_rocm.conv.triton_engine.tiles import Tile, block
+from yolo_rocm.conv.triton_engine.tiles import NVIDIA, Tile, block
 
 from .problems import made_problem as conv
 
@@ -46,7 +46,7 @@ KERNELS = kernel_functions()
 def described(problem: ConvProblem) -> dict[str, tuple[calls.Call, list[str]]]:
     """Return every call there is, each with the tensors of its kernel."""
     x, y, w = (strides(s, False) for s in (problem.input_shape, problem.output_shape, problem.weight_shape))
-    each = block(False, False)
+    each = block(NVIDIA, False, False)
     four, three = ["src", "weight", "bias", "out"], ["src", "grad", "partial"]
     return {
         "forward": (calls.forward(problem, x, w, y, True, TILE, DOT), four),
@@ -124,10 +124,12 @@ def test_shares_cover_every_pixel_once(processors, step):
         problem = conv((batch, 24, size, size))
         pixels = batch * size * size
         for programs in (1, 9, 500):
-            share, shares = calls.shares_of(problem, programs, step, processors)
-            assert share % step == 0
-            assert (shares - 1) * share < pixels <= shares * share
-            assert shares * programs <= 8 * processors + programs
+            for least in (2, 8):
+                share, shares = calls.shares_of(problem, programs, step, 8 * processors, least)
+                assert share % step == 0
+                assert (shares - 1) * share < pixels <= shares * share
+                assert shares * programs <= 8 * processors + programs
+                assert shares == 1 or share >= least * step
 
 
 def test_offsets_of_shares_hold_all_taps():

@@ -197,6 +197,7 @@ def many_shares(monkeypatch):
     for module in (triton_gemm, triton_depthwise):
         monkeypatch.setattr(module, "processors", lambda device: 8)
     monkeypatch.setattr(calls, "_LEAST_STEPS", 1)
+    monkeypatch.setattr(calls, "_LEAST_DEPTHWISE_STEPS", 1)
     triton_common._shares.clear()
     yield
     triton_common._shares.clear()
@@ -205,7 +206,7 @@ def many_shares(monkeypatch):
 @pytest.mark.parametrize("name", ["triton_m", "triton_rows_s", "triton_depthwise"])
 def test_shares_add_up_to_the_same_every_time(poisoned, many_shares, monkeypatch, name):
     groups = 4 if name == "triton_depthwise" else 2 if name == "triton_m" else 1
-    problem = conv((3, 4, 7, 11), 4, (3, 3), (1, 1), (1, 1), groups=groups)
+    problem = conv((3, 4, 17, 19), 4, (3, 3), (1, 1), (1, 1), groups=groups)
     taken = []
     sum_shares = calls.sum_shares
     monkeypatch.setattr(calls, "sum_shares", lambda p, shares, gw: taken.append(shares) or sum_shares(p, shares, gw))

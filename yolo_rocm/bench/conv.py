@@ -68,7 +68,7 @@ def bench_conv(
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     try:
         progress(0, everything)
-        if waiting:  # all together: whether Python is ahead of the device shows in the sum alone
+        if waiting:  # all together: compilers work side by side
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
         for done, layer in enumerate(layers):
             rows += _bench_layer(layer, planner, patch, repeats, quick)

@@ -16,7 +16,7 @@ from .problem import ConvProblem
 from .rules import preferred
 from .split import smallest_workspace
 from .store import PlanStore
-from .thrift import LEAST_GAIN, winners
+from .thrift import fastest, winners
 from .tune import PASSES, Timing, tune
 
 _SINGLE: Final = ("vendor", "aten", "gemm", "triton")
@@ -60,7 +60,8 @@ class Planner:
         memory_mb: Workspace a single pass may take beside its result.
         remember: Whether measured choices are read from and kept on disk.
         avoid_vendor: Data types in which the vendor library is known to be unhealthy; `auto` does without it there.
-        least_gain: Share of the time of all convolutions measured together that an engine has to save to be used.
+        for_training: Whether Python's time counts where a device would wait for it, and engines that bring next to
+            nothing are left out; otherwise each pass gets what is fastest on the device.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class Planner:
         memory_mb: int | None = None,
         remember: bool = True,
         avoid_vendor: Collection[torch.dtype] = (),
-        least_gain: float = LEAST_GAIN,
+        for_training: bool = True,
     ) -> None:
         joined = check_engine(engine)
         if memory_mb is not None and memory_mb < 1:
             raise ConfigError(f"conv.memory_mb must be at least 1, got {memory_mb}.")
         self.engine = engine
-        self._least_gain = least_gain
+        self._choose_from = winners if for_training else fastest
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
         self._engines = (["vendor"] if vendor else []) + ["gemm", "triton", "aten"] if engine == "auto" else joined
         self._avoid_vendor = frozenset(avoid_vendor if engine == "auto" else ())
@@ -192,7 +193,7 @@ class Planner:
                     progress(len(timings), len(waiting))
         finally:  # what has been measured when Ctrl-C comes need not be measured again
             if timings:
-                self._measured |= winners(timings, self._least_gain)
+                self._measured |= self._choose_from(timings)
                 self._keep(timings)
                 self._plans.clear()
                 self.generation += 1

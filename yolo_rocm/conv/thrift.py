@@ -46,6 +46,16 @@ def winners(timings: Timings, least_gain: float = LEAST_GAIN) -> dict[ConvProble
     }
 
 
+def fastest(timings: Timings) -> dict[ConvProblem, dict[str, str]]:
+    """Return the algorithm for every pass that takes the device the least time, whatever Python does meanwhile."""
+    return {
+        problem: {
+            which: best.algorithm for which, rows in passes.items() if (best := _best(rows, _device_alone, set()))
+        }
+        for problem, passes in timings.items()
+    }
+
+
 def _device_alone(timing: Timing) -> float:
     return timing.milliseconds
 

@@ -11,7 +11,7 @@ import torch
 
 from ..problem import ConvProblem
 from ..triton_engine import calls
-from ..triton_engine.available import processors
+from ..triton_engine.available import family, processors
 from ..triton_engine.calls import is_half, strides
 from ..triton_engine.launch import launch, prepare
 from ..triton_engine.tiles import Block, block
@@ -111,4 +111,4 @@ def _as_it_is(weight: torch.Tensor) -> torch.Tensor:
 
 
 def _block(problem: ConvProblem) -> Block:
-    return block(problem.channels_last, is_half(problem), math.prod(problem.kernel))
+    return block(family(problem.device), problem.channels_last, is_half(problem), math.prod(problem.kernel))

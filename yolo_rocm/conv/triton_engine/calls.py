@@ -19,6 +19,7 @@ Strides = tuple[int, ...]
 _NO_PHASES = {"COMMON_H": 1, "COMMON_W": 1, "INVERSE_H": 0, "INVERSE_W": 0}
 # A grad-weight program adds up at least this many steps of its tile: below, slices cost more than they spread.
 _LEAST_STEPS = 8
+_LEAST_DEPTHWISE_STEPS = 2
 _PROGRAMS_PER_PROCESSOR = 8
 
 
@@ -202,7 +203,8 @@ def grad_weight(
     else:
         tiles = math.prod(problem.kernel[:1] if rows else problem.kernel) * tiles_over(channels, tile.n)
     tiles *= tiles_over(outs, tile.m)
-    share, shares = shares_of(problem, tiles * problem.groups, tile.k, processors)
+    wanted = _PROGRAMS_PER_PROCESSOR * processors
+    share, shares = shares_of(problem, tiles * problem.groups, tile.k, wanted, _LEAST_STEPS)
     known = geometry(problem)
     if rows:
         del known["KW"]
@@ -226,11 +228,18 @@ def grad_weight(
     return call, shares
 
 
-def shares_of(problem: ConvProblem, programs: int, step: int, processors: int) -> tuple[int, int]:
-    """Return how many pixels a share has, and how many shares there are, so that every multiprocessor has work."""
+def shares_of(problem: ConvProblem, programs: int, step: int, wanted: int, least: int) -> tuple[int, int]:
+    """Return how many pixels a share has, and how many shares there are, so that every multiprocessor has work.
+
+    Args:
+        problem: The problem.
+        programs: Programs that compute one share of the whole gradient.
+        step: Pixels of a step.
+        wanted: Programs, of all shares.
+        least: Steps that are worth a program of their own.
+    """
     pixels = problem.batch * math.prod(problem.output_size)
-    wanted = tiles_over(_PROGRAMS_PER_PROCESSOR * processors, programs)
-    shares = max(1, min(wanted, tiles_over(pixels, _LEAST_STEPS * step)))
+    shares = max(1, min(tiles_over(wanted, programs), tiles_over(pixels, least * step)))
     share = tiles_over(tiles_over(pixels, shares), step) * step
     return share, tiles_over(pixels, share)
 
@@ -297,7 +306,8 @@ def depthwise_weight(
 ) -> tuple[Call, int]:
     """Describe shares of a depthwise gradient of the weight; tensors: input, gradient, partial sums."""
     tiles = tiles_over(problem.out_channels, block.weight_channels)
-    share, shares = shares_of(problem, tiles, block.weight_pixels, processors)
+    wanted = block.weight_programs * processors
+    share, shares = shares_of(problem, tiles, block.weight_pixels, wanted, _LEAST_DEPTHWISE_STEPS)
     constants = {
         "MULTIPLE": problem.out_channels // problem.in_channels,
         **geometry(problem),
@@ -308,7 +318,8 @@ def depthwise_weight(
     }
     pixels = problem.batch * math.prod(problem.output_size)
     numbers = (pixels, share, *problem.output_size, *problem.input_size, problem.out_channels, *x, *grad)
-    return Call("depthwise_kernels", "depthwise_weight", (tiles, shares, 1), numbers, constants, block.warps, 1), shares
+    grid = (tiles, shares, 1)
+    return Call("depthwise_kernels", "depthwise_weight", grid, numbers, constants, block.weight_warps, 1), shares
 
 
 def _sizes(tile: Tile) -> dict[str, int]:

@@ -111,16 +111,18 @@ def depthwise(
         else:
             source = c // MULTIPLE
             row = c
+        # The way from one tap to the next is the same for all pixels: addresses are computed once.
+        first = src + (y * src_y + x * src_x)[:, None] + (b * src_n + source * src_c)[None, :]
         for ty in range(taps_y):
             for tx in range(taps_x):
                 yy = y + ty * STEP_Y
                 xx = x + tx * STEP_X
                 ok = inside & (yy >= 0) & (yy < src_h) & (xx >= 0) & (xx < src_w)
-                at = (yy * src_y + xx * src_x)[:, None] + (b * src_n + source * src_c)[None, :]
-                values = tl.load(src + at, mask=ok[:, None] & known[None, :], other=0.0).to(tl.float32)
+                at = first + (ty * STEP_Y * src_y + tx * STEP_X * src_x)
+                values = tl.load(at, mask=ok[:, None] & known[None, :], other=0.0).to(tl.float32)
                 tap = (ky + ty * NEXT_Y) * weight_y + (kx + tx * NEXT_X) * weight_x
                 scale = tl.load(weight + row * weight_o + tap, mask=known, other=0.0).to(tl.float32)
-                acc += values * scale[None, :]
+                acc = tl.fma(values, scale[None, :], acc)
     if BIAS:
         acc += tl.load(bias + c, mask=known, other=0.0).to(tl.float32)[None, :]
     where = out + (ry * out_y + rx * out_x)[:, None] + (b * out_n + c * out_c)[None, :]
@@ -165,11 +167,9 @@ def depthwise_weight(
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     tap = tl.arange(0, BT)
     known = c < channels
-    dy = (tap // KW) * DH
-    dx = (tap % KW) * DW
     begin = tl.program_id(1) * share
     stop = tl.minimum(begin + share, pixels)
-    acc = tl.zeros((BP, BT, BC), dtype=tl.float32)
+    acc = tl.zeros((BT, BC), dtype=tl.float32)
     for start in range(begin, stop, BP):
         p = start + tl.arange(0, BP)
         here = p < stop
@@ -181,11 +181,17 @@ def depthwise_weight(
             b = b.to(tl.int64)
         g_at = (b * grad_n + oy * grad_y + ox * grad_x)[:, None] + (c * grad_c)[None, :]
         g = tl.load(grad + g_at, mask=here[:, None] & known[None, :], other=0.0).to(tl.float32)
-        yy = (oy * SH - PH)[:, None] + dy[None, :]
-        xx = (ox * SW - PW)[:, None] + dx[None, :]
-        fine = here[:, None] & (tap < KH * KW)[None, :] & (yy >= 0) & (yy < src_h) & (xx >= 0) & (xx < src_w)
-        at = ((b * src_n)[:, None] + yy * src_y + xx * src_x)[:, :, None] + ((c // MULTIPLE) * src_c)[None, None, :]
-        values = tl.load(src + at, mask=fine[:, :, None] & known[None, None, :], other=0.0).to(tl.float32)
-        acc += values * g[:, None, :]
+        y = oy * SH - PH
+        x = ox * SW - PW
+        first = src + (b * src_n + y * src_y + x * src_x)[:, None] + ((c // MULTIPLE) * src_c)[None, :]
+        for ky in range(KH):
+            for kx in range(KW):
+                yy = y + ky * DH
+                xx = x + kx * DW
+                ok = here & (yy >= 0) & (yy < src_h) & (xx >= 0) & (xx < src_w)
+                at = first + (ky * DH * src_y + kx * DW * src_x)
+                values = tl.load(at, mask=ok[:, None] & known[None, :], other=0.0).to(tl.float32)
+                found = tl.sum(values * g, axis=0)
+                acc += tl.where((tap == ky * KW + kx)[:, None], found[None, :], 0.0)
     where = partial + (tl.program_id(1).to(tl.int64) * channels + c)[None, :] * (KH * KW) + tap[:, None]
-    tl.store(where, tl.sum(acc, axis=0), mask=(tap < KH * KW)[:, None] & known[None, :])
+    tl.store(where, acc, mask=(tap < KH * KW)[:, None] & known[None, :])

@@ -114,7 +114,7 @@ def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
     for side in _DEPTHWISE:
         deeper = replace(deep, weight_shape=(*deep.weight_shape[:2], side, side), padding=(side // 2,) * 2)
         dx, dy, _, dw = by(deeper)
-        each, named = block(channels_last, half, side * side), f"depthwise {side}x{side}"
+        each, named = block(family, channels_last, half, side * side), f"depthwise {side}x{side}"
         yield kernel(named, each, calls.depthwise(deeper, dx, dw, dy, False, each, back=False))
         yield kernel(f"{named} grad_input", each, calls.depthwise(deeper, dy, dw, dx, False, each, back=True))
         yield kernel(f"{named} grad_weight", each, calls.depthwise_weight(deeper, dy, dx, each, 32)[0], 3)

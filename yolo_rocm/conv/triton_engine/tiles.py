@@ -41,17 +41,26 @@ class Tile:
 
 @dataclass(frozen=True)
 class Block:
-    """Pixels and channels of a depthwise tile: of forward and grad-input, and of grad-weight, which holds all taps."""
+    """Pixels and channels of a depthwise tile: of forward and grad-input, and of grad-weight.
+
+    Attributes:
+        pixels: Of forward and grad-input; so are `channels` and `warps`.
+        weight_pixels: Of a step of grad-weight; so are `weight_channels` and `weight_warps`.
+        weight_programs: Programs of grad-weight for each multiprocessor.
+    """
 
     pixels: int
     channels: int
+    warps: int
     weight_pixels: int
     weight_channels: int
-    warps: int = 4
+    weight_warps: int
+    weight_programs: int
 
     def __str__(self) -> str:
         """Return the sizes, as in a table."""
-        return f"{self.pixels}x{self.channels}, weight {self.weight_pixels}x{self.weight_channels}, {self.warps} warps"
+        weight = f"weight {self.weight_pixels}x{self.weight_channels}, {self.weight_warps} warps"
+        return f"{self.pixels}x{self.channels}, {self.warps} warps, {weight}"
 
 
 @dataclass(frozen=True)
@@ -138,19 +147,24 @@ def tiles(family: str, half: bool) -> Tiles:
 # Kernels of this many taps are unrolled by LLVM with the loads of all taps under way at once: with a whole tile of
 # pixels they need more registers than there are (compiled for gfx1030; 7 x 7 stays a loop).
 _UNROLLED: Final = range(10, 37)
-# Sums that a program of grad-weight may hold: twice as many spill (gfx1030, gfx1100).
-_MOST_SUMS: Final = 8192
+# (channels_last, half precision) -> block. NVIDIA's come from a sweep over the depthwise layers of yolo11n at batch 64
+# on an H200: several channels in a thread share the work of finding its pixels. With as much in a lane, AMD's spill:
+# theirs hold about half of it, and were compiled, never timed.
+_BLOCKS: Final = {
+    (False, False): Block(128, 8, 2, 128, 4, 1, 16),
+    (False, True): Block(256, 8, 2, 128, 4, 1, 16),
+    (True, False): Block(32, 32, 2, 64, 32, 1, 8),
+    (True, True): Block(32, 64, 2, 32, 32, 1, 8),
+}
+_AMD_BLOCKS: Final = {
+    (False, False): Block(256, 4, 4, 128, 4, 2, 16),
+    (False, True): Block(256, 4, 4, 128, 4, 2, 16),
+    (True, False): Block(32, 32, 4, 32, 32, 2, 8),
+    (True, True): Block(64, 32, 4, 32, 32, 2, 8),
+}
 
 
-def block(channels_last: bool, half: bool, taps: int = 9) -> Block:
-    """Return the depthwise tile, the same for every family: it moves bytes, and bytes move alike."""
-    if channels_last:
-        known = Block(64 if half else 32, 32, 8, 32)
-    else:
-        known = Block(128, 4, 256 if half else 64, 1 if half else 4)
-    sums = (1 << (taps - 1).bit_length()) * known.weight_channels
-    return replace(
-        known,
-        pixels=known.pixels // 4 if taps in _UNROLLED else known.pixels,
-        weight_pixels=min(known.weight_pixels, max(1, _MOST_SUMS // sums)),
-    )
+def block(family: str, channels_last: bool, half: bool, taps: int = 9) -> Block:
+    """Return the depthwise tile of a family; those of AMD have one: it moves bytes, and bytes move alike."""
+    known = (_BLOCKS if family == NVIDIA else _AMD_BLOCKS)[channels_last, half]
+    return replace(known, pixels=known.pixels // 4) if taps in _UNROLLED else known

@@ -20,7 +20,7 @@ import torch
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton_engine import calls, launch
 from yolo_rocm.conv.triton_engine.calls import Dot, strides
-from yolo_rocm.conv.triton_engine.tiles import NVIDIA, Tile, block
+from yolo_rocm.conv.triton_engine.tiles import NVIDIA, Block, Tile, block
 
 from .problems import made_problem as conv
 
@@ -130,6 +130,17 @@ def test_shares_cover_every_pixel_once(processors, step):
                 assert (shares - 1) * share < pixels <= shares * share
                 assert shares * programs <= 8 * processors + programs
                 assert shares == 1 or share >= least * step
+
+
+@pytest.mark.parametrize("processors", [4, 64])
+def test_a_depthwise_gradient_has_a_block_of_its_own(processors):
+    problem = conv((64, 24, 40, 40), outs=24, groups=24)
+    x, y = (strides(shape, False) for shape in (problem.input_shape, problem.output_shape))
+    each = Block(64, 8, 2, 128, 4, 1, 16)
+    call, shares = calls.depthwise_weight(problem, y, x, each, processors)
+    assert (call.warps, call.constants["BP"], call.constants["BC"]) == (1, 128, 4)
+    assert call.grid == (6, shares, 1)
+    assert 0.9 * 16 * processors <= 6 * shares <= 16 * processors + 6
 
 
 def test_offsets_of_shares_hold_all_taps():

@@ -77,7 +77,7 @@ class Planner:
         if memory_mb is not None and memory_mb < 1:
             raise ConfigError(f"conv.memory_mb must be at least 1, got {memory_mb}.")
         self.engine = engine
-        self._choose_from = winners if for_training else fastest
+        self._winners_of = winners if for_training else fastest
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
         self._engines = (["vendor"] if vendor else []) + ["gemm", "triton", "aten"] if engine == "auto" else joined
         self._avoid_vendor = frozenset(avoid_vendor if engine == "auto" else ())
@@ -193,7 +193,7 @@ class Planner:
                     progress(len(timings), len(waiting))
         finally:  # what has been measured when Ctrl-C comes need not be measured again
             if timings:
-                self._measured |= self._choose_from(timings)
+                self._measured |= self._winners_of(timings)
                 self._keep(timings)
                 self._plans.clear()
                 self.generation += 1

@@ -19,7 +19,7 @@ Strides = tuple[int, ...]
 _NO_PHASES = {"COMMON_H": 1, "COMMON_W": 1, "INVERSE_H": 0, "INVERSE_W": 0}
 # A grad-weight program adds up at least this many steps of its tile: below, slices cost more than they spread.
 _LEAST_STEPS = 8
-_LEAST_DEPTHWISE_STEPS = 2
+_LEAST_DEPTHWISE_STEPS = 2  # a step has all taps in it, and a slice is small
 _PROGRAMS_PER_PROCESSOR = 8
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+from io import StringIO
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
+from yolo_rocm import cli_bench_train
 from yolo_rocm.bench import train, train_table
 from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench, Way, ways
@@ -159,7 +162,7 @@ def test_ours_is_tuned_once_and_its_time_is_told(small):
 
 
 def made(kind: str, channels_last: bool, times: list[float], peak: float) -> Way:
-    peaks = [Peak(peak - 1, 0.5 * peak, 4 * peak), Peak(peak, 0.25 * peak, 2 * peak)]
+    peaks = [Peak(peak - 1, peak - 40, 5 * peak + 400), Peak(peak, peak - 50, 2 * peak)]
     return Way(kind, channels_last, times_ms=times, peaks=peaks, losses=[5.0, 4.0, 3.0, 2.0])
 
 
@@ -179,10 +182,10 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     assert [row.to_vendor_off for row in table] == [0.25, 0.2, 1.0, 2.0, 0.3, 0.1]
     assert [row.memory_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
     assert [row.memory_to_vendor_off for row in table] == [2.0, 4.0, 1.0, 8.0, 3.0, 3.8]
-    assert [row.requested_mb for row in table] == [50.0, 100.0, 25.0, 200.0, 75.0, 95.0]
-    assert [row.requested_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
-    assert [row.reserved_mb for row in table] == [400.0, 800.0, 200.0, 1600.0, 600.0, 760.0]
-    assert [row.reserved_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
+    assert [row.requested_mb for row in table] == [60.0, 160.0, 10.0, 360.0, 110.0, 150.0]
+    assert [row.requested_to_stock for row in table] == [0.375, 1.0, 0.0625, 2.25, 0.6875, 0.9375]
+    assert [row.reserved_mb for row in table] == [900.0, 1400.0, 650.0, 2400.0, 1150.0, 1350.0]
+    assert [row.reserved_to_stock for row in table] == [mb / 1400 for mb in (900, 1400, 650, 2400, 1150, 1350)]
     assert [row.wrong for row in table] == [False] * 4 + [True, False]
     assert train_table.summary(compared, table) == (
         "ours channels_last, the faster of ours, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of "
@@ -190,6 +193,19 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     )
     train_table.plot(tmp_path / "drawn.png", table, "made")
     assert (tmp_path / "drawn.png").stat().st_size > 5000
+
+
+def test_the_table_shows_memory_as_allocated_asked_for_and_reserved(monkeypatch):
+    shown = StringIO()
+    monkeypatch.setattr(cli_bench_train, "out", Console(file=shown, width=200))
+    failed = made("vendor off", False, [9.0], 300.0)
+    failed.error = "gone"
+    table = train_table.rows([made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0), failed], amp=False)
+    cli_bench_train._print(table, "a title")
+    cells = {line.split()[0]: line.split() for line in shown.getvalue().splitlines() if "channels_last" in line}
+    assert cells["stock"][2:11] == ["16.0", "1.000x", "-", "200", "1.000x", "160", "1.000x", "1400", "1.000x"]
+    assert cells["ours"][2:11] == ["8.0", "0.500x", "-", "190", "0.950x", "150", "0.938x", "1350", "0.964x"]
+    assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
 
 
 def test_losses_may_depart_by_rounding_alone():

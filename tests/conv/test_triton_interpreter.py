@@ -17,6 +17,7 @@ from yolo_rocm.conv.measure import relative_error
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton_engine import calls
 from yolo_rocm.conv.triton_engine.available import missing_reason
+from yolo_rocm.conv.triton_engine.tiles import FMA, NVIDIA
 from yolo_rocm.conv.tune import PASSES, Operands, run_pass
 
 from ..interpreted import interpreter
@@ -111,6 +112,7 @@ ODD = {
     "depthwise, stride 2, 5x4": conv((1, 5, 9, 7), 5, (5, 4), (2, 2), (2, 2), groups=5),
     "depthwise, two for each": conv((1, 6, 5, 6), 12, (3, 3), (2, 1), (1, 1), groups=6),
     "depthwise, dilated by its stride": conv((1, 4, 9, 8), 4, (3, 3), (2, 2), (2, 1), (2, 4), groups=4),
+    "depthwise, 7x7": conv((1, 4, 8, 9), 4, (7, 7), (1, 1), (3, 3), groups=4),
     "depthwise, one pixel": conv((2, 9, 1, 1), 9, (3, 3), (1, 1), (1, 1), groups=9),
 }
 
@@ -129,6 +131,17 @@ def test_odd_shapes(poisoned, name):
         if not algorithm.not_supported_reasons(problem):
             passes = ("grad_weight",) if algorithm.name.endswith("_turned") else own_passes(algorithm)
             assert_exact(algorithm, problem, passes)
+
+
+@pytest.mark.parametrize("family", [NVIDIA, FMA])
+@pytest.mark.parametrize(("dtype", "channels_last"), LAYOUTS, ids=["fp32 nchw", "fp16 nchw", "fp32 nhwc", "bf16 nhwc"])
+def test_depthwise_blocks(poisoned, monkeypatch, family, dtype, channels_last):
+    """More channels than a block of any family has, and more pixels than one of most."""
+    monkeypatch.setattr(triton_depthwise, "family", lambda device: family)
+    monkeypatch.setattr(triton_common, "_shares", {})
+    channels = 66 if channels_last else 9
+    problem = conv((2, channels, 7, 10), channels, (3, 3), (1, 1), (1, 1), groups=channels)
+    assert_exact(BY_NAME["triton_depthwise"], replace(problem, dtype=dtype, channels_last=channels_last))
 
 
 TRANSPOSED = {

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from .cli_words import AsJson, cell, is_slow, numbers, out
 from .progress import progress
@@ -73,33 +72,49 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
 
 
 def _print(rows: Sequence[TrainRow], title: str) -> None:
-    memory_heads = ("peak MB", "to stock", "asked MB", "to stock", "reserved MB", "to stock")
-    heads = ("way", "step ms", "to stock", "to vendor off", *memory_heads, "loss", "tuning s", "served by")
-    table = Table(*heads, box=None, title=title)
+    table = _table("step ms", "to stock", "to vendor\noff", "loss", "tuning s", title=title)
+    notes = []
     for row in rows:
         times = (cell(row.step_ms, 1), cell(row.to_stock, 3, "x"), cell(row.to_vendor_off, 3, "x"))
-        memory = [
-            text
-            for figure, ratio in (
-                (row.peak_mb, row.memory_to_stock),
-                (row.requested_mb, row.requested_to_stock),
-                (row.reserved_mb, row.reserved_to_stock),
-            )
-            for text in (cell(figure, 0), cell(ratio, 3, "x"))
-        ]
-        left_out = f"{row.overflows} steps overflowed" if row.overflows else ""
-        note = "; ".join(part for part in (row.error and f"failed: {row.error}", row.served, left_out) if part)
         loss = f"{cell(row.loss, 4)}{' wrong' if row.wrong else ''}"
-        table.add_row(row.way, *times, *memory, loss, cell(row.tuning_s, 1), escape(note))
+        table.add_row(row.way, *times, loss, cell(row.tuning_s, 1))
+        left_out = f"{row.overflows} steps overflowed" if row.overflows else ""
+        if note := "; ".join(part for part in (row.error and f"failed: {row.error}", row.served, left_out) if part):
+            notes.append(f"{row.way}: {note}")
     out.print(table)
+    for note in notes:
+        out.print(note, markup=False)
     out.print(
         "A step is forward, loss, backward, clipping and SGD; the median of interleaved turns, TF32 off, the vendor "
-        "library searching for its fastest kernels (cudnn.benchmark). Peak: memory allocated in timed steps, each way "
-        "alone; asked: what tensors and workspaces have asked for of it, without what the allocator leaves unsplit; "
-        "reserved: what the process holds of the card, with what it keeps for later. Ratios are to the faster layout "
-        "of stock and of vendor off, in time and in memory. Loss: after two steps.",
+        "library searching for its fastest kernels (cudnn.benchmark). Ratios are to the faster layout of stock and of "
+        "vendor off, in time and in memory. Loss: after two steps.",
         markup=False,
     )
+    if any(row.peak_mb for row in rows):
+        _print_memory(rows)
+
+
+def _print_memory(rows: Sequence[TrainRow]) -> None:
+    table = _table("peak\nMB", "to stock", "requested\nMB", "to stock", "reserved\nMB", "to stock", title="memory")
+    for row in rows:
+        pairs = (
+            (row.peak_mb, row.memory_to_stock),
+            (row.requested_mb, row.requested_to_stock),
+            (row.reserved_mb, row.reserved_to_stock),
+        )
+        table.add_row(row.way, *(text for mb, ratio in pairs for text in (cell(mb, 0), cell(ratio, 3, "x"))))
+    out.print(table)
+    out.print(
+        "Peak: memory allocated in timed steps, each way alone. Requested: what tensors and workspaces have asked for "
+        "of it, without what the allocator leaves unsplit. Reserved: what the process holds of the card, with what it "
+        "keeps for later.",
+        markup=False,
+    )
+
+
+def _table(*heads: str, title: str) -> Table:
+    """Return a table of ways whose numbers are never cut, however narrow the terminal is."""
+    return Table(*(Column(head, no_wrap=True) for head in ("way", *heads)), box=None, title=title)
 
 
 def _finite(entry: dict[str, Any]) -> dict[str, Any]:

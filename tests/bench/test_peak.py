@@ -24,16 +24,15 @@ def test_the_highest_of_several_turns_is_taken_number_by_number():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_block_that_is_not_split_is_allocated_but_not_requested():
-    torch.cuda.empty_cache()
+def test_a_tensor_is_in_the_peak_until_it_is_forgotten():
     before = torch.cuda.memory_stats(DEVICE)
+    held = {which: before[f"{which}_bytes.all.current"] / 2**20 for which in ("requested", "allocated")}
     forget(DEVICE)
-    tensor = torch.empty(25 * 2**20, dtype=torch.uint8, device=DEVICE)  # torch takes 26 MiB, and leaves 1 unsplit
-    peak = since(DEVICE)
-    assert tensor.numel() == 25 * 2**20
-    assert peak.requested_mb == before["requested_bytes.all.current"] / 2**20 + 25
-    assert peak.allocated_mb == before["allocated_bytes.all.current"] / 2**20 + 26
-    assert peak.reserved_mb == before["reserved_bytes.all.current"] / 2**20 + 26
+    tensor = torch.empty(25 * 2**20, dtype=torch.uint8, device=DEVICE)
     del tensor
+    peak = since(DEVICE)
+    assert peak.requested_mb == held["requested"] + 25
+    assert held["allocated"] + 25 <= peak.allocated_mb <= held["allocated"] + 26  # a block may be left unsplit
+    assert peak.reserved_mb >= peak.allocated_mb
     forget(DEVICE)
-    assert since(DEVICE).allocated_mb == before["allocated_bytes.all.current"] / 2**20
+    assert since(DEVICE).requested_mb == held["requested"]

@@ -195,16 +195,22 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     assert (tmp_path / "drawn.png").stat().st_size > 5000
 
 
-def test_the_table_shows_memory_as_allocated_asked_for_and_reserved(monkeypatch):
+def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(cli_bench_train, "out", Console(file=shown, width=200))
+    monkeypatch.setattr(cli_bench_train, "out", Console(file=shown, width=80))
     failed = made("vendor off", False, [9.0], 300.0)
     failed.error = "gone"
     table = train_table.rows([made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0), failed], amp=False)
     cli_bench_train._print(table, "a title")
-    cells = {line.split()[0]: line.split() for line in shown.getvalue().splitlines() if "channels_last" in line}
-    assert cells["stock"][2:11] == ["16.0", "1.000x", "-", "200", "1.000x", "160", "1.000x", "1400", "1.000x"]
-    assert cells["ours"][2:11] == ["8.0", "0.500x", "-", "190", "0.950x", "150", "0.938x", "1350", "0.964x"]
+    cells = [line.split() for line in shown.getvalue().splitlines() if "channels_last" in line]
+    assert cells == [
+        ["stock", "channels_last", "16.0", "1.000x", "-", "3.0000", "-"],
+        ["ours", "channels_last", "8.0", "0.500x", "-", "3.0000", "-"],
+        ["stock", "channels_last", "200", "1.000x", "160", "1.000x", "1400", "1.000x"],
+        ["ours", "channels_last", "190", "0.950x", "150", "0.938x", "1350", "0.964x"],
+    ]
+    assert "…" not in shown.getvalue()
+    assert "vendor off NCHW: failed: gone\n" in shown.getvalue()
     assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
 
 

@@ -40,18 +40,19 @@ def winners(timings: Timings, least_gain: float = LEAST_GAIN) -> dict[ConvProble
         if not useless or without[useless] > limit:
             break
         left_out.add(useless)
-    return {
-        problem: {which: best.algorithm for which, rows in passes.items() if (best := _best(rows, cost, left_out))}
-        for problem, passes in timings.items()
-    }
+    return _choices(timings, cost, left_out)
 
 
 def fastest(timings: Timings) -> dict[ConvProblem, dict[str, str]]:
     """Return the algorithm for every pass that takes the device the least time, whatever Python does meanwhile."""
+    return _choices(timings, _device_alone, set())
+
+
+def _choices(
+    timings: Timings, cost: Callable[[Timing], float], left_out: set[str]
+) -> dict[ConvProblem, dict[str, str]]:
     return {
-        problem: {
-            which: best.algorithm for which, rows in passes.items() if (best := _best(rows, _device_alone, set()))
-        }
+        problem: {which: best.algorithm for which, rows in passes.items() if (best := _best(rows, cost, left_out))}
         for problem, passes in timings.items()
     }
 

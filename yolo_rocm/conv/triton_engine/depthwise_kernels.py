@@ -1,6 +1,6 @@
 """Direct kernels for depthwise convolutions: a layer that moves bytes, with nothing to multiply matrices for.
 
-A tile is (pixels x channels): one channel and many pixels in NCHW, many channels and few pixels in channels_last.
+A tile is (pixels x channels): many pixels of a few channels in NCHW, few pixels of many channels in channels_last.
 `MULTIPLE` output channels belong to each input channel.
 """
 

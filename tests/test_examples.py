@@ -30,16 +30,27 @@ else:
 """
 
 
-def run(command: list[str], folder: Path) -> str:
-    """Run Python like a user and return what it printed."""
+# An environment inside a clone makes Ultralytics take the clone for its own and put runs and weights there.
+WRITE_HERE = "from ultralytics import settings; settings.update(dict(runs_dir='runs', weights_dir='weights'))"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return a function that runs Python like a user, in a folder, and returns what it printed."""
     # Ultralytics writes elsewhere when it finds itself inside pytest; a user's process does not.
     environment = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
-    environment.update(PYTHONPATH=str(EXAMPLES.parent), YOLO_CONFIG_DIR=str(folder))
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, check=False, cwd=folder, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    environment["PYTHONPATH"] = str(EXAMPLES.parent)
+    environment["YOLO_CONFIG_DIR"] = str(tmp_path_factory.mktemp("settings"))
+
+    def run(command: list[str], folder: Path) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, check=False, cwd=folder, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run(["-c", WRITE_HERE], tmp_path_factory.mktemp("writing_settings"))
+    return run
 
 
 @pytest.mark.parametrize(
@@ -54,7 +65,7 @@ def run(command: list[str], folder: Path) -> str:
     ],
     ids=["train.py", "register.py", "cfg.yaml", "notebook.ipynb", "multi_gpu.py", "windows.py"],
 )
-def test_example(command, text, made_data, tmp_path):
+def test_example(command, text, run, made_data, tmp_path):
     data = str(made_data())
     if "yolo_rocm" in command:
         data = f"data={data}"
@@ -63,7 +74,7 @@ def test_example(command, text, made_data, tmp_path):
     assert list(tmp_path.rglob("best.pt"))
 
 
-def test_any_loader(made_data, tmp_path):
+def test_any_loader(run, made_data, tmp_path):
     """The example any_loader.py learns something."""
     printed = run([str(EXAMPLES / "any_loader.py"), str(made_data())], tmp_path)
     losses = [float(line.rpartition(" ")[2]) for line in printed.splitlines() if line.startswith("epoch")]

@@ -20,8 +20,8 @@ from typing import Any, Final
 import torch
 
 from .. import ultralytics_hooks as hooks
-from ..conv.measure import without_tf32
 from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
+from ..conv.precision import without_tf32
 from ..conv.routes import Patch
 from ..conv.seam import installed
 from ..conv.switches import vendor_off

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from .precision import without_tf32
+
 # The device is kept busy while Python enqueues a pass, so that events see the device's time and no launch gaps: for
 # twice the time that enqueueing took in the warm-up, within these limits.
 _HEAD_START_MS = (0.3, 8.0)
@@ -120,20 +122,6 @@ def _once(call: Callable[[], object]) -> float:
     started = time.perf_counter()
     call()
     return (time.perf_counter() - started) * 1e3
-
-
-@contextmanager
-def without_tf32() -> Iterator[None]:
-    """Compute fp32 in IEEE fp32, without TF32.
-
-    TF32 is NVIDIA's; AMD GPUs have none, and with it one side of a comparison would compute something else.
-    """
-    matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, conv
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import Any, Final
 import torch
 
 from .. import ultralytics_hooks as hooks
+from ..conv.devices import on
 from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
 from ..conv.precision import without_tf32
 from ..conv.routes import Patch
@@ -160,7 +161,7 @@ class TrainBench:
         turns, done = len(compared) * self.rounds, 0
         search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
         try:
-            with without_tf32():
+            with on(self.device), without_tf32():
                 for number in range(self.rounds):
                     for way in compared[number:] + compared[:number]:  # nobody is always the first after a pause
                         progress(done, turns, way.name)
@@ -215,7 +216,7 @@ class TrainBench:
     def _trainee(self, channels_last: bool) -> Iterator[_Trainee]:
         """Yield a model with the first weights, alone on the device."""
         self._clear()
-        on_gpu = [self.device.index or 0] if self.device.type == "cuda" else []
+        on_gpu = [torch.cuda.current_device()] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=on_gpu):
             torch.manual_seed(SEED)  # some losses draw
             layout = torch.channels_last if channels_last else torch.contiguous_format

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .devices import on
 from .precision import without_tf32
 
 # The device is kept busy while Python enqueues a pass, so that events see the device's time and no launch gaps: for
@@ -63,6 +64,11 @@ def spent(
         head_start: Leave out launch gaps, as in a training step, where Python runs ahead of the GPU. Not for a call
             that launches so much that Python can never be ahead of it: several of these are timed together.
     """
+    with on(device):  # events and the head start are of the current device
+        return _spent(call, device, repeats, give_up, head_start)
+
+
+def _spent(call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool) -> Spent:
     on_gpu = device.type == "cuda"
     call()
     if on_gpu:

@@ -1,7 +1,7 @@
 """TF32, through the two settings that torch has for it.
 
-`allow_tf32` is the older one. Since torch 2.9 there is `fp32_precision` too, and a program that has set that one gets an
-error when it reads the other. Kernels ask the newer one, where it exists.
+`allow_tf32` is the older one. Since torch 2.9 there is `fp32_precision` too, and a program that has set that one gets
+an error when it reads the other. Kernels ask the newer one, where it exists.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -174,21 +174,14 @@ def compile_ahead(
     for problem in problems:
         for algorithm in candidates(problem):
             if type(algorithm).prepare is not Algorithm.prepare:
-                jobs += [_job(algorithm, problem, w) for w in PASSES if algorithm.worth_measuring(problem, w)]
+                jobs += [
+                    partial(algorithm.prepare, problem, w) for w in PASSES if algorithm.worth_measuring(problem, w)
+                ]
     if not jobs:
         return
     from .triton_engine.launch import prepare_all
 
     prepare_all(jobs, min(_COMPILERS, os.cpu_count() or 1), out_of_time)
-
-
-def _job(algorithm: Algorithm, problem: ConvProblem, which: str) -> Callable[[], None]:
-    def work() -> None:
-        device = torch.device(problem.device)
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            algorithm.prepare(problem, which)
-
-    return work
 
 
 def tune(

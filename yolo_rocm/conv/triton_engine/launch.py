@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import torch
 
+from ..devices import on
 from .available import interpreted, triton_version
 from .calls import Call
 
@@ -108,12 +109,13 @@ def _odd(addresses: Iterable[int]) -> bool:
     return together % 16 != 0
 
 
-def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Compile a call for the current device without running it; at once where another thread is already about it.
+def prepare(call: Call, dtypes: tuple[torch.dtype, ...], device: str) -> None:
+    """Compile a call for a device without running it; at once where another thread is already about it.
 
     Args:
         call: The call.
         dtypes: Types of its tensors, in order.
+        device: Where it is going to run.
 
     Raises:
         Spills: The kernel spills more than a few registers.
@@ -121,6 +123,11 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
     """
     if interpreted():
         return
+    with on(device):  # Triton compiles for where torch is
+        _prepare(call, dtypes)
+
+
+def _prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
     kernel = kernel_of(call)
     key = (torch.cuda.current_device(), dtypes, _kind(kernel, call, len(dtypes)))
     with _lock:

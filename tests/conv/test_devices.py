@@ -11,7 +11,7 @@ import torch
 from yolo_rocm.conv import measure, timing, trust
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.devices import on
-from yolo_rocm.conv.triton_engine import available, calls, launch
+from yolo_rocm.conv.triton_engine import available, calls, direct, launch
 from yolo_rocm.conv.triton_engine.tiles import FMA, WMMA
 from yolo_rocm.conv.tune import PASSES, Operands, compile_ahead, time_candidates
 
@@ -44,8 +44,8 @@ def cards(fresh, monkeypatch):
     monkeypatch.setattr(launch, "interpreted", lambda: False)
     monkeypatch.setattr(trust, "interpreted", lambda: False)
     monkeypatch.setattr(launch, "kernel_of", lambda call: Kernel())
-    monkeypatch.setattr(launch, "_current_device", lambda: cards.current)
-    monkeypatch.setattr(launch, "triton_version", lambda: (3, 2))  # no launch is repeated
+    monkeypatch.setattr(direct, "current_device", lambda: cards.current)
+    monkeypatch.setattr(direct, "triton_version", lambda: (3, 2))  # no launch is repeated
     launch.forget()
     measure._cycles_per_millisecond.cache_clear()
     yield cards

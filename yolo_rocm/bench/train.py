@@ -27,7 +27,7 @@ from ..conv.routes import Patch
 from ..conv.seam import installed
 from ..conv.switches import vendor_off
 from ..conv.timing import StepTimer
-from ..errors import ConfigError
+from ..errors import ConfigError, DeviceLostError
 from ..off_switch import enabled
 from .layers import OURS
 from .peak import Peak, forget, highest, since
@@ -178,6 +178,8 @@ class TrainBench:
                 if way.patch is not None and way.tuning_s is None:
                     self._tune(way, way.patch)
                 self._measure(way)
+        except DeviceLostError:  # nobody else can be measured on it
+            raise
         except RuntimeError as error:  # out of memory, a sick vendor library, an engine that cannot serve a layer
             way.error = (str(error).strip().splitlines() or [type(error).__name__])[0]
 

@@ -15,3 +15,18 @@ def on(device: torch.device | str) -> AbstractContextManager[object]:
     """
     device = torch.device(device)
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def alive(device: torch.device | str) -> bool:
+    """Return whether a device still computes: after a fault a GPU refuses everything for the rest of the process."""
+    device = torch.device(device)
+    if device.type != "cuda":
+        return True
+    try:
+        with on(device):
+            torch.cuda.synchronize(device)
+            return float(torch.ones(64, device=device).sum()) == 64.0
+    except torch.cuda.OutOfMemoryError:  # full, but it has just answered
+        return True
+    except Exception:  # whatever a runtime says
+        return False

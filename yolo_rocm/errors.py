@@ -22,6 +22,10 @@ class EngineError(YoloRocmError, RuntimeError):
     """The requested convolution engine cannot serve a convolution."""
 
 
+class DeviceLostError(YoloRocmError, RuntimeError):
+    """A GPU does not answer any more in this process; the message says since when and how to go on."""
+
+
 class StackError(YoloRocmError, RuntimeError):
     """The installed torch or Ultralytics is missing, too old, or lacks something the package builds on."""
 

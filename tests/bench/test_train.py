@@ -17,7 +17,7 @@ from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench, Way, ways
 from yolo_rocm.cli import app
 from yolo_rocm.conv import split
-from yolo_rocm.errors import ConfigError
+from yolo_rocm.errors import ConfigError, DeviceLostError
 
 pytestmark = pytest.mark.once
 
@@ -126,6 +126,16 @@ def test_a_way_that_computes_something_else_is_wrong(bench, monkeypatch, which):
     assert table["ours NCHW"].wrong
     (problem,) = train_table.failures(table.values())
     assert problem.startswith("ours NCHW is wrong: its loss is ")
+
+
+def test_a_lost_device_ends_the_comparison(bench, monkeypatch):
+    def lost(*args):
+        raise DeviceLostError("cuda:0 does not answer any more")
+
+    monkeypatch.setattr(split, "forward", lost)
+    with pytest.raises(DeviceLostError):
+        bench.run(picked("ours NCHW", "ours channels_last"), quiet)
+    assert not torch.backends.cudnn.benchmark
 
 
 def test_a_way_that_fails_is_told_and_the_others_go_on(bench, monkeypatch):

@@ -28,7 +28,7 @@ def fresh():
     """Nothing is remembered of this machine, nor left behind of another one."""
 
     def clear():
-        from yolo_rocm.conv import trust
+        from yolo_rocm.conv import faults, trust
         from yolo_rocm.conv.triton_engine import available, struck
 
         for value in vars(available).values():
@@ -36,6 +36,7 @@ def fresh():
                 value.cache_clear()
         struck.forget()
         trust.forget()
+        faults.forget()
 
     clear()
     yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -42,6 +43,7 @@ class Clock:
 def gpu(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(torch.cuda, "Event", clock)
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None, raising=False)
     monkeypatch.setattr(measure, "_cycles_per_millisecond", lambda device: 1.0)

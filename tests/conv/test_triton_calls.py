@@ -202,20 +202,20 @@ def test_threads_compile_each_kind_once(compiler):
 
         def work(number: int) -> None:
             ready.wait()
-            launch.prepare(calls.turn(shapes[number % 3]), (torch.float32,) * 2)
+            launch.prepare(calls.turn(shapes[number % 3]), (torch.float32,) * 2, "cpu")
 
         list(pool.map(work, range(8)))
     assert len(kernel.compiled) == 1
-    launch.prepare(calls.turn(shapes[0]), (torch.float16,) * 2)
+    launch.prepare(calls.turn(shapes[0]), (torch.float16,) * 2, "cpu")
     assert len(kernel.compiled) == 2
-    launch.prepare(calls.turn((2, 8, 4, 4)), (torch.float16,) * 2)  # another tile
+    launch.prepare(calls.turn((2, 8, 4, 4)), (torch.float16,) * 2, "cpu")  # another tile
     assert len(kernel.compiled) == 3
 
 
 def test_numbers_that_triton_compiles_for_are_kinds_of_their_own(compiler):
     kernel = compiler(Compiler(flat(20)))
     for channels, kinds in ((20, 1), (21, 1), (16, 2), (32, 2), (1, 3)):
-        launch.prepare(flat(channels), (torch.float32,) * 4)
+        launch.prepare(flat(channels), (torch.float32,) * 4, "cpu")
         assert len(kernel.compiled) == kinds, channels
 
 
@@ -223,7 +223,7 @@ def test_a_kernel_that_spills_says_so_every_time(compiler):
     kernel = compiler(Compiler(flat(20), spills=9))
     for _ in range(2):
         with pytest.raises(launch.Spills, match="flat_gemm spills 9 registers"):
-            launch.prepare(flat(20), (torch.float32,) * 4)
+            launch.prepare(flat(20), (torch.float32,) * 4, "cpu")
     assert len(kernel.compiled) == 1
 
 
@@ -240,7 +240,7 @@ def test_a_failure_is_remembered_without_what_it_happened_to(compiler):
     def measure():
         operand = torch.zeros(8)
         held.append(weakref.ref(operand))
-        launch.prepare(flat(20), (torch.float32,) * 4)
+        launch.prepare(flat(20), (torch.float32,) * 4, "cpu")
 
     held: list[weakref.ref] = []
     for _ in range(2):
@@ -253,7 +253,7 @@ def test_a_failure_is_remembered_without_what_it_happened_to(compiler):
 
 def test_a_value_or_two_put_aside_are_no_spilling(compiler):
     kernel = compiler(Compiler(flat(20), spills=8))
-    launch.prepare(flat(20), (torch.float32,) * 4)
+    launch.prepare(flat(20), (torch.float32,) * 4, "cpu")
     assert len(kernel.compiled) == 1
 
 

@@ -114,6 +114,8 @@ ODD = {
     "depthwise, dilated by its stride": conv((1, 4, 9, 8), 4, (3, 3), (2, 2), (2, 1), (2, 4), groups=4),
     "depthwise, 7x7": conv((1, 4, 8, 9), 4, (7, 7), (1, 1), (3, 3), groups=4),
     "depthwise, one pixel": conv((2, 9, 1, 1), 9, (3, 3), (1, 1), (1, 1), groups=9),
+    "to eighty channels, 3x3": conv((1, 20, 3, 4), 80, (3, 3), (1, 1), (1, 1)),
+    "image to eighty channels": conv((1, 3, 4, 3), 80, (3, 3), (1, 1), (1, 1)),
 }
 
 

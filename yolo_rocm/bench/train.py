@@ -20,13 +20,14 @@ from typing import Any, Final
 import torch
 
 from .. import ultralytics_hooks as hooks
-from ..conv.measure import without_tf32
+from ..conv.devices import on
 from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
+from ..conv.precision import without_tf32
 from ..conv.routes import Patch
 from ..conv.seam import installed
 from ..conv.switches import vendor_off
 from ..conv.timing import StepTimer
-from ..errors import ConfigError
+from ..errors import ConfigError, DeviceLostError
 from ..off_switch import enabled
 from .layers import OURS
 from .peak import Peak, forget, highest, since
@@ -160,7 +161,7 @@ class TrainBench:
         turns, done = len(compared) * self.rounds, 0
         search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
         try:
-            with without_tf32():
+            with on(self.device), without_tf32():
                 for number in range(self.rounds):
                     for way in compared[number:] + compared[:number]:  # nobody is always the first after a pause
                         progress(done, turns, way.name)
@@ -177,6 +178,8 @@ class TrainBench:
                 if way.patch is not None and way.tuning_s is None:
                     self._tune(way, way.patch)
                 self._measure(way)
+        except DeviceLostError:  # nobody else can be measured on it
+            raise
         except RuntimeError as error:  # out of memory, a sick vendor library, an engine that cannot serve a layer
             way.error = (str(error).strip().splitlines() or [type(error).__name__])[0]
 
@@ -215,7 +218,7 @@ class TrainBench:
     def _trainee(self, channels_last: bool) -> Iterator[_Trainee]:
         """Yield a model with the first weights, alone on the device."""
         self._clear()
-        on_gpu = [self.device.index or 0] if self.device.type == "cuda" else []
+        on_gpu = [torch.cuda.current_device()] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=on_gpu):
             torch.manual_seed(SEED)  # some losses draw
             layout = torch.channels_last if channels_last else torch.contiguous_format

@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+from .devices import on
+from .precision import without_tf32
+
 # The device is kept busy while Python enqueues a pass, so that events see the device's time and no launch gaps: for
 # twice the time that enqueueing took in the warm-up, within these limits.
 _HEAD_START_MS = (0.3, 8.0)
@@ -61,6 +64,11 @@ def spent(
         head_start: Leave out launch gaps, as in a training step, where Python runs ahead of the GPU. Not for a call
             that launches so much that Python can never be ahead of it: several of these are timed together.
     """
+    with on(device):  # events and the head start are of the current device
+        return _spent(call, device, repeats, give_up, head_start)
+
+
+def _spent(call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool) -> Spent:
     on_gpu = device.type == "cuda"
     call()
     if on_gpu:
@@ -120,20 +128,6 @@ def _once(call: Callable[[], object]) -> float:
     started = time.perf_counter()
     call()
     return (time.perf_counter() - started) * 1e3
-
-
-@contextmanager
-def without_tf32() -> Iterator[None]:
-    """Compute fp32 in IEEE fp32, without TF32.
-
-    TF32 is NVIDIA's; AMD GPUs have none, and with it one side of a comparison would compute something else.
-    """
-    matmul, conv = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = matmul, conv
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Final
 import torch
 
 from ..errors import ConfigError, EngineError, nearest
-from . import trust
+from . import faults, trust
 from .algorithms import ALGORITHMS, BY_NAME, Algorithm
 from .problem import ConvProblem
 from .rules import preferred
@@ -93,12 +93,15 @@ class Planner:
 
     def candidates(self, problem: ConvProblem) -> list[Algorithm]:
         """Return the algorithms of the allowed engines that serve `problem` within the memory budget."""
-        serving = [a for a in self._allowed(problem) if not a.not_supported_reasons(problem)]
+        if self._stores is not None:
+            faults.recall(problem.device)
+        serving = [a for a in self._allowed(problem) if not _against(a, problem)]
         # Not even splitting makes some fit; where nothing fits, what serves has to do.
         return [a for a in serving if smallest_workspace(a, problem) <= self.budget] or serving
 
     def checked_candidates(self, problem: ConvProblem) -> list[Algorithm]:
         """Return the candidates that work on the problem's device, which some find out by a small run of their own."""
+        faults.recall(problem.device)  # a benchmark too does without what has made the device fault
         for algorithm in self.candidates(problem):
             trust.check(algorithm, problem)
         return self.candidates(problem)
@@ -126,7 +129,7 @@ class Planner:
             chosen = [(getattr(plan, which).algorithm, which) for which in PASSES]
             for algorithm, which in chosen:
                 trust.check(algorithm, problem, which)
-            if not any(algorithm.not_supported_reasons(problem) for algorithm, _ in chosen):
+            if not any(_against(algorithm, problem) for algorithm, _ in chosen):
                 return plan
             # One of them has just been found not to work here: the next best is asked.
 
@@ -153,14 +156,14 @@ class Planner:
             if name in serving:
                 return Choice(serving[name], f"engine '{self.engine}', by rule")
         first = next(iter(serving.values()))
-        refused = "; ".join(f"{a.name}: {', '.join(a.not_supported_reasons(problem))}" for a in self._refusing(problem))
+        refused = "; ".join(f"{a.name}: {', '.join(_against(a, problem))}" for a in self._refusing(problem))
         return Choice(first, f"engine '{self.engine}'" + (f", after {refused}" if refused else ""))
 
     def _refusing(self, problem: ConvProblem) -> list[Algorithm]:
-        return [a for a in self._allowed(problem) if a.not_supported_reasons(problem)]
+        return [a for a in self._allowed(problem) if _against(a, problem)]
 
     def _refusal(self, problem: ConvProblem) -> EngineError:
-        lines = "".join(f"\n  {a.name}: {'; '.join(a.not_supported_reasons(problem))}" for a in self._refusing(problem))
+        lines = "".join(f"\n  {a.name}: {'; '.join(_against(a, problem))}" for a in self._refusing(problem))
         return EngineError(
             f"engine '{self.engine}' cannot serve {problem}:{lines}\n"
             "Use engine 'auto', which goes on to the next engine that can, or 'aten', which serves all that torch does."
@@ -259,6 +262,11 @@ def check_engine(engine: str) -> list[str]:
                 f"last {len(_SINGLE)} joined by '+'."
             )
     return list(dict.fromkeys(names))
+
+
+def _against(algorithm: Algorithm, problem: ConvProblem) -> list[str]:
+    """Say why an algorithm is not used for a problem: it cannot serve it, or it has made the device fault."""
+    return algorithm.not_supported_reasons(problem) or faults.reasons(algorithm.name, problem)
 
 
 def _layer(problem: ConvProblem) -> ConvProblem:

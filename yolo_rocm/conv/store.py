@@ -29,11 +29,16 @@ class PlanStore:
     """Choices of one device: `{problem: {pass: algorithm}}`.
 
     A file that cannot be read, or written, costs a log line and never a run.
+
+    Args:
+        device: The device.
+        folder: Where the file is; the cache folder by default.
+        kind: What is kept, as its file is called.
     """
 
-    def __init__(self, device: str, folder: Path | None = None) -> None:
+    def __init__(self, device: str, folder: Path | None = None, kind: str = "conv") -> None:
         name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{device_name(device)}-torch{torch.__version__}-{__version__}")
-        self.path = (folder or cache_folder()) / f"conv-{name}.json"
+        self.path = (folder or cache_folder()) / f"{kind}-{name}.json"
         self.entries: dict[str, dict[str, str]] = self._read()
 
     def _read(self) -> dict[str, dict[str, str]]:

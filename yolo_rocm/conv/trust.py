@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from .algorithms import BY_NAME, Algorithm
+from .faults import in_one_line, raise_if_lost
 from .measure import relative_error
 from .problem import ConvProblem
 from .triton_engine.available import interpreted
@@ -31,6 +32,9 @@ def check(algorithm: Algorithm, problem: ConvProblem, which: str | None = None) 
         algorithm: Whose kernel; nothing is done where it has none of its own.
         problem: What it is about to serve.
         which: A pass of it that has to compile now; an algorithm whose tile does not fit the device is struck out.
+
+    Raises:
+        DeviceLostError: The device does not answer any more afterwards.
     """
     tested = algorithm.tested_by()
     if tested.kernel is None or interpreted():
@@ -43,7 +47,8 @@ def check(algorithm: Algorithm, problem: ConvProblem, which: str | None = None) 
     except Spills:
         pass  # slow, not wrong
     except Exception as error:  # a compiler may raise anything
-        strike_out(problem.device, algorithm.name, problem.dtype, f"{which} fails with {_in_one_line(error)}")
+        raise_if_lost(error, problem, algorithm.name, which)
+        strike_out(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
 
 
 def forget() -> None:
@@ -63,10 +68,6 @@ def _check(algorithm: Algorithm, kernel: str, problem: ConvProblem) -> None:
         if why is not None:
             strike_out(*key, why)
         _seen.add(key)
-
-
-def _in_one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def _small(problem: ConvProblem, kernel: str) -> ConvProblem:
@@ -94,7 +95,8 @@ def _wrong(algorithm: Algorithm, problem: ConvProblem) -> str | None:
         try:
             result = run_pass(algorithm, problem, which, operands, everything).double().cpu()
         except Exception as error:  # a compiler may raise anything
-            return f"{which} fails with {_in_one_line(error)}"
+            raise_if_lost(error, problem, algorithm.name, which)
+            return f"{which} fails with {in_one_line(error)}"
         distance = relative_error(result, run_pass(BY_NAME["windows"], exact, which, doubles, everything))
         if not distance <= _ROUNDINGS * torch.finfo(problem.dtype).eps:
             return f"{which} is wrong, its relative error is {distance:.1e}"

@@ -6,16 +6,17 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
-from . import split
+from . import faults, split
 from .algorithms import BY_NAME, Algorithm
 from .algorithms.base import Bound
 from .measure import as_in_the_seam, relative_error, spent
 from .problem import ConvProblem
+from .triton_engine.launch import Spills, prepare_all
 
 LOG = logging.getLogger("yolo_rocm")
 PASSES = ("forward", "grad_input", "grad_weight")
@@ -97,7 +98,7 @@ def time_candidates(
     budget: int,
     thorough: bool = False,
 ) -> list[Timing]:
-    """Time every candidate for one pass, cheapest first; one that fails or is too inexact is left out.
+    """Time every candidate for one pass, cheapest first; one that fails or is too inexact is left out, with a line.
 
     Args:
         problem: The problem.
@@ -106,6 +107,9 @@ def time_candidates(
         operands: Its tensors.
         budget: Workspace in bytes.
         thorough: Time hopeless candidates as carefully as the others, for a benchmark.
+
+    Raises:
+        DeviceLostError: A candidate has taken the device with it.
     """
     timings: list[Timing] = []
     reference: torch.Tensor | None = None
@@ -113,15 +117,19 @@ def time_candidates(
         if not algorithm.worth_measuring(problem, which):
             continue
         best = min((t.cost for t in timings), default=0.0)
+        running = algorithm
         try:
             if not exact_enough(algorithm, problem, which):
+                faults.dropped(algorithm.name, problem, which, "it errs more than twice as much as a plain sum", True)
                 continue
             if algorithm.engine == "triton":
                 # Compiled on this machine, for this very shape: nobody has seen its numbers before.
                 algorithm.prepare(problem, which)
                 if reference is None:
-                    direct = BY_NAME["transposed" if problem.transposed else "unfold"]
+                    running = direct = BY_NAME["transposed" if problem.transposed else "unfold"]
                     reference = run_pass(direct, problem, which, operands, budget)
+                    _wait_for(operands)
+                    running = algorithm
                 if not _agrees(run_pass(algorithm, problem, which, operands, budget), reference):
                     LOG.warning("%s is left out for %s, %s: it gives wrong numbers", algorithm.name, problem, which)
                     continue
@@ -136,6 +144,10 @@ def time_candidates(
             # Out of memory, a GEMM the device lacks, a sick vendor library. A compiler may raise anything.
             if not isinstance(error, RuntimeError) and algorithm.engine != "triton":
                 raise
+            faults.raise_if_lost(error, problem, running.name, which)
+            about = "" if running is algorithm else f"{running.name}, which it is compared with, fails with "
+            expected = isinstance(error, (Spills, torch.cuda.OutOfMemoryError))
+            faults.dropped(algorithm.name, problem, which, about + faults.in_one_line(error), expected)
             if operands.x.device.type == "cuda":
                 torch.cuda.empty_cache()
             continue
@@ -157,6 +169,12 @@ def exact_enough(algorithm: Algorithm, problem: ConvProblem, which: str) -> bool
     return errors[0] <= _MOST_ERROR * errors[1]
 
 
+def _wait_for(operands: Operands) -> None:
+    """Let a fault show itself where it belongs."""
+    if operands.x.device.type == "cuda":
+        torch.cuda.synchronize(operands.x.device)
+
+
 def _agrees(result: torch.Tensor, reference: torch.Tensor) -> bool:
     """Tell whether two results of the same sum are the same but for rounding."""
     most = 1e-3 if result.dtype == torch.float32 else 3e-2
@@ -174,21 +192,12 @@ def compile_ahead(
     for problem in problems:
         for algorithm in candidates(problem):
             if type(algorithm).prepare is not Algorithm.prepare:
-                jobs += [_job(algorithm, problem, w) for w in PASSES if algorithm.worth_measuring(problem, w)]
+                jobs += [
+                    partial(algorithm.prepare, problem, w) for w in PASSES if algorithm.worth_measuring(problem, w)
+                ]
     if not jobs:
         return
-    from .triton_engine.launch import prepare_all
-
     prepare_all(jobs, min(_COMPILERS, os.cpu_count() or 1), out_of_time)
-
-
-def _job(algorithm: Algorithm, problem: ConvProblem, which: str) -> Callable[[], None]:
-    def work() -> None:
-        device = torch.device(problem.device)
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            algorithm.prepare(problem, which)
-
-    return work
 
 
 def tune(
@@ -213,7 +222,9 @@ def tune(
             return
         try:
             operands = Operands.of(problem)
-        except RuntimeError:  # no memory left for them: the rules decide for this one
+        except RuntimeError as error:  # no memory left for them
+            faults.raise_if_lost(error, problem)
+            LOG.warning("nothing is measured for %s, the rules decide: %s", problem, faults.in_one_line(error))
             continue
         with as_in_the_seam():
             result = {which: time_candidates(problem, which, candidates(problem), operands, budget) for which in PASSES}

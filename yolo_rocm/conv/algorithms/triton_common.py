@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from ..precision import tf32_allowed
 from ..problem import ConvProblem
 from ..triton_engine import calls
 from ..triton_engine.available import device_reason, family
@@ -83,8 +84,8 @@ def remembered(key: Any, make: Callable[[], tuple[Call, int]]) -> tuple[Call, in
 
 
 def tf32(problem: ConvProblem) -> bool:
-    """Tell whether the user lets products of fp32 be computed in TF32."""
-    return problem.dtype == torch.float32 and bool(torch.backends.cuda.matmul.allow_tf32)
+    """Return whether the user lets products of a problem be computed in TF32."""
+    return problem.dtype == torch.float32 and tf32_allowed()
 
 
 def empty_for(problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:

@@ -99,11 +99,12 @@ class TritonDepthwise(Algorithm):
         weight = strides(problem.weight_shape, problem.channels_last)
         if which == "grad_weight":
             call = calls.depthwise_weight(problem, y, x, _block(problem), processors(problem.device))[0]
-            prepare(call, (problem.dtype, problem.dtype, torch.float32))
+            prepare(call, (problem.dtype, problem.dtype, torch.float32), problem.device)
             return
         back = which == "grad_input"
         src, out = (y, x) if back else (x, y)
-        prepare(calls.depthwise(problem, src, weight, out, False, _block(problem), back), (problem.dtype,) * 4)
+        call = calls.depthwise(problem, src, weight, out, False, _block(problem), back)
+        prepare(call, (problem.dtype,) * 4, problem.device)
 
 
 def _as_it_is(weight: torch.Tensor) -> torch.Tensor:

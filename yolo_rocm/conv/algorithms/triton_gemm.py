@@ -127,7 +127,7 @@ class TritonGemm(Algorithm):
         else:
             call = self._weight_call(problem, y, x)[0]
             dtypes = (problem.dtype, problem.dtype, torch.float32)
-        prepare(call, dtypes)
+        prepare(call, dtypes, problem.device)
 
     def _tiles(self, problem: ConvProblem) -> Tiles:
         return tiles(family(problem.device), is_half(problem))

@@ -3,13 +3,14 @@
 Triton's own launch looks at each argument to find the kernel that was compiled for its kind: 100 microseconds on a fast
 CPU for as many arguments as a convolution has. A call that is known by its problem and strides needs none of that, and
 an address that comes as a number is not looked up again by the driver. Hooks of Triton's own profiler are not called.
+See `direct` for when that way is taken.
 """
 
 from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,18 +18,15 @@ from typing import Any, Final
 
 import torch
 
-from .available import interpreted, triton_version
+from ..devices import on
+from . import direct
+from .available import interpreted
 from .calls import Call
 
-# From this version on, a compiled kernel takes constants among its arguments, in order.
-_TAKES_CONSTANTS: Final = (3, 3)
 # NVIDIA's compiler puts a value or two aside to stay below a round number of registers: such kernels were up to 2.6
 # times as fast as the next best on an H200. This many are no sign of a tile that is too large.
 _FEW_SPILLS: Final = 8
 _ready: dict[Hashable, Callable[..., bool]] = {}  # see `repeating`
-# None where torch was built without GPUs: then nothing is ever ready.
-_current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-_current_device: Final[Any] = getattr(torch._C, "_cuda_getDevice", None)
 # What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once. Where
 # that failed, why, in words: an exception would hold every frame it has passed, with the gigabytes of a measurement.
 _prepared: dict[Hashable, _Failure | None] = {}
@@ -58,7 +56,7 @@ def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor,
         tensors: The kernel's tensors, in order.
     """
     number = tensors[0].get_device()  # -1 on a CPU
-    if number >= 0 and number != _current_device():
+    if number >= 0 and number != direct.current_device():
         with torch.cuda.device(number):  # Triton launches where torch is, not where tensors are
             _launch(key, call, tensors)
     else:
@@ -72,48 +70,23 @@ def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor
         return
     described = call()
     compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **_options(described))
-    if not _odd(addresses) and not interpreted() and triton_version() >= _TAKES_CONSTANTS:
-        _ready[key] = _repeated(compiled, described)
+    again = None if interpreted() else direct.direct(compiled, described, tensors)
+    if again is not None:
+        _ready[key] = again
 
 
 def repeating(key: Hashable) -> Callable[..., bool] | None:
-    """Return a launch that was made before as a function of the device's number and its tensors' addresses.
-
-    The function answers False, and launches nothing, where torch is on another device or an address is not a multiple
-    of 16. None where the launch is not ready to be repeated.
-    """
+    """Return a launch that was made before, as `direct` gives it; None where it is not ready to be repeated."""
     return _ready.get(key)
 
 
-def _repeated(compiled: Any, call: Call) -> Callable[..., bool]:
-    no_hooks = (None, None, None)  # what a hook would be told, and the hooks before and after a launch
-    run, grid = compiled.run, call.grid
-    kernel = (compiled.function, compiled.packed_metadata, *no_hooks)
-    rest = (*call.numbers, *call.constants.values())
-
-    def again(number: int, *addresses: int) -> bool:
-        if _odd(addresses) or number != _current_device():
-            return False
-        run(*grid, _current_stream(number), *kernel, *addresses, *rest)
-        return True
-
-    return again
-
-
-def _odd(addresses: Iterable[int]) -> bool:
-    """Tell whether one is no multiple of 16: kernels are compiled for those, as torch allocates; a view may differ."""
-    together = 0
-    for address in addresses:
-        together |= address
-    return together % 16 != 0
-
-
-def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Compile a call for the current device without running it; at once where another thread is already about it.
+def prepare(call: Call, dtypes: tuple[torch.dtype, ...], device: str) -> None:
+    """Compile a call for a device without running it; at once where another thread is already about it.
 
     Args:
         call: The call.
         dtypes: Types of its tensors, in order.
+        device: Where it is going to run.
 
     Raises:
         Spills: The kernel spills more than a few registers.
@@ -121,6 +94,11 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
     """
     if interpreted():
         return
+    with on(device):  # Triton compiles for where torch is
+        _prepare(call, dtypes)
+
+
+def _prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
     kernel = kernel_of(call)
     key = (torch.cuda.current_device(), dtypes, _kind(kernel, call, len(dtypes)))
     with _lock:
@@ -169,6 +147,7 @@ def prepare_all(jobs: list[Callable[[], None]], workers: int, out_of_time: Calla
 
 def forget() -> None:
     """Forget prepared launches."""
+    direct.forget()
     _ready.clear()
     _prepared.clear()
 

@@ -1,0 +1,185 @@
+"""The launch that skips Triton's own: taken where it was proven to do the same, and given up where it fails."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from yolo_rocm.conv.triton_engine import calls, direct, launch
+
+CALL = calls.turn((2, 24, 9, 11))
+
+
+class Kernel:
+    """Writes one more than its source, launched by Triton or directly; `bad` is what goes wrong in the latter.
+
+    Addresses mean nothing here: the tensors are those of the launch.
+    """
+
+    def __init__(self, bad=None) -> None:
+        self.by_triton, self.direct, self.bad = 0, 0, bad
+        self.tensors: tuple[torch.Tensor, ...] = ()
+
+    def launched(self, *tensors):
+        """Launch on tensors, as a pass does."""
+        self.tensors = tensors
+        launch.launch("key", lambda: CALL, tensors)
+        return tensors[-1].clone()
+
+    def __getitem__(self, grid):
+        """Return what Triton launches by."""
+
+        def by_triton(*arguments, **options):
+            self.by_triton += 1
+            self._write()
+            return self.compiled()
+
+        return by_triton
+
+    def compiled(self):
+        """Return what Triton has compiled."""
+        return SimpleNamespace(run=self._run, function=1, packed_metadata=2)
+
+    def _run(self, *arguments):
+        self.direct += 1
+        if self.bad is not None:
+            self.bad(self)
+        else:
+            self._write()
+
+    def _write(self) -> None:
+        source, result = self.tensors
+        result.copy_(source + 1)
+
+
+@pytest.fixture
+def use(monkeypatch, caplog):
+    """Launch a kernel with a version of Triton, on a pretended device."""
+    caplog.set_level(logging.WARNING, logger="yolo_rocm")
+    monkeypatch.setattr(launch, "interpreted", lambda: False)
+    monkeypatch.setattr(direct, "current_device", lambda: -1)
+    monkeypatch.setattr(direct, "_current_stream", lambda number: 0)
+    launch.forget()
+
+    def using(kernel: Kernel, version=(3, 6)) -> Kernel:
+        monkeypatch.setattr(direct, "triton_version", lambda: version)
+        monkeypatch.setattr(launch, "kernel_of", lambda call: kernel)
+        return kernel
+
+    yield using
+    launch.forget()
+
+
+def tensors(dtype=torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.arange(32.0).to(dtype), torch.zeros(32, dtype=dtype)
+
+
+@pytest.mark.parametrize("version", [(3, 3), (3, 6), (3, 9)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_it_is_compared_once_and_taken_from_then_on(use, caplog, version, dtype):
+    kernel, (x, y) = use(Kernel(), version), tensors(dtype)
+    assert torch.equal(kernel.launched(x, y), x + 1)
+    assert (kernel.by_triton, kernel.direct) == (1, 1)  # the second is the comparison
+    for _ in range(3):
+        y.zero_()
+        assert torch.equal(kernel.launched(x, y), x + 1)
+    assert (kernel.by_triton, kernel.direct) == (1, 4)
+    assert direct.given_up() is None
+    launch.launch("another problem", lambda: CALL, (x, y))
+    assert (kernel.by_triton, kernel.direct) == (2, 4)  # the same kernel: not compared again
+    assert launch.repeating("another problem") is not None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("version", [(), (3, 0), (3, 2), (3, 10), (4, 0)])
+def test_versions_that_nobody_has_read_are_launched_by_triton(use, caplog, version):
+    kernel, (x, y) = use(Kernel(), version), tensors()
+    for _ in range(3):
+        assert torch.equal(kernel.launched(x, y), x + 1)
+    assert (kernel.by_triton, kernel.direct) == (3, 0)
+    assert not caplog.records
+
+
+def takes_other_arguments(kernel: Kernel) -> None:
+    raise TypeError("function takes exactly 12 arguments (60 given)")
+
+
+def does_nothing(kernel: Kernel) -> None:
+    return None
+
+
+def writes_something_else(kernel: Kernel) -> None:
+    kernel.tensors[-1].fill_(3.0)
+
+
+BAD = {
+    "arguments": (takes_other_arguments, "TypeError: function takes exactly 12 arguments"),
+    "nothing": (does_nothing, "other numbers than Triton's own launch"),
+    "numbers": (writes_something_else, "other numbers than Triton's own launch"),
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_one_that_does_not_do_the_same_is_given_up_with_one_line(use, caplog, how):
+    bad, words = BAD[how]
+    kernel, (x, y) = use(Kernel(bad)), tensors()
+    for _ in range(4):
+        y.zero_()
+        assert torch.equal(kernel.launched(x, y), x + 1)
+    assert (kernel.by_triton, kernel.direct) == (4, 1)
+    (record,) = caplog.records
+    assert words in record.getMessage()
+    assert "Triton 3.6's own" in record.getMessage()
+    assert words in direct.given_up()
+    assert launch.repeating("key") is None
+
+
+@pytest.mark.parametrize("missing", ["run", "function", "packed_metadata"])
+def test_a_compiled_kernel_without_what_is_needed_is_launched_by_triton(use, caplog, monkeypatch, missing):
+    kernel, (x, y) = use(Kernel()), tensors()
+    whole = kernel.compiled()
+    delattr(whole, missing)
+    monkeypatch.setattr(kernel, "compiled", lambda: whole)
+    for _ in range(3):
+        assert torch.equal(kernel.launched(x, y), x + 1)
+    assert (kernel.by_triton, kernel.direct) == (3, 0)
+    (record,) = caplog.records
+    assert missing in record.getMessage()
+
+
+def test_one_that_fails_later_is_given_up_too(use, caplog):
+    kernel, (x, y) = use(Kernel()), tensors()
+    kernel.launched(x, y)
+    kernel.launched(x, y)
+    again = launch.repeating("key")
+    kernel.bad = takes_other_arguments
+    for _ in range(3):
+        y.zero_()
+        assert torch.equal(kernel.launched(x, y), x + 1)
+    assert (kernel.by_triton, kernel.direct) == (4, 3)
+    assert not again(-1, 0, 16)  # who has kept it is told as well
+    assert kernel.direct == 3
+    assert len(caplog.records) == 1
+
+
+def test_a_very_large_result_is_not_copied_for_a_comparison(use, monkeypatch):
+    monkeypatch.setattr(direct, "_LARGEST_COMPARED", 100)
+    kernel, (x, y) = use(Kernel()), tensors()
+    for _ in range(2):
+        assert torch.equal(kernel.launched(x, y), x + 1)
+    assert (kernel.by_triton, kernel.direct) == (2, 0)
+    kernel.launched(x[:16], y[:16])
+    assert (kernel.by_triton, kernel.direct) == (3, 1)
+    assert launch.repeating("key") is not None
+    assert direct.given_up() is None
+
+
+def test_nothing_is_compared_while_a_graph_is_recorded(monkeypatch):
+    result = SimpleNamespace(is_cuda=True, numel=lambda: 8, element_size=lambda: 4)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert not direct._comparable(result)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert direct._comparable(result)

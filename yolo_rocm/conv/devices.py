@@ -1,0 +1,32 @@
+"""The device that a kernel is compiled for, measured on and launched on: the one its tensors are on."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+
+def on(device: torch.device | str) -> AbstractContextManager[object]:
+    """Make a GPU the current one for a while.
+
+    Triton compiles for the current device, and events, streams and sleeps without a device of their own are its too.
+    With an integrated GPU as number 0 that is not where a training runs.
+    """
+    device = torch.device(device)
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def alive(device: torch.device | str) -> bool:
+    """Return whether a device still computes: after a fault a GPU refuses everything for the rest of the process."""
+    device = torch.device(device)
+    if device.type != "cuda":
+        return True
+    try:
+        with on(device):
+            torch.cuda.synchronize(device)
+            return float(torch.ones(64, device=device).sum()) == 64.0
+    except torch.cuda.OutOfMemoryError:  # full, but it has just answered
+        return True
+    except Exception:  # whatever a runtime says
+        return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 import torch
 
@@ -25,6 +27,7 @@ def test_the_highest_of_several_turns_is_taken_number_by_number():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_tensor_is_in_the_peak_until_it_is_forgotten():
+    gc.collect()  # what earlier tests have left would otherwise be freed in between
     before = torch.cuda.memory_stats(DEVICE)
     held = {which: before[f"{which}_bytes.all.current"] / 2**20 for which in ("requested", "allocated")}
     forget(DEVICE)

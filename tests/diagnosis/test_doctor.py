@@ -12,7 +12,7 @@ import time
 import pytest
 
 import yolo_rocm
-from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, make_torch, make_tree, old_torch, write
+from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, add_package, make_torch, make_tree, old_torch, write
 from yolo_rocm.diagnosis import bundle
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.outcome import Limits, Outcome
@@ -79,6 +79,16 @@ def test_a_sick_vendor_library_is_no_problem_for_a_preset_without_it(tmp_path):
     assert (found.verdict.code, found.verdict.works) == (0, True)
     assert not any(found.health.conv.values())
     assert {f.severity for f in found.findings} <= {"info"}
+
+
+def test_packages_that_do_not_fit_are_told_before_the_device_is_asked(tmp_path):
+    """The device's answers would all be right, and training would die at the first image."""
+    add_package(tmp_path / "site", "numpy", "2.2.6")
+    found = examine(tmp_path, RX5600XT, torch=old_torch)
+    assert (found.verdict.code, found.verdict.works) == (2, False)
+    assert found.verdict.text.startswith("Nothing can be trained here: torch 1.13.1 was built for NumPy 1")
+    assert found.verdict.next == 'pip install "numpy<2"'
+    assert found.outcomes == ()
 
 
 def test_a_card_without_kernels(tmp_path):

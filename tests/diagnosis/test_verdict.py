@@ -84,6 +84,8 @@ WRONG_TORCH = Machine(gpus=AMD.gpus, torch="2.10.0", build="cpu")
 NOTHING = Machine(torch="2.10.0", build="cpu")
 ERROR = Finding("arch-not-in-torch", "error", "no kernels", "install others")
 NO_TORCH = Finding("torch-missing", "error", "torch is not installed", "pip install torch")
+NUMPY = Finding("numpy-too-new", "error", "built for NumPy 1", 'pip install "numpy<2"')
+OPENCV = Finding("opencv-too-old", "error", "built for NumPy 1", "pip install -U opencv-python")
 WARNING = Finding("shm-small", "warning", "small", "more")
 
 VERDICTS = {
@@ -113,6 +115,8 @@ VERDICTS = {
     ),
     "not probed": (AMD, [], [], "cuda", 0, True, "the card itself was not probed", "--no-probes"),
     "no torch": (AMD, [ERROR, NO_TORCH], [], None, 2, False, "Nothing can be trained", "pip install torch"),
+    "numpy does not fit": (AMD, [NUMPY, ERROR], [], "cuda", 2, False, "Nothing can be trained", '"numpy<2"'),
+    "opencv does not fit": (NOTHING, [OPENCV], [], None, 2, False, "Nothing can be trained", "-U opencv-python"),
     "another torch": (WRONG_TORCH, [ERROR], [], None, 1, False, "would run on the CPU", "install others"),
     "no gpu": (NOTHING, [], [], None, 0, True, "on the CPU will work with preset p: no GPU found", ""),
 }

@@ -173,10 +173,32 @@ def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
     assert "heinrichs" in text  # another word
 
 
-def test_short_or_common_names_are_no_names(monkeypatch):
-    monkeypatch.setattr(bundle.getpass, "getuser", lambda: "root")
-    monkeypatch.setattr(bundle.socket, "gethostname", lambda: "pc")
-    assert bundle.redact("root pc localhost", {"USER": "io"}) == "root pc localhost"
+def test_the_report_names_the_packages(tmp_path):
+    for package in (("numpy", "1.26.4"), ("opencv-python-headless", "4.11.0.86"), ("torchvision", "0.25.0")):
+        add_package(tmp_path / "site", *package)
+    text = bundle.report(examine(tmp_path, RX7900XTX, probes=False), {})
+    assert "  torchvision: 0.25.0\n  numpy: 1.26.4\n  opencv-python-headless: 4.11.0.86\n" in text
+
+
+def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
+    odd = 'it\'s "so": secret\\x'
+    environ = {
+        "MIOPEN_CACHE": "redis://:hunter2@cache:6379/0",
+        "YOLO_HUB": "https://hub.example/x?token=abc123&imgsz=640",
+        "NCCL_NET": "Bearer abcdefghijkl",
+        "HF_TOKEN": odd,
+        "TORCH_LOGS": f"said {odd}",
+        "PWD": "/work/python",
+        "GDMSESSION": "python",
+        "HIP_VISIBLE_DEVICES": "0",
+    }
+    found = examine(tmp_path, RX7900XTX, probes=False)
+    text = bundle.report(dataclasses.replace(found, said="x" * 9000 + " AKIAABCDEFGHIJKLMNOP " + "y " * 3994), environ)
+    for secret in ("hunter2", "abc123", "abcdefghijkl", "it's", "it''s", "so\\", "secret\\", "KLMNOP"):
+        assert secret not in text, secret
+    shown = ("redis://<secret>@cache:6379/0", "x?token=<secret>&imgsz=640", "Bearer <secret>", "LOGS: said <secret>\n")
+    for word in (*shown, "HIP_VISIBLE_DEVICES: '0'", "python: "):
+        assert word in text, word
 
 
 class Died(RuntimeError):

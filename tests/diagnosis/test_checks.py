@@ -360,6 +360,7 @@ def test_an_integrated_gpu_alone_beside_a_cpu_torch_is_no_error(ward):
 def test_torchvision_of_another_rocm_is_a_warning(ward):
     findings = {f.id: f for f in run_checks(ward.admit(RX7900XTX, torchvision="+rocm6.4"))}
     assert findings["torchvision-mismatch"].severity == "warning"
+    assert findings["torchvision-mismatch"].finding == "torch is a rocm7.0 build and torchvision a rocm6.4 build"
     assert "torchvision is not installed" in _finding(Ward(ward.root / "x").admit(RX7900XTX, torchvision=None))
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -217,55 +218,50 @@ def test_the_windows_registry(tmp_path):
     assert machine.overlays == ("windows",)
 
 
-class Registry:
-    """As much of `winreg` as is used: one key with subkeys, of which some may not be opened."""
-
-    HKEY_LOCAL_MACHINE = "HKLM"
-
-    def __init__(self, subkeys):
-        self.subkeys = subkeys
-        self.opened, self.closed = [], []
-
-    def OpenKey(self, parent, name):
-        values = self.subkeys if parent == "HKLM" else self.subkeys[name]
-        if values is None:
-            raise PermissionError(name)
-        self.opened.append((parent, name) if parent == "HKLM" else name)
-        return RegistryKey(self, name, values)
-
-    def QueryInfoKey(self, key):
-        return (len(key.values), 0, 0) if key.values is self.subkeys else (0, len(key.values), 0)
-
-    def EnumKey(self, key, index):
-        return list(key.values)[index]
-
-    def EnumValue(self, key, index):
-        return (*list(key.values.items())[index], 1)
-
-
-class RegistryKey:
-    def __init__(self, registry, name, values):
-        self.registry, self.name, self.values = registry, name, values
+class RegistryKey(SimpleNamespace):
+    """An open key of `winreg`, which counts those that were closed."""
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        self.registry.closed.append(self.name)
+        self.closed.append(self.name)
+
+
+def made_registry(subkeys):
+    """Return as much of `winreg` as is used: one key with subkeys, of which some may not be opened."""
+    opened, closed = [], []
+
+    def open_key(parent, name):
+        values = subkeys if parent == "HKLM" else subkeys[name]
+        if values is None:
+            raise PermissionError(name)
+        opened.append(name)
+        return RegistryKey(name=name, values=values, closed=closed)
+
+    return SimpleNamespace(
+        HKEY_LOCAL_MACHINE="HKLM",
+        OpenKey=open_key,
+        QueryInfoKey=lambda key: (len(key.values), 0, 0) if key.values is subkeys else (0, len(key.values), 0),
+        EnumKey=lambda key, index: list(key.values)[index],
+        EnumValue=lambda key, index: (*list(key.values.items())[index], 1),
+        opened=opened,
+        closed=closed,
+    )
 
 
 def test_the_registry_is_read_and_closed(monkeypatch):
-    registry = Registry({"0000": ADAPTERS[2], "Properties": None, "0001": ADAPTERS[1]})
+    registry = made_registry({"0000": ADAPTERS[2], "Properties": None, "0001": ADAPTERS[1]})
     monkeypatch.setitem(sys.modules, "winreg", registry)
     assert list(registry_adapters()) == [ADAPTERS[2], ADAPTERS[1]]
     assert [gpu.gfx for gpu in windows_gpus()] == ["gfx1201", "gfx1036"]
     class_of_displays = r"SYSTEM\CurrentControlSet\Control\Class\{4d36e968-e325-11ce-bfc1-08002be10318}"
-    assert registry.opened[:3] == [("HKLM", class_of_displays), "0000", "0001"]
+    assert registry.opened[:3] == [class_of_displays, "0000", "0001"]
     assert len(registry.closed) == len(registry.opened)
 
 
 def test_a_registry_without_display_adapters(monkeypatch):
-    monkeypatch.setitem(sys.modules, "winreg", Registry(None))
+    monkeypatch.setitem(sys.modules, "winreg", made_registry(None))
     assert list(registry_adapters()) == []
 
 

@@ -7,7 +7,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -126,12 +125,12 @@ def test_without_a_gpu_it_is_quick_and_loads_no_torch():
     code = (
         "import sys, time, yolo_rocm\nfrom yolo_rocm.hardware import Machine\n"
         "found = yolo_rocm.doctor(machine=Machine(torch='2.10.0', build='cpu'))\n"
-        "print(found.verdict.code, 'torch' in sys.modules, 'ultralytics' in sys.modules)"
+        "print(found.verdict.code, 'torch' in sys.modules, 'ultralytics' in sys.modules, time.process_time())"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert time.monotonic() - started < 5
-    assert done.stdout.split() == ["0", "False", "False"]
+    *found, seconds = done.stdout.split()
+    assert found == ["0", "False", "False"]
+    assert float(seconds) < 5  # of its own: others may keep the machine busy
 
 
 def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):

@@ -182,3 +182,10 @@ def make_torch(
 def old_torch(site: Path) -> Path:
     """Write torch 1.13.1+rocm5.2, the last one that ran on RDNA1 under the override."""
     return make_torch(site, "1.13.1", "5.2.21151-afdc89f8", ["gfx900", "gfx906", "gfx908", "gfx90a", "gfx1030"])
+
+
+def add_package(site: Path, name: str, version: str, *requires: str) -> None:
+    """Write what pip records about an installed package."""
+    wanted = (f"Requires-Dist: {each}" for each in requires)
+    lines = ("Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *wanted)
+    write(site / f"{name.replace('-', '_')}-{version}.dist-info/METADATA", "\n".join(lines) + "\n")

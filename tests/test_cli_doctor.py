@@ -46,7 +46,27 @@ def test_exit_codes_of_logs(tmp_path):
     assert cli(str(tmp_path)).returncode == 2
     told = json.loads(cli("-", "--json", stdin=b"HSA_STATUS_ERROR_INVALID_ISA").stdout)
     assert [match["id"] for match in told["matches"]] == ["hsa-invalid-isa"]
-    assert {"schema", "matches"} == set(told)
+    assert {"schema", "matches", "last_error"} == set(told)
+    assert (told["schema"], told["last_error"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "note", [b"", b'MIOpen(HIP): Warning [ParseAndLoadDb] File is unreadable: "gfx1200_20.HIP.fdb.txt"\n']
+)
+def test_a_crash_that_nobody_has_described_is_quoted_and_is_a_problem(note):
+    log = (
+        note + b'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nValueError: [no] such colour\n'
+    )
+    done = cli("-", stdin=log)
+    assert done.returncode == 1
+    line = log.count(b"\n")
+    assert f"Its last error, line {line}: ValueError: [no] such colour" in done.stdout.decode()
+    assert done.stdout.decode().startswith("No known failure in this log.")
+    assert (b"Worth knowing:\nmiopen-db-missing" in done.stdout) == bool(note)
+    told = json.loads(cli("-", "--json", stdin=log).stdout)
+    assert told["last_error"] == {"line": line, "text": "ValueError: [no] such colour"}
+    healthy = cli("-", stdin=note + b"epoch 1\n")
+    assert (healthy.returncode, b"last error" in healthy.stdout) == (0, False)
 
 
 @pytest.fixture

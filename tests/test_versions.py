@@ -23,6 +23,7 @@ from yolo_rocm.diagnosis.checks import run_checks
 from yolo_rocm.diagnosis.patient import Patient
 from yolo_rocm.errors import StackError
 from yolo_rocm.hardware import Machine
+from yolo_rocm.hardware.packages import Misfit, Packages
 from yolo_rocm.ultralytics_hooks import children, probes, versions
 from yolo_rocm.ultralytics_hooks.probes import PROBES, TRAINING, Probe
 
@@ -50,6 +51,15 @@ def future(monkeypatch, caplog):
     yield caplog
     logger.removeHandler(caplog.handler)
     forget()
+
+
+def test_a_torch_that_cannot_use_the_installed_numpy_is_refused_before_a_run(future, monkeypatch):
+    misfit = Misfit("torch 1.13.1 was built for NumPy 1", 'pip install "numpy<2"')
+    with monkeypatch.context() as made:
+        made.setattr(Packages, "numpy_misfit", lambda self: misfit)
+        with pytest.raises(StackError, match=r'^torch 1\.13\.1 was built for NumPy 1\. Run: pip install "numpy<2"$'):
+            hooks.require()
+    hooks.require()
 
 
 def test_a_future_version_in_which_everything_is_found_works_and_says_so_once(future):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from .diagnosis.doctor import Diagnosis
-    from .diagnosis.knowledge import Match
+    from .diagnosis.knowledge import LogReading
     from .diagnosis.outcome import Outcome
 
 _COLUMNS = ("fp32", "fp16", "bf16")
@@ -40,7 +41,8 @@ def doctor(
 ) -> None:
     """Say what is wrong with this machine, or what a log of a training shows, and what to do.
 
-    Ends with 0 where all is well, 1 where there are problems, 2 where nothing can run.
+    Ends with 0 where all is well, 1 where there are problems, 2 where nothing can run. With a LOG: 0 where it shows no
+    failure, 1 where it shows one, known or not, 2 where it cannot be read.
     """
     out = console()
     if log is not None:
@@ -63,15 +65,15 @@ def doctor(
 
 
 def _read(log: str, as_json: bool, out: Console) -> int:
-    """Name the failures in a log; 0: none known, 1: some, 2: it cannot be read."""
-    from .diagnosis.knowledge import read_log
+    """Name the failures in a log; 0: it shows none, 1: some, known or not, 2: it cannot be read."""
+    from .diagnosis.knowledge import examine_log
 
     try:
         if log == "-":
-            matches = read_log(sys.stdin.buffer)
+            reading = examine_log(sys.stdin.buffer)
         else:
             with Path(log).open("rb") as stream:
-                matches = read_log(stream)
+                reading = examine_log(stream)
     except OSError as error:
         message = f"error: cannot read {log}: {error.strerror or error}."
         console(stderr=True).print(message, markup=False)
@@ -85,21 +87,26 @@ def _read(log: str, as_json: bool, out: Console) -> int:
                 "line": match.line,
                 "text": match.text,
             }
-            for match in matches
+            for match in reading.matches
         ]
-        print_json({"schema": 1, "matches": rows})
+        last = dataclasses.asdict(reading.last_error) if reading.last_error is not None else None
+        print_json({"schema": 1, "matches": rows, "last_error": last})
     else:
-        _print_matches(matches, out)
-    return int(any(match.signature.level != "note" for match in matches))
+        _print_reading(reading, out)
+    return int(reading.explained or reading.last_error is not None)
 
 
-def _print_matches(matches: Sequence[Match], out: Console) -> None:
-    if not matches:
+def _print_reading(reading: LogReading, out: Console) -> None:
+    last = reading.last_error
+    if not reading.explained:
         out.print("No known failure in this log. `yolo-rocm doctor` examines the machine itself.")
-        return
-    for number, match in enumerate(matches):
+        if last is not None:
+            out.print(f"Its last error, line {last.line}: {last.text}", markup=False)
+        if reading.matches:
+            out.print("\nWorth knowing:")
+    for number, match in enumerate(reading.matches):
         known = match.signature
-        if number == 1:
+        if number == 1 and reading.explained:
             out.print("\nAlso in this log:")
         out.print(f"{known.id}, line {match.line}: {match.text}", markup=False)
         out.print(f"  cause:  {known.cause}\n  remedy: {match.remedy()}", markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yolo_rocm.diagnosis import checks_environment, checks_stack, checks_system
+from yolo_rocm.diagnosis import checks_environment, checks_packages, checks_stack, checks_system
 from yolo_rocm.diagnosis.knowledge import LEVELS, Signature, signatures
 
 from .markdown import code, first_paragraph, slug, table
@@ -62,7 +62,7 @@ def _source(source: str) -> str:
 def checks() -> str:
     """Return what the doctor looks at before it asks the card, by the question each group of checks answers."""
     parts = []
-    for module in (checks_stack, checks_system, checks_environment):
+    for module in (checks_packages, checks_stack, checks_system, checks_environment):
         rows = ((code(check.__name__.replace("_", "-")), first_paragraph(check)) for check in module.CHECKS)
         parts += [f"### {first_paragraph(module)}", table(("check", "why"), rows)]
     return "\n\n".join(parts)

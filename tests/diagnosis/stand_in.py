@@ -22,6 +22,7 @@ SCHEMA = {
         **dict.fromkeys(("system", "python", "torch", "build"), str),
         **dict.fromkeys(("kernel", "distribution", "hip", "rocm", "amdgpu", "ultralytics", "ram_gb", "shm_gb"), object),
         "overlays": list,
+        "packages": dict,
         "gpus": list,
         "cores": int,
         "archs": list,

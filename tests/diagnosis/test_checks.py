@@ -19,6 +19,7 @@ from tests.fake_trees import (
     RX7900XTX,
     TREES,
     VEGA64,
+    add_package,
     make_torch,
     make_tree,
     old_torch,
@@ -54,6 +55,7 @@ class Ward:
         tree=None,
         prepare=None,
         lacks=None,
+        packages=(),
         **torch_facts,
     ) -> Patient:
         """Return the patient for these cards; what is not said is healthy."""
@@ -63,6 +65,8 @@ class Ward:
         folder = torch(self.site, **torch_facts) if torch else self.site / "no-torch"
         if torchvision is not None:
             write(self.site / "torchvision/version.py", f"__version__ = '0.25.0{torchvision}'\n")
+        for package in packages:
+            add_package(self.site, *package)
         if prepare:
             prepare(self.root)
         environ = environ or {}
@@ -110,6 +114,18 @@ def old_hsa(root: Path) -> None:
 
 # id of the finding: (what has it, what differs in that point only and has not)
 CASES = {
+    "numpy-too-new": (
+        {"torch": old_torch, "packages": [("numpy", "2.2.6")]},
+        {"torch": old_torch, "packages": [("numpy", "1.26.4")]},
+    ),
+    "opencv-too-old": (
+        {"packages": [("numpy", "2.2.6"), ("opencv-python", "4.9.0.80")]},
+        {"packages": [("numpy", "2.2.6"), ("opencv-python", "4.10.0.84")]},
+    ),
+    "torchvision-for-another-torch": (
+        {"packages": [("torchvision", "0.24.1", "torch (==2.9.1)")]},
+        {"packages": [("torchvision", "0.25.1", "torch (==2.10.1)")]},
+    ),
     "torch-missing": ({"torch": None}, {}),
     "ultralytics-missing": ({"facts": {"ultralytics": None}}, {}),
     "ultralytics-too-old": ({"facts": {"ultralytics": "8.2.103"}}, {"facts": {"ultralytics": "8.3.0"}}),
@@ -316,6 +332,26 @@ def test_groups_are_named_where_a_device_is_closed(ward, monkeypatch):
     assert stat.S_IMODE(closed[0].mode) == 0o660
 
 
+def test_packages_that_do_not_fit_come_first_and_have_the_command(ward):
+    """What pip makes of the RX 5000's stack when a second command asks for Ultralytics alone."""
+    installed = [
+        ("numpy", "2.2.6"),
+        ("opencv-python", "5.0.0.93", 'numpy<2.0; python_version < "3.9"', 'numpy>=2; python_version >= "3.9"'),
+        ("torchvision", "0.15.2", "torch (==2.0.1)"),
+    ]
+    (first, second, *_) = run_checks(ward.admit(RX5600XT, torch=old_torch, packages=installed))
+    assert first.finding.startswith("torch 1.13.1 was built for NumPy 1 and cannot use the installed NumPy 2.2.6")
+    assert first.remedy == 'pip install "numpy<2" "opencv-python<4.12"'
+    assert second.finding.startswith("torchvision 0.15.2 was built for torch 2.0.1, and torch 1.13.1 is installed")
+    assert '"torchvision[device-gfx1010]"' in second.remedy
+
+
+def test_torchvision_beside_a_cpu_torch_is_repaired_without_touching_torch(ward):
+    patient = ward.admit(hip=None, packages=[("torchvision", "0.24.1", "torch (==2.9.1)")])
+    (finding,) = run_checks(patient)
+    assert finding.remedy == 'pip install -U torchvision "torch==2.10.0"'
+
+
 def test_an_integrated_gpu_alone_beside_a_cpu_torch_is_no_error(ward):
     (finding,) = run_checks(ward.admit(RAPHAEL, hip=None))
     assert (finding.id, finding.severity) == ("torch-wrong-build", "warning")
@@ -324,6 +360,7 @@ def test_an_integrated_gpu_alone_beside_a_cpu_torch_is_no_error(ward):
 def test_torchvision_of_another_rocm_is_a_warning(ward):
     findings = {f.id: f for f in run_checks(ward.admit(RX7900XTX, torchvision="+rocm6.4"))}
     assert findings["torchvision-mismatch"].severity == "warning"
+    assert findings["torchvision-mismatch"].finding == "torch is a rocm7.0 build and torchvision a rocm6.4 build"
     assert "torchvision is not installed" in _finding(Ward(ward.root / "x").admit(RX7900XTX, torchvision=None))
 
 

@@ -7,12 +7,11 @@ import json
 import logging
 import subprocess
 import sys
-import time
 
 import pytest
 
 import yolo_rocm
-from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, make_torch, make_tree, old_torch, write
+from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, add_package, make_torch, make_tree, old_torch, write
 from yolo_rocm.diagnosis import bundle
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.outcome import Limits, Outcome
@@ -81,6 +80,16 @@ def test_a_sick_vendor_library_is_no_problem_for_a_preset_without_it(tmp_path):
     assert {f.severity for f in found.findings} <= {"info"}
 
 
+def test_packages_that_do_not_fit_are_told_before_the_device_is_asked(tmp_path):
+    """The device's answers would all be right, and training would die at the first image."""
+    add_package(tmp_path / "site", "numpy", "2.2.6")
+    found = examine(tmp_path, RX5600XT, torch=old_torch)
+    assert (found.verdict.code, found.verdict.works) == (2, False)
+    assert found.verdict.text.startswith("Nothing can be trained here: torch 1.13.1 was built for NumPy 1")
+    assert found.verdict.next == 'pip install "numpy<2"'
+    assert found.outcomes == ()
+
+
 def test_a_card_without_kernels(tmp_path):
     found = examine(tmp_path, RX5600XT, bad=("gemm",), act="import os; os.abort()", limits=Limits(start=20.0))
     assert found.verdict.code == 1
@@ -116,12 +125,12 @@ def test_without_a_gpu_it_is_quick_and_loads_no_torch():
     code = (
         "import sys, time, yolo_rocm\nfrom yolo_rocm.hardware import Machine\n"
         "found = yolo_rocm.doctor(machine=Machine(torch='2.10.0', build='cpu'))\n"
-        "print(found.verdict.code, 'torch' in sys.modules, 'ultralytics' in sys.modules)"
+        "print(found.verdict.code, 'torch' in sys.modules, 'ultralytics' in sys.modules, time.process_time())"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert time.monotonic() - started < 5
-    assert done.stdout.split() == ["0", "False", "False"]
+    *found, seconds = done.stdout.split()
+    assert found == ["0", "False", "False"]
+    assert float(seconds) < 5  # of its own: others may keep the machine busy
 
 
 def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
@@ -163,10 +172,32 @@ def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
     assert "heinrichs" in text  # another word
 
 
-def test_short_or_common_names_are_no_names(monkeypatch):
-    monkeypatch.setattr(bundle.getpass, "getuser", lambda: "root")
-    monkeypatch.setattr(bundle.socket, "gethostname", lambda: "pc")
-    assert bundle.redact("root pc localhost", {"USER": "io"}) == "root pc localhost"
+def test_the_report_names_the_packages(tmp_path):
+    for package in (("numpy", "1.26.4"), ("opencv-python-headless", "4.11.0.86"), ("torchvision", "0.25.0")):
+        add_package(tmp_path / "site", *package)
+    text = bundle.report(examine(tmp_path, RX7900XTX, probes=False), {})
+    assert "  torchvision: 0.25.0\n  numpy: 1.26.4\n  opencv-python-headless: 4.11.0.86\n" in text
+
+
+def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
+    odd = 'it\'s "so": secret\\x'
+    environ = {
+        "MIOPEN_CACHE": "redis://:hunter2@cache:6379/0",
+        "YOLO_HUB": "https://hub.example/x?token=abc123&imgsz=640",
+        "NCCL_NET": "Bearer abcdefghijkl",
+        "HF_TOKEN": odd,
+        "TORCH_LOGS": f"said {odd}",
+        "PWD": "/work/python",
+        "GDMSESSION": "python",
+        "HIP_VISIBLE_DEVICES": "0",
+    }
+    found = examine(tmp_path, RX7900XTX, probes=False)
+    text = bundle.report(dataclasses.replace(found, said="x" * 9000 + " AKIAABCDEFGHIJKLMNOP " + "y " * 3994), environ)
+    for secret in ("hunter2", "abc123", "abcdefghijkl", "it's", "it''s", "so\\", "secret\\", "KLMNOP"):
+        assert secret not in text, secret
+    shown = ("redis://<secret>@cache:6379/0", "x?token=<secret>&imgsz=640", "Bearer <secret>", "LOGS: said <secret>\n")
+    for word in (*shown, "HIP_VISIBLE_DEVICES: '0'", "python: "):
+        assert word in text, word
 
 
 class Died(RuntimeError):

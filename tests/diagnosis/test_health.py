@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from pathlib import Path
@@ -85,6 +86,15 @@ def test_a_broken_memory_is_no_memory(folder, content, caplog):
     with caplog.at_level(logging.WARNING):
         assert recall(folder / "health-x.json") is None
     assert "run `yolo-rocm doctor` again" in caplog.text
+
+
+def test_what_is_no_answer_about_a_dtype_is_not_remembered(folder):
+    folder.mkdir()
+    data = {"format": 1, "conv": {"fp32": "no", "fp64": True, "fp16": False}, "norm": {}, "when": "x", "filters": {}}
+    (folder / "health-x.json").write_text(json.dumps(data))
+    assert recall(folder / "health-x.json").conv == {"fp16": False}
+    (folder / "health-x.json").write_text(json.dumps({**data, "format": 2}))
+    assert recall(folder / "health-x.json") is None
 
 
 def test_a_folder_that_cannot_be_written_costs_a_line(tmp_path, caplog):

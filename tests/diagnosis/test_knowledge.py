@@ -24,8 +24,8 @@ def ids(matches):
 
 
 def test_the_size_of_the_knowledge():
-    assert len(signatures()) == 49
-    assert len({entry.id for entry in signatures()}) == 49
+    assert len(signatures()) == 51
+    assert len({entry.id for entry in signatures()}) == 51
     assert sum(not entry.auto_match for entry in signatures()) == 1
 
 

@@ -71,6 +71,14 @@ def test_all_is_well(tmp_path):
     assert [o.status for o in ask(tmp_path).outcomes] == ["ok", "ok", "ok"]
 
 
+def test_how_long_an_answer_took(tmp_path):
+    started = time.monotonic()
+    before, slow, after = ask(tmp_path, "time.sleep(0.4)", Limits(start=30.0, probe=20.0, total=90.0)).outcomes
+    elapsed = time.monotonic() - started
+    assert 0.4 <= slow.seconds < elapsed
+    assert 0 < before.seconds + slow.seconds + after.seconds <= elapsed
+
+
 CULPRITS = {
     "hang": ("time.sleep(600)", "hang", "no answer within 1 s"),
     "hang deaf to signals": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)", "hang", "no answer"),

@@ -12,6 +12,7 @@ from yolo_rocm.diagnosis.outcome import Outcome
 from yolo_rocm.diagnosis.probe_list import all_probes
 from yolo_rocm.diagnosis.verdict import Setup, judge, way_out
 from yolo_rocm.hardware import Gpu, Machine
+from yolo_rocm.preset import Preset
 
 NAMES = [probe.name for probe in all_probes()]
 AUTO = Setup("auto", vendor=False, amp=True)
@@ -79,11 +80,52 @@ def test_a_triton_that_is_not_there_is_no_problem():
     assert way_out(asked_for, outcomes) == ("rocm.conv.engine=auto",)
 
 
+SETUPS = {
+    "as Ultralytics has it": ({}, {}, "cuda", Setup("auto", vendor=False, amp=True, channels_last=True)),
+    "on a CPU": ({}, {}, "cpu", Setup("auto", vendor=False, amp=False, channels_last=False)),
+    "on nothing": ({}, {}, None, Setup("auto", vendor=False, amp=False, channels_last=False)),
+    "on Windows": ({}, {"system": "windows"}, "cuda", Setup("auto", vendor=False, amp=True, channels_last=False)),
+    "older Ultralytics": ({}, {"ultralytics": "8.4.136"}, "cuda", Setup("auto", vendor=False, amp=True)),
+    "as the preset has it": (
+        {"conv": {"engine": "vendor", "vendor": "on"}, "train": {"amp": False, "channels_last": False}},
+        {},
+        "cuda",
+        Setup("vendor", vendor=True, amp=False, channels_last=False),
+    ),
+    "asked for on Windows": (
+        {"train": {"channels_last": True}},
+        {"system": "windows"},
+        "cuda",
+        Setup("auto", vendor=False, amp=True, channels_last=True),
+    ),
+}
+
+
+@pytest.mark.parametrize(("preset", "facts", "device", "setup"), SETUPS.values(), ids=SETUPS.keys())
+def test_what_a_training_relies_on(preset, facts, device, setup):
+    machine = Machine(facts.get("system", "linux"), torch="2.10.0", build="hip")
+    vars(machine)["ultralytics"] = facts.get("ultralytics", "8.4.190")
+    conv = {"engine": "auto", "vendor": "off", **preset.get("conv", {})}
+    assert Setup.of(Preset(**{**preset, "conv": conv}), machine, device) == setup
+
+
+def test_on_a_gpu_broken_fp16_and_nhwc_speak_against_training():
+    machine = Machine(torch="2.10.0", build="hip")
+    vars(machine)["ultralytics"] = "8.4.190"
+    preset = Preset(conv={"engine": "auto", "vendor": "off"})
+    on_gpu, on_cpu = (Setup.of(preset, machine, device) for device in ("cuda", "cpu"))
+    for bad, cure in (("conv/auto/fp16", "amp=False"), ("conv/auto/fp32/nhwc", "channels_last=False")):
+        assert way_out(on_gpu, probed(bad)) == (cure,)
+        assert way_out(on_cpu, probed(bad)) == ()
+
+
 AMD = Machine(gpus=(Gpu("amd", "gfx1100", 24, "RX 7900 XTX", node=1),), torch="2.10.0", build="hip")
 WRONG_TORCH = Machine(gpus=AMD.gpus, torch="2.10.0", build="cpu")
 NOTHING = Machine(torch="2.10.0", build="cpu")
 ERROR = Finding("arch-not-in-torch", "error", "no kernels", "install others")
 NO_TORCH = Finding("torch-missing", "error", "torch is not installed", "pip install torch")
+NUMPY = Finding("numpy-too-new", "error", "built for NumPy 1", 'pip install "numpy<2"')
+OPENCV = Finding("opencv-too-old", "error", "built for NumPy 1", "pip install -U opencv-python")
 WARNING = Finding("shm-small", "warning", "small", "more")
 
 VERDICTS = {
@@ -113,6 +155,8 @@ VERDICTS = {
     ),
     "not probed": (AMD, [], [], "cuda", 0, True, "the card itself was not probed", "--no-probes"),
     "no torch": (AMD, [ERROR, NO_TORCH], [], None, 2, False, "Nothing can be trained", "pip install torch"),
+    "numpy does not fit": (AMD, [NUMPY, ERROR], [], "cuda", 2, False, "Nothing can be trained", '"numpy<2"'),
+    "opencv does not fit": (NOTHING, [OPENCV], [], None, 2, False, "Nothing can be trained", "-U opencv-python"),
     "another torch": (WRONG_TORCH, [ERROR], [], None, 1, False, "would run on the CPU", "install others"),
     "no gpu": (NOTHING, [], [], None, 0, True, "on the CPU will work with preset p: no GPU found", ""),
 }

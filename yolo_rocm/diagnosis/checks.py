@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from . import checks_environment, checks_stack, checks_system
+from . import checks_environment, checks_packages, checks_stack, checks_system
 from .findings import ORDER, Finding
 from .patient import Patient
 
 Check = Callable[[Patient], Finding | None]
-CHECKS: Final[tuple[Check, ...]] = (*checks_stack.CHECKS, *checks_system.CHECKS, *checks_environment.CHECKS)
+CHECKS: Final[tuple[Check, ...]] = (
+    *checks_packages.CHECKS,
+    *checks_stack.CHECKS,
+    *checks_system.CHECKS,
+    *checks_environment.CHECKS,
+)
 
 
 def run_checks(patient: Patient) -> list[Finding]:

@@ -23,7 +23,7 @@ from .outcome import Limits, Outcome
 from .patient import Patient, miopen_filters, training_environment
 from .probe import Answers, child_command, run_probes
 from .probe_list import all_probes
-from .verdict import Setup, Verdict, judge
+from .verdict import Setup, Verdict, judge, what_blocks
 
 SCHEMA = 1
 _WORDS = {
@@ -125,7 +125,7 @@ def doctor(
     patient = Patient(machine, settings.preset, environ, Path.home(), before.filters if before else None, lacks)
     findings = run_checks(patient)
     answers = Answers()
-    if probes and device is not None and machine.torch is not None:
+    if probes and device is not None and what_blocks(findings) is None:
         answers = run_probes(all_probes(), command or child_command(device), limits, environ, progress)
     outcomes = tuple(o for o in answers.outcomes if device == "cuda" or o.name not in ("pinned", "bandwidth"))
     learned = Health.of(outcomes, miopen_filters(environ))
@@ -214,6 +214,7 @@ def machine_facts(machine: Machine) -> dict[str, Any]:
     }
     facts["overlays"] = list(machine.overlays)
     facts["ultralytics"] = machine.ultralytics
+    facts["packages"] = machine.packages.versions()
     facts["gpus"] = [
         {
             "name": str(gpu),

@@ -15,6 +15,8 @@ from typing import BinaryIO, Final, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from .crashes import last_crash
+
 CHUNK: Final = 1 << 20
 # A message can begin in one chunk and end in the next; no pattern reaches further than this.
 OVERLAP: Final = 1 << 12
@@ -99,6 +101,27 @@ class Match:
         return self.signature.remedy.replace(ANY_GFX, self.gfx or gfx or ANY_GFX)
 
 
+@dataclass(frozen=True)
+class LogError:
+    """The last error in a log, known or not: the number of its line, and the line, shortened."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class LogReading:
+    """What a log shows: known failures, most specific first, and its last error."""
+
+    matches: tuple[Match, ...]
+    last_error: LogError | None
+
+    @property
+    def explained(self) -> bool:
+        """Whether a known failure is in it; notes explain none."""
+        return any(match.signature.level != "note" for match in self.matches)
+
+
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> re.Pattern[bytes]:
     return re.compile(pattern.encode(), re.MULTILINE)
@@ -126,14 +149,25 @@ def by_id(name: str) -> Signature:
 
 
 def read_log(stream: BinaryIO) -> list[Match]:
-    """Return the known failures in a log, most specific first, each where it was first seen.
+    """Return the known failures in a log, most specific first, each where it was first seen."""
+    return list(examine_log(stream).matches)
+
+
+def examine_log(stream: BinaryIO) -> LogReading:
+    """Return the known failures in a log and its last error.
 
     The log is read piece by piece, in any encoding; what is no text does no harm.
     """
     waiting = [signature for signature in signatures() if signature.auto_match]
     found: list[Match] = []
+    last: LogError | None = None
     lines_before = 0
     for piece, fresh in _pieces(stream):
+        crash = last_crash(piece)
+        # At the very beginning of a later piece half a line looks like a whole one; the piece before had all of it.
+        if crash is not None and crash.lastgroup and (crash.start() or not lines_before):
+            start = crash.start(crash.lastgroup)
+            last = LogError(lines_before + _lines(piece, start) + 1, _line_at(piece, start))
         for signature in list(waiting):
             seen = signature.search(piece)
             if seen is not None:
@@ -143,7 +177,7 @@ def read_log(stream: BinaryIO) -> list[Match]:
                 waiting.remove(signature)
         lines_before += _lines(piece, fresh)
     order = {signature.id: number for number, signature in enumerate(signatures())}
-    return sorted(found, key=lambda match: order[match.signature.id])
+    return LogReading(tuple(sorted(found, key=lambda match: order[match.signature.id])), last)
 
 
 def read_text(text: str) -> list[Match]:

@@ -12,7 +12,10 @@ from .findings import Finding
 from .outcome import DEATHS, Outcome
 
 HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
-_NOTHING_RUNS = ("torch-missing", "ultralytics-missing", "ultralytics-too-old", "ultralytics-lacks")
+_NOTHING_RUNS = (
+    *("torch-missing", "numpy-too-new", "opencv-too-old"),
+    *("ultralytics-missing", "ultralytics-too-old", "ultralytics-lacks"),
+)
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,11 @@ def way_out(own: Setup, outcomes: Sequence[Outcome]) -> tuple[str, ...] | None:
     return None
 
 
+def what_blocks(findings: Iterable[Finding]) -> Finding | None:
+    """Return the first finding with which nothing can be trained, on whatever device."""
+    return next((found for found in findings if found.severity == "error" and found.id in _NOTHING_RUNS), None)
+
+
 def judge(
     machine: Machine,
     preset: str,
@@ -126,9 +134,9 @@ def judge(
         return Verdict(text, next, works, preset, code)
 
     errors = [finding for finding in findings if finding.severity == "error"]
-    for finding in errors:
-        if finding.id in _NOTHING_RUNS:
-            return answer(f"Nothing can be trained here: {_sentence(finding)}", finding.remedy, CANNOT_RUN)
+    blocked = what_blocks(findings)
+    if blocked is not None:
+        return answer(f"Nothing can be trained here: {_sentence(blocked)}", blocked.remedy, CANNOT_RUN)
     where = "" if device == "cuda" else "on the CPU "
     if device != "cuda" and machine.gpus and errors:
         return answer(f"Training would run on the CPU: {machine.no_gpu_reason}.", errors[0].remedy, PROBLEMS)

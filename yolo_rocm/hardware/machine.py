@@ -12,6 +12,7 @@ from typing import Final
 
 from . import stack, system
 from .gpus import Adapters, Gpu, linux_gpus, windows_gpus, wsl_gpus
+from .packages import Packages
 from .system import DeviceNode
 
 # A batch of 16 at 640 px is 20 MB, and eight workers of Ultralytics hold four each.
@@ -136,6 +137,13 @@ class Machine:
     def ultralytics(self) -> str | None:
         """Version of the installed Ultralytics."""
         return stack.package_version("ultralytics")
+
+    @cached_property
+    def packages(self) -> Packages:
+        """The packages that would be imported with this torch."""
+        elsewhere = self.torch_folder is not None and self.torch_folder != stack.torch_folder()
+        site = self.torch_folder.parent if self.torch_folder is not None and elsewhere else None
+        return Packages(self.torch, self.torch_folder, self.system, site)
 
     @cached_property
     def python(self) -> str:

@@ -21,6 +21,7 @@ from typing import Final
 from packaging.version import InvalidVersion, Version
 
 from ..errors import StackError
+from ..hardware import detect
 from .log import say
 from .probes import ANSWER, TRAINING, missing
 
@@ -97,13 +98,17 @@ def require() -> None:
     A release newer than any tested one is usable if all it needs for training is found where it was.
 
     Raises:
-        StackError: It is missing, too old, or lacks something; the message has the command to run.
+        StackError: It is missing, too old, or lacks something, or torch cannot use the installed NumPy; the message
+            has the command to run.
     """
     if "ultralytics" not in sys.modules and importlib.util.find_spec("ultralytics") is None:
         raise StackError(
             "Ultralytics is not installed. Install torch and torchvision for your GPU first, "
             "then run: pip install ultralytics"
         )
+    misfit = detect().packages.numpy_misfit() if not _accepted else None
+    if misfit is not None:
+        raise StackError(f"{misfit.what}. Run: {misfit.remedy}")
     import ultralytics
 
     text = str(ultralytics.__version__)

@@ -1,0 +1,133 @@
+"""What is taken out of a text for strangers, and what is left in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.diagnosis import redaction
+from yolo_rocm.diagnosis.redaction import is_secret, redact
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(autouse=True)
+def nobody(monkeypatch):
+    monkeypatch.setattr(redaction.getpass, "getuser", lambda: "root")
+    monkeypatch.setattr(redaction.socket, "gethostname", lambda: "pc")
+    monkeypatch.setattr(Path, "home", lambda: Path("/root"))
+
+
+SECRETS = {
+    "redis://:pw@h": "redis://<secret>@h",
+    "postgres://me:p@ss:w@db.example:5432/x": "postgres://<secret>@db.example:5432/x",
+    "https://me@example.org/simple": "https://<secret>@example.org/simple",
+    "git+ssh://git:pw@h/x.git": "git+ssh://<secret>@h/x.git",
+    "https://h/x?token=abc&y=1": "https://h/x?token=<secret>&y=1",
+    "https://h/x?a=1&X-Amz-Signature=0a1b": "https://h/x?a=1&X-Amz-Signature=<secret>",
+    "https://h/x?key=abc": "https://h/x?key=<secret>",
+    "Authorization: Bearer abc.def-ghi": "Authorization: <secret>",
+    "'authorization': 'Basic dXNlcjpwdw=='": "'authorization': '<secret>'",
+    "sent bearer 0123456789": "sent bearer <secret>",
+    "HF_TOKEN=hunter2": "HF_TOKEN=<secret>",
+    '"api_key": "hunter2"': '"api_key": "<secret>"',
+    "password: hunter2": "password: <secret>",
+    "login --key hunter2 --epochs 3": "login --key <secret> --epochs 3",
+    "--wandb-token=hunter2": "--wandb-token=<secret>",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- x": "<secret> x",
+    "-----BEGIN PRIVATE KEY-----\nMIIE\ncut off": "<secret>",
+    **dict.fromkeys(
+        (
+            "ghp_abcdefghijklmnop1234",
+            "github_pat_11ABCDEFG0abcdefghijkl",
+            "glpat-abcdefghij1234567890",
+            "sk_live_abcdefghijkl1234",
+            "rk_test_abcdefghijkl1234",
+            "sk-proj-abcdefghijkl1234",
+            "AIzaSyA1234567890abcdefghijklmnopqrstu",
+            "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+            "AKIAABCDEFGHIJKLMNOP",
+            "ASIAABCDEFGHIJKLMNOP",
+            "hf_abcdefghijklmnopqrst",
+            "pypi-AgEIcHlwaS5vcmcCJDU3",
+            "dckr_pat_abcdefghijklmnopqrst",
+            "xoxb-1234567890-abcdef",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc",
+        ),
+        "<secret>",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "left"), SECRETS.items(), ids=SECRETS.keys())
+def test_secrets_are_known_by_their_looks(text, left):
+    assert redact(text, {}) == left
+    assert redact(f"MIOPEN_X: {text}\n", {}) == f"MIOPEN_X: {left}\n" or text.startswith("-----")
+
+
+HARMLESS = (
+    "https://github.com/ROCm/TheRock/issues/1719",
+    "npm_config_cache=/tmp/x skip_tests risk-free-of-any-thing-known",
+    "max_tokens=512 tokens: 4096 token: 12 use_token=false",
+    "KeyError: 'weights' at key=value, keys: 3",
+    "the basic convolution, the bearer of it",
+    "torch 2.10.0+rocm7.0 at 0000:03:00.0, commit 0123456789abcdef0123456789abcdef01234567",
+    "RuntimeError: HIP error: invalid device function",
+    "conv/vendor/fp16/nchw/3x3: error, miopenStatusUnknownError",
+    "/rootfs/x /root.old/y",
+)
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_stays(text):
+    assert redact(text, {}) == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "SSHPASS", "DB_PW"),
+        *("MYSQL_PWD", "REDISCLI_AUTH", "my_secrets", "OPENAI_APIKEY", "GOOGLE_CREDENTIALS", "YOLO_AUTH", "TOKEN2"),
+    ],
+)
+def test_names_of_secrets(name):
+    assert is_secret(name)
+    assert redact("it said hunter2!", {name: "hunter2"}) == "it said <secret>!"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PWD", "OLDPWD", "GDMSESSION", "DESKTOP_SESSION", "XDG_SESSION_TYPE", "SESSION_MANAGER", "XAUTHORITY"),
+        *("TOKENIZERS_PARALLELISM", "KEYBOARD", "SSH_AUTH_SOCK", "HSA_BYPASS", "GIT_AUTHOR_NAME", "MIOPEN_MONKEY"),
+    ],
+)
+def test_names_of_ordinary_variables(name):
+    assert not is_secret(name)
+    assert redact("python 3.11", {name: "python"}) == "python 3.11"
+
+
+def test_values_of_secrets_that_are_part_of_words_or_ordinary_settings():
+    assert redact("pythonic python", {"A_TOKEN": "python"}) == "pythonic <secret>"
+    assert redact("xlongersecret12x", {"A_TOKEN": "longersecret12"}) == "x<secret>x"
+    assert redact("aa bb-longer bb", {"A_TOKEN": "bb", "B_TOKEN": "bb-longer"}) == "aa <secret> bb"
+    assert redact("disabled 2.10.0 short", {"A_KEY": "disabled", "B_KEY": "2.10.0", "C_KEY": "short"}) == (
+        "disabled 2.10.0 short"
+    )
+    assert redact("first second", {"A_KEY": " second\n"}) == "first <secret>"
+
+
+def test_homes_and_names():
+    assert redact("/root/x /root", {}) == "~/x ~"
+    told = "/home/heinrich/x /Users/other /media/me/disk"
+    assert redact(told, {}) == "/home/<user>/x /Users/<user> /media/<user>/disk"
+    windows = r"C:\Users\Heinrich Z\x D:/Users/other/y 'C:\\Users\\me'"
+    assert redact(windows, {}) == r"C:\Users\<user>\x D:/Users/<user>/y 'C:\\Users\\<user>'"
+    environ = {"USER": "heinrich", "HOSTNAME": "workhorse.example.org"}
+    told = "heinrich on workhorse and workhorse.example.org, heinrichs me@example.org"
+    assert redact(told, environ) == "<user> on <host> and <host>, heinrichs <mail>"
+
+
+def test_short_or_common_names_are_no_names():
+    assert redact("root pc localhost io", {"USER": "io", "HOSTNAME": "localhost"}) == "root pc localhost io"

@@ -38,7 +38,8 @@ def duration(seconds: float) -> str:
     """Return a time in the units in which it is easy to read."""
     if seconds < 99.95:
         return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
     minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
     return f"{minutes // 60} h {minutes % 60} min"

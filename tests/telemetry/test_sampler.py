@@ -135,7 +135,7 @@ def test_an_end_by_an_error_is_one_line_in_the_log_and_one_in_the_table(tmp_path
     assert said == ['telemetry has ended, training goes on: RuntimeError: no "sources", none\nat all']
     (row,) = rows(sampler._table.path)
     assert row.pop("source") == "ended: RuntimeError: no 'sources'; none at all"
-    assert float(row.pop("time")) <= time.monotonic()
+    assert float(row.pop("time")) <= time.monotonic() + 0.001  # the table rounds
     assert set(row.values()) == {""}
 
 

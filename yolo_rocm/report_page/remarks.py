@@ -11,8 +11,8 @@ from .words import duration
 if TYPE_CHECKING:
     from .run_data import Run
 
-# Telemetry goes on until the last evaluation is over: where it has less than this part of what the epochs took, and more
-# than a few looks are missing, it has ended before.
+# Telemetry goes on until the last evaluation is over. Where it has less than this part of what the epochs took, and
+# more than a few looks are missing, it has ended before.
 _SHORTER: Final = 0.9
 _LOOKS_S: Final = 30.0
 

@@ -77,3 +77,4 @@ def test_each_broken_file_is_named_once_and_counted(clock):
     assert len(lines) == 6
     assert meter.broken["a.jpg"] == 3
     assert meter.new_broken() == []
+    assert meter.broken["a.jpg"] == 3  # asked again, not read again

@@ -20,6 +20,7 @@ def test_a_processor_is_no_card():
 def test_torch_tells_an_address_or_none():
     assert address_of(SimpleNamespace(pci_bus_id=3, pci_device_id=0, pci_domain_id=0)) == "0000:03:00.0"
     assert address_of(SimpleNamespace(pci_bus_id=0xC3, pci_device_id=2, pci_domain_id=1)) == "0001:c3:02.0"
+    assert address_of(SimpleNamespace(pci_bus_id=3, pci_device_id=0, pci_domain_id=None)) == "0000:03:00.0"
     assert address_of(SimpleNamespace(name="as torch 1.13 has it")) is None
 
 

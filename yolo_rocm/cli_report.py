@@ -54,6 +54,6 @@ def _differences(runs: list[Any]) -> dict[str, list[dict[str, str]]]:
     from .report_page.compare import differences
 
     return {
-        group: [{"what": row.what, "first": row.first, "second": row.second} for row in rows]
+        group: [{"what": row.what, "first": row.first, "second": row.second, "change": row.change} for row in rows]
         for group, rows in differences(*runs)
     }

@@ -8,6 +8,8 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ class TrainingRun:
         self._session = session
         self._trainer = weakref.ref(trainer)
         self.thread = threading.get_ident()
+        self._began = datetime.now().astimezone()
         self._held = ExitStack()
         self._naming = ExitStack()
         self._reported = self._validated = False
@@ -107,8 +110,9 @@ class TrainingRun:
         if not self._watches:
             return
         folder, interval = Path(trainer.save_dir), self._session.settings.preset.report.interval_s
+        fresh, warn = not trainer.start_epoch, partial(hooks.say, warning=True)
         try:
-            sampler = watch(trainer.device, folder, fresh=not trainer.start_epoch, interval_s=interval)
+            sampler = watch(trainer.device, folder, fresh=fresh, interval_s=interval, say=warn)
         except Exception as error:  # a training is worth more than its picture
             hooks.say(f"no telemetry: {type(error).__name__}: {error}", warning=True)
         else:
@@ -280,7 +284,7 @@ class TrainingRun:
             "step": self._session.report.times.step(),
             "broken_images": self.meter.broken,
             "loading": {"compute": self.meter.compute, "advice": self.meter.advice},
-            "run": {"classes": hooks.class_names(trainer)},
+            "run": {"classes": hooks.class_names(trainer), "began": self._began.isoformat(timespec="minutes")},
             **surroundings(self._session.machine, self._session.settings),
         }
         path = Path(trainer.save_dir) / REPORT_FILE

@@ -45,7 +45,7 @@ def test_a_wait_is_a_share_of_the_epoch_after_the_first_batch(clock):
 def test_the_verdict_turns_at_the_bound(clock, wait, bound):
     summary = an_epoch(Meter("GPU", "workers=8"), clock, 1, wait)
     assert (summary.share < BOUND) is bound
-    assert summary.verdict == ("GPU-bound" if bound else "data-bound: try workers=8")
+    assert summary.verdict == ("not data-bound" if bound else "data-bound: try workers=8")
 
 
 def test_files_get_one_row_an_epoch_and_timelines_of_some(clock, tmp_path):
@@ -77,3 +77,4 @@ def test_each_broken_file_is_named_once_and_counted(clock):
     assert len(lines) == 6
     assert meter.broken["a.jpg"] == 3
     assert meter.new_broken() == []
+    assert meter.broken["a.jpg"] == 3  # asked again, not read again

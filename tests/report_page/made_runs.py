@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from yolo_rocm.data.meter import _EPOCH_COLUMNS, _TIMELINE_COLUMNS, EPOCHS_FILE, TIMELINE_FILE
-from yolo_rocm.report_page.run_data import TELEMETRY_FILE
+from yolo_rocm.telemetry.table import TELEMETRY_FILE
 
 EVIL = "<script>window.harmed=1</script>"
 STEP = 0.1

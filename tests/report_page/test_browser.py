@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from yolo_rocm.report_page.page import write_page
@@ -69,12 +71,15 @@ def test_the_table_sorts_and_filters(visit, folders):
 
     head = page.locator("table.sortable thead button")
     time = next(i for i in range(head.count()) if head.nth(i).inner_text().startswith("time"))
-    head.nth(time).click()
+    arrow = "each => getComputedStyle(each, '::after').content"
+    assert head.nth(time).evaluate(arrow) == '" \u25bc"'  # the slowest first, before any click
+    assert head.nth(0).evaluate(arrow) == "none"
     found = [float(text) for text in column(time)]
     assert found == sorted(found, reverse=True)
     assert found[0] > found[-1]
     head.nth(time).click()
     assert [float(text) for text in column(time)] == sorted(found)
+    assert head.nth(time).evaluate(arrow) == '" \u25b2"'
     head.nth(0).click()
     assert column(0)[:11] == [f"model.{i}.conv" for i in range(11)]  # by number, not 0 1 10 11
     page.locator(".finder input").fill("3x3 model.1")
@@ -141,6 +146,29 @@ def test_every_text_is_legible(visit, folders, scheme, chosen):
     assert found[0][0] >= 4.5, found[:5]
 
 
+def test_layers_that_were_not_timed_are_there_when_asked_for(visit, tmp_path):
+    folder = make_run(tmp_path / "run", layers=8)
+    facts = json.loads((folder / "rocm.json").read_text())
+    for row in facts["convolutions"]["layers"][:3]:
+        del row["times_ms"]
+    (folder / "rocm.json").write_text(json.dumps(facts))
+    page = visit(write_page(folder)[0], viewport={"width": 390, "height": 800})
+    seen = page.locator("table.sortable tbody tr:visible")
+    assert (seen.count(), page.locator(".count").inner_text()) == (5, "5 of 8 rows")
+    page.locator(".finder input.untimed").check()
+    assert (seen.count(), page.locator(".count").inner_text()) == (8, "8 rows")
+    assert page.locator(".cue").is_visible()  # the table is wider than a phone
+
+
+def test_charts_of_two_runs_tell_both_under_the_pointer(visit, tmp_path):
+    page = visit(write_page(make_run(tmp_path / "a", epochs=3), make_run(tmp_path / "b", epochs=9, wait=0.05))[0])
+    chart = page.locator("figure.chart", has_text="Images per second").locator("svg")
+    chart.hover(position={"x": chart.bounding_box()["width"] - 20, "y": 40})
+    first, *lines = page.locator("#tip").inner_text().splitlines()
+    assert first == "epoch 9"
+    assert [line.partition(":")[0] for line in lines] == ["A images/s", "B images/s"]
+
+
 @pytest.mark.parametrize("width", [320, 768])
 def test_a_narrow_screen_needs_no_scrolling_sideways(visit, folders, width):
     page = visit(write_page(*folders)[0], viewport={"width": width, "height": 700})
@@ -165,5 +193,5 @@ def test_a_killed_run_in_the_browser(visit, tmp_path):
     for name in ("rocm.json", "rocm_telemetry.csv", "rocm_timeline.csv"):
         (folder / name).unlink()
     page = visit(write_page(folder)[0])
-    assert page.locator(".remarks li").count() == 4
+    assert page.locator(".remarks li").count() == 5  # with a word on mAP 0
     assert page.locator(".lanes").count() == 0

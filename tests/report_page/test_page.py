@@ -82,10 +82,15 @@ def test_two_runs_tell_their_differences_first(tmp_path):
     assert path == first / "report_compared.html"
     page = path.read_text(encoding="utf-8")
     assert sections(page) == ["differences", *SECTIONS]
-    rows = re.findall(r'<tr><th scope="row">([^<]*)</th><td>([^<]*)</td><td>([^<]*)</td><td class="(\w*)">', page)
+    part = page[page.index('id="differences"') : page.index('id="verdict"')]
+    rows = re.findall(
+        r'<tr><th scope="row">([^<]*)</th><td>([^<]*)</td><td>([^<]*)</td>(?:<td class="(\w*)">([^<]*))?', part
+    )
     told = {row[0]: row[1:] for row in reversed(rows)}  # of a name that comes twice, the first
     assert told["verdict"][:2] == ("GPU-bound", "data-bound")
-    assert told["images/s"][2] == "bad"
+    assert told["images/s"][2:] == ("bad", "-8.3% worse")
+    assert part.count("<th>change</th>") == 1  # for numbers alone
+    assert f"A</span> is {first}, " in part
     assert told["conv.engine"][:2] == ("gemm", "aten")
     assert told["epochs"][:2] == ("3 of 3", "4 of 4")
     assert "loader.workers" not in told
@@ -102,7 +107,12 @@ def test_the_command(tmp_path):
     told = json.loads(CliRunner().invoke(app, ["report", str(run), str(other), "--json"]).output)
     assert [each["verdict"]["bound"] for each in told["runs"]] == ["data", "compute"]
     assert told["runs"][1]["missing"]
-    assert told["differences"]["Outcome"][0] == {"what": "verdict", "first": "data-bound", "second": "GPU-bound"}
+    assert told["differences"]["Outcome"][0] == {
+        "what": "verdict",
+        "first": "data-bound",
+        "second": "not data-bound",
+        "change": "",
+    }
     assert not list(run.glob("*.html"))
     (tmp_path / "folder").mkdir()
     for place in (tmp_path / "folder", run / "results.csv" / "page.html"):

@@ -165,3 +165,28 @@ def test_the_timeline_keeps_stretches_around_long_waits(tmp_path):
     assert epoch["of"] == 2000
     assert {0, 1, 2, 1230, 1234, 1240, 1999} <= set(kept)
     assert kept == sorted(kept)
+
+
+def test_numbers_of_epochs_with_gaps(tmp_path):
+    folder = make_run(tmp_path / "run")
+    (folder / "rocm_loader.csv").write_text(
+        "epoch,images,seconds,start_s,wait_s\n1,10,5,1,2\n2,,5,,\n3,10,0,0,0\n4,8,2,0,1\n"
+    )
+    run = read_run(folder)
+    assert run.epoch_rates == [2.0, None, None, 4.0]
+    assert run.images_per_s == pytest.approx(28 / 12)
+    assert run.wait_share == pytest.approx(3 / 11)
+    assert run.epoch_s == 5
+    assert run.memory_share == pytest.approx(4000 / 6128)
+    (folder / "rocm_loader.csv").write_text("epoch,images,seconds,start_s,wait_s\n1,10,0,0,0\n")
+    run = read_run(folder)
+    assert (run.images_per_s, run.wait_share, run.verdict.kind) == (None, None, "unknown")
+
+
+def test_the_worst_moment_of_the_memory_counts(tmp_path):
+    folder = make_run(tmp_path / "run", epochs=2, batches=30)
+    lines = (folder / "rocm_telemetry.csv").read_text().splitlines()
+    lines[2] = lines[2].replace("4000.0000,6128", "5000,")  # a gap in the total
+    lines[3] = lines[3].replace("4000.0000,6128", "4596,6128")
+    (folder / "rocm_telemetry.csv").write_text("\n".join(lines) + "\n")
+    assert read_run(folder).memory_share == pytest.approx(0.75)

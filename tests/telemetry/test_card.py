@@ -20,6 +20,7 @@ def test_a_processor_is_no_card():
 def test_torch_tells_an_address_or_none():
     assert address_of(SimpleNamespace(pci_bus_id=3, pci_device_id=0, pci_domain_id=0)) == "0000:03:00.0"
     assert address_of(SimpleNamespace(pci_bus_id=0xC3, pci_device_id=2, pci_domain_id=1)) == "0001:c3:02.0"
+    assert address_of(SimpleNamespace(pci_bus_id=3, pci_device_id=0, pci_domain_id=None)) == "0000:03:00.0"
     assert address_of(SimpleNamespace(name="as torch 1.13 has it")) is None
 
 
@@ -68,3 +69,20 @@ def test_of_several_nvidia_cards_none_is_guessed(tmp_path):
         (root / "proc/driver/nvidia/gpus" / bus).mkdir(parents=True)
     assert gpu_of(TorchCard(0, "nvidia"), root, {}) is None
     assert gpu_of(TorchCard(0, "nvidia", address="0000:02:00.0"), root, {}).bus == "0000:02:00.0"
+
+
+@pytest.mark.parametrize(("hip", "vendor"), [("6.2", "amd"), (None, "nvidia")])
+def test_the_card_behind_a_torch_device(monkeypatch, hip, vendor):
+    asked = []
+
+    def properties(index):
+        asked.append(index)
+        return SimpleNamespace(total_memory=6 * 2**30, pci_bus_id=3, pci_device_id=0)  # no domain: it is the first
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert torch_card(torch.device("cuda:1")) == TorchCard(1, vendor, 6 * 2**30, "0000:03:00.0")
+    assert torch_card(torch.device("cuda")).index == 2
+    assert asked == [1, 2]
+    assert torch_card(torch.device("cpu")) is None

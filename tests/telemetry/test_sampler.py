@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import threading
 import time
 
@@ -122,15 +123,72 @@ def test_a_read_that_hangs_is_left_behind_and_writes_nothing_afterwards(run):
     assert source.closed == 1
 
 
-def test_sources_that_cannot_be_opened_do_not_show(tmp_path):
+def test_an_end_by_an_error_is_one_line_in_the_log_and_one_in_the_table(tmp_path):
     def broken():
-        raise RuntimeError("no sources")
+        raise RuntimeError('no "sources", none\nat all')
 
-    sampler = Sampler(broken, TelemetryTable(tmp_path, fresh=True))
+    said: list[str] = []
+    sampler = Sampler(broken, TelemetryTable(tmp_path, fresh=True), say=said.append)
     sampler.start()
     sampler._thread.join(SOON)
     sampler.stop()
-    assert rows(sampler._table.path) == []
+    assert said == ['telemetry has ended, training goes on: RuntimeError: no "sources", none\nat all']
+    (row,) = rows(sampler._table.path)
+    assert row.pop("source") == "ended: RuntimeError: no 'sources'; none at all"
+    assert float(row.pop("time")) <= time.monotonic() + 0.001  # the table rounds
+    assert set(row.values()) == {""}
+
+
+def test_a_log_that_fails_and_an_error_after_the_end_do_not_show(tmp_path):
+    def unheard(line):
+        raise OSError("no log")
+
+    def broken():
+        raise RuntimeError("no sources")
+
+    said: list[str] = []
+    for say, stopped in ((unheard, False), (said.append, True)):
+        sampler = Sampler(broken, TelemetryTable(tmp_path, fresh=True), say=say)
+        if stopped:
+            sampler.stop()
+        sampler.start()
+        sampler._thread.join(SOON)
+        assert not sampler._thread.is_alive()
+    assert said == []
+
+
+def test_rows_that_cannot_be_written_are_said_once(tmp_path):
+    said: list[str] = []
+    source = Made(lambda n: Reading(busy_percent=n))
+    table = TelemetryTable(tmp_path / "not there", fresh=True)
+    sampler = Sampler(lambda: (source,), table, 0.001, said.append)
+    sampler.start()
+    until(lambda: source.reads >= 4)
+    sampler.stop()
+    assert len(said) == 1
+    assert said[0].startswith(f"rows of {table.path} are lost, training goes on: [Errno 2] No such file")
+
+
+def test_a_full_disk_loses_rows_and_says_why(tmp_path, monkeypatch):
+    def full(descriptor, line):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    table = TelemetryTable(tmp_path, fresh=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables.os, "write", full)
+        table.add(1.0, Reading(), "")
+    table.add(2.0, Reading(), "")  # there is room again
+    table.close()
+    assert table.lost == "[Errno 28] No space left on device"
+    assert [row["time"] for row in rows(table.path)] == ["2.000"]
+
+
+def test_a_table_of_an_earlier_version_goes_on_in_its_columns(tmp_path):
+    (tmp_path / tables.TELEMETRY_FILE).write_text("time,busy_percent,old,source\n1.000,90,7,sysfs\n")
+    table = TelemetryTable(tmp_path, fresh=False)
+    table.add(2.0, Reading(busy_percent=80, own_cpu_percent=5), "sysfs")
+    table.close()
+    assert table.path.read_text().splitlines()[2:] == ["2.000,80,,sysfs"]
 
 
 def test_a_slow_source_is_asked_less_and_less(monkeypatch):

@@ -11,6 +11,8 @@ import psutil
 import pytest
 
 import yolo_rocm
+from yolo_rocm import training
+from yolo_rocm.telemetry import choice
 from yolo_rocm.telemetry import sampler as samplers
 from yolo_rocm.telemetry.table import COLUMNS, TELEMETRY_FILE
 
@@ -59,6 +61,11 @@ def test_the_table_covers_the_training_and_the_thread_ends_with_it(run):
     assert all(0 < float(row["host_memory_mb"]) < total for row in rows)
     assert all(0 <= float(row["host_cpu_percent"]) <= 100 for row in rows if row["host_cpu_percent"])
     assert any(row["host_cpu_percent"] for row in rows)
+    shares = [(float(row["own_cpu_percent"]), float(row["host_cpu_percent"])) for row in rows if row["own_cpu_percent"]]
+    assert shares
+    assert all(0 <= own <= host + 0.05 for own, host in shares)  # the table rounds
+    assert any(own > 0 for own, _ in shares)
+    assert {batch["worker"] for batch in batches} == {"-1"}  # no worker: the training process reads
     assert all(row["busy_percent"] == row["vram_used_mb"] == row["torch_reserved_mb"] == "" for row in rows)
 
 
@@ -90,6 +97,32 @@ def test_ctrl_c_ends_the_thread_and_keeps_the_rows(made_data, tmp_path):
         yolo.train(data=str(made_data()), project=str(tmp_path), name="run", epochs=1, **QUICK)
     assert watchers() == []
     assert len(read(tmp_path / "run" / TELEMETRY_FILE)) >= 1
+
+
+def test_an_end_by_an_error_is_a_line_in_the_log_of_the_training(made_data, tmp_path, monkeypatch):
+    from ultralytics import YOLO
+
+    class Stop(Exception):
+        pass
+
+    def broken(sources):
+        raise RuntimeError("the driver is gone")
+
+    def stop(trainer):
+        for thread in watchers():
+            thread.join(5)
+        raise Stop
+
+    said: list[tuple[str, bool]] = []
+    monkeypatch.setattr(choice.Sources, "open", broken)
+    monkeypatch.setattr(training.hooks, "say", lambda line, warning=False: said.append((line, warning)))
+    yolo = YOLO("yolov8n.yaml")
+    yolo_rocm.register(yolo, "cpu", ROCM)
+    yolo.add_callback("on_train_start", stop)
+    with pytest.raises(Stop):
+        yolo.train(data=str(made_data()), project=str(tmp_path), name="run", epochs=1, **QUICK)
+    assert ("telemetry has ended, training goes on: RuntimeError: the driver is gone", True) in said
+    assert read(tmp_path / "run" / TELEMETRY_FILE)[-1]["source"] == "ended: RuntimeError: the driver is gone"
 
 
 @pytest.mark.parametrize("how", ["YOLO_ROCM=0", "report.telemetry=false"])

@@ -141,7 +141,7 @@ class BatchReader:
     ) -> None:
         self.dataset, self.collate, self.adapter = dataset, collate, adapter
         self.skip_broken = skip_broken
-        self.worker = 0
+        self.worker = -1  # the training process itself
         self.into_segment = False  # a worker writes images where the training process will read them
         self.ring: Ring | None = None
         self.reading = ""  # the sample whose error ended a batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from .series import Series, plain
@@ -28,20 +28,20 @@ class Chart:
         lines: Its lines; those without a value are left out.
         x_label: What the horizontal axis counts.
         percent: Whether the vertical axis is a share from 0 to 100.
-        bounds: Limits of the vertical axis, where two charts are to be compared.
-        x_span: Limits of the horizontal axis, for the same reason.
     """
 
     title: str
     lines: Sequence[Series]
     x_label: str
     percent: bool = False
-    bounds: tuple[float, float] | None = None
-    x_span: tuple[float, float] | None = None
     _shown: list[Series] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self._shown.extend([line for line in self.lines if line.known][:MOST_LINES])
+        names = self._names()[:MOST_LINES]
+        self._shown.extend(line for line in self.lines if line.known and line.name in names)
+
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(line.name for line in self.lines if line.known))
 
     @property
     def shown(self) -> list[Series]:
@@ -53,10 +53,14 @@ class Chart:
         """Lines that have values and no room."""
         return sum(1 for line in self.lines if line.known) - len(self._shown)
 
+    @property
+    def colours(self) -> list[int]:
+        """Number of the colour of each line shown: what is of one name has one colour."""
+        names = self._names()
+        return [names.index(line.name) for line in self._shown]
+
     def limits(self) -> tuple[float, float]:
         """Return the limits of the vertical axis, at round numbers."""
-        if self.bounds:
-            return self.bounds
         values = [v for line in self._shown for v in (*line.low, *line.high) if v is not None]
         if self.percent:
             return 0.0, 100.0
@@ -69,7 +73,7 @@ class Chart:
 
     def span(self) -> tuple[float, float]:
         """Return the limits of the horizontal axis."""
-        places = self.x_span or [x for line in self._shown for x in line.x] or [0.0]
+        places = [x for line in self._shown for x in line.x] or [0.0]
         low, high = min(places), max(places)
         return (low, high) if high > low else (low - 0.5, high + 0.5)
 
@@ -98,6 +102,12 @@ class Chart:
     def data(self) -> dict[str, Any]:
         """Return what the page's script needs to answer a pointer."""
         return {"x_label": self.x_label, "span": self.span(), "lines": [plain(line) for line in self._shown]}
+
+
+def overlaid(first: Chart, second: Chart) -> Chart:
+    """Return the same chart of two runs as one: the lines of the first are A, those of the second B."""
+    lines = [replace(line, mark=mark) for mark, chart in (("A", first), ("B", second)) for line in chart.lines]
+    return replace(first, lines=lines, percent=first.percent and second.percent)
 
 
 def nice_step(span: float, count: int = 4) -> float:

@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from .head import Tile, tiles
 from .run_data import PASSES, Run
-from .sections import argument_rows, preset_rows, stack_rows, text, tiles
+from .sections import argument_rows, preset_rows, stack_rows, text
+from .spread import differ, settled
 
+INCONCLUSIVE = "inconclusive"
 # Of every run, and different in each of them.
 _OWN = {"name", "save_dir", "project", "exist_ok"}
 
@@ -54,8 +57,16 @@ def _numbers(first: Run, second: Run) -> list[Difference]:
             else:
                 change = f"{other.value / tile.value - 1:+.1%}" if tile.value else ""
             direction = (other.value > tile.value) - (other.value < tile.value)
-            rows.append(Difference(tile.label, tile.shown, other.shown, change, direction * tile.better))
+            if tile.epochs is not None and not differ(settled(tile.epochs), settled(other.epochs or ())):
+                change, direction = f"{change} {INCONCLUSIVE}".strip(), 0
+            rows.append(Difference(tile.label, _spread(tile), _spread(other), change, direction * tile.better))
     return rows + [Difference(tile.label, "not measured", tile.shown) for tile in others.values()]
+
+
+def _spread(tile: Tile) -> str:
+    """Return a number with the least and the largest of its epochs."""
+    epochs = settled(tile.epochs or ())
+    return f"{tile.shown} ({tile.form(min(epochs))} to {tile.form(max(epochs))})" if len(epochs) > 1 else tile.shown
 
 
 def _pairs(

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import __version__
 from ..errors import ConfigError
 from ..whole_files import commit, stage
-from . import sections
+from . import head, sections
 from .batches import MOST_BATCHES
-from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart
-from .compare import differences
+from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, overlaid
+from .compare import INCONCLUSIVE, differences
 from .files import mapping
 from .run_data import PASSES, Run, read_run
 
@@ -61,29 +60,26 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
 
 def render(runs: Sequence[Run]) -> str:
     """Return the page of one or two runs."""
-    groups = [_charts(run) for run in runs]
-    if len(runs) == 2:
-        groups = _to_one_scale(*groups)
     charts: dict[str, Any] = {}
-    views = []
-    for number, (run, of_run) in enumerate(zip(runs, groups, strict=True)):
-        drawn: dict[str, list[dict[str, Any]]] = {}
-        for group, members in of_run.items():
-            drawn[group] = []
-            for chart in members:
-                if chart.shown:
-                    name = f"chart-{number}-{len(charts)}"
-                    charts[name] = chart.data()
-                    drawn[group].append({"id": name, "chart": chart, "drawing": chart.drawing()})
-        label = "AB"[number] if len(runs) > 1 else ""
-        views.append(_view(run, label, drawn, sections.MOST_LAYERS // len(runs)))
+    drawn: dict[str, list[dict[str, Any]]] = {}
+    for group, members in _charts(runs).items():
+        drawn[group] = []
+        for chart in members:
+            if chart.shown:
+                charts[f"chart-{len(charts)}"] = chart.data()
+                drawn[group].append({"id": f"chart-{len(charts) - 1}", "chart": chart, "drawing": chart.drawing()})
+    labels = "AB" if len(runs) > 1 else ("",)
+    views = [_view(run, label, sections.MOST_LAYERS // len(runs)) for run, label in zip(runs, labels, strict=False)]
     script = _asset("page.js")
     return (
         _environment()
         .get_template("page.html")
         .render(
             runs=views,
+            charts=drawn,
+            on_gpu=any(run.compute == "GPU" for run in runs),
             differences=differences(*runs) if len(runs) == 2 else None,
+            inconclusive=INCONCLUSIVE,
             plot=_PLOT,
             passes=PASSES,
             style=_asset("page.css"),
@@ -96,31 +92,19 @@ def render(runs: Sequence[Run]) -> str:
     )
 
 
-def _charts(run: Run) -> dict[str, list[Chart]]:
-    return {
-        "speed": sections.speed_charts(run),
-        "device": sections.device_charts(run),
-        "learning": sections.learning_charts(run),
-    }
+def _charts(runs: Sequence[Run]) -> dict[str, list[Chart]]:
+    """Return the charts by section; those of two runs lie over each other."""
+    makers = {
+        "speed": sections.speed_charts, "device": sections.device_charts, "learning": sections.learning_charts
+    }  # fmt: skip
+    groups = {}
+    for group, make in makers.items():
+        each = [make(run) for run in runs]
+        groups[group] = each[0] if len(each) == 1 else [overlaid(*pair) for pair in zip(*each, strict=True)]
+    return groups
 
 
-def _to_one_scale(first: dict[str, list[Chart]], second: dict[str, list[Chart]]) -> list[dict[str, list[Chart]]]:
-    """Give the charts of two runs that stand beside each other the same axes."""
-    scaled: list[dict[str, list[Chart]]] = [{}, {}]
-    for group in first:
-        for one, other in zip(first[group], second[group], strict=True):
-            if one.shown and other.shown:
-                limits = [chart.limits() for chart in (one, other)]
-                bounds = min(low for low, _ in limits), max(high for _, high in limits)
-                places = [x for line in (*one.shown, *other.shown) for x in line.x]
-                span = min(places), max(places)
-                one, other = (replace(chart, bounds=bounds, x_span=span) for chart in (one, other))
-            scaled[0].setdefault(group, []).append(one)
-            scaled[1].setdefault(group, []).append(other)
-    return scaled
-
-
-def _view(run: Run, label: str, charts: dict[str, list[dict[str, Any]]], most_layers: int) -> dict[str, Any]:
+def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
     layers, left_out = sections.layer_rows(run, most_layers)
     unit, by_algorithm = run.by_algorithm
     settings = mapping(run.facts.get("settings"))
@@ -128,14 +112,16 @@ def _view(run: Run, label: str, charts: dict[str, list[dict[str, Any]]], most_la
         "label": label,
         "name": run.name,
         "folder": str(run.folder.absolute()),
+        "head": head.head_rows(run),
         "verdict": run.verdict,
-        "tiles": sections.tiles(run),
+        "tiles": head.tiles(run),
         "remarks": run.remarks,
-        "charts": charts,
         "batches": run.batches,
         "layers": layers,
         "layers_left_out": left_out,
         "timed": any(row["total"] is not None for row in layers),
+        "untimed": sum(row["total"] is None for row in layers),
+        "rest_of_step": head.rest_of_step(run),
         "spaced": any(row["workspace"] is not None for row in layers),
         "algorithms": _bars(by_algorithm),
         "algorithm_unit": unit,

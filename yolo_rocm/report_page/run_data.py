@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -11,16 +11,19 @@ from typing import Any, Final
 from ..data.bottleneck import Bottleneck, judge
 from ..data.meter import EPOCHS_FILE, TIMELINE_FILE
 from ..errors import ConfigError
-from .batches import MOST_BATCHES, timeline
+from ..telemetry.table import TELEMETRY_FILE
+from .batches import MOST_BATCHES, timeline, training_windows
 from .files import Reader, mapping, number, rows_of
-from .series import Columns, by_epoch, by_time
+from .remarks import ended, remarks
+from .series import CLOCK, Columns, by_epoch, by_time
 
 FACTS_FILE: Final = "rocm.json"
-TELEMETRY_FILE: Final = "rocm_telemetry.csv"
 RESULTS_FILE: Final = "results.csv"
 ARGUMENTS_FILE: Final = "args.yaml"
 PASSES: Final = ("forward", "grad_input", "grad_weight")
 _NOTHING: Final = Columns([], {})
+# Looks at the machine that make a mean.
+_ENOUGH: Final = 3
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Run:
         loading: `rocm_loader.csv`, by epoch.
         verdicts: Its column of that name.
         batches: The timeline, thinned.
+        windows: From when to when epochs of the timeline trained, by the clock of the telemetry.
         telemetry: `rocm_telemetry.csv`, by minutes.
         results: `results.csv`, by epoch.
         remarks: What is missing, half-written or odd.
@@ -45,6 +49,7 @@ class Run:
     loading: Columns = _NOTHING
     verdicts: tuple[str, ...] = ()
     batches: dict[str, Any] = field(default_factory=dict)
+    windows: tuple[tuple[float, float], ...] = ()
     telemetry: Columns = _NOTHING
     results: Columns = _NOTHING
     remarks: tuple[str, ...] = ()
@@ -71,6 +76,17 @@ class Run:
         return sum(self.loading.known("images")) / seconds if seconds > 0 else None
 
     @cached_property
+    def epoch_rates(self) -> list[float | None]:
+        """Images per second, by epoch."""
+        pairs = zip(self.loading.values.get("images", ()), self.loading.values.get("seconds", ()), strict=False)
+        return [images / seconds if images is not None and seconds else None for images, seconds in pairs]
+
+    @cached_property
+    def total_s(self) -> float | None:
+        """Seconds of all epochs with their validation, as Ultralytics counts them."""
+        return max(self.results.known("time"), default=None)
+
+    @cached_property
     def epoch_s(self) -> float | None:
         """Median seconds of an epoch's training."""
         seconds = sorted(self.loading.known("seconds"))
@@ -78,8 +94,26 @@ class Run:
 
     @cached_property
     def busy(self) -> float | None:
-        """Mean part of the time the GPU was busy."""
-        known = self.telemetry.known("busy_percent")
+        """Mean part of the time the GPU was busy while it trained."""
+        return self._share("busy_percent")
+
+    @cached_property
+    def host(self) -> float | None:
+        """Mean part of the machine's processors in use while it trained, by every program."""
+        return self._share("host_cpu_percent")
+
+    @cached_property
+    def own(self) -> float | None:
+        """Mean part of the machine's processors that this training used."""
+        return self._share("own_cpu_percent")
+
+    def _share(self, column: str) -> float | None:
+        """Return the mean of a column of percents in the epochs whose time is known, or in the whole run."""
+        clock, values = self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, [])
+        pairs = zip(clock, values, strict=False)
+        told = [(when, value) for when, value in pairs if when is not None and value is not None]
+        inside = [value for when, value in told if any(low <= when <= high for low, high in self.windows)]
+        known = inside if len(inside) >= _ENOUGH else [value for _, value in told]
         return sum(known) / len(known) / 100 if known else None
 
     @cached_property
@@ -94,9 +128,14 @@ class Run:
     def verdict(self) -> Bottleneck:
         """What it was bound by."""
         told = mapping(self.facts.get("loading"))
-        compute = "CPU" if "CPU" in (told.get("compute"), *(v.partition("-")[0] for v in self.verdicts)) else "GPU"
         advice = str(told.get("advice") or next(self._advices(), "more workers, cache=disk"))
-        return judge(self.wait_share, compute, advice, self.memory_share, self.busy)
+        return judge(self.wait_share, self.compute, advice, self.memory_share, self.busy, self.host, self.own)
+
+    @cached_property
+    def compute(self) -> str:
+        """What it ran on: `GPU` or `CPU`."""
+        told = mapping(self.facts.get("loading")).get("compute")
+        return "CPU" if "CPU" in (told, *(verdict.partition("-")[0] for verdict in self.verdicts)) else "GPU"
 
     def _advices(self) -> Any:
         return (v.partition(": try ")[2] for v in reversed(self.verdicts) if ": try " in v)
@@ -117,6 +156,12 @@ class Run:
         return number(mapping(self.facts.get("step")).get("step_ms"))
 
     @cached_property
+    def convolutions_ms(self) -> float | None:
+        """Milliseconds of all convolutions in one sampled step."""
+        known = [row["total_ms"] for row in self.layers if row["total_ms"] is not None]
+        return sum(known) if known else None
+
+    @cached_property
     def by_algorithm(self) -> tuple[str, dict[str, float]]:
         """Milliseconds of a step by algorithm; where nothing was timed, the number of passes each of them serves."""
         timed: dict[str, float] = defaultdict(float)
@@ -132,6 +177,12 @@ class Run:
         if sum(timed.values()) > 0:
             return "ms", dict(sorted(((k, v) for k, v in timed.items() if v > 0), key=lambda item: -item[1]))
         return "passes", {name: float(value) for name, value in counted.most_common() if value}
+
+    @cached_property
+    def metric(self) -> str | None:
+        """Name of the column of the results that sums up how well the model does; None without validation."""
+        names = [name for name in self.results.values if name.startswith("metrics/")]
+        return next((name for name in names if name.startswith("metrics/mAP50-95")), next(iter(names), None))
 
     def best(self, column: str) -> float | None:
         """Return the largest value of a column of the results."""
@@ -156,26 +207,13 @@ def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
     columns, rows = reader.table(EPOCHS_FILE, "no data wait, no images/s and no verdict")
     loading, again = by_epoch(columns, rows)
     verdicts = tuple(row[columns.index("verdict")] for row in rows) if "verdict" in columns else ()
-    batches = timeline(*reader.table(TIMELINE_FILE, "no timeline of batches"), most_batches)
-    telemetry, pauses = by_time(*reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power"))
+    recorded = reader.table(TIMELINE_FILE, "no timeline of batches")
+    batches, windows = timeline(*recorded, most_batches), tuple(training_windows(*recorded))
+    looks = reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power")
+    telemetry, pauses = by_time(*looks)
     results, twice = by_epoch(*reader.table(RESULTS_FILE, "no losses and no metrics"))
-    remarks = [*reader.remarks, *_remarks(arguments, results, again or twice, pauses)]
-    return Run(folder, facts, arguments, loading, verdicts, batches, telemetry, results, tuple(remarks))
-
-
-def _remarks(arguments: dict[str, Any], results: Columns, again: int, pauses: int) -> list[str]:
-    remarks = []
-    asked, done = number(arguments.get("epochs")), len(results.x)
-    if asked and done < asked:
-        remarks.append(f"{done} of {asked:.0f} epochs are there: the run was stopped, ended early, or still goes on")
-    if arguments.get("val") is False:
-        remarks.append("the run had no validation (val=False): metrics are those of its last epoch, or missing")
-    if again:
-        remarks.append("some epochs were run more than once: the last try of each is shown")
-    if arguments.get("resume") or pauses:
-        cut = f"; {pauses} {'pause' if pauses == 1 else 'pauses'} cut out of the telemetry" if pauses else ""
-        remarks.append(f"the run was resumed or paused{cut}")
-    return remarks
+    run = Run(folder, facts, arguments, loading, verdicts, batches, windows, telemetry, results)
+    return replace(run, remarks=(*reader.remarks, *remarks(run, bool(again or twice), pauses, ended(*looks))))
 
 
 def _check(folder: Path) -> None:

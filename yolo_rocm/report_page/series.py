@@ -10,6 +10,7 @@ from typing import Any
 from .files import number
 
 POINTS = 400
+CLOCK = "clock"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Series:
         low: Smallest value in each point.
         high: Largest.
         unit: Unit of `y`.
+        mark: Letter of the run it is of, where there are two.
     """
 
     name: str
@@ -31,6 +33,12 @@ class Series:
     low: list[float | None]
     high: list[float | None]
     unit: str = ""
+    mark: str = ""
+
+    @property
+    def label(self) -> str:
+        """Name with the letter of its run."""
+        return f"{self.mark} {self.name}".strip()
 
     @property
     def known(self) -> list[float]:
@@ -91,7 +99,7 @@ def by_epoch(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
 def by_time(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
     """Return a table by minutes since its beginning, and how many pauses were cut out.
 
-    A resumed run counts from another start of the clock, and stood still in between.
+    A resumed run counts from another start of the clock, and stood still in between. The clock itself is `CLOCK`.
     """
     if "time" not in columns:
         return Columns([], {}), 0
@@ -119,6 +127,7 @@ def by_time(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
     values: dict[str, list[float | None]] = {
         name: [None if row is None else number(row[i]) for row in cells] for i, name in enumerate(columns) if i != place
     }
+    values[CLOCK] = [None if row is None else number(row[place]) for row in cells]
     return Columns(minutes, values), pauses
 
 
@@ -128,7 +137,7 @@ def plain(series: Series) -> dict[str, Any]:
     def short(values: Sequence[float | None]) -> list[float | None]:
         return [None if value is None else float(f"{value:.4g}") for value in values]
 
-    data: dict[str, Any] = {"name": series.name, "unit": series.unit, "x": short(series.x), "y": short(series.y)}
+    data: dict[str, Any] = {"name": series.label, "unit": series.unit, "x": short(series.x), "y": short(series.y)}
     if series.thinned:
         data.update(low=short(series.low), high=short(series.high))
     return data

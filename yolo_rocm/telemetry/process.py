@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from .reading import MIB, Reading
+
+# To find the processes that a training has started, those of the whole machine are gone through. Workers start early.
+_FIND_EVERY: Final = 10  # looks
 
 
 class Torch:
@@ -43,7 +46,7 @@ class Torch:
 
 
 class Host:
-    """Processors and memory of the host, the loading workers' share included.
+    """Processors and memory of the host, and how much of the processors this training has of them.
 
     Args:
         psutil: The module, or None where it is not installed.
@@ -54,6 +57,7 @@ class Host:
     def __init__(self, psutil: Any) -> None:
         self._psutil = psutil
         self._before: tuple[float, float] | None = None
+        self._tree = _Tree(psutil)
 
     def why_not(self) -> str | None:
         """Say whether psutil is there; it comes with Ultralytics."""
@@ -67,12 +71,49 @@ class Host:
         # Linux counts the time of guests in that of users as well.
         spent = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         before, self._before = self._before, (spent, idle)
-        share = None
+        own_s = self._tree.seconds()
+        share = own = None
         if before is not None and spent > before[0]:
             # psutil.cpu_percent() does the same, with one memory for all of its callers in a process.
             share = 100 * (1 - (idle - before[1]) / (spent - before[0]))
             share = min(100.0, max(0.0, share))  # the kernel's idle time may step back a tick
-        return Reading(host_cpu_percent=share, host_memory_mb=(memory.total - memory.available) / MIB).plausible()
+            if own_s is not None:
+                # The clocks tick apart, and a worker that is found late brings the time it has used since it started.
+                own = min(share, max(0.0, 100 * own_s / (spent - before[0])))
+        used = (memory.total - memory.available) / MIB
+        return Reading(host_cpu_percent=share, host_memory_mb=used, own_cpu_percent=own).plausible()
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+class _Tree:
+    """Processor time of this process and of all it has started."""
+
+    def __init__(self, psutil: Any) -> None:
+        self._psutil = psutil
+        self._looks = 0
+        self._processes: list[Any] = []
+        self._before: float | None = None
+
+    def seconds(self) -> float | None:
+        """Return the processor seconds since the last look; None where they are not known."""
+        try:
+            if self._looks < _FIND_EVERY or self._looks % _FIND_EVERY == 0:
+                own = self._psutil.Process()
+                self._processes = [own, *own.children(recursive=True)]
+            self._looks += 1
+            now = sum(map(self._used, self._processes))
+        except Exception:  # a system that does not let a process look at itself
+            self._before = None
+            return None
+        before, self._before = self._before, now
+        return None if before is None else now - before
+
+    def _used(self, process: Any) -> float:
+        """Return the seconds of a process and of its children that have ended; 0 for one that has ended itself."""
+        try:
+            times = process.cpu_times()
+        except self._psutil.Error:
+            return 0.0
+        return float(times.user + times.system + times.children_user + times.children_system)

@@ -13,6 +13,7 @@ _PLAUSIBLE: Final = {
     "temperature_c": (-50.0, 200.0),
     "power_w": (0.0, 5000.0),
     "host_cpu_percent": (0.0, 100.0),
+    "own_cpu_percent": (0.0, 100.0),
 }
 _ANY_SIZE: Final = (0.0, 2.0**30)  # MiB; a pebibyte
 
@@ -30,6 +31,7 @@ class Reading:
         torch_reserved_mb: Memory that torch holds on the GPU for this process, MiB.
         host_cpu_percent: Busy share of all processors of the host since the last look.
         host_memory_mb: Memory of the host in use, MiB.
+        own_cpu_percent: The part of `host_cpu_percent` that is this process and those it has started.
     """
 
     busy_percent: float | None = None
@@ -40,6 +42,7 @@ class Reading:
     torch_reserved_mb: float | None = None
     host_cpu_percent: float | None = None
     host_memory_mb: float | None = None
+    own_cpu_percent: float | None = None
 
     def plausible(self) -> Reading:
         """Return the reading without values that cannot be."""

@@ -58,12 +58,18 @@ class Sampler:
         open_sources: Called in the thread, since starting a library may block.
         table: Where rows go; closed with the thread.
         interval_s: Seconds between looks, at least.
+        say: Called in the thread with the line of a log: why there is no more to come, or that rows are lost.
     """
 
     def __init__(
-        self, open_sources: Callable[[], Sequence[Source]], table: TelemetryTable, interval_s: float = 1.0
+        self,
+        open_sources: Callable[[], Sequence[Source]],
+        table: TelemetryTable,
+        interval_s: float = 1.0,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._open, self._table, self._asked = open_sources, table, interval_s
+        self._open, self._table, self._asked, self._say = open_sources, table, interval_s, say
+        self._said_lost = False
         self._ended = threading.Event()
         # Held while the table is used: it is closed by stop(), so that a thread that was left behind writes no more.
         self._writing = threading.Lock()
@@ -96,8 +102,12 @@ class Sampler:
         try:
             sources = self._open()
             self._sample([_Watched(source) for source in sources])
-        except Exception:  # looking must never show in a training
-            return
+        except Exception as error:  # a training goes on without it
+            why = f"{type(error).__name__}: {error}"
+            with self._writing:
+                self._table.end(time.monotonic(), why)
+            if not self._ended.is_set():
+                self._tell(f"telemetry has ended, training goes on: {why}")
         finally:
             with self._writing:
                 self._table.close()
@@ -119,3 +129,10 @@ class Sampler:
         told = [w.source.name for w, reading in zip(sources, readings, strict=True) if reading != Reading()]
         with self._writing:
             self._table.add(time.monotonic(), merged(readings), "+".join(told))
+        if self._table.lost and not self._said_lost:
+            self._said_lost = True
+            self._tell(f"rows of {self._table.path} are lost, training goes on: {self._table.lost}")
+
+    def _tell(self, line: str) -> None:
+        with suppress(Exception):
+            self._say(line)

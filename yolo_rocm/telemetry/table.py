@@ -10,6 +10,8 @@ from .reading import FIELDS, Reading
 
 TELEMETRY_FILE: Final = "rocm_telemetry.csv"
 COLUMNS: Final = ("time", *FIELDS, "source")
+# Begins the source of a row that says why there are no more.
+ENDED: Final = "ended: "
 # Every so many rows the interval doubles. At one look a second that is an hour and eight minutes in full detail, and
 # about 30 000 rows, 2 MB, after a week. Nothing is ever rewritten: a run that is killed loses no row, and one that is
 # resumed goes on with the interval that the rows already there ask for.
@@ -22,13 +24,20 @@ class TelemetryTable:
 
     Args:
         folder: The run's folder.
-        fresh: Begin anew; otherwise go on after the rows of an earlier part of the same run.
+        fresh: Begin anew; otherwise go on after the rows of an earlier part of the same run, in its columns.
+
+    Attributes:
+        path: The file.
+        rows: How many it has.
+        lost: Why a row could not be written, for the first that could not.
     """
 
     def __init__(self, folder: Path, fresh: bool) -> None:
         self.path = folder / TELEMETRY_FILE
         self._descriptor: int | None = None
+        self._columns: tuple[str, ...] = COLUMNS
         self.rows = 0
+        self.lost: str | None = None
         try:
             before = b"" if fresh or not self.path.exists() else self.path.read_bytes()
             whole = before.rfind(b"\n") + 1  # a run that was killed may have left half a row
@@ -37,9 +46,12 @@ class TelemetryTable:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
             self._descriptor = os.open(self.path, flags, 0o644)
             os.ftruncate(self._descriptor, whole)
-            if not whole:
+            if whole:  # of an earlier version perhaps, with fewer columns
+                self._columns = tuple(before.partition(b"\n")[0].decode(errors="replace").strip().split(","))
+            else:
                 self._write(",".join(COLUMNS) + "\n")
-        except OSError:
+        except OSError as error:
+            self.lost = str(error)
             self.close()
 
     @property
@@ -50,18 +62,24 @@ class TelemetryTable:
 
     def add(self, time: float, reading: Reading, source: str) -> None:
         """Append a row."""
-        cells = (getattr(reading, name) for name in FIELDS)
-        shown = ("" if value is None else f"{value:.1f}".removesuffix(".0") for value in cells)
-        self._write(",".join((f"{time:.3f}", *shown, source)) + "\n")
+        cells = {"time": f"{time:.3f}", "source": source}
+        for name in FIELDS:
+            value = getattr(reading, name)
+            cells[name] = "" if value is None else f"{value:.1f}".removesuffix(".0")
+        self._write(",".join(cells.get(name, "") for name in self._columns) + "\n")
         self.rows += 1
+
+    def end(self, time: float, why: str) -> None:
+        """Append a row without values that says why it is the last one."""
+        self.add(time, Reading(), ENDED + " ".join(why.replace(",", ";").replace('"', "'").split()))
 
     def _write(self, line: str) -> None:
         if self._descriptor is None:
             return
         try:
             os.write(self._descriptor, line.encode())
-        except OSError:  # a full disk may have room again when checkpoints have been cleared
-            return
+        except OSError as error:  # a full disk may have room again when checkpoints have been cleared
+            self.lost = self.lost or str(error)
 
     def close(self) -> None:
         """Close the file; safe to call twice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from .sampler import Sampler
 from .table import TelemetryTable
 
 
-def watch(device: Any, folder: Path, *, fresh: bool, interval_s: float) -> Sampler:
+def watch(
+    device: Any, folder: Path, *, fresh: bool, interval_s: float, say: Callable[[str], None] = lambda line: None
+) -> Sampler:
     """Fill the table of a run from now on, until the returned sampler is stopped.
 
     Args:
@@ -18,8 +21,9 @@ def watch(device: Any, folder: Path, *, fresh: bool, interval_s: float) -> Sampl
         folder: The run's folder.
         fresh: Begin the table anew; a resumed run goes on with it.
         interval_s: Seconds between two looks, at least.
+        say: Called with one line if there is no more to come before that, or if rows are lost.
     """
     sources = sources_for(device)
-    sampler = Sampler(sources.open, TelemetryTable(folder, fresh), interval_s)
+    sampler = Sampler(sources.open, TelemetryTable(folder, fresh), interval_s, say)
     sampler.start()
     return sampler

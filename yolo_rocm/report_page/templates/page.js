@@ -38,20 +38,21 @@
       const box = svg.getBoundingClientRect();
       const across = ((event.clientX - box.left) / box.width) * view.width;
       const wanted = chart.span[0] + ((across - left) / (right - left)) * (chart.span[1] - chart.span[0]);
-      const xs = chart.lines[0].x;
-      let best = 0;
-      for (let i = 1; i < xs.length; i++) if (Math.abs(xs[i] - wanted) < Math.abs(xs[best] - wanted)) best = i;
-      const place = left + ((xs[best] - chart.span[0]) / (chart.span[1] - chart.span[0])) * (right - left);
+      // the lines of two runs have places of their own
+      const nearest = (xs) => xs.reduce((best, x, i) => (Math.abs(x - wanted) < Math.abs(xs[best] - wanted) ? i : best), 0);
+      const longest = chart.lines.reduce((a, b) => (b.x.length > a.x.length ? b : a));
+      const at = longest.x[nearest(longest.x)];
+      const place = left + ((at - chart.span[0]) / (chart.span[1] - chart.span[0])) * (right - left);
       rule.setAttribute("x1", place);
       rule.setAttribute("x2", place);
       rule.setAttribute("visibility", "visible");
       const words = chart.lines.map((line) => {
-        const value = line.y[best];
+        const best = nearest(line.x), value = line.y[best];
         if (value === null || value === undefined) return `${line.name}: no value`;
         const range = line.low && line.low[best] !== line.high[best] ? ` (${line.low[best]} to ${line.high[best]})` : "";
         return `${line.name}: ${value}${line.unit ? " " + line.unit : ""}${range}`;
       });
-      show([`${chart.x_label} ${xs[best]}`, ...words].join("\n"), event);
+      show([`${chart.x_label} ${at}`, ...words].join("\n"), event);
     });
     svg.addEventListener("pointerleave", () => { hide(); rule.setAttribute("visibility", "hidden"); });
   }
@@ -81,18 +82,20 @@
         body.append(...rows);
       });
     });
-    const finder = table.parentElement.previousElementSibling;
-    const input = finder.querySelector("input");
-    input.addEventListener("input", () => {
+    const finder = table.parentElement.parentElement.querySelector(".finder");
+    const input = finder.querySelector("input[type=search]"), more = finder.querySelector("input.untimed");
+    function filter() {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       let seen = 0;
       for (const row of body.rows) {
         const text = row.textContent.toLowerCase();
-        row.hidden = !words.every((word) => text.includes(word));
+        row.hidden = !words.every((word) => text.includes(word)) || (more && !more.checked && row.classList.contains("untimed"));
         seen += row.hidden ? 0 : 1;
       }
-      finder.querySelector(".count").textContent = words.length ? `${seen} of ${body.rows.length} rows` : `${seen} rows`;
-    });
+      finder.querySelector(".count").textContent = seen < body.rows.length ? `${seen} of ${body.rows.length} rows` : `${seen} rows`;
+    }
+    for (const each of [input, more]) if (each) each.addEventListener("input", filter);
+    filter();
   }
 
   // the timeline; a row is kind, batch, worker, samples, began, load, augment, collate, ended, asked, got, in 0.1 ms
@@ -110,7 +113,7 @@
     lines.push(`waited ${ms(row[GOT] - row[ASKED])} for it`);
     return lines.join("\n");
   }
-  function worker(number) { return number < 0 ? "main" : `worker ${number}`; }
+  function worker(number) { return number < 0 ? "in process" : `worker ${number}`; }
 
   for (const box of document.querySelectorAll(".timeline")) {
     const told = data.timelines[Number(box.dataset.run)];

@@ -1,0 +1,106 @@
+"""The head of the page for one run: what was trained on what, and the numbers that sum it up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..data.bottleneck import FILLED
+from .files import mapping, number, rows_of
+from .run_data import Run
+from .sections import gpu_words, text
+from .words import duration, milliseconds
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number of the head of the page.
+
+    Attributes:
+        label: What it is.
+        value: The number; None where nobody measured.
+        form: Writes it.
+        better: Which direction is: 1 up, -1 down, 0 neither.
+        epochs: The same number of each epoch, where it is one of epochs.
+    """
+
+    label: str
+    value: float | None
+    form: Callable[[float], str]
+    better: int = 0
+    epochs: tuple[float, ...] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The number as the page says it."""
+        return "" if self.value is None else self.form(self.value)
+
+
+def tiles(run: Run) -> list[Tile]:
+    """Return the numbers that sum a run up; those that nobody measured are left out."""
+    peak = max(run.telemetry.known("vram_used_mb"), default=None)
+    asked = number(run.arguments.get("epochs"))
+    metric = (run.metric or "").removeprefix("metrics/")
+    of = f" of {asked:.0f}" if asked else ""
+    loading = run.loading
+    known = [
+        Tile("images/s", run.images_per_s, "{:.1f}".format, 1, tuple(v for v in run.epoch_rates if v is not None)),
+        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, tuple(loading.known("wait_share"))),
+        Tile("training of an epoch", run.epoch_s, duration, -1, tuple(loading.known("seconds"))),
+        Tile("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
+        Tile(f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1),
+        Tile("GPU busy", run.busy, "{:.0%}".format),
+        Tile("peak GPU memory", peak, "{:.0f} MB".format, -1),
+        Tile("GPU memory in use", run.memory_share, "{:.0%}".format),
+        Tile("hottest", max(run.telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
+        Tile("mean power", _mean(run.telemetry.known("power_w")), "{:.0f} W".format),
+        Tile("CPU, all programs", run.host, "{:.0%}".format),
+        Tile("CPU, this training", run.own, "{:.0%}".format),
+        # Of a few steps: a change of it is no proof.
+        Tile("sampled step", run.step_ms, milliseconds),
+    ]
+    return [tile for tile in known if tile.value is not None]
+
+
+def head_rows(run: Run) -> list[tuple[str, str]]:
+    """Return what was trained on what, and when, as far as it is known."""
+    told = mapping(run.facts.get("settings")).get("preset")
+    began = mapping(run.facts.get("run")).get("began")
+    rows = [
+        ("device", _device(run)),
+        ("model", run.arguments.get("model")),
+        ("data", run.arguments.get("data")),
+        ("preset", told if isinstance(told, str) else None),
+        ("began", began.replace("T", " ") if isinstance(began, str) else None),
+        ("all epochs took", None if run.total_s is None else duration(run.total_s)),
+    ]
+    return [(label, text(value)) for label, value in rows if value is not None]
+
+
+def _device(run: Run) -> str | None:
+    machine = mapping(run.facts.get("machine"))
+    if run.compute == "CPU":
+        cores = number(machine.get("cores"))
+        return "CPU" if not cores else f"CPU, {cores:.0f} {'core' if cores == 1 else 'cores'}"
+    gpus = [gpu_words(gpu) for gpu in rows_of(machine.get("gpus")) if not gpu.get("hidden_by")]
+    return " and ".join(dict.fromkeys(gpus)) or None
+
+
+def rest_of_step(run: Run) -> str | None:
+    """Say what part of a sampled step the convolutions are, and what is known of the other."""
+    part, whole = run.convolutions_ms, run.step_ms
+    if part is None or not whole or part > whole:
+        return None
+    idle = ""
+    if run.compute == "GPU" and run.busy is not None and run.busy < FILLED:
+        idle = f" In all of the training the GPU was busy {run.busy:.0%} of the time: much of the rest is such gaps."
+    waits = "the GPU waits for the host" if run.compute == "GPU" else "the processor waits"
+    return (
+        f"Convolutions take {milliseconds(part)} of a sampled step of {milliseconds(whole)} ({part / whole:.0%}). The "
+        f"other {milliseconds(whole - part)} are normalisation, activations, loss, optimiser, copies, and gaps while "
+        f"{waits}; how much each of them takes was not measured.{idle}"
+    )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -6,14 +6,11 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from .errors import PresetError, nearest
 from .folders import user_presets_folder
+from .limited_files import UnreadableError, read_yaml
 
 FAMILY: Final = "family/"
-# Choosing reads every preset; libyaml, where PyYAML was built with it, does so ten times faster.
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def config_root() -> Path:
@@ -86,14 +83,14 @@ def read(path: Path) -> dict[str, Any]:
     """Read a preset file.
 
     Raises:
-        PresetError: It is missing, not YAML, or not a mapping.
+        PresetError: It is missing, not YAML, not a mapping, or larger or deeper than any preset.
     """
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        data = read_yaml(path)
     except OSError as error:
         raise PresetError(f"cannot read preset {path}: {error.strerror or error}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PresetError(f"preset {path} is not YAML: {error}") from error
+    except UnreadableError as error:
+        raise PresetError(f"preset {path} cannot be read: {error}.") from None
     if not isinstance(data, dict):
         raise PresetError(f"preset {path} must be a mapping of sections, got {type(data).__name__}.")
     return data

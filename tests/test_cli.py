@@ -114,6 +114,10 @@ def test_tune_measures_once(tmp_path, monkeypatch):
     assert (facts["measured"], facts["known"], facts["left"]) == (total, 0, 0)
     assert total > 30
     assert all("channels_last" in row["convolution"] for row in facts["convolutions"])
+    for row in facts["convolutions"]:
+        assert row["times_ms"].keys() == {"forward", "grad_input", "grad_weight"}
+        assert min(row["times_ms"].values()) > 0
+    assert " ms" not in second.stdout  # times are told when they are measured, and are not kept
     assert f"0 of {total} convolutions measured now, {total} known before, on cpu" in second.stdout
 
 
@@ -161,7 +165,7 @@ WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [
     [
         (["empty.yaml"], "is empty"),
         (["list.yaml"], "got a list"),
-        (["broken.yaml"], "is not YAML"),
+        (["broken.yaml"], "broken.yaml cannot be read: not YAML: "),
         (["text.yaml"], "got a str"),
         (["missing.yaml"], "does not exist"),
         (["data=missing.yaml", "model=yolov8n.yaml"], "data 'missing.yaml' does not exist"),

@@ -10,18 +10,26 @@ from typing import Any, Final
 from .errors import ConfigError
 from .limited_files import UnreadableError, parse_yaml, read_yaml
 
+# Ultralytics' tasks, and what it calls their smallest models.
+TASKS: Final = {"detect": "", "segment": "-seg", "classify": "-cls", "pose": "-pose", "obb": "-obb"}
 _EXPONENT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
     """Turn `cfg.yaml key=value rocm.conv.engine=gemm` into one dictionary.
 
+    Ultralytics' own ways of saying the same are understood too: a task among the first words, and `--key value`.
+
     Raises:
         ConfigError: A file is missing or not a YAML mapping, or a word is neither a file nor `key=value`.
     """
     result: dict[str, Any] = {}
-    for position, word in enumerate(words):
-        word = word.removeprefix("--")
+    pairs = _paired(words)
+    if any(word in TASKS for word in pairs[:2]):
+        task = next(word for word in pairs[:2] if word in TASKS)
+        pairs.remove(task)
+        pairs.insert(len(pairs) and "=" not in pairs[0], f"task={task}")
+    for position, word in enumerate(pairs):
         key, separator, text = word.partition("=")
         if separator:
             _put(result, key.strip(), _value(text), word)
@@ -30,6 +38,24 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         else:
             raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only stand first.")
     return result
+
+
+def _paired(words: Sequence[str]) -> list[str]:
+    """Turn `--key value` into `key=value`.
+
+    Raises:
+        ConfigError: An option without a value.
+    """
+    pairs: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--") and "=" not in word:
+            if not rest or rest[0].startswith("--") or "=" in rest[0]:
+                raise ConfigError(f"{word} needs a value: {word.removeprefix('--')}=VALUE.")
+            word = f"{word}={rest.pop(0)}"
+        pairs.append(word.removeprefix("--"))
+    return pairs
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -89,6 +89,11 @@ class Conv(_Section):
     memory_mb: int | None = Field(default=None, ge=1, description="workspace of one convolution, MiB")
     tune: Literal["auto", "on", "off"] = Field(default="auto", description="measure algorithms; auto: on a GPU")
 
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _one_name_is_a_list(cls, value: Any) -> Any:
+        return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
     @field_validator("vendor", "tune", mode="before")
     @classmethod
     def _yaml_reads_on_as_true(cls, value: Any) -> Any:
@@ -294,6 +299,10 @@ def _chain(
     notes: tuple[str, ...] = ()
     if isinstance(source, Mapping):
         data, origin, why = dict(source), "preset argument", "preset given as a dictionary"
+    elif not isinstance(source, str | Path):
+        raise PresetError(
+            f"a preset is a name, a YAML file or a dictionary, got {source!r}. `yolo-rocm presets` lists the names."
+        )
     elif isinstance(source, Path) or Path(source).suffix in {".yaml", ".yml"}:
         path = Path(source)
         data, origin, why = read(path), str(source), f"preset file {source}"

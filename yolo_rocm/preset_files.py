@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Any, Final
@@ -11,6 +12,7 @@ from .folders import user_presets_folder
 from .limited_files import UnreadableError, read_yaml
 
 FAMILY: Final = "family/"
+_FEW: Final = 5
 
 
 def config_root() -> Path:
@@ -58,10 +60,11 @@ def find(name: str, *, own: bool = True) -> tuple[Path, str]:
     shipped = shipped_presets()
     found = name if name in shipped else _sold_as(name, shipped)
     if found is None:
-        known = [*mine, *shipped]
+        near = _near(name, {**shipped, **mine})
         raise PresetError(
-            f"unknown preset {name!r}{nearest(name, known)} "
-            f"Allowed: auto, {', '.join(sorted(known))}, a YAML file or a dictionary. `yolo-rocm presets` lists them."
+            f"unknown preset {name!r}{nearest(name, [*mine, *shipped])} "
+            f"{'Near it: ' + ', '.join(near) + '. ' if near else ''}"
+            "`yolo-rocm presets` lists all of them; `auto`, a YAML file and a dictionary are allowed too."
         )
     return shipped[found], f"configs/gpu/{found}.yaml"
 
@@ -72,11 +75,24 @@ def plain(name: str | None) -> str:
 
 
 def _sold_as(name: str, shipped: dict[str, Path]) -> str | None:
+    """Return the preset of a card as its box names it; people leave out the `RX` or the `Pro`."""
     wanted = plain(name)
-    for preset, path in shipped.items():
-        if wanted and wanted in {plain(each) for each in (read(path).get("match") or {}).get("names", [])}:
-            return preset
+    for prefix in ("", "rx", "pro"):
+        for preset, path in shipped.items():
+            if wanted and prefix + wanted in {plain(each) for each in _names(path)}:
+                return preset
     return None
+
+
+def _names(path: Path) -> list[str]:
+    return list((read(path).get("match") or {}).get("names", []))
+
+
+def _near(name: str, known: dict[str, Path]) -> list[str]:
+    """Return the presets, a handful at most, whose name is like a name that is none, or has a part of it."""
+    wanted = plain(name)
+    parts = [preset for preset in sorted(known) if len(wanted) > 2 and wanted in plain(preset)]
+    return list(dict.fromkeys([*parts, *difflib.get_close_matches(wanted, known, n=_FEW, cutoff=0.5)]))[:_FEW]
 
 
 def read(path: Path) -> dict[str, Any]:

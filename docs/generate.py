@@ -37,6 +37,7 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "checks": failures.checks,
     "own-variables": environment.own,
     "preset-variables": environment.of_presets,
+    "allowed-variables": environment.allowed,
     "moments": environment.moments,
     "benchmarks": lambda: benchmarks.tables(DOCS / "benchmarks"),
     "commands": commands.commands,

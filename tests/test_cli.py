@@ -73,14 +73,25 @@ def test_train_from_a_file_with_overrides(made_data, tmp_path):
     assert all("columns" in row for row in rows)
 
 
-def test_train_starts_itself_again_for_variables_of_the_process_start(tmp_path):
-    """Python tells the time of its imports only where the variable is there when it starts."""
-    words = ("data=missing.yaml", "model=yolov8n.yaml", "rocm.env.PYTHONPROFILEIMPORTTIME.value=1")
+def test_train_starts_itself_again_for_variables_of_the_process_start(tmp_path, monkeypatch):
+    """Whoever starts says what it was started with."""
+    said = "import os, sys\nprint('start:', os.environ.get('MALLOC_ARENA_MAX'), file=sys.stderr)\n"
+    (tmp_path / "sitecustomize.py").write_text(said)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ("data=missing.yaml", "model=yolov8n.yaml", "rocm.env.MALLOC_ARENA_MAX.value=2")
     done = run("train", *words, cwd=tmp_path)
     assert done.returncode == 1
-    assert "import time:" in done.stderr
+    assert [line for line in done.stderr.splitlines() if "start:" in line] == ["start: None", "start: 2"]
     assert done.stderr.count("data 'missing.yaml' does not exist") == 1
-    assert "import time:" not in run("train", *words[:2], cwd=tmp_path).stderr
+    assert run("train", *words[:2], cwd=tmp_path).stderr.count("start:") == 1
+
+
+def test_a_configuration_file_cannot_make_train_load_a_library(tmp_path):
+    (tmp_path / "cfg.yaml").write_text("data: coco8.yaml\nrocm: {env: {LD_PRELOAD: {value: ./evil.so}}}\n")
+    done = run("train", "cfg.yaml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "a preset may not set LD_PRELOAD" in done.stderr
+    assert "evil.so" not in done.stderr  # of the dynamic linker: it has not been started with it
 
 
 def test_demo(tmp_path):
@@ -103,6 +114,10 @@ def test_tune_measures_once(tmp_path, monkeypatch):
     assert (facts["measured"], facts["known"], facts["left"]) == (total, 0, 0)
     assert total > 30
     assert all("channels_last" in row["convolution"] for row in facts["convolutions"])
+    for row in facts["convolutions"]:
+        assert row["times_ms"].keys() == {"forward", "grad_input", "grad_weight"}
+        assert min(row["times_ms"].values()) > 0
+    assert " ms" not in second.stdout  # times are told when they are measured, and are not kept
     assert f"0 of {total} convolutions measured now, {total} known before, on cpu" in second.stdout
 
 
@@ -150,7 +165,7 @@ WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [
     [
         (["empty.yaml"], "is empty"),
         (["list.yaml"], "got a list"),
-        (["broken.yaml"], "is not YAML"),
+        (["broken.yaml"], "broken.yaml cannot be read: not YAML: "),
         (["text.yaml"], "got a str"),
         (["missing.yaml"], "does not exist"),
         (["data=missing.yaml", "model=yolov8n.yaml"], "data 'missing.yaml' does not exist"),

@@ -163,8 +163,8 @@ WRONG = [
     ({"conv": {"engine": "vendor"}, "base": "generic"}, "conv.vendor 'off' (from configs/family/amd.yaml)"),
     ({"conv": []}, "wrong value for 'conv'"),
     ({"loader": {"context": "threads"}}, "'spawn', 'forkserver' or 'fork'"),
-    ({"env": {"A": {"value": "1", "whn": {}}}}, "did you mean 'when'?"),
-    ({"env": {"A": {"value": "1", "when": {"os": ["beos"]}}}}, "env.A.when.os"),
+    ({"env": {"HSA_X": {"value": "1", "whn": {}}}}, "did you mean 'when'?"),
+    ({"env": {"HSA_X": {"value": "1", "when": {"os": ["beos"]}}}}, "env.HSA_X.when.os"),
 ]
 
 

@@ -28,6 +28,8 @@ def own(tmp_path, monkeypatch):
     ("name", "preset"),
     [
         *(("RX 6650 XT", "rx6600"), ("rx6650xt", "rx6600"), ("AMD Radeon RX 9070", "rx9070xt"), ("mi250x", "mi250")),
+        *(("7900xtx", "rx7900xtx"), ("7900 XTX", "rx7900xtx"), ("6650 XT", "rx6600"), ("W7800", "w7800")),
+        *(("Ryzen AI Max+ 395", "strixhalo"), ("AMD Ryzen AI 9 HX 370", "radeon890m"), ("Vega 64", "vega64")),
         *(("Radeon VII", "radeonvii"), ("780M", "radeon780m"), ("vega56", "vega64"), ("rx5600xt", "rx5600xt")),
     ],
 )
@@ -44,6 +46,27 @@ def test_plain_names():
 def test_names_that_are_none(name):
     with pytest.raises(PresetError, match="unknown preset"):
         find(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("rx5601", "rx5600xt"), ("7900", "rx7900xtx"), ("mi300", "mi300x"), ("RX 7900 XTZ", "rx7900xtx")],
+)
+def test_an_unknown_name_is_answered_with_a_few(name, near):
+    with pytest.raises(PresetError) as error:
+        find(name)
+    told = str(error.value)
+    named = [preset for preset in yolo_rocm.presets() if f" {preset}" in told.partition("Near it:")[2]]
+    assert near in named
+    assert len(told.partition("Near it: ")[2].partition(".")[0].split(", ")) <= 5
+    assert "`yolo-rocm presets` lists all" in told
+
+
+def test_a_name_like_no_other_names_none():
+    with pytest.raises(PresetError) as error:
+        find("zzzz")
+    assert "Near it" not in str(error.value)
+    assert "mi300x" not in str(error.value)
 
 
 def test_a_family_can_be_a_base():

@@ -19,7 +19,7 @@ import yolo_rocm
 from yolo_rocm import whole_files
 from yolo_rocm.data.position import Passes
 from yolo_rocm.demo_data import make_data
-from yolo_rocm.resume_state import STATE_FILE, StateFile, random_states, set_random_states
+from yolo_rocm.resume_state import STATE_FILE, StateFile, lacks, random_states, set_random_states
 from yolo_rocm.telemetry.table import TELEMETRY_FILE
 from yolo_rocm.ultralytics_hooks import OptimizerSteps
 
@@ -247,6 +247,31 @@ def test_a_state_belongs_to_one_checkpoint(tmp_path):
     assert states.find(checkpoint).state is None
     assert states.remove()
     assert not states.remove()
+
+
+@pytest.mark.parametrize(
+    "lost", ["random", "facts", "loader", "updates", "random.numpy", "trainer.accumulate", "model"]
+)
+def test_a_state_that_lacks_something_is_not_used(straight, said, lost):
+    """Another version may have written it, or somebody has cut it down: resumed as Ultralytics does, with one line."""
+    project, snapshots, _ = straight
+    snapshots.put_back("in epoch 5")
+    last = snapshots.run / "weights" / "last.pt"
+    states = StateFile(last.parent)
+    state = states.find(last).state
+    assert lacks(state) == ""
+    part, _, name = lost.partition(".")
+    del (state[part] if name else state)[name or part]
+    assert lacks(state) == f"{STATE_FILE} lacks {lost}"
+    if lost != "random":  # one whole training tells for all of them
+        return
+    states.stage(state, last.read_bytes())
+    states.commit()
+    run(project, None)
+    (line,) = [line for line in said if "goes on" in line]
+    assert "from the checkpoint alone" in line
+    assert "lacks random" in line
+    assert len(rows(snapshots.run)) == SETTINGS["epochs"]
 
 
 def test_random_states_and_numbers_come_back(tmp_path):

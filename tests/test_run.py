@@ -161,12 +161,12 @@ def test_the_users_own_sitecustomize_runs(tmp_path):
     assert both(tmp_path, "script.py", PYTHONPATH=path)[0] == 0
 
 
-PRESET = "base: cpu\nenv:\n  LD_YOLO_ROCM_TEST: {value: '1'}\n  HSA_YOLO_ROCM_TEST: {value: '2'}\n"
+PRESET = "base: cpu\nenv:\n  MALLOC_YOLO_ROCM_TEST: {value: '1'}\n  HSA_YOLO_ROCM_TEST: {value: '2'}\n"
 TELL = """
 import os, subprocess, sys
 os.chdir("elsewhere")
 follows = any(type(finder).__name__ == "AfterImport" for finder in sys.meta_path)
-print(os.environ.get("LD_YOLO_ROCM_TEST"), os.environ.get("HSA_YOLO_ROCM_TEST"), follows, flush=True)
+print(os.environ.get("MALLOC_YOLO_ROCM_TEST"), os.environ.get("HSA_YOLO_ROCM_TEST"), follows, flush=True)
 if follows:
     from yolo_rocm.follow import session_of_run
     print(session_of_run().settings.preset.conv.engine)

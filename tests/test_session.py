@@ -304,9 +304,9 @@ def test_only_yolo_objects_can_be_registered(yolo):
 
 def test_registering_sets_what_must_be_there_before_the_runtime_starts(yolo, monkeypatch):
     monkeypatch.delenv("HSA_X", raising=False)
-    rocm = {"env": {"HSA_X": {"value": 1}, "MIOPEN_X": {"value": 1}, "PYTHONX": {"value": 1}}}
+    rocm = {"env": {"HSA_X": {"value": 1}, "MIOPEN_X": {"value": 1}, "MALLOC_X": {"value": 1}}}
     handle = yolo_rocm.register(yolo, "cpu", rocm)
-    assert (os.environ.get("HSA_X"), "MIOPEN_X" in os.environ, "PYTHONX" in os.environ) == ("1", False, False)
+    assert (os.environ.get("HSA_X"), "MIOPEN_X" in os.environ, "MALLOC_X" in os.environ) == ("1", False, False)
     again = yolo_rocm.register(yolo, "cpu", rocm)
     assert os.environ.get("HSA_X") == "1"
     handle.remove()
@@ -330,10 +330,10 @@ def test_variables_of_a_forgotten_object_are_put_back():
 
 def test_environment_variables_are_set_during_the_run_and_removed(yolo, made_data, tmp_path):
     seen = {}
-    rocm = {**OURS, "env": {"MIOPEN_LOG_LEVEL": {"value": 3}, "HOME": {"value": "/nowhere"}}}
+    rocm = {**OURS, "env": {"MIOPEN_LOG_LEVEL": {"value": 3}, "YOLO_OFFLINE": {"value": "nowhere"}}}
     yolo_rocm.register(yolo, "cpu", rocm)
     yolo.add_callback("on_train_start", lambda _: seen.update(os.environ))
     yolo.train(data=str(made_data()), project=str(tmp_path), **ONE)
     assert seen["MIOPEN_LOG_LEVEL"] == "3"
-    assert seen["HOME"] != "/nowhere"  # what the user has set wins
+    assert seen["YOLO_OFFLINE"] == "true"  # what the user has set wins
     assert "MIOPEN_LOG_LEVEL" not in os.environ

@@ -18,9 +18,9 @@ PROGRAM = """
 import json, os, sys
 {before}
 from yolo_rocm.start import restart_if_late, restarted
-preset = {{"base": "cpu", "env": {{"LD_YOLO_ROCM_TEST": {{"value": "1", "why": "shows"}}, "{name}": {{"value": "2"}}}}}}
+preset = {{"base": "cpu", "env": {{"MALLOC_YOLO_TEST": {{"value": "1", "why": "shows"}}, "{name}": {{"value": "2"}}}}}}
 decisions = restart_if_late(preset)
-seen = [os.environ.get(name) for name in ("LD_YOLO_ROCM_TEST", "{name}")]
+seen = [os.environ.get(name) for name in ("MALLOC_YOLO_TEST", "{name}")]
 print(json.dumps({{"seen": seen, "restarted": sorted(restarted()), "arguments": sys.argv[1:], "pid": os.getpid()}}))
 """
 
@@ -43,13 +43,13 @@ def test_a_variable_of_the_process_start_restarts_it_once(tmp_path):
     (line,) = done.stdout.splitlines()  # the first start has printed nothing
     said = json.loads(line)
     assert said["seen"] == ["1", None]  # the other one is in time, and is set where it is used
-    assert said["restarted"] == ["LD_YOLO_ROCM_TEST"]
+    assert said["restarted"] == ["MALLOC_YOLO_TEST"]
     assert said["arguments"] == ["a b", "c=*"]
 
 
 def test_what_the_user_has_set_restarts_nothing(tmp_path):
     path = write(tmp_path / "program.py", PROGRAM.format(before="", name="HSA_YOLO_ROCM_TEST"))
-    said = json.loads(run(path, LD_YOLO_ROCM_TEST="9").stdout)
+    said = json.loads(run(path, MALLOC_YOLO_TEST="9").stdout)
     assert (said["seen"], said["restarted"]) == (["9", None], [])
 
 
@@ -63,7 +63,7 @@ def test_a_torch_that_is_always_imported_first_cannot_make_it_loop(tmp_path):
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["seen"] == ["1", "2"]
-    assert said["restarted"] == ["HSA_YOLO_ROCM_TEST", "LD_YOLO_ROCM_TEST"]
+    assert said["restarted"] == ["HSA_YOLO_ROCM_TEST", "MALLOC_YOLO_TEST"]
 
 
 def test_the_off_switch_restarts_nothing(tmp_path):

@@ -232,7 +232,7 @@ def run_training(
             arguments["data"] = data
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
         with session.active():
-            yolo = hooks.load_model(model)
+            yolo = hooks.load_model(model, arguments.get("task"))
             with _registered_for_one_run(yolo, session):
                 metrics = yolo.train(**arguments)
             return Outcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))

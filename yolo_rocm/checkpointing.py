@@ -13,7 +13,7 @@ from . import ultralytics_hooks as hooks
 from .data.loader import PolicyLoaderMixin
 from .data.position import Position
 from .errors import CheckpointError
-from .resume_state import StateFile, random_states, set_random_states
+from .resume_state import StateFile, lacks, random_states, set_random_states
 from .whole_files import free_bytes, no_room, partial
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Checkpoints:
             self._inexact("several processes train")
             return
         found = StateFile(source.parent).find(source)
-        reason = found.reason if found.state is None else hooks.unfit(trainer, found.state)
+        reason = found.reason if found.state is None else lacks(found.state) or hooks.unfit(trainer, found.state)
         if reason or found.state is None:
             self._inexact(reason)
             return

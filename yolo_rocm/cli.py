@@ -14,11 +14,11 @@ from rich.table import Table
 
 from . import __version__, cli_doctor, cli_overhead, cli_report, cli_run
 from .cli_bench import bench
+from .cli_errors import DEBUG, end_in_one_line, split_debug
 from .cli_modes import add_modes
-from .cli_words import KEY_VALUES, AsJson, is_slow, numbers, out
-from .errors import YoloRocmError
+from .cli_words import KEY_VALUES, AsJson, in_our_order, is_slow, numbers, out
 from .progress import progress
-from .terminal import console, print_json, stdout_for_json
+from .terminal import print_json, stdout_for_json
 
 if TYPE_CHECKING:
     from .hardware import Machine
@@ -27,7 +27,6 @@ app = typer.Typer(
     name="yolo-rocm",
     help="Train Ultralytics YOLO on AMD GPUs, also where MIOpen is broken.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -44,6 +43,7 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the whole traceback of an error.")] = False,
 ) -> None:
     pass
 
@@ -61,12 +61,14 @@ def train(
 ) -> None:
     """Train a model under a preset."""
     from .api import run_training
-    from .cfg_file import parse
+    from .cfg_file import TASKS, parse
     from .start import restart_if_late
 
     arguments = parse(words or [])
     if not arguments:
         raise typer.BadParameter("give a configuration file or key=value pairs, at least data=")
+    if arguments.get("task") in TASKS and "model" not in arguments:
+        arguments["model"] = f"yolo11n{TASKS[arguments['task']]}.pt"
     restart_if_late(arguments.get("preset", "auto"), arguments.get("rocm"), arguments.get("device"))
     outcome = run_training(**arguments)
     from .ultralytics_hooks import reports
@@ -165,9 +167,11 @@ def tune(
     if as_json:
         print_json({**facts, "convolutions": rows})
         return
-    table = Table(*rows[0], box=None, pad_edge=False) if rows else Table()
+    passes = ("forward", "grad_input", "grad_weight")
+    table = Table("convolution", *passes, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*row.values())
+        times = row["times_ms"]
+        table.add_row(row["convolution"], *(f"{row[w]} {times[w]:.3f} ms" if w in times else row[w] for w in passes))
     out.print(table)
     told = f"{facts['measured']} of {len(rows)} convolutions measured now, {facts['known']} known before"
     if facts["left"]:
@@ -175,8 +179,18 @@ def tune(
     out.print(f"{told}, on {facts['device']}")
 
 
-def _tune(words: list[str] | None) -> tuple[list[dict[str, str]], dict[str, Any]]:
-    """Return what serves each convolution, and how many have been measured."""
+def _times(served: dict[str, str], timings: dict[str, Any]) -> dict[str, float]:
+    """Return the times of the winners, as far as they have been measured now."""
+    return {
+        which: timing.milliseconds
+        for which, name in served.items()
+        for timing in timings.get(which, [])
+        if timing.algorithm == name
+    }
+
+
+def _tune(words: list[str] | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return what serves each convolution and in what time, and how many have been measured."""
     from .bench.layers import default_device, dtype_named, layout_named, model_layers
     from .bench.threads import threads_of_a_training
     from .conv.plan import DEFAULT_TUNE_SECONDS, Planner
@@ -192,14 +206,14 @@ def _tune(words: list[str] | None) -> tuple[list[dict[str, str]], dict[str, Any]
         waiting = len(planner.unmeasured(problems))
         slow = bool(waiting) and is_slow(given)
         with progress("measuring convolutions", timed=True, slow=slow, limit_s=DEFAULT_TUNE_SECONDS) as show:
-            measured = len(planner.tune(problems, show))
-    rows = []
+            timings = planner.tune(problems, show)
+    rows: list[dict[str, Any]] = []
     for problem in problems:
         plan = planner.plan(problem)
         served = {which: getattr(plan, which).algorithm.name for which in ("forward", "grad_input", "grad_weight")}
-        rows.append({"convolution": str(problem), **served})
-    left = waiting - measured
-    facts = {"device": device, "measured": measured, "known": len(rows) - waiting, "left": left}
+        rows.append({"convolution": str(problem), **served, "times_ms": _times(served, timings.get(problem, {}))})
+    left = waiting - len(timings)
+    facts = {"device": device, "measured": len(timings), "known": len(rows) - waiting, "left": left}
     return rows, facts
 
 
@@ -255,13 +269,15 @@ app.command(
 
 
 def main() -> None:
-    """Run the command line; a mistake of the user ends in one message and exit code 1."""
+    """Run the command line; a mistake of the user ends in one message and exit code 1; `--debug` shows all of it."""
     if os.environ.get("NO_COLOR"):
         from typer import rich_utils
 
         rich_utils.COLOR_SYSTEM = None  # of --help and of wrong options; see `console`
+    debug, words = split_debug(in_our_order(sys.argv[1:]))
     try:
-        app()
-    except YoloRocmError as error:
-        console(stderr=True).print(f"error: {error}", markup=False)
-        sys.exit(1)
+        app(words)
+    except Exception as error:
+        if debug:
+            raise
+        end_in_one_line(error)

@@ -11,7 +11,17 @@ from .terminal import console
 out: Final = console()
 AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON, and nothing else, to stdout.")]
 
+_MODES: Final = ("train", "val", "predict", "track", "export", "benchmark")
 KEY_VALUES: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+def in_our_order(words: list[str]) -> list[str]:
+    """Turn Ultralytics' `TASK MODE ...` into `MODE task=TASK ...`; everything else stays as it is."""
+    from .cfg_file import TASKS
+
+    if len(words) > 1 and words[0] in TASKS and words[1] in _MODES:
+        return [words[1], f"task={words[0]}", *words[2:]]
+    return words
 
 
 def numbers(words: list[str] | None, defaults: dict[str, Any], first: str = "model") -> dict[str, Any]:

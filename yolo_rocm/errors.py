@@ -18,6 +18,14 @@ class ConfigError(YoloRocmError, ValueError):
     """A configuration file or command-line argument is wrong."""
 
 
+class MissingFileError(ConfigError, FileNotFoundError):
+    """A model or a data set that an argument names is not there."""
+
+
+class DownloadError(YoloRocmError, ConnectionError):
+    """Something that Ultralytics wanted to download did not come."""
+
+
 class EngineError(YoloRocmError, RuntimeError):
     """The requested convolution engine cannot serve a convolution."""
 

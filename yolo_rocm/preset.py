@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from . import preset_variables
 from .errors import PresetError, nearest
 from .hardware import Machine, detect
 from .preset_choice import PRESET_VARIABLE, Choice, batch_of, choose, wanted_by_user
@@ -31,6 +32,8 @@ __all__ = [
     "resolve",
 ]
 
+# Arguments that say what is run, not how: a model is code, and so is the `download:` of a data set.
+_OF_THE_RUN: Final = ("cfg", "data", "model", "pretrained", "resume", "source", "trainer")
 SECTIONS: Final = ("match", "env", "conv", "loader", "checkpoint", "report", "train")
 
 
@@ -69,6 +72,13 @@ class Variable(_Section):
     def _text(cls, value: Any) -> Any:
         return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
+    @field_validator("value")
+    @classmethod
+    def _settable(cls, value: str) -> str:
+        if "\0" in value:
+            raise ValueError("an environment variable cannot hold a NUL character")
+        return value
+
 
 class Conv(_Section):
     """How convolutions are computed."""
@@ -78,6 +88,11 @@ class Conv(_Section):
     vendor: Literal["on", "off"] = Field(default="off", description="MIOpen/cuDNN for the whole run, BatchNorm too")
     memory_mb: int | None = Field(default=None, ge=1, description="workspace of one convolution, MiB")
     tune: Literal["auto", "on", "off"] = Field(default="auto", description="measure algorithms; auto: on a GPU")
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _one_name_is_a_list(cls, value: Any) -> Any:
+        return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
 
     @field_validator("vendor", "tune", mode="before")
     @classmethod
@@ -129,13 +144,21 @@ class Preset(_Section):
     title: str = ""
     base: str | None = None
     match: Match = Match()
-    env: dict[str, Variable] = Field(default_factory=dict)
+    env: dict[Annotated[str, AfterValidator(preset_variables.check)], Variable] = Field(default_factory=dict)
     conv: Conv = Conv()
     loader: Loader = Loader()
     checkpoint: Checkpoint = Checkpoint()
     report: Report = Report()
     train: dict[str, Any] = Field(default_factory=dict, description="Ultralytics arguments")
     evidence: str = "none"
+
+    @field_validator("train")
+    @classmethod
+    def _how_not_what(cls, train: dict[str, Any]) -> dict[str, Any]:
+        for name in _OF_THE_RUN:
+            if not isinstance(train.get(name), bool | None):  # pretrained: false is how
+                raise ValueError(f"{name} belongs to the run, not to a preset. Give it as an argument: {name}=")
+        return train
 
 
 @dataclass(frozen=True)
@@ -276,6 +299,10 @@ def _chain(
     notes: tuple[str, ...] = ()
     if isinstance(source, Mapping):
         data, origin, why = dict(source), "preset argument", "preset given as a dictionary"
+    elif not isinstance(source, str | Path):
+        raise PresetError(
+            f"a preset is a name, a YAML file or a dictionary, got {source!r}. `yolo-rocm presets` lists the names."
+        )
     elif isinstance(source, Path) or Path(source).suffix in {".yaml", ".yml"}:
         path = Path(source)
         data, origin, why = read(path), str(source), f"preset file {source}"
@@ -307,11 +334,13 @@ def _validate(data: Mapping[str, Any], origin: str) -> Preset:
 
 
 def _explain(item: Any, origin: str) -> str:
-    key = ".".join(str(part) for part in item["loc"])
+    key = ".".join(str(part) for part in item["loc"] if part != "[key]")
     if item["type"] == "extra_forbidden":
         allowed = _allowed_at(item["loc"][:-1])
         close = nearest(str(item["loc"][-1]), allowed)
         return f"unknown key '{key}' in {origin}{close} Allowed: {', '.join(allowed)}."
+    if item["type"] == "value_error":
+        return f"wrong '{key}' in {origin}: {item['ctx']['error']}."
     return f"wrong value for '{key}' in {origin}: got {item['input']!r}. {item['msg']}."
 
 

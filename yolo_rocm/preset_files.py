@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from .errors import PresetError, nearest
 from .folders import user_presets_folder
+from .limited_files import UnreadableError, read_yaml
 
 FAMILY: Final = "family/"
-# Choosing reads every preset; libyaml, where PyYAML was built with it, does so ten times faster.
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_FEW: Final = 5
 
 
 def config_root() -> Path:
@@ -61,10 +60,11 @@ def find(name: str, *, own: bool = True) -> tuple[Path, str]:
     shipped = shipped_presets()
     found = name if name in shipped else _sold_as(name, shipped)
     if found is None:
-        known = [*mine, *shipped]
+        near = _near(name, {**shipped, **mine})
         raise PresetError(
-            f"unknown preset {name!r}{nearest(name, known)} "
-            f"Allowed: auto, {', '.join(sorted(known))}, a YAML file or a dictionary. `yolo-rocm presets` lists them."
+            f"unknown preset {name!r}{nearest(name, [*mine, *shipped])} "
+            f"{'Near it: ' + ', '.join(near) + '. ' if near else ''}"
+            "`yolo-rocm presets` lists all of them; `auto`, a YAML file and a dictionary are allowed too."
         )
     return shipped[found], f"configs/gpu/{found}.yaml"
 
@@ -75,25 +75,38 @@ def plain(name: str | None) -> str:
 
 
 def _sold_as(name: str, shipped: dict[str, Path]) -> str | None:
+    """Return the preset of a card as its box names it; people leave out the `RX` or the `Pro`."""
     wanted = plain(name)
-    for preset, path in shipped.items():
-        if wanted and wanted in {plain(each) for each in (read(path).get("match") or {}).get("names", [])}:
-            return preset
+    for prefix in ("", "rx", "pro"):
+        for preset, path in shipped.items():
+            if wanted and prefix + wanted in {plain(each) for each in _names(path)}:
+                return preset
     return None
+
+
+def _names(path: Path) -> list[str]:
+    return list((read(path).get("match") or {}).get("names", []))
+
+
+def _near(name: str, known: dict[str, Path]) -> list[str]:
+    """Return the presets, a handful at most, whose name is like a name that is none, or has a part of it."""
+    wanted = plain(name)
+    parts = [preset for preset in sorted(known) if len(wanted) > 2 and wanted in plain(preset)]
+    return list(dict.fromkeys([*parts, *difflib.get_close_matches(wanted, known, n=_FEW, cutoff=0.5)]))[:_FEW]
 
 
 def read(path: Path) -> dict[str, Any]:
     """Read a preset file.
 
     Raises:
-        PresetError: It is missing, not YAML, or not a mapping.
+        PresetError: It is missing, not YAML, not a mapping, or larger or deeper than any preset.
     """
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+        data = read_yaml(path)
     except OSError as error:
         raise PresetError(f"cannot read preset {path}: {error.strerror or error}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PresetError(f"preset {path} is not YAML: {error}") from error
+    except UnreadableError as error:
+        raise PresetError(f"preset {path} cannot be read: {error}.") from None
     if not isinstance(data, dict):
         raise PresetError(f"preset {path} must be a mapping of sections, got {type(data).__name__}.")
     return data

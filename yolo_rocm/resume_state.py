@@ -24,6 +24,13 @@ from .whole_files import removed_on_error
 FORMAT: Final = 1
 STATE_FILE: Final = "last.resume.pt"
 _NEXT_FILE: Final = "last.resume.next.pt"
+# What going on exactly needs, and what is needed of its parts; `loader` may be None.
+_PARTS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("model", "ema", "scaler", "gradients", "criterion", "stopper", "facts"), ()),
+    "optimizer": ("state", "param_groups"),
+    "trainer": ("best_fitness", "fitness", "metrics", "accumulate"),
+    "random": ("python", "numpy", "torch"),
+}
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,18 @@ class StateFile:
             except Exception as error:  # torch raises whatever the damage leads to
                 reason = f"{path.name} is damaged ({type(error).__name__})"
         return Found(None, reason)
+
+
+def lacks(state: Mapping[str, Any]) -> str:
+    """Say what a state lacks that going on exactly needs; nothing if it is whole. Another version may write less."""
+    missing = [name for name in ("updates", "last_step", "loader") if name not in state]
+    for part, names in _PARTS.items():
+        found = state.get(part)
+        if not isinstance(found, Mapping):
+            missing.append(part)
+        else:
+            missing += [f"{part}.{name}" for name in names if name not in found]
+    return f"{STATE_FILE} lacks {', '.join(missing)}" if missing else ""
 
 
 def _coded(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from yolo_rocm.preset import Variable, When
+from yolo_rocm.preset_variables import FAMILIES, SINGLE
 from yolo_rocm.variables import INTERNAL, OWN, READ
 
 from .markdown import code, joined, table
@@ -50,3 +51,8 @@ def moments() -> str:
     """Return when each kind of variable is read for the last time."""
     rows = ((code(name if "_" in name.rstrip("_") else f"{name}*"), when.value) for name, when in READ)
     return table(("variable", "read for the last time"), rows)
+
+
+def allowed() -> str:
+    """Return the variables that a preset may set at all."""
+    return ", ".join(code(name) for name in (*(f"{family}*" for family in FAMILIES), *SINGLE))

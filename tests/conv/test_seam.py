@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 import yolo_rocm
 from yolo_rocm.conv import seam
+from yolo_rocm.conv.report import ConvReport
 from yolo_rocm.errors import ConfigError, EngineError, YoloRocmError
 
 from ..sick_vendor import MESSAGE, sick_vendor
@@ -303,3 +304,12 @@ def test_kernels_are_not_taken_from_under_a_thread_that_knows_nothing_of_them():
     assert seam.active_devices() == ()
     seam.settle()  # older torch lets go, the guests being gone
     assert seam._libraries == {}
+
+
+def test_layers_that_ran_on_another_device_are_said_to_be_elsewhere():
+    """A preset for the GPU, and a training on the CPU: nothing is `not reached yet`, nothing ever will be."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Conv2d(4, 4, 1))
+    report = ConvReport()
+    with report.naming(model):
+        model(torch.zeros(1, 3, 8, 8))
+    assert report.summary() == "2 convolution layers, none of them on a device that rocm.conv.devices names"

@@ -151,6 +151,8 @@ class ConvReport:
 
     def summary(self) -> str:
         """Say in one line how many convolutions each engine serves."""
+        if self._layers and not self.served:
+            return f"{len(self._layers)} convolution layers, none of them on a device that rocm.conv.devices names"
         counts = ", ".join(f"{n} {engine}" for engine, n in self.engines().most_common())
         if self._layers:
             return f"{len(self._layers)} convolution layers: {counts}"

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from .. import __version__
 from ..folders import cache_folder, replace_file
+from ..limited_files import read_json
 
 LOG = logging.getLogger("yolo_rocm")
 _LOCK_SECONDS = 10.0
@@ -41,9 +42,9 @@ class PlanStore:
         self.path = (folder or cache_folder()) / f"{kind}-{name}.json"
         self.entries: dict[str, dict[str, str]] = self._read()
 
-    def _read(self) -> dict[str, dict[str, str]]:
+    def _read(self, quiet: bool = False) -> dict[str, dict[str, str]]:
         try:
-            data: Any = json.loads(self.path.read_text(encoding="utf-8"))
+            data: Any = read_json(self.path)
             entries = data["entries"]
             for passes in entries.values():
                 if not all(isinstance(name, str) for name in passes.values()):
@@ -52,7 +53,8 @@ class PlanStore:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            LOG.warning("tuned choices in %s cannot be read (%s): they will be measured again", self.path, error)
+            if not quiet:
+                LOG.warning("tuned choices in %s cannot be read (%s): they will be measured again", self.path, error)
             return {}
 
     def add(self, entries: dict[str, dict[str, str]]) -> None:
@@ -61,7 +63,7 @@ class PlanStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
-                merged = {**self._read(), **entries}
+                merged = {**self._read(quiet=True), **entries}
                 replace_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
         except (OSError, Timeout) as error:
             LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)

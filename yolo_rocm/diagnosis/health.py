@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from ..folders import cache_folder, replace_file
 from ..hardware import OVERRIDE, Machine
+from ..limited_files import read_json
 from ..preset import Conv
 from .outcome import DEATHS, Outcome
 from .probe_list import DTYPES
@@ -100,7 +101,7 @@ def remember(health: Health, path: Path) -> None:
 def recall(path: Path) -> Health | None:
     """Return what was learned before, or None."""
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        data: Any = read_json(path)
         if data["format"] != _FORMAT:
             return None
         conv, norm = (

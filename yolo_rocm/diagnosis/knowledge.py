@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ..limited_files import read_yaml
 from .crashes import last_crash
 
 CHUNK: Final = 1 << 20
@@ -135,8 +135,8 @@ def _words(signature: Signature) -> tuple[bytes, ...]:
 @lru_cache(maxsize=1)
 def signatures() -> tuple[Signature, ...]:
     """Return everything known, most specific first."""
-    text = Path(__file__).with_name("knowledge.yaml").read_text(encoding="utf-8")
-    entries = [Signature.model_validate(entry) for entry in yaml.safe_load(text)]
+    known = read_yaml(Path(__file__).with_name("knowledge.yaml"))
+    entries = [Signature.model_validate(entry) for entry in known]
     names = [entry.id for entry in entries]
     if len(set(names)) != len(names):
         raise ValueError(f"ids of knowledge.yaml must differ: {sorted(n for n in names if names.count(n) > 1)}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-import yaml
+from ..limited_files import parse_yaml
 
 # Nothing a training writes comes near it; what does is no file of ours, and would only fill the memory.
 _LARGEST: Final = 512 * 2**20
@@ -33,7 +33,7 @@ class Reader:
 
     def yaml(self, name: str, loses: str) -> dict[str, Any]:
         """Return the mapping in a YAML file; empty where there is none."""
-        return self._object(name, loses, yaml.safe_load)
+        return self._object(name, loses, parse_yaml)
 
     def _object(self, name: str, loses: str, parse: Any) -> dict[str, Any]:
         try:
@@ -42,7 +42,7 @@ class Reader:
         except FileNotFoundError:
             self.remarks.append(f"{name} is missing: {loses}")
             return {}
-        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
             return {}
         if not isinstance(found, dict):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import glob
 import inspect
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, MissingFileError, nearest
 from .probes import ARGUMENT_CHECK, missing
 
 
@@ -30,7 +31,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     """Refuse arguments Ultralytics would refuse, before it has created a run folder.
 
     Raises:
-        ConfigError: An argument is unknown; the nearest known ones are offered.
+        ConfigError: An argument is unknown, and the nearest known ones are offered, or its value is of a wrong kind.
     """
     from ultralytics.utils import DEFAULT_CFG_DICT
 
@@ -39,6 +40,7 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
     from ultralytics.cfg import _handle_deprecation
 
     known = {*DEFAULT_CFG_DICT, "augmentations", "save_dir", "trainer", "cfg"}
+    _check_values(arguments)
     if set(arguments) <= known:
         return
     for name in _handle_deprecation(dict(arguments)):
@@ -47,6 +49,16 @@ def check_arguments(arguments: Mapping[str, Any]) -> None:
                 f"unknown argument '{name}'{nearest(name, [*known, 'preset', 'rocm'])} "
                 "`yolo cfg` lists the arguments of the installed Ultralytics."
             )
+
+
+def _check_values(arguments: Mapping[str, Any]) -> None:
+    """Let Ultralytics look at the values; what it cannot say of them now it says when it runs."""
+    from ultralytics.cfg import check_cfg
+
+    try:
+        check_cfg(dict(arguments))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{error}. `yolo cfg` lists the arguments and their defaults.") from error
 
 
 def check_data(data: Any) -> None:
@@ -64,7 +76,7 @@ def check_data(data: Any) -> None:
     downloads = {"mnist", "fashion-mnist", "cifar10", "cifar100", "caltech101", "caltech256"}
     if name.startswith("imagen") or name in downloads or any(place.exists() for place in places):
         return
-    raise ConfigError(
+    raise MissingFileError(
         f"data {name!r} does not exist: no file or folder of that name here or in {DATASETS_DIR}. "
         "Give the path of a data set YAML, or of a folder for classification."
     )
@@ -110,10 +122,29 @@ def check_weights(model: Any) -> None:
         return
     if path.parent == Path() and (Path(SETTINGS["weights_dir"]) / name).exists():
         return
-    raise ConfigError(
-        f"model {name!r} does not exist{nearest(name, [str(p) for p in path.parent.glob('*' + path.suffix)])} "
-        "Give the path of weights, of an exported model, or the name of a model that Ultralytics publishes."
+    raise MissingFileError(no_model(model))
+
+
+def no_model(model: Any) -> str:
+    """Say that there is no such model, and which name is near."""
+    name, path = str(model), Path(str(model))
+    here = [str(each) for each in path.parent.glob(f"*{path.suffix}")]
+    return (
+        f"model {name!r} does not exist{nearest(name, [*here, *_carried(path.suffix)])} "
+        "Give the path of weights, of a model YAML, of an exported model, or the name of a model that Ultralytics "
+        "publishes."
     )
+
+
+def _carried(suffix: str) -> list[str]:
+    """Return the names of models that Ultralytics has or publishes."""
+    from ultralytics.utils import ROOT
+    from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
+
+    if suffix not in {".yaml", ".yml"}:
+        return [name for name in GITHUB_ASSETS_NAMES if name.endswith(suffix)]
+    files = [path.name for path in (ROOT / "cfg" / "models").rglob("*.yaml")]
+    return [*files, *(re.sub(r"^(yolov?\d+)", rf"\g<1>{scale}", name, count=1) for name in files for scale in "nsmlx")]
 
 
 def check_source(source: Any) -> None:
@@ -128,4 +159,6 @@ def check_source(source: Any) -> None:
     if isinstance(source, list | tuple) or "://" in name or name.isnumeric() or name.lower().startswith("screen"):
         return
     if not (glob.glob(name, recursive=True) if "*" in name else Path(name).exists()):
-        raise ConfigError(f"source {name!r} does not exist. Give an image, a video, a folder, a pattern or a camera.")
+        raise MissingFileError(
+            f"source {name!r} does not exist. Give an image, a video, a folder, a pattern or a camera."
+        )

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from ..cfg_file import keys_of
 from .models import Around
 
 MakeTrainer = Callable[[dict[str, Any], Any], None]
@@ -62,7 +61,7 @@ def _names(cfg: Any) -> set[str]:
     if cfg is None or cfg is DEFAULT_CFG:
         return set()
     if isinstance(cfg, str | Path):
-        return set(yaml.safe_load(Path(cfg).read_text(encoding="utf-8")) or ())
+        return set(keys_of(cfg))
     return set(cfg if isinstance(cfg, Mapping) else vars(cfg))
 
 

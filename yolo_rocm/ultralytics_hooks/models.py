@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, DownloadError, MissingFileError
+from .arguments import check_weights, no_model
 
 MODES: Final = ("train", "val", "predict", "track", "embed", "tune", "export", "benchmark")
 Around = Callable[[Any, str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
@@ -42,9 +43,28 @@ def load_model(model: Any, task: str | None = None) -> Any:
     Args:
         model: What `YOLO` takes, or a YOLO object.
         task: The model's task, where its file does not tell, as of some exported ones.
+
+    Raises:
+        MissingFileError: There is no such file, nor one that Ultralytics carries or publishes.
+        DownloadError: Ultralytics publishes it, and it cannot be downloaded.
     """
     if isinstance(model, model_class()):
         return model
+    check_weights(model)
+    try:
+        return _make(model, task)
+    except FileNotFoundError as error:
+        if _looks_for(error, model):
+            raise MissingFileError(no_model(model)) from error
+        raise
+    except ConnectionError as error:
+        raise DownloadError(
+            f"model {str(model)!r} cannot be downloaded: {_plain(error)} Give the path of weights that are here, or "
+            "a model YAML such as yolo11n.yaml, which needs no weights."
+        ) from error
+
+
+def _make(model: Any, task: str | None) -> Any:
     if "rtdetr" in Path(str(model)).stem.lower():  # its YAML does not tell YOLO() its task
         from ultralytics import RTDETR
 
@@ -52,6 +72,16 @@ def load_model(model: Any, task: str | None = None) -> Any:
     from ultralytics import YOLO
 
     return YOLO(model, task=task)
+
+
+def _looks_for(error: FileNotFoundError, model: Any) -> bool:
+    """Return whether it is the model that is missing, and not a file that it needs."""
+    return Path(str(model)).name in str(error)
+
+
+def _plain(error: BaseException) -> str:
+    """Return the first line of an error of Ultralytics, without the pictures in it."""
+    return (str(error).splitlines() or [""])[0].encode("ascii", "ignore").decode().strip()
 
 
 def torch_module(model: str) -> Any:

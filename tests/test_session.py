@@ -283,16 +283,71 @@ def test_wrong_input_ends_in_one_error_and_no_files(made_data, tmp_path, argumen
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_engine_that_cannot_serve_leaves_no_run_behind(yolo, made_data, tmp_path, monkeypatch):
+@pytest.fixture
+def refusing(yolo, monkeypatch):
+    """A registered object whose training is refused in its first batch."""
+
     def refuse(self, problem):
         return ["made to refuse"]
 
     for algorithm in ALGORITHMS:
         monkeypatch.setattr(type(algorithm), "not_supported_reasons", refuse)
     yolo_rocm.register(yolo, "cpu", OURS)
+    return yolo
+
+
+def test_an_engine_that_cannot_serve_leaves_no_run_behind(refusing, made_data, tmp_path):
     with pytest.raises(EngineError, match="made to refuse"):
-        yolo.train(data=str(made_data()), project=str(tmp_path / "runs"), name="run", **ONE)
+        refusing.train(data=str(made_data()), project=str(tmp_path / "runs"), name="run", **ONE)
     assert not (tmp_path / "runs" / "run").exists()
+
+
+def below(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("way", ["save_dir", "exist_ok"])
+@pytest.mark.parametrize("files", [("notes.txt", "sub/photo.jpg"), ("weights/last.resume.pt",), ()], ids=["files", "state", "empty"])
+def test_a_refused_run_removes_nothing_that_was_there_before(refusing, made_data, tmp_path, way, files):
+    folder = tmp_path / "runs" / "kept"
+    folder.mkdir(parents=True)
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("of the user")
+    before = below(folder)
+    where = {
+        "save_dir": {"save_dir": str(folder)},
+        "exist_ok": {"project": str(tmp_path / "runs"), "name": "kept", "exist_ok": True},
+    }
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), **where[way], **ONE)
+    assert before.items() <= below(folder).items()
+    assert folder.is_dir()
+
+
+def test_a_refused_run_leaves_what_others_have_put_into_its_folder(refusing, made_data, tmp_path):
+    refusing.add_callback("on_pretrain_routine_start", lambda trainer: (trainer.save_dir / "notes.txt").write_text("mine"))
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), project=str(tmp_path), name="run", **ONE)
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_a_refused_run_leaves_the_folder_of_the_run_before_it(refusing, made_data, tmp_path):
+    def stop(trainer):
+        raise KeyboardInterrupt
+
+    refusing.add_callback("on_pretrain_routine_start", stop)
+    with pytest.raises(KeyboardInterrupt):
+        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "first"), **ONE)
+    before = below(tmp_path / "first")
+    assert before
+    refusing.reset_callbacks()
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "second"), **ONE)
+    assert not (tmp_path / "second").exists()
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "first"), **ONE)
+    assert before.keys() <= below(tmp_path / "first").keys()
 
 
 def test_only_yolo_objects_can_be_registered(yolo):

@@ -49,7 +49,6 @@ class Checkpoints:
             return
         source = hooks.resumed_from(trainer)
         if source is None:
-            self._file.remove()  # of an earlier run in the same folder
             return
         self._whole = trainer.start_epoch
         for name in ("last.pt", "best.pt"):
@@ -206,4 +205,5 @@ class Checkpoints:
 
     def finished(self) -> None:
         """Remove the state: a training that is complete cannot be resumed."""
-        self._file.remove()
+        if self._whole is not None:  # else it belongs to an earlier run in the same folder
+            self._file.remove()

@@ -328,6 +328,10 @@ class Session(TrainingEvents):
                 raise
             finally:
                 self._let_go(known)
+                if trains:
+                    from .training import keep_folder
+
+                    keep_folder(getattr(yolo, "trainer", None))
                 if outer:  # a run inside another, from a callback
                     self.device, self.given_workers = outer
         return self._stream(result) if inspect.isgenerator(result) else result

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import weakref
 from collections.abc import Iterator
@@ -151,6 +150,7 @@ class TrainingRun:
                 with self._saying_how_it_ends(), self._session.active(), a_run():
                     return train()
             except YoloRocmError:
+                self._held.close()  # telemetry writes into the folder
                 discard_if_empty(self._trainer())
                 raise
             except Exception as error:
@@ -159,6 +159,7 @@ class TrainingRun:
                 raise
             finally:
                 self.close()
+                keep_folder(self._trainer())
 
         return run
 
@@ -294,9 +295,14 @@ class TrainingRun:
 
 
 def discard_if_empty(trainer: Any) -> None:
-    """Remove the run folder of a training that our own refusal ended before it had any result."""
-    if trainer is None or trainer.args.exist_ok or trainer.args.resume or not hooks.reports():
-        return
-    folder = Path(trainer.save_dir)
-    if not any(folder.glob("weights/*.pt")) and not (folder / "results.csv").exists():
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove the run folder that a training has made and our own refusal ended before it had any result."""
+    folder = getattr(trainer, "save_dir", None)
+    if folder is not None and hooks.reports():
+        hooks.discard_run_folder(Path(folder))
+
+
+def keep_folder(trainer: Any) -> None:
+    """Never remove the run folder of a training from now on."""
+    folder = getattr(trainer, "save_dir", None)
+    if folder is not None:
+        hooks.forget_run_folder(Path(folder))

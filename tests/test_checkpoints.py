@@ -176,7 +176,7 @@ def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
     assert "MiB are needed" in message
     assert "MiB are free" in message
     assert f"{last} is whole and holds epoch 2." in message
-    assert f"yolo-rocm train model={last} preset=cpu resume=true" in message
+    assert f"yolo-rocm train model={last} preset=cpu device=cpu resume=true" in message
     assert torch.load(last, weights_only=False)["epoch"] == 1
     assert {path.name for path in last.parent.iterdir()} <= {"last.pt", "best.pt"}
 

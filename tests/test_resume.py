@@ -190,9 +190,9 @@ def test_ctrl_c_says_how_to_go_on_and_another_batch_size_that_it_is_not_exact(st
     with pytest.raises(KeyboardInterrupt):
         run(project, None, callbacks={"on_train_batch_end": interrupt})
     (line,) = [line for line in said if "stopped by Ctrl-C" in line]
-    assert line.endswith(
-        f"{last} is whole and holds epoch 4. To go on: yolo-rocm train model={last} preset=cpu resume=true"
-    )
+    assert f"{last} is whole and holds epoch 4. To go on (it leaves out the callbacks of your script" in line
+    assert line.endswith(f": yolo-rocm train model={last} preset=cpu device=cpu resume=true")
+    assert (snapshots.run / "report.html").exists()
     assert last.read_bytes() == before
     got = outcome(run(project, None, batch=6))
     assert got[0][:4] == wanted[0][:4]

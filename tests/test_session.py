@@ -326,7 +326,10 @@ def test_a_refused_run_removes_nothing_that_was_there_before(refusing, made_data
 
 
 def test_a_refused_run_leaves_what_others_have_put_into_its_folder(refusing, made_data, tmp_path):
-    refusing.add_callback("on_pretrain_routine_start", lambda trainer: (trainer.save_dir / "notes.txt").write_text("mine"))
+    def put(trainer):
+        (trainer.save_dir / "notes.txt").write_text("mine")
+
+    refusing.add_callback("on_pretrain_routine_start", put)
     with pytest.raises(EngineError, match="made to refuse"):
         refusing.train(data=str(made_data()), project=str(tmp_path), name="run", **ONE)
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"

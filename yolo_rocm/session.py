@@ -18,6 +18,7 @@ from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
 from .preset import Settings, resolve
+from .run_command import RunCommand, run_command
 from .run_mark import a_run
 from .session_events import TrainingEvents
 from .travel import arrive, describe
@@ -354,6 +355,13 @@ class Session(TrainingEvents):
                 yield item
         finally:
             results.close()
+
+    def command(self) -> RunCommand:
+        """Return the run as the command line has it, for whoever wants to go on with it."""
+        from . import ultralytics_hooks as hooks
+
+        launched = None if hooks.runs_launched_file() else hooks.place_of_rank()
+        return run_command(self.source, self.rocm, self.device, self.given_workers, launched)
 
     def child_environment(self) -> dict[str, str]:
         """Return what a child process needs to build the same session again."""

@@ -40,7 +40,7 @@ class TrainingRun:
         self.thread = threading.get_ident()
         self._held = ExitStack()
         self._naming = ExitStack()
-        self._reported = self._validated = False
+        self._reported = self._validated = self._written = False
         self._watches = session.settings.preset.report.telemetry and hooks.is_writer()
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
@@ -50,7 +50,7 @@ class TrainingRun:
             self._apply_train_section(trainer)
         self._prepare_loading(trainer)
         self._stopped = False
-        self._checkpoints = Checkpoints(trainer, session.settings, session.source)
+        self._checkpoints = Checkpoints(trainer, session.settings, session.command())
         if hooks.announces_inside_train():
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
@@ -172,17 +172,32 @@ class TrainingRun:
             raise
         except YoloRocmError:
             raise
-        except OSError as error:
-            if not no_room(error):
-                raise
-            raise self._checkpoints.no_room(error) from error
+        except Exception as error:
+            if isinstance(error, OSError) and no_room(error):
+                raise self._checkpoints.no_room(error) from error
+            self._leave_page()
+            raise
 
     def say_stopped(self, stop: BaseException) -> None:
-        """Say which checkpoint is whole and how to go on, once."""
+        """Say which checkpoint is whole and how to go on, once, and leave the page of what there is."""
         if not self._stopped:
             self._stopped = True
             how = "stopped by SIGTERM" if isinstance(stop, stops.Terminated) else "stopped by Ctrl-C"
             hooks.say(self._checkpoints.stopped(how), warning=True)
+            self._leave_page()
+
+    def _leave_page(self) -> None:
+        """Write what is known of a run that does not come to its end, if it has come to its first batch."""
+        trainer = self._trainer()
+        if trainer is None or not self._reported or self._written or not hooks.reports():
+            return
+        with stops.put_off():
+            try:
+                self._write_facts(trainer)
+            except Exception as error:  # of less weight than what has ended the run
+                hooks.say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+            else:
+                write_run_page(trainer, self._session.settings, pictures=False)
 
     def _apply_train_section(self, trainer: Any) -> None:
         """Lay the preset's arguments under the trainer's.
@@ -261,6 +276,7 @@ class TrainingRun:
         if trainer is not None and self._session.report is not None and hooks.reports():
             self._write_facts(trainer)
             write_run_page(trainer, self._session.settings)
+            self._written = True
 
     def _write_facts(self, trainer: Any) -> None:
         """Write settings with their origins, the table of convolutions and the machine."""

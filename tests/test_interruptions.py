@@ -196,6 +196,56 @@ def test_sigterm_runs_what_is_inside_and_then_kills(how):
     assert (done.returncode, done.stdout.split()) == (-signal.SIGTERM, ["inner", "outer"]), done.stderr
 
 
+def test_a_training_ends_at_its_next_batch_where_sigterm_was_swallowed(monkeypatch):
+    from yolo_rocm.training import TrainingRun
+
+    class Ends(BaseException):
+        """Stands for what would end this process too."""
+
+    def end() -> None:
+        raise Ends
+
+    monkeypatch.setattr(stops, "check", end)
+    with pytest.raises(Ends):
+        TrainingRun.batch_starts(TrainingRun.__new__(TrainingRun))
+
+
+PUT_OFF = """
+import os, signal, sys
+from yolo_rocm import stops
+
+for name in sys.argv[2:]:
+    os.environ[name] = "0"
+number = int(sys.argv[1])
+try:
+    with stops.orderly_end():
+        with stops.put_off():
+            os.kill(os.getpid(), number)
+            sum(range(1000))
+            print("done")
+        os.kill(os.getpid(), signal.SIGINT)
+        sum(range(1000))
+        print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([signal.SIGTERM], -signal.SIGTERM, ["done"]),
+        ([signal.SIGINT], 0, ["interrupted"]),
+        ([signal.SIGINT, "LOCAL_RANK"], 0, ["done", "interrupted"]),
+    ],
+    ids=["SIGTERM waits", "Ctrl-C does not", "Ctrl-C of a launcher does"],
+)
+def test_what_is_put_off_while_a_last_thing_is_done(words, code, said):
+    command = [sys.executable, "-c", PUT_OFF, *(str(word if isinstance(word, str) else int(word)) for word in words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (code, said), done.stderr
+
+
 def test_the_answer_to_sigterm_is_put_back_and_never_taken_from_others():
     before = signal.getsignal(signal.SIGTERM)
     try:

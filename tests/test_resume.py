@@ -231,6 +231,20 @@ def test_stock_ultralytics_resumes_our_run_where_this_package_is_not_installed(s
     assert torch.load(last, weights_only=False)["epoch"] == -1
 
 
+@pytest.mark.once
+def test_a_run_that_saves_nothing_leaves_the_state_of_an_earlier_one(data, tmp_path):
+    state = tmp_path / "run" / "weights" / STATE_FILE
+    state.parent.mkdir(parents=True)
+    state.write_bytes(b"of an earlier run in this folder")
+
+    def stop(trainer) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, data, callbacks={"on_train_start": stop}, exist_ok=True)
+    assert state.read_bytes() == b"of an earlier run in this folder"
+
+
 def test_a_state_belongs_to_one_checkpoint(tmp_path):
     checkpoint, other, states = tmp_path / "last.pt", tmp_path / "epoch1.pt", StateFile(tmp_path)
     checkpoint.write_bytes(b"one")

@@ -207,7 +207,7 @@ class TrainingRun:
         """
         if trainer.args.resume:
             return
-        for name, value in self._session.settings.preset.train.items():
+        for name, value in self._session.train_section(trainer.args.device).items():
             known = hooks.knows_argument(name)
             if known and getattr(trainer.args, name, None) == hooks.default_argument(name) != value:
                 hooks.set_trainer_argument(trainer, name, value)

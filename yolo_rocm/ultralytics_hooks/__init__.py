@@ -43,7 +43,7 @@ from .probes import (
     WITHOUT_MODELS,
     missing,
 )
-from .ranks import place_of_rank, rank, ranks_of_batch, reports
+from .ranks import place_of_rank, rank, ranks_asked, ranks_of_batch, reports
 from .resuming import (
     OptimizerSteps,
     check_resumable,
@@ -140,6 +140,7 @@ __all__ = [
     "plain_model",
     "progress",
     "rank",
+    "ranks_asked",
     "ranks_command",
     "ranks_join",
     "ranks_of_batch",

@@ -224,21 +224,6 @@ def test_a_stream_that_fails_gives_everything_back(yolo, made_data):
     assert seam._libraries == {}
 
 
-def test_streams_of_two_presets_in_turn_are_served_each_by_its_own(made_data):
-    from ultralytics import YOLO
-
-    one, two = YOLO("yolov8n.yaml"), YOLO("yolov8n.yaml")
-    first = yolo_rocm.register(one, "cpu", OURS)
-    second = yolo_rocm.register(two, "cpu", {"conv": {"engine": "aten", "devices": ["cpu"]}})
-    streams = [
-        yolo.predict([an_image(made_data())] * 2, stream=True, imgsz=64, device="cpu", verbose=False)
-        for yolo in (one, two)
-    ]
-    assert len(list(zip(*streams, strict=True))) == 2
-    assert set(first.report.engines()) == {"gemm"}
-    assert set(second.report.engines()) == {"aten"}
-
-
 def test_a_run_inside_another_gives_back_the_device_and_workers_of_the_outer_one(yolo, made_data, tmp_path):
     handle = yolo_rocm.register(yolo, "cpu", OURS)
     session, seen = handle._session, []

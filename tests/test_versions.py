@@ -102,7 +102,7 @@ def test_the_switch_helps_even_without_the_logger(future, monkeypatch):
 
 
 def test_a_missing_ultralytics_is_named_with_what_comes_before_it(monkeypatch):
-    monkeypatch.delitem(sys.modules, "ultralytics")
+    monkeypatch.delitem(sys.modules, "ultralytics", raising=False)
     monkeypatch.setattr(versions.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(StackError, match=r"not installed.*torchvision.*first.*pip install ultralytics"):
         hooks.require()

@@ -176,7 +176,7 @@ def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
     assert "MiB are needed" in message
     assert "MiB are free" in message
     assert f"{last} is whole and holds epoch 2." in message
-    assert f"yolo-rocm train model={last} preset=cpu resume=true" in message
+    assert f"yolo-rocm train model={last} preset=cpu device=cpu resume=true" in message
     assert torch.load(last, weights_only=False)["epoch"] == 1
     assert {path.name for path in last.parent.iterdir()} <= {"last.pt", "best.pt"}
 
@@ -213,6 +213,39 @@ def test_stripping_is_one_step_too(crowded, tmp_path, monkeypatch):
     assert (stripped["optimizer"], stripped["epoch"]) == (None, -1)
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
     assert [line for line in said if f"Optimizer stripped from {last}, " in line and "partial" not in line]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), RuntimeError("broken"), KeyboardInterrupt()], ids=str)
+def test_a_strip_that_fails_leaves_the_checkpoint_and_nothing_else(tmp_path, monkeypatch, error):
+    from ultralytics.engine import trainer
+    from ultralytics.utils import LOGGER
+
+    last, filters = tmp_path / "last.pt", list(LOGGER.filters)
+    last.write_bytes(b"whole")
+
+    def fail(f, s="", *args, **kwargs):
+        assert len(LOGGER.filters) == len(filters) + 1
+        Path(s).write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(trainer, "strip_optimizer", fail)
+    expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else CheckpointError
+    with whole_runs(), pytest.raises(expected):
+        trainer.strip_optimizer(last)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("last.pt", b"whole")]
+    assert LOGGER.filters == filters
+
+
+def test_a_strip_to_another_name_is_ultralytics_own(tmp_path, monkeypatch):
+    from ultralytics.engine import trainer
+
+    calls = []
+    monkeypatch.setattr(trainer, "strip_optimizer", lambda *args, **kwargs: calls.append((args, kwargs)))
+    (tmp_path / "last.pt").write_bytes(b"whole")
+    with whole_runs():
+        trainer.strip_optimizer(tmp_path / "last.pt", "other.pt", updates={})
+        trainer.strip_optimizer(tmp_path / "none.pt")
+    assert calls == [((tmp_path / "last.pt", "other.pt"), {"updates": {}}), ((tmp_path / "none.pt", ""), {})]
 
 
 @pytest.mark.parametrize("occupied", [True, False])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from yolo_rocm.data.policy import shuffles
 from yolo_rocm.data.workers import recommended_workers
 from yolo_rocm.errors import ConfigError, StackError
 from yolo_rocm.process_group import Place, local_device
+from yolo_rocm.session import Session
+from yolo_rocm.ultralytics_hooks import distributed
 
 from .test_training import OURS
 
@@ -256,7 +259,7 @@ def test_the_command_of_the_ranks():
 
 
 def test_a_missing_cloudpickle_is_named():
-    with pytest.raises(StackError, match="pip install cloudpickle"), hooks.launch_is_possible():
+    with pytest.raises(StackError, match=r"pip install \"cloudpickle.*multi-gpu"), hooks.launch_is_possible():
         raise ModuleNotFoundError("No module named 'cloudpickle'", name="cloudpickle")
     with pytest.raises(ModuleNotFoundError), hooks.launch_is_possible():
         raise ModuleNotFoundError("No module named 'other'", name="other")
@@ -290,6 +293,55 @@ def test_ranks_share_cores_and_memory(monkeypatch):
     assert (alone["cores"], shared["cores"]) == (16, 4)
     for name in ("RAM", "/dev/shm"):
         assert alone[name] // 4 - 1 <= shared[name] <= alone[name] // 4
+
+
+@pytest.mark.parametrize(
+    ("device", "batch"),
+    [(None, 8), ("", 8), ("cpu", 8), (0, 8), ("0", 8), ("0,1", 16), ([0, 1, 2], 24), ("cuda:0,cuda:1", 16)],
+    ids=str,
+)
+def test_the_batch_of_a_preset_is_for_each_gpu(device, batch, tmp_path):
+    session = Session({"base": "cpu", "train": {"batch": 8}}, None)
+    assert session.train_arguments({"device": device})["batch"] == batch
+    assert session.train_arguments({"device": device, "batch": 10})["batch"] == 10
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text(json.dumps({"device": device}))
+    assert session.train_arguments({"cfg": str(cfg)})["batch"] == batch
+    assert session.train_arguments({"cfg": str(cfg), "device": "cpu"})["batch"] == 8
+
+
+@pytest.mark.parametrize("batch", [-1, 0.7])
+def test_a_batch_that_is_searched_for_is_not_multiplied(batch):
+    session = Session({"base": "cpu", "train": {"batch": batch}}, None)
+    assert session.train_arguments({"device": "0,1"})["batch"] == batch
+
+
+def test_the_batch_of_a_preset_is_multiplied_by_the_ranks_of_a_launcher(monkeypatch):
+    session = Session({"base": "cpu", "train": {"batch": 8}}, None)
+    for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert session.train_arguments({})["batch"] == 8  # Ultralytics was imported before, and trains alone
+    monkeypatch.setattr("ultralytics.utils.RANK", 3)
+    assert session.train_arguments({"device": "0,1"})["batch"] == 32
+
+
+@pytest.mark.once
+def test_a_run_folder_that_only_rank_0_can_see_is_refused(tmp_path, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(distributed.time, "monotonic", lambda: 4.0 * next(clock))
+    monkeypatch.setattr(distributed.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: None)
+    with pytest.raises(ConfigError, match=r"cannot see the run folder .*project=/a/shared/folder"):
+        distributed._require_folder(tmp_path)
+    monkeypatch.setattr(distributed.time, "sleep", lambda seconds: (tmp_path / "args.yaml").touch())
+    distributed._require_folder(tmp_path)  # a slow network file system
+    refused = []
+    monkeypatch.setattr(distributed, "_require_folder", refused.append)
+    monkeypatch.setattr(distributed._ranks, "stack", [lambda trainer: refused.append("taken over")])
+    trainer = SimpleNamespace(save_dir=tmp_path, world_size=1)
+    distributed._taken_over(lambda self: None, Place(1, 1, 2, 2))(trainer)
+    assert refused == [tmp_path, "taken over"]
+    assert trainer.world_size == 2
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import csv
 import logging
 import socket
+import weakref
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.training import TrainingRun
 from yolo_rocm.ultralytics_hooks import amp_check, memory_errors
 
 from .sick_vendor import sick_vendor
@@ -64,6 +68,86 @@ def test_words_that_ultralytics_knows_are_left_alone():
     assert memory_errors.translated(RuntimeError("HIP out of memory. Tried to allocate 2 GiB")) is None
     assert memory_errors.translated(KeyboardInterrupt(HIPBLAS)) is None
     assert memory_errors.HEARD in str(memory_errors.translated(RuntimeError(HIPBLAS)))
+
+
+class Held:
+    """Stands for the activations of a step that failed."""
+
+
+def out_of_memory(text: str, seen: list) -> None:
+    activations = Held()
+    seen.append(weakref.ref(activations))
+    raise RuntimeError(text)
+
+
+def test_the_activations_of_a_step_that_did_not_fit_are_given_up_before_the_retry():
+    seen, said = [], []
+    try:
+        with memory_errors._Listening(nullcontext()):
+            out_of_memory(HIPBLAS, seen)
+    except RuntimeError as error:  # the retry begins in here
+        said += [memory_errors.HEARD in str(error), seen[0]() is None]
+    assert said == [True, True]
+
+
+class Scaler:
+    """Scales like torch's, which makes a new tensor, or returns the loss itself where it is switched off."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = enabled
+
+    def scale(self, loss):
+        """Scale."""
+        return loss * 2.0 if self.enabled else loss
+
+
+@pytest.fixture
+def no_collector():
+    import gc
+
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [None, "rocblas_status_memory_error", "another error"])
+def test_the_graph_of_a_step_goes_with_the_step(enabled, fails):
+    """Without waiting for the garbage collector: on a GPU it is most of the memory."""
+
+    class Graph(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.activations = Held()
+            seen.append(weakref.ref(ctx.activations))
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            if fails:
+                raise RuntimeError(fails)
+            return grad.expand(2)
+
+    seen, trainer = [], SimpleNamespace(scaler=Scaler(enabled))
+    hooks.recognise_in_backward(trainer)
+    hooks.recognise_in_backward(trainer)  # once is enough
+    weight = torch.ones(2, requires_grad=True)
+    trainer.loss = Graph.apply(weight)
+    try:
+        trainer.scaler.scale(trainer.loss).backward()
+    except RuntimeError as error:
+        trainer.loss = None
+        text, given_up = str(error), seen[0]() is None  # the retry begins in here
+    if fails:
+        assert fails in text
+        assert (memory_errors.HEARD in text) == ("memory" in fails)
+        assert given_up or "memory" not in fails
+    else:
+        assert weight.grad.tolist() == ([2.0, 2.0] if enabled else [1.0, 1.0])
+    trainer.loss = None
+    assert seen[0]() is None
 
 
 @pytest.mark.skipif(not retries_with_a_smaller_batch(), reason="this Ultralytics does not halve the batch")
@@ -124,9 +208,17 @@ def test_a_recovery_from_nan_is_not_passed_over(made_data, tmp_path, log):
     yolo.add_callback("on_train_epoch_end", spoil)
     with sick_vendor():
         yolo.train(data=str(made_data()), project=str(tmp_path), epochs=3, **QUICK)
-    assert len([text for text in log.messages if "epoch 2 gave NaN" in text and "doctor" in text]) == 1
+    (said,) = [text for text in log.messages if "epoch 2 gave NaN" in text and "doctor" in text]
+    assert "amp=False" not in said  # a CPU trains without it
     with open(tmp_path / "train" / "results.csv") as file:
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("amp", [True, False])
+def test_advice_on_nan_names_mixed_precision_where_it_is_used(amp):
+    advice = TrainingRun._about_nan(None, SimpleNamespace(amp=amp))
+    assert ("try amp=False" in advice) is amp
+    assert "yolo-rocm doctor" in advice
 
 
 def table(yolo, data, folder, **arguments) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
@@ -187,18 +279,28 @@ def stand_in_check(model) -> bool:
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_the_test_of_mixed_precision_waits_for_no_download(here, tmp_path, monkeypatch, log):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ultralytics.utils.ONLINE", True)  # a name server answers, and nothing else does
+def test_the_test_of_mixed_precision_opens_no_connection(here, tmp_path, monkeypatch, log):
+    opened = []
 
-    def no_way(*args, **kwargs):
+    def refuse(self, address):
+        opened.append(address)
         raise TimeoutError
 
-    monkeypatch.setattr(socket, "create_connection", no_way)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ultralytics.utils.ONLINE", True)
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: refuse(None, args))
     if here:
         (tmp_path / "yolo99x.pt").touch()
     assert amp_check._patient(stand_in_check)(OnGpu()) is not here
     assert bool([text for text in log.messages if "yolo99x.pt" in text]) is not here
+    assert opened == []
+
+
+def test_a_cpu_has_no_test_of_mixed_precision_to_skip(log):
+    assert amp_check._patient(stand_in_check)(torch.nn.Linear(1, 1)) is False
+    assert "yolo99x.pt" not in log.text
 
 
 def test_the_installed_test_of_mixed_precision_names_its_weights():

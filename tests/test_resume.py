@@ -190,9 +190,9 @@ def test_ctrl_c_says_how_to_go_on_and_another_batch_size_that_it_is_not_exact(st
     with pytest.raises(KeyboardInterrupt):
         run(project, None, callbacks={"on_train_batch_end": interrupt})
     (line,) = [line for line in said if "stopped by Ctrl-C" in line]
-    assert line.endswith(
-        f"{last} is whole and holds epoch 4. To go on: yolo-rocm train model={last} preset=cpu resume=true"
-    )
+    assert f"{last} is whole and holds epoch 4. To go on (it leaves out the callbacks of your script" in line
+    assert line.endswith(f": yolo-rocm train model={last} preset=cpu device=cpu resume=true")
+    assert (snapshots.run / "report.html").exists()
     assert last.read_bytes() == before
     got = outcome(run(project, None, batch=6))
     assert got[0][:4] == wanted[0][:4]
@@ -229,6 +229,20 @@ def test_stock_ultralytics_resumes_our_run_where_this_package_is_not_installed(s
     assert len(rows(snapshots.run)) == SETTINGS["epochs"]
     assert rows(snapshots.run)[:4] == wanted[0][:4]
     assert torch.load(last, weights_only=False)["epoch"] == -1
+
+
+@pytest.mark.once
+def test_a_run_that_saves_nothing_leaves_the_state_of_an_earlier_one(data, tmp_path):
+    state = tmp_path / "run" / "weights" / STATE_FILE
+    state.parent.mkdir(parents=True)
+    state.write_bytes(b"of an earlier run in this folder")
+
+    def stop(trainer) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, data, callbacks={"on_train_start": stop}, exist_ok=True)
+    assert state.read_bytes() == b"of an earlier run in this folder"
 
 
 def test_a_state_belongs_to_one_checkpoint(tmp_path):

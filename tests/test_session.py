@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -176,6 +177,80 @@ def test_a_stream_is_patched_while_it_computes_and_not_between(yolo, made_data):
     assert handle.report.served
 
 
+def test_the_kernels_of_a_stream_stay_until_it_ends_and_pass_calls_on_between(yolo, made_data):
+    """Putting them in and out for every image took longer than the convolutions of a small one."""
+    yolo_rocm.register(yolo, "cpu", OURS)
+    images = [an_image(made_data())] * 3
+    conv = torch.nn.Conv2d(3, 4, 3)
+    x = torch.ones(1, 3, 8, 8)
+    native = conv(x)
+
+    def stream():
+        return yolo.predict(images, stream=True, imgsz=64, device="cpu", verbose=False)
+
+    seen = []
+    for _ in stream():
+        seen.append(dict(seam._libraries))
+        assert seam.active_devices() == ()
+        assert torch.equal(conv(x), native)
+    assert len(seen) == 3
+    assert seen[0]["cpu"] is seen[1]["cpu"] is seen[2]["cpu"]
+    assert seam._libraries == {}
+    closed = stream()
+    next(closed)
+    assert seam._libraries
+    closed.close()
+    assert seam._libraries == {}
+    forgotten = stream()
+    next(forgotten)
+    del forgotten
+    assert seam._libraries == {}
+    assert torch.equal(conv(x), native)
+
+
+def test_a_stream_that_fails_gives_everything_back(yolo, made_data):
+    yolo_rocm.register(yolo, "cpu", OURS)
+    folder = str(Path(an_image(made_data())).parent)  # one image after the other, which a list is not
+    results = yolo.predict(folder, stream=True, imgsz=64, device="cpu", verbose=False)
+    next(results)
+
+    def fail(*_):
+        raise RuntimeError("made to fail")
+
+    yolo.predictor.inference = fail
+    with pytest.raises(RuntimeError, match="made to fail"):
+        next(results)
+    assert seam.active_devices() == ()
+    assert seam._libraries == {}
+
+
+def test_a_run_inside_another_gives_back_the_device_and_workers_of_the_outer_one(yolo, made_data, tmp_path):
+    handle = yolo_rocm.register(yolo, "cpu", OURS)
+    session, seen = handle._session, []
+
+    def inside(trainer) -> None:
+        yolo.val(data=str(made_data()), imgsz=64, device=torch.device("cpu"), workers=1, plots=False, batch=4)
+        seen.append((session.device, session.given_workers))
+
+    yolo.add_callback("on_train_end", inside)
+    yolo.train(data=str(made_data()), project=str(tmp_path), workers=0, **ONE)
+    assert seen == [("cpu", 0)]
+    # A call on its own inherits nothing from the one before it.
+    yolo.predict(an_image(made_data()), imgsz=64, verbose=False)
+    assert (session.device, session.given_workers) == (None, None)
+
+
+def test_the_report_of_a_run_is_of_that_run_alone(yolo, made_data):
+    handle = yolo_rocm.register(yolo, "cpu", OURS)
+    reports = []
+    for size in (64, 96):
+        yolo.predict(an_image(made_data()), imgsz=size, device="cpu", verbose=False)
+        reports.append(handle.report)
+    assert reports[0] is not reports[1]
+    first = [[problem for problem in report.served if problem.input_shape[1] == 3] for report in reports]
+    assert [{problem.input_shape[-1] for problem in problems} for problems in first] == [{64}, {96}]
+
+
 def test_two_objects_with_different_presets(made_data):
     from ultralytics import YOLO
 
@@ -283,16 +358,74 @@ def test_wrong_input_ends_in_one_error_and_no_files(made_data, tmp_path, argumen
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_engine_that_cannot_serve_leaves_no_run_behind(yolo, made_data, tmp_path, monkeypatch):
+@pytest.fixture
+def refusing(yolo, monkeypatch):
+    """A registered object whose training is refused in its first batch."""
+
     def refuse(self, problem):
         return ["made to refuse"]
 
     for algorithm in ALGORITHMS:
         monkeypatch.setattr(type(algorithm), "not_supported_reasons", refuse)
     yolo_rocm.register(yolo, "cpu", OURS)
+    return yolo
+
+
+def test_an_engine_that_cannot_serve_leaves_no_run_behind(refusing, made_data, tmp_path):
     with pytest.raises(EngineError, match="made to refuse"):
-        yolo.train(data=str(made_data()), project=str(tmp_path / "runs"), name="run", **ONE)
+        refusing.train(data=str(made_data()), project=str(tmp_path / "runs"), name="run", **ONE)
     assert not (tmp_path / "runs" / "run").exists()
+
+
+def below(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("way", ["save_dir", "exist_ok"])
+@pytest.mark.parametrize("files", [("notes.txt", "sub/photo.jpg"), ("weights/last.resume.pt",), ()], ids=str)
+def test_a_refused_run_removes_nothing_that_was_there_before(refusing, made_data, tmp_path, way, files):
+    folder = tmp_path / "runs" / "kept"
+    folder.mkdir(parents=True)
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("of the user")
+    before = below(folder)
+    where = {
+        "save_dir": {"save_dir": str(folder)},
+        "exist_ok": {"project": str(tmp_path / "runs"), "name": "kept", "exist_ok": True},
+    }
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), **where[way], **ONE)
+    assert before.items() <= below(folder).items()
+    assert folder.is_dir()
+
+
+def test_a_refused_run_leaves_what_others_have_put_into_its_folder(refusing, made_data, tmp_path):
+    def put(trainer):
+        (trainer.save_dir / "notes.txt").write_text("mine")
+
+    refusing.add_callback("on_pretrain_routine_start", put)
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), project=str(tmp_path), name="run", **ONE)
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+
+
+def test_a_refused_run_leaves_the_folder_of_the_run_before_it(refusing, made_data, tmp_path):
+    def stop(trainer):
+        raise KeyboardInterrupt
+
+    refusing.add_callback("on_pretrain_routine_start", stop)
+    with pytest.raises(KeyboardInterrupt):
+        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "first"), **ONE)
+    before = below(tmp_path / "first")
+    assert before
+    refusing.reset_callbacks()
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "second"), **ONE)
+    assert not (tmp_path / "second").exists()
+    with pytest.raises(EngineError, match="made to refuse"):
+        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "first"), **ONE)
+    assert before.keys() <= below(tmp_path / "first").keys()
 
 
 def test_only_yolo_objects_can_be_registered(yolo):

@@ -111,6 +111,13 @@ def test_the_switch_helps_even_without_the_logger(future, monkeypatch):
     assert "colorstr is not there" in future.text
 
 
+def test_a_missing_ultralytics_is_named_with_what_comes_before_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ultralytics", raising=False)
+    monkeypatch.setattr(versions.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(StackError, match=r"not installed.*torchvision.*first.*pip install ultralytics"):
+        hooks.require()
+
+
 def test_a_version_that_is_too_old_is_refused(future, monkeypatch):
     monkeypatch.setattr("ultralytics.__version__", "8.2.103")
     monkeypatch.setenv(versions.ANY_VARIABLE, "1")

@@ -233,6 +233,8 @@ def run_training(
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
         with session.active():
             yolo = hooks.load_model(model, arguments.get("task"))
+            if arguments.get("resume") is True:
+                hooks.check_resumable(yolo)
             with _registered_for_one_run(yolo, session):
                 metrics = yolo.train(**arguments)
             return Outcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))

@@ -18,6 +18,7 @@ from .whole_files import free_bytes, no_room, partial
 
 if TYPE_CHECKING:
     from .preset import Settings
+    from .run_command import RunCommand
 
 
 class Checkpoints:
@@ -26,15 +27,17 @@ class Checkpoints:
     Args:
         trainer: The trainer, before it has built anything.
         settings: The preset; `checkpoint.exact_resume` and what else has to be the same when resuming.
-        asked_preset: The preset's name if the user gave one, for the command that resumes.
+        command: How the run was started, for the command that resumes.
     """
 
-    def __init__(self, trainer: Any, settings: Settings, asked_preset: Any) -> None:
+    def __init__(self, trainer: Any, settings: Settings, command: RunCommand) -> None:
         self._trainer: Callable[[], Any] = weakref.ref(trainer)
         self._settings = settings
         self._last = Path(trainer.last)
         self._whole: int | None = None  # epochs in last.pt
-        self._preset = asked_preset if isinstance(asked_preset, str) and asked_preset != "auto" else None
+        self._best = Path(trainer.best)
+        self._complete = self._evaluated = False  # last.pt holds the last epoch; the final evaluation is done
+        self._command = command
         self._file = StateFile(Path(trainer.wdir))
         self._exact = settings.preset.checkpoint.exact_resume and hooks.in_one_process()
         self._state: dict[str, Any] | None = None
@@ -49,7 +52,6 @@ class Checkpoints:
             return
         source = hooks.resumed_from(trainer)
         if source is None:
-            self._file.remove()  # of an earlier run in the same folder
             return
         self._whole = trainer.start_epoch
         for name in ("last.pt", "best.pt"):
@@ -157,6 +159,7 @@ class Checkpoints:
         trainer = self._trainer()
         if path.name == self._last.name and trainer is not None:
             self._whole = hooks.finished_epochs(trainer)
+            self._complete = hooks.is_last_epoch(trainer)
             if self._exact:
                 with suppress(OSError):  # it is found under its other name too
                     self._file.commit()
@@ -174,7 +177,8 @@ class Checkpoints:
         free = free_bytes(path.parent)
         room = "" if free is None else f", {free / 2**20:.1f} MiB are free"
         remedy = "Make room" if no_room(error) else "Repair that"
-        then = f"then go on: {self.command()}" if self._whole else "then train again, or give another folder: project="
+        again = "then train again, or give another folder: project="
+        then = f"then go on: {self._going_on()}" if self._whole else again
         return CheckpointError(
             f"cannot write {path}: {error.strerror or error}; {size / 2**20:.1f} MiB are needed{room}. "
             f"{self.standing()} {remedy}, {then}"
@@ -185,25 +189,37 @@ class Checkpoints:
         name = error.filename or f"a file of {self._last.parent.parent}"
         free = free_bytes(self._last.parent)
         room = "" if free is None else f"; {free / 2**20:.1f} MiB are free in the folder of the run"
-        then = f" Make room, then go on: {self.command()}" if self._whole else ""
+        then = f" Make room, then go on: {self._going_on()}" if self._whole else ""
         return CheckpointError(f"cannot write {name}: {error.strerror or error}{room}. {self.standing()}{then}")
 
     def standing(self) -> str:
         """Say which checkpoint is whole."""
         if self._whole is None or not self._last.exists():
             return "No epoch had been saved."
+        if self._complete:
+            return f"The training is complete: {self._last} is whole and holds epoch {self._whole}, the last one."
         return f"{self._last} is whole and holds epoch {self._whole}."
 
-    def command(self) -> str:
-        """Return the command that resumes."""
-        preset = f" preset={self._preset}" if self._preset else ""
-        return f"yolo-rocm train model={self._last}{preset} resume=true"
+    def _going_on(self) -> str:
+        """Return the command for what is left to be done: a complete training has its evaluation left."""
+        if self._complete:
+            return self._command.val(self._best if self._best.exists() else self._last)
+        return self._command.train(self._last)
 
     def stopped(self, how: str) -> str:
         """Return the line for the user after Ctrl-C and the like."""
-        going_on = f" To go on: {self.command()}" if self._whole else ""
-        return f"{how}. {self.standing()}{going_on}"
+        said = f"{how}. {self.standing()}"
+        if not self._whole or self._evaluated:
+            return said
+        if self._complete:
+            return f"{said} Only its final evaluation was cut off; to repeat it: {self._going_on()}"
+        trainer = self._trainer()
+        own = "" if trainer is None else hooks.code_of_script(trainer)
+        script = f" (it leaves out {own} of your script: there, YOLO(...).train(resume=True) goes on with them)"
+        return f"{said} To go on{script if own else ''}: {self._going_on()}"
 
     def finished(self) -> None:
         """Remove the state: a training that is complete cannot be resumed."""
-        self._file.remove()
+        self._evaluated = True
+        if self._whole is not None:  # else it belongs to an earlier run in the same folder
+            self._file.remove()

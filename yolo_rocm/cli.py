@@ -107,6 +107,8 @@ def presets(
     out.print(table)
     for decision in decisions:
         out.print(f"{decision.name}={decision.value}: {decision.action} ({decision.reason})", markup=False)
+    if "batch" in settings.preset.train:
+        out.print("train.batch is for one GPU: on several it is multiplied by their number", markup=False)
     for note in settings.notes:
         out.print(note, markup=False)
 

@@ -51,6 +51,12 @@ def local_world() -> int | None:
     return max(1, int(word)) if word.isdigit() else None
 
 
+def gpus_named(device: Any) -> int:
+    """Return how many GPUs Ultralytics' `device` argument names, as text or as a list; 1 where it names none."""
+    names = device if isinstance(device, list | tuple) else str(device or "").split(",")
+    return max(1, len([name for name in names if str(name).strip()]))
+
+
 def local_device(asked: Any, here: Place) -> Any:
     """Return the torch device of this process.
 

@@ -31,10 +31,15 @@ def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
         return {}
 
 
-def write_run_page(trainer: Any, settings: Settings) -> None:
+def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -> None:
     """Write `report.html` beside the results, and its plots where the training makes plots.
 
     The training is over and its results are safe: whatever goes wrong here is one line of warning.
+
+    Args:
+        trainer: The trainer.
+        settings: The preset; it may not want the page.
+        pictures: Draw the plots; a run that is being stopped has no time for them.
     """
     if not wanted(settings):
         return
@@ -46,7 +51,7 @@ def write_run_page(trainer: Any, settings: Settings) -> None:
     except Exception as error:
         hooks.say(f"no report was written: {type(error).__name__}: {error}", warning=True)
         return
-    if getattr(trainer.args, "plots", False):
+    if pictures and getattr(trainer.args, "plots", False):
         try:
             from .report_page.pictures import draw_pictures
 

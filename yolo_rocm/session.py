@@ -8,16 +8,17 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import environ, stops
-from .cfg_file import keys_of
+from .cfg_file import keys_of, read
 from .errors import YoloRocmError
 from .hardware import detect
 from .off_switch import enabled
 from .preset import Settings, resolve
+from .run_command import RunCommand, run_command
 from .run_mark import a_run
 from .session_events import TrainingEvents
 from .travel import arrive, describe
@@ -282,14 +283,33 @@ class Session(TrainingEvents):
             if wanted and why:
                 yield f"{feature} is left off with this Ultralytics: {why[0]}"
 
+    def train_section(self, device: Any) -> dict[str, Any]:
+        """Return the preset's Ultralytics arguments; its batch is for one GPU, Ultralytics' is for all together.
+
+        Args:
+            device: Ultralytics' `device` argument of the run.
+        """
+        from . import ultralytics_hooks as hooks
+
+        section = dict(self.settings.preset.train)
+        batch = section.get("batch")
+        if isinstance(batch, int) and not isinstance(batch, bool) and batch > 0:  # -1 and a fraction are searched for
+            section["batch"] = batch * hooks.ranks_asked(device)
+        return section
+
     def train_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Lay the preset's Ultralytics arguments under those of a call. A resumed run keeps the ones it began with."""
         from . import ultralytics_hooks as hooks
 
         if arguments.get("resume"):
             return dict(arguments)
-        taken = set(arguments) | set(keys_of(arguments.get("cfg")))
-        added = {k: v for k, v in self.settings.preset.train.items() if k not in taken}
+        of_file = keys_of(arguments.get("cfg"))
+        taken = set(arguments) | set(of_file)
+        device = read(Path(arguments["cfg"])).get("device") if "device" in of_file else None
+        wanted = self.train_section(arguments.get("device", device))
+        added = {k: v for k, v in wanted.items() if k not in taken}
+        if "batch" in added and added["batch"] != self.settings.preset.train["batch"]:
+            hooks.say(f"batch={added['batch']}: {self.settings.preset.train['batch']} of the preset for each GPU")
         unknown = [name for name in added if not hooks.knows_argument(name)]
         if unknown:
             hooks.say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
@@ -328,6 +348,10 @@ class Session(TrainingEvents):
                 raise
             finally:
                 self._let_go(known)
+                if trains:
+                    from .training import keep_folder
+
+                    keep_folder(getattr(yolo, "trainer", None))
                 if outer:  # a run inside another, from a callback
                     self.device, self.given_workers = outer
         return self._stream(result) if inspect.isgenerator(result) else result
@@ -340,7 +364,16 @@ class Session(TrainingEvents):
                 self._runs.pop(trainer, None)
 
     def _stream(self, results: Any) -> Iterator[Any]:
-        try:
+        """Compute each item under the preset, and give torch back in between.
+
+        What runs between two items is the caller's: it may use torch for something else, run another stream under
+        another preset, or never come back. So the preset is let go each time; what takes time, kernels in torch's
+        dispatcher, stays until the stream ends, is closed or forgotten, and passes calls on meanwhile.
+        """
+        from .conv.seam import kept
+
+        assert self._patch is not None  # the mode that made the stream ran under the preset
+        with kept(self._patch.devices), closing(results):
             while True:
                 with self.active():
                     try:
@@ -348,8 +381,13 @@ class Session(TrainingEvents):
                     except StopIteration:
                         return
                 yield item
-        finally:
-            results.close()
+
+    def command(self) -> RunCommand:
+        """Return the run as the command line has it, for whoever wants to go on with it."""
+        from . import ultralytics_hooks as hooks
+
+        launched = None if hooks.runs_launched_file() else hooks.place_of_rank()
+        return run_command(self.source, self.rocm, self.device, self.given_workers, launched)
 
     def child_environment(self) -> dict[str, str]:
         """Return what a child process needs to build the same session again."""

@@ -23,6 +23,7 @@ class _Signal:
 
     came = False
     owner = 0
+    put_off = False
 
 
 _signal = _Signal()
@@ -61,7 +62,27 @@ def _answer(number: int, frame: Any) -> None:
     if _signal.came:
         return  # it is ending already
     _signal.came = True
-    raise Terminated
+    if not _signal.put_off:
+        raise Terminated
+
+
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Let SIGTERM wait while a short last thing is done; it has its effect when `orderly_end` is left.
+
+    The launcher of several ranks passes on the Ctrl-C that the terminal has sent to them already, so that Ctrl-C
+    waits too in a process which a launcher has started. Elsewhere a second one is the user's own.
+    """
+    before = None
+    if "LOCAL_RANK" in os.environ and threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _signal.put_off = True
+    try:
+        yield
+    finally:
+        _signal.put_off = False
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def check() -> None:

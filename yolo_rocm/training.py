@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import weakref
 from collections.abc import Iterator
@@ -44,7 +43,7 @@ class TrainingRun:
         self._began = datetime.now().astimezone()
         self._held = ExitStack()
         self._naming = ExitStack()
-        self._reported = self._validated = False
+        self._reported = self._validated = self._written = False
         self._watches = session.settings.preset.report.telemetry and hooks.is_writer()
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
@@ -54,7 +53,7 @@ class TrainingRun:
             self._apply_train_section(trainer)
         self._prepare_loading(trainer)
         self._stopped = False
-        self._checkpoints = Checkpoints(trainer, session.settings, session.source)
+        self._checkpoints = Checkpoints(trainer, session.settings, session.command())
         if hooks.announces_inside_train():
             # Older Ultralytics announces the training from inside train(): nothing is left to wrap, and it runs no
             # teardown after an error. The trainer's own end is then the last chance to let go.
@@ -155,6 +154,7 @@ class TrainingRun:
                 with self._saying_how_it_ends(), self._session.active(), a_run():
                     return train()
             except YoloRocmError:
+                self._held.close()  # telemetry writes into the folder
                 discard_if_empty(self._trainer())
                 raise
             except Exception as error:
@@ -163,6 +163,7 @@ class TrainingRun:
                 raise
             finally:
                 self.close()
+                keep_folder(self._trainer())
 
         return run
 
@@ -175,17 +176,32 @@ class TrainingRun:
             raise
         except YoloRocmError:
             raise
-        except OSError as error:
-            if not no_room(error):
-                raise
-            raise self._checkpoints.no_room(error) from error
+        except Exception as error:
+            if isinstance(error, OSError) and no_room(error):
+                raise self._checkpoints.no_room(error) from error
+            self._leave_page()
+            raise
 
     def say_stopped(self, stop: BaseException) -> None:
-        """Say which checkpoint is whole and how to go on, once."""
+        """Say which checkpoint is whole and how to go on, once, and leave the page of what there is."""
         if not self._stopped:
             self._stopped = True
             how = "stopped by SIGTERM" if isinstance(stop, stops.Terminated) else "stopped by Ctrl-C"
             hooks.say(self._checkpoints.stopped(how), warning=True)
+            self._leave_page()
+
+    def _leave_page(self) -> None:
+        """Write what is known of a run that does not come to its end, if it has come to its first batch."""
+        trainer = self._trainer()
+        if trainer is None or not self._reported or self._written or not hooks.reports():
+            return
+        with stops.put_off():
+            try:
+                self._write_facts(trainer)
+            except Exception as error:  # of less weight than what has ended the run
+                hooks.say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+            else:
+                write_run_page(trainer, self._session.settings, pictures=False)
 
     def _apply_train_section(self, trainer: Any) -> None:
         """Lay the preset's arguments under the trainer's.
@@ -195,7 +211,7 @@ class TrainingRun:
         """
         if trainer.args.resume:
             return
-        for name, value in self._session.settings.preset.train.items():
+        for name, value in self._session.train_section(trainer.args.device).items():
             known = hooks.knows_argument(name)
             if known and getattr(trainer.args, name, None) == hooks.default_argument(name) != value:
                 hooks.set_trainer_argument(trainer, name, value)
@@ -264,6 +280,7 @@ class TrainingRun:
         if trainer is not None and self._session.report is not None and hooks.reports():
             self._write_facts(trainer)
             write_run_page(trainer, self._session.settings)
+            self._written = True
 
     def _write_facts(self, trainer: Any) -> None:
         """Write settings with their origins, the table of convolutions and the machine."""
@@ -298,9 +315,14 @@ class TrainingRun:
 
 
 def discard_if_empty(trainer: Any) -> None:
-    """Remove the run folder of a training that our own refusal ended before it had any result."""
-    if trainer is None or trainer.args.exist_ok or trainer.args.resume or not hooks.reports():
-        return
-    folder = Path(trainer.save_dir)
-    if not any(folder.glob("weights/*.pt")) and not (folder / "results.csv").exists():
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove the run folder that a training has made and our own refusal ended before it had any result."""
+    folder = getattr(trainer, "save_dir", None)
+    if folder is not None and hooks.reports():
+        hooks.discard_run_folder(Path(folder))
+
+
+def keep_folder(trainer: Any) -> None:
+    """Never remove the run folder of a training from now on."""
+    folder = getattr(trainer, "save_dir", None)
+    if folder is not None:
+        hooks.forget_run_folder(Path(folder))

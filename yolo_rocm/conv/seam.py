@@ -7,6 +7,7 @@ it stay reachable. Modules are never touched, so checkpoints stay those of plain
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -30,6 +31,7 @@ _patches: InForce[Patch] = InForce()
 _lock = _patches.lock
 _opened: list[ExitStack] = []  # by patch(), until unpatch()
 _libraries: dict[str, Any] = {}
+_kept: Counter[str] = Counter()  # device types whose kernels stay, see `kept`
 # Read without the lock on every convolution: replaced as a whole, never changed in place.
 _serving: dict[str, Patch] = {}
 # True while patches of several threads are on; only then a convolution asks whose it is.
@@ -78,6 +80,22 @@ def installed(patch: Patch) -> Iterator[None]:
             yield
         finally:
             _remove(patch)
+
+
+@contextmanager
+def kept(devices: Sequence[str]) -> Iterator[None]:
+    """Leave the kernels with the dispatcher while the context is open, for patches that come and go in it.
+
+    While no patch is on, they pass calls on to the native kernels: results, and `active_devices()`, are torch's own.
+    """
+    with _lock:
+        _kept.update(devices)
+    try:
+        yield
+    finally:
+        with _lock:
+            _kept.subtract(devices)
+            _install()
 
 
 def patch(
@@ -136,7 +154,7 @@ def _install() -> None:
     _crowded = _patches.of_several_threads()
     if not _crowded:
         _forwards.clear()
-    for device in set(_libraries) - set(serving):
+    for device in set(_libraries) - set(serving) - set(+_kept):
         if kernels.take_out(_libraries[device], DISPATCH_KEYS[device], _kernels()):
             del _libraries[device]  # otherwise it passes calls on to the native kernels; see `settle`
 

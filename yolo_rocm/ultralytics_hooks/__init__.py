@@ -5,7 +5,14 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 
 from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
-from .checkpoints import Saving, is_writer, whole_runs, write_whole_checkpoints
+from .checkpoints import (
+    Saving,
+    discard_run_folder,
+    forget_run_folder,
+    is_writer,
+    whole_runs,
+    write_whole_checkpoints,
+)
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
@@ -36,13 +43,16 @@ from .probes import (
     WITHOUT_MODELS,
     missing,
 )
-from .ranks import rank, ranks_of_batch, reports
+from .ranks import place_of_rank, rank, ranks_asked, ranks_of_batch, reports
 from .resuming import (
     OptimizerSteps,
+    check_resumable,
     closes_mosaic_next,
+    code_of_script,
     drop_unfinished_results,
     finished_epochs,
     in_one_process,
+    is_last_epoch,
     restore_gradients,
     restore_trainer,
     resume_facts,
@@ -95,16 +105,21 @@ __all__ = [
     "check_data",
     "check_mode",
     "check_model",
+    "check_resumable",
     "children_follow",
     "class_names",
     "closes_mosaic_next",
+    "code_of_script",
     "default_argument",
     "detector",
+    "discard_run_folder",
     "drop_unfinished_results",
     "finished_epochs",
+    "forget_run_folder",
     "in_one_process",
     "installed_version",
     "is_compiled",
+    "is_last_epoch",
     "is_memory_error",
     "is_writer",
     "knows_argument",
@@ -121,9 +136,11 @@ __all__ = [
     "mosaic_closes_after",
     "nan_recoveries",
     "newest_tested",
+    "place_of_rank",
     "plain_model",
     "progress",
     "rank",
+    "ranks_asked",
     "ranks_command",
     "ranks_join",
     "ranks_of_batch",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from ..errors import CheckpointError
 from ..whole_files import commit, free_bytes, no_room, partial, problem_with, stage, sync
@@ -126,9 +126,37 @@ def _checks_folder(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"{f' ({problem.filename})' if problem.filename else ''}. "
                 "Give a folder that can be written: project=FOLDER, or change its permissions."
             ) from problem
+        (_made.discard if Path(folder).exists() else _made.add)(Path(folder))
         return folder
 
     return get_save_dir
+
+
+# Run folders that were not there when a trainer of this process chose them, until they are forgotten.
+_made: set[Path] = set()
+# What Ultralytics and this package write before a training has any result.
+_BEGINNINGS: Final = ("args.yaml", "labels*.jpg", "train_batch*.jpg", "rocm.json", "rocm_*.csv", "report.html")
+
+
+def forget_run_folder(folder: Path) -> None:
+    """Leave a run folder to its user from now on."""
+    _made.discard(folder)
+
+
+def discard_run_folder(folder: Path) -> None:
+    """Remove what a training without any result has put into the folder it made, and the folder if that was all.
+
+    A folder that was there before is not touched, nor is what anybody else has put into this one.
+    """
+    if folder not in _made or (folder / "results.csv").exists() or any(folder.glob("weights/*")):
+        return
+    _made.discard(folder)
+    with suppress(OSError):  # it is not empty, or somebody else was quicker
+        for pattern in _BEGINNINGS:
+            for file in folder.glob(pattern):
+                file.unlink()
+        (folder / "weights").rmdir()
+        folder.rmdir()
 
 
 def is_writer() -> bool:

@@ -112,7 +112,7 @@ def launch_is_possible() -> Iterator[None]:
             raise
         raise StackError(
             "training on several GPUs needs cloudpickle with this Ultralytics, which could not install it: "
-            "pip install cloudpickle"
+            'pip install "cloudpickle>=3.1.1", as the extra yolo-rocm[multi-gpu] does.'
         ) from error
 
 

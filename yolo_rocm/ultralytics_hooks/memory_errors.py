@@ -70,7 +70,10 @@ class _Listening:
         answer = self._inner.__exit__(kind, error, trace)
         better = None if error is None else translated(error)
         if better is not None:
-            raise better from error
+            try:
+                raise better from error
+            finally:
+                del better, error, trace  # else they hold this frame, and this frame holds them
         return answer
 
 
@@ -100,18 +103,28 @@ def recognise_in_backward(trainer: Any) -> None:
 
     def listening(loss: Any) -> Any:
         scaled = scale(loss)
-        backward = scaled.backward
-
-        def run(*args: Any, **kwargs: Any) -> None:
-            try:
-                backward(*args, **kwargs)
-            except RuntimeError as error:
-                better = translated(error)
-                if better is None:
-                    raise
-                raise better from error
-
-        scaled.backward = run
+        scaled.backward = _listening_backward(scaled)
         return scaled
 
     scaler.scale = listening
+
+
+def _listening_backward(scaled: Any) -> Any:
+    held = [scaled]  # holds the graph of the whole step, which holds this: given up when the backward pass begins
+
+    def run(*args: Any, **kwargs: Any) -> None:
+        tensor = held.pop()
+        del tensor.backward
+        try:
+            tensor.backward(*args, **kwargs)
+        except RuntimeError as error:
+            del tensor
+            better = translated(error)
+            if better is None:
+                raise
+            try:
+                raise better from error
+            finally:
+                del better  # else it holds this frame, and this frame holds it
+
+    return run

@@ -33,7 +33,7 @@ EXACT_RESUME: Final = "exact resuming"
 SEVERAL_GPUS: Final = "several GPUs under the preset"
 WITHOUT_MODELS: Final = "trainers, validators and predictors without a YOLO object"
 MEMORY_ERRORS: Final = "halving the batch on AMD's memory errors"
-AMP_CHECK: Final = "skipping the test of mixed precision offline"
+AMP_CHECK: Final = "skipping the test of mixed precision without its weights"
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,6 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS, "hearing of a training"),
     Probe(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS, "hearing of errors in the forward pass"),
     Probe(("ultralytics.engine.trainer.check_amp",), AMP_CHECK, "testing mixed precision", takes=("model",)),
-    Probe(("ultralytics.utils.ONLINE",), AMP_CHECK, "knowing that there is no network"),
     Probe(("ultralytics.utils.SETTINGS",), AMP_CHECK, "finding weights", keys=("weights_dir",)),
     Probe(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
     Probe((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import process_group
 
 
@@ -17,7 +19,18 @@ def reports() -> bool:
     return rank() in (-1, 0)
 
 
+def place_of_rank() -> process_group.Place | None:
+    """Return where this process stands among the ranks of a training; None where it trains alone."""
+    return process_group.place() if rank() >= 0 else None
+
+
 def ranks_of_batch() -> int:
     """Return over how many processes Ultralytics' batch is divided."""
-    here = process_group.place() if rank() >= 0 else None
+    here = place_of_rank()
     return here.world if here is not None else 1
+
+
+def ranks_asked(device: Any) -> int:
+    """Return how many processes are going to train together: those of a launcher, or one for each GPU of `device`."""
+    here = place_of_rank()
+    return here.world if here is not None else process_group.gpus_named(device)

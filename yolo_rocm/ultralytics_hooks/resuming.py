@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import ConfigError
 from ..whole_files import commit, stage
 from .models import plain_model
 
@@ -34,6 +35,38 @@ def in_one_process() -> bool:
 def finished_epochs(trainer: Any) -> int:
     """Return how many epochs are complete when a trainer saves a checkpoint."""
     return int(trainer.epoch) + 1
+
+
+def is_last_epoch(trainer: Any) -> bool:
+    """Return whether the epoch that a trainer saves is its last: of all, or because it stops early."""
+    return bool(getattr(trainer, "stop", False)) or finished_epochs(trainer) >= int(trainer.epochs)
+
+
+def code_of_script(trainer: Any) -> str:
+    """Return in words what a trainer has of its script and no command can name; nothing where it has nothing."""
+    ours = ("ultralytics", __name__.partition(".")[0])
+    found = [] if type(trainer).__module__.partition(".")[0] in ours else ["the trainer class"]
+    functions = [function for functions in trainer.callbacks.values() for function in functions]
+    if any(str(getattr(each, "__module__", "")).partition(".")[0] not in ours for each in functions):
+        found.append("the callbacks")
+    return " and ".join(found)
+
+
+def check_resumable(yolo: Any) -> None:
+    """Refuse to resume what is no checkpoint of an unfinished training: Ultralytics would begin one on its own data.
+
+    Raises:
+        ConfigError: It is something else, or its training is complete.
+    """
+    checkpoint = getattr(yolo, "ckpt", None) or {}
+    if checkpoint.get("epoch", -1) >= 0 and checkpoint.get("optimizer") is not None:
+        return
+    name = getattr(yolo, "ckpt_path", None) or yolo.model_name
+    why = "its training is complete" if checkpoint else "it is no checkpoint"
+    raise ConfigError(
+        f"resume=true: {name} cannot be resumed, {why}. Give the last.pt of a training that was stopped as model=, or "
+        "leave out resume and give data= to train further from it."
+    )
 
 
 def resume_facts(trainer: Any) -> dict[str, Any]:

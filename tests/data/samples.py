@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -27,6 +28,28 @@ class Numbers(Dataset):
         drawn = torch.tensor([random.random(), np.random.rand(), torch.rand(()).item()], dtype=torch.float64)
         image = torch.full((3, self.picture // 3), index % 256, dtype=torch.uint8)
         return {"img": image, "index": index, "drawn": drawn, "name": self.items[index]}
+
+
+def shared_memory() -> tuple[int, int, int]:
+    """Return the segments this process has mapped, their bytes, and its open descriptors of segments."""
+    mapped = [line.split()[0] for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:yolo_rocm" in line]
+    nbytes = sum(int(end, 16) - int(start, 16) for start, end in (place.split("-") for place in mapped))
+    descriptors = 0
+    for entry in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # the folder's own descriptor is gone by now
+            descriptors += "memfd:yolo_rocm" in os.readlink(entry)
+    return len(mapped), nbytes, descriptors
+
+
+class Widths(Numbers):
+    """Images of five widths, another one every four samples, and what shared memory the reading process has."""
+
+    largest = 3 * 32 * 320  # bytes of an image
+
+    def __getitem__(self, index: int) -> dict:
+        image = torch.full((3, 32, 64 * (1 + index // 4 % 5)), index % 256, dtype=torch.uint8)
+        memory = shared_memory() if index % 4 == 0 else (0, 0, 0)
+        return {"img": image, "index": index, "memory": torch.tensor(memory)}
 
 
 class Broken(Numbers):

@@ -14,11 +14,14 @@ from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
 
-from .samples import Broken, Faulty, Mortal, Numbers, Stuck
+from .samples import Broken, Faulty, Mortal, Numbers, Stuck, Widths, shared_memory
 
 # The quickest start method there is: a process that has started its GPU cannot be forked.
 QUICK = "spawn" if torch.cuda.is_available() else "fork"
 METHODS = list(dict.fromkeys([QUICK, "spawn", "forkserver"]))
+
+
+needs_memfd = pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
 
 
 def indices(loader) -> list[int]:
@@ -229,9 +232,8 @@ def test_batches_that_are_kept_stay_as_they_were_and_memory_of_others_is_used_ag
         assert len(used) <= 20
 
 
+@needs_memfd
 def test_memory_is_used_again_within_an_epoch():
-    if not HAS_MEMFD:
-        pytest.skip("batches travel in torch's shared memory here")
     loader = create_dataloader(Numbers(160), 4, num_workers=1, context=QUICK, prefetch=2)
     used = set()
     for batch in loader:
@@ -239,3 +241,36 @@ def test_memory_is_used_again_within_an_epoch():
         del batch
     loader.close()
     assert len(used) <= 8  # two waiting, one being read, one being used, and those whose release is on its way
+
+
+@needs_memfd
+@pytest.mark.parametrize("keep", [0, 25], ids=["none kept", "25 of 40 kept"])
+def test_batches_of_changing_shapes_take_no_more_memory_from_epoch_to_epoch(keep):
+    """Rectangular validation is such a case: every batch has the shape that suits its images."""
+    workers, prefetch = 2, 2
+    loader = create_dataloader(Widths(160), 4, num_workers=workers, context=QUICK, prefetch=prefetch)
+    before = torch.tensor(shared_memory())
+    ours, theirs = [], []
+    for _ in range(5):
+        kept: list[dict] = []
+        ours.append(torch.zeros(3, dtype=torch.int64))
+        theirs.append(torch.zeros(3, dtype=torch.int64))
+        for batch in loader:
+            assert (batch["img"].flatten(1) == (batch["index"] % 256)[:, None]).all()
+            if len(kept) < keep:
+                kept.append(batch)
+            elif kept:
+                kept.clear()
+            if not kept:
+                ours[-1] = torch.maximum(ours[-1], torch.tensor(shared_memory()) - before)
+            theirs[-1] = torch.maximum(theirs[-1], batch["memory"].max(0).values - before)
+            del batch
+    kept.clear()
+    loader.close()
+    segments = prefetch + 4
+    for found, most in ((ours, workers * segments + 1), (theirs, segments + 1)):
+        for count, nbytes, descriptors in torch.stack(found).tolist():
+            assert count <= most
+            assert nbytes <= most * 4 * Widths.largest + most * 4096  # whole pages
+            assert descriptors <= 1  # on its way
+    assert shared_memory()[0] <= before[0]

@@ -82,7 +82,7 @@ class Pool:
             packed.share()
             for number in range(workers):
                 file = self._folder / f"worker{number}.stacks"
-                self._workers.append(self._start(Duty(number, workers, base_seed, init, file, patience)))
+                self._workers.append(self._start(Duty(number, workers, prefetch, base_seed, init, file, patience)))
         except BaseException:
             self.close()
             raise

@@ -27,6 +27,9 @@ from .reader import BatchReader, Request
 from .transport import Ring, receive, send
 
 _LOOK_AFTER_PARENT: Final = 2.0  # seconds
+# Segments beyond those of the batches that wait: the one being read, the consumer's, the one its loop variable still
+# holds, and one whose release is on its way.
+_IN_USE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ class Duty:
     Attributes:
         number: Which worker it is.
         workers: How many there are.
+        prefetch: Batches that may wait for the training process.
         base_seed: Seed of the pool; a worker's own is this plus its number, as with torch's DataLoader.
         init: Called with the worker's number before the first batch.
         stacks_file: Where the worker writes its stacks when a batch takes longer than `patience`.
@@ -56,6 +60,7 @@ class Duty:
 
     number: int
     workers: int
+    prefetch: int
     base_seed: int
     init: Callable[[int], None] | None
     stacks_file: Path
@@ -85,7 +90,7 @@ def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
 
 def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training process's to answer; it ends its workers
-    ring = reader.ring = Ring()
+    ring = reader.ring = Ring(duty.prefetch + _IN_USE)
     try:
         _settle(reader, duty)
         with reader.attached():
@@ -100,7 +105,7 @@ def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
                         reader.abandon()
                         send(connection, failure(place))
                         continue
-                send(connection, (batch, trace), stacks)
+                send(connection, (batch, trace), stacks, ring.take_dropped())
                 del batch, stacks
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise

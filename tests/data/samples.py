@@ -92,3 +92,12 @@ class Stuck(Numbers):
         while index == 9:
             time.sleep(0.1)
         return super().__getitem__(index)
+
+
+class Busy(Numbers):
+    """Never returns from any sample after the first eight."""
+
+    def __getitem__(self, index: int) -> dict:
+        while index >= 8:
+            time.sleep(0.1)
+        return super().__getitem__(index)

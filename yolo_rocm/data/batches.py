@@ -149,8 +149,8 @@ class Batches:
 
     def close(self) -> None:
         """End workers and threads; safe to call twice."""
-        self._epoch.close()
-        self._held.close()
+        with self._held:  # whatever ends the first of the two
+            self._epoch.close()
 
     _shutdown_workers = close
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import signal
-import tempfile
 import time
 import weakref
 from collections import deque
@@ -13,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, Final
 
 from ..errors import LoaderError
@@ -21,6 +18,7 @@ from .guards import pickle_problem
 from .packing import Packed
 from .processes import start_process
 from .reader import Request, Trace
+from .stack_file import StackFile
 from .transport import Attachments, receive, send
 from .worker import Duty, Failure
 
@@ -72,17 +70,16 @@ class Pool:
         self._requests: Iterator[Request] = iter(())
         self._context, self._timeout, self._tell = context, timeout, tell
         self._modules, self._needs_main = modules, needs_main
-        self._folder = Path(tempfile.mkdtemp(prefix="yolo-rocm-"))
         patience = 0.8 * timeout  # the stacks must be there when the training process looks for them
         self._workers: list[_Worker] = []
-        self._close = weakref.finalize(self, _close, self._workers, self._folder)
+        self._close = weakref.finalize(self, _close, self._workers)
         self._order: deque[_Worker] = deque()
         self.replaced = 0
         try:
             packed.share()
             for number in range(workers):
-                file = self._folder / f"worker{number}.stacks"
-                self._workers.append(self._start(Duty(number, workers, prefetch, base_seed, init, file, patience)))
+                duty = Duty(number, workers, prefetch, base_seed, init, StackFile(), patience)
+                self._workers.append(self._start(duty))
         except BaseException:
             self.close()
             raise
@@ -163,9 +160,7 @@ class Pool:
         raise LoaderError(self._describe_stuck(worker))
 
     def _describe_stuck(self, worker: _Worker) -> str:
-        stacks = ""
-        with suppress(OSError):
-            stacks = worker.duty.stacks_file.read_text(errors="replace").strip()
+        stacks = worker.duty.stacks.text()
         doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
         return (
             f"loading worker {worker.duty.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
@@ -196,29 +191,37 @@ class Pool:
             send(worker.connection, (request, ()))
 
     def close(self) -> None:
-        """End the workers; safe to call twice."""
-        self._close()
+        """End the workers; safe to call twice. What Ctrl-C cuts short here is finished when the process ends."""
         self._order.clear()
+        _close(self._workers)
+        self._close.detach()
 
 
-def _close(workers: list[_Worker], folder: Path) -> None:
+def _close(workers: list[_Worker]) -> None:
     _end(workers, _GRACE)
+    for worker in workers:
+        worker.duty.stacks.close()
     workers.clear()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(workers: list[_Worker], grace: float) -> None:
     """Ask workers to leave, and make those that are busy."""
+    try:
+        for worker in workers:
+            with suppress(OSError, ValueError):
+                send(worker.connection, (None, ()))
+        until = time.monotonic() + grace
+        for worker in workers:
+            with suppress(ValueError):  # closed already, by a call that was cut short
+                worker.process.join(max(0.0, until - time.monotonic()))
+    finally:  # also after a second Ctrl-C, or the workers would stay
+        for worker in workers:
+            with suppress(ValueError):
+                if worker.process.is_alive():
+                    worker.process.kill()
     for worker in workers:
-        with suppress(OSError, ValueError):
-            send(worker.connection, (None, ()))
-    until = time.monotonic() + grace
-    for worker in workers:
-        worker.process.join(max(0.0, until - time.monotonic()))
-        if worker.process.is_alive():
-            worker.process.kill()
-    for worker in workers:
-        worker.process.join(5)
+        with suppress(ValueError):
+            worker.process.join(5)
         worker.attachments.close()
         with suppress(OSError):
             worker.connection.close()

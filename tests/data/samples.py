@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 
 class Numbers(Dataset):
@@ -101,3 +101,53 @@ class Busy(Numbers):
         while index >= 8:
             time.sleep(0.1)
         return super().__getitem__(index)
+
+
+class Waiting(Numbers):
+    """Samples from the ninth on wait for a file."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+
+    def __getitem__(self, index: int) -> dict:
+        while index >= 8 and not self.file.exists():
+            time.sleep(0.02)
+        return super().__getitem__(index)
+
+
+class Mixed(Numbers):
+    """Sample 5 has an image of another type, or of another shape."""
+
+    def __init__(self, odd: torch.Tensor) -> None:
+        super().__init__()
+        self.odd = odd
+
+    def __getitem__(self, index: int) -> dict:
+        return {"img": self.odd if index == 5 else torch.ones(3, 8, 8, dtype=torch.uint8), "index": index}
+
+
+class Informed(Numbers):
+    """Says what torch tells a worker about itself."""
+
+    def __getitem__(self, index: int) -> dict:
+        info = get_worker_info()
+        assert info.dataset is self
+        return {"index": index, "worker": info.id, "workers": info.num_workers, "seed": info.seed}
+
+
+class Unloadable(Numbers):
+    """Cannot be made again in another process."""
+
+    def __setstate__(self, state: dict) -> None:
+        raise ValueError("not in this process")
+
+
+def refuse(worker: int) -> None:
+    """An initialiser of workers that fails."""
+    raise ValueError(f"worker {worker} is refused")
+
+
+def leave(worker: int) -> None:
+    """An initialiser of workers that ends them."""
+    raise SystemExit(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+import threading
 import time
 import weakref
 from collections import deque
@@ -24,6 +25,7 @@ from .worker import Duty, Failure
 
 MAX_REPLACEMENTS: Final = 3
 _GRACE: Final = 0.3  # seconds a worker has to leave by itself
+_LOOK: Final = 0.1  # seconds between two looks whether to stop waiting
 
 
 @dataclass
@@ -120,8 +122,11 @@ class Pool:
         with suppress(OSError):  # a dead worker is noticed, and replaced, when its answer is due
             send(worker.connection, (request, worker.attachments.take_released()))
 
-    def next(self) -> tuple[Any, Trace] | None:
+    def next(self, stop: threading.Event | None = None) -> tuple[Any, Trace] | None:
         """Return the next batch with its trace, or None at the end.
+
+        Args:
+            stop: Set by another thread to end the waiting: None is returned, and the batch is the next call's.
 
         Raises:
             LoaderError: A worker is stuck, or died for the fourth time.
@@ -133,11 +138,15 @@ class Pool:
         started = time.monotonic()
         while True:
             try:
-                answer = self._answer(worker, started)
+                answer = self._answer(worker, started, stop)
             except (EOFError, OSError) as error:
+                if stop is not None and stop.is_set():
+                    return None  # whoever set it is closing the connections
                 self._replace(worker, error)
                 started = time.monotonic()
                 continue
+            if answer is None:
+                return None
             if answer == "ready":
                 worker.ready = True
                 continue
@@ -150,14 +159,19 @@ class Pool:
         batch, trace = answer
         return batch, trace
 
-    def _answer(self, worker: _Worker, started: float) -> Any:
-        left = None if self._timeout <= 0 else max(0.0, self._timeout - (time.monotonic() - started))
-        ready = wait([worker.connection, worker.process.sentinel], left)
-        if worker.connection in ready:
-            return receive(worker.connection, worker.attachments)
-        if ready:
-            raise EOFError("the process ended")
-        raise LoaderError(self._describe_stuck(worker))
+    def _answer(self, worker: _Worker, started: float, stop: threading.Event | None) -> Any:
+        while True:
+            left = None if self._timeout <= 0 else max(0.0, self._timeout - (time.monotonic() - started))
+            look = left if stop is None else _LOOK if left is None else min(_LOOK, left)
+            ready = wait([worker.connection, worker.process.sentinel], look)
+            if stop is not None and stop.is_set():
+                return None
+            if worker.connection in ready:
+                return receive(worker.connection, worker.attachments)
+            if ready:
+                raise EOFError("the process ended")
+            if look == left:
+                raise LoaderError(self._describe_stuck(worker))
 
     def _describe_stuck(self, worker: _Worker) -> str:
         stacks = worker.duty.stacks.text()
@@ -170,7 +184,7 @@ class Pool:
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
         """Start a worker in the place of a dead one and give it the same requests again."""
-        worker.process.join(1)
+        worker.process.join(5)  # it has let go of its connection, so it is about to end; how, decides
         why = _describe_death(worker, error)
         if not worker.ready and worker.process.exitcode == 1:
             raise LoaderError(f"{why}; it could not start, its error is above.") from error

@@ -30,7 +30,13 @@ def main(wire_descriptor: int, tracker: int, alive: int, modules: list[str]) -> 
     listener.join()
     if not received or not received[0][0]:
         os._exit(0)  # never needed
-    os._exit(_run(wire, tracker, *received[0]))
+    code = 1
+    try:
+        code = _run(wire, tracker, *received[0])
+    except BaseException:  # at once, without the interpreter's exit: whoever waits wants to know that it cannot start
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _receive(wire: socket.socket) -> tuple[bytes, list[int]]:

@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 import yolo_rocm
+from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.demo_data import make_data
+
+from .data.samples import shared_memory
 
 QUICK = {"imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 2}
 STRICT = {"loader": {"context": "fork", "reproducible": "strict"}}
@@ -164,6 +167,40 @@ def test_standalone_validation_has_workers_too(data, tmp_path, monkeypatch):
     yolo.val(data=str(data), imgsz=64, batch=1, device="cpu", plots=False, project=str(tmp_path), rect=False)
     handle.remove()
     assert started == [2]
+
+
+@pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
+@pytest.mark.timeout(300)
+def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_path):
+    """Ultralytics' default: every batch has the shape that suits its images."""
+    import cv2
+    from ultralytics import YOLO
+
+    data = make_data(tmp_path / "data", images=4, size=64)
+    picture = tmp_path / "data" / "images" / "val" / "0000.jpg"
+    image, labels = cv2.imread(str(picture)), tmp_path / "data" / "labels" / "val"
+    for number in range(40):
+        cv2.imwrite(str(picture.with_name(f"cut{number}.png")), image[:, : 64 - 12 * (number % 5)])
+        (labels / f"cut{number}.txt").write_text((labels / "0000.txt").read_text())
+    shapes, memory, before = set(), [], shared_memory()
+
+    def note(validator) -> None:
+        memory.append(shared_memory())
+
+    def see_shapes(validator) -> None:
+        original = validator.preprocess
+        validator.preprocess = lambda batch: (shapes.add(tuple(batch["img"].shape[2:])), original(batch))[1]
+
+    yolo = YOLO("yolov8n.yaml")
+    yolo.add_callback("on_val_start", see_shapes)
+    yolo.add_callback("on_val_batch_end", note)
+    handle = yolo_rocm.register(yolo, "cpu", {"loader": {"context": "fork", "workers": 2, "prefetch": 2}})
+    yolo.val(data=str(data), imgsz=64, batch=1, device="cpu", plots=False, project=str(tmp_path))
+    handle.remove()
+    assert len(shapes) >= 3
+    assert len(memory) == 42
+    assert max(found[0] for found in memory) - before[0] <= 2 * (2 + 4)
+    assert max(found[2] for found in memory) - before[2] <= 1  # on its way
 
 
 SCRIPT = """

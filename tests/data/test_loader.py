@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -14,11 +16,27 @@ from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
 
-from .samples import Broken, Faulty, Mortal, Numbers, Stuck
+from .samples import (
+    Broken,
+    Faulty,
+    Informed,
+    Mixed,
+    Mortal,
+    Numbers,
+    Stuck,
+    Unloadable,
+    Widths,
+    leave,
+    refuse,
+    shared_memory,
+)
 
 # The quickest start method there is: a process that has started its GPU cannot be forked.
 QUICK = "spawn" if torch.cuda.is_available() else "fork"
 METHODS = list(dict.fromkeys([QUICK, "spawn", "forkserver"]))
+
+
+needs_memfd = pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
 
 
 def indices(loader) -> list[int]:
@@ -90,13 +108,15 @@ def test_batches_are_those_of_torchs_own_loader(workers):
 def test_strict_batches_do_not_depend_on_the_number_of_workers_or_the_start_method():
     seen = []
     for workers, context in ((0, "spawn"), (1, QUICK), (3, QUICK), (2, "spawn")):
-        before = torch.get_rng_state()
+        before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
         loader = create_dataloader(
             Numbers(), 4, shuffle=True, seed=1, num_workers=workers, context=context, reproducible="strict"
         )
         seen.append([fingerprint(batch) for batch in loader])
         loader.close()
-        assert torch.equal(before, torch.get_rng_state())  # reading in this process leaves its generators alone
+        # Reading in this process leaves its generators alone.
+        assert torch.equal(before[0], torch.get_rng_state())
+        assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
     assert seen[1:] == seen[:1] * 3
     assert len(set(seen[0])) == 10
 
@@ -171,8 +191,70 @@ def test_a_stuck_worker_is_reported_with_its_stack():
     assert f"gave no batch for {timeout} s" in message
     assert "8, 9, 10, 11" in message
     assert "__getitem__" in message  # where it was
-    assert "loader.timeout" in message
+    assert "raise timeout (seconds" in message  # the name it has here
     assert alive(pids) == []
+
+
+def test_a_batch_that_was_slow_but_came_is_not_taken_for_the_one_that_is_stuck(tmp_path):
+    """Nor is a worker that has nothing to do."""
+    loader = create_dataloader(Numbers(8), 4, num_workers=1, context=QUICK, timeout=0.6)
+    batches = list(loader)
+    assert len(batches) == 2
+    time.sleep(1)
+    assert loader.iterator.pool._workers[0].duty.stacks.text() == ""
+    loader.close()
+
+
+def test_workers_know_who_they_are_in_every_batch():
+    loader = create_dataloader(Informed(), 4, num_workers=2, context=QUICK, seed=3)
+    for number, batch in enumerate(loader):
+        assert batch["worker"].tolist() == [number % 2] * 4
+        assert batch["workers"].tolist() == [2] * 4
+        seeds = batch["seed"]
+        assert (seeds == loader._seed + number % 2).all()
+    loader.close()
+
+
+@pytest.mark.parametrize(
+    "odd", [torch.ones(3, 8, 8), torch.ones(3, 8, 9, dtype=torch.uint8), torch.ones(8, 8, dtype=torch.uint8)]
+)
+def test_images_that_differ_within_a_batch_are_refused_not_cast(odd):
+    loader = create_dataloader(Mixed(odd), 4, num_workers=1, context=QUICK)
+    with pytest.raises((LoaderError, RuntimeError), match=r"differ in shape or type|stack expects"):
+        list(loader)
+    loader.close()
+
+
+def test_a_worker_that_cannot_start_says_so_at_once():
+    told: list[str] = []
+    unloadable = create_dataloader(Unloadable(), 4, num_workers=1, tell=told.append)
+    with pytest.raises(LoaderError, match="could not start"):
+        list(unloadable)
+    leaving = create_dataloader(Numbers(), 4, num_workers=1, context=QUICK, worker_init_fn=leave, tell=told.append)
+    with pytest.raises(LoaderError, match="could not start"):
+        list(leaving)
+    refusing = create_dataloader(Numbers(), 4, num_workers=1, context=QUICK, worker_init_fn=refuse, tell=told.append)
+    with pytest.raises(ValueError, match=r"worker 0 is refused"):
+        list(refusing)
+    assert told == []
+
+
+class Short:
+    """A batch sampler that gives fewer batches than it says."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __iter__(self):
+        return iter([[0, 1], [2, 3], [4, 5]])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_sampler_that_gives_fewer_batches_than_it_says_ends_the_epoch(workers):
+    loader = create_dataloader(Numbers(), num_workers=workers, context=QUICK, batch_sampler=Short())
+    for _ in range(2):
+        assert indices(loader) == [0, 1, 2, 3, 4, 5]
+    loader.close()
 
 
 def test_shared_lists_are_named_by_the_caller():
@@ -189,6 +271,39 @@ def test_wrong_words_are_refused():
         create_dataloader(Numbers(), context="thread")
     with pytest.raises(ConfigError, match="allowed: worker, strict"):
         create_dataloader(Numbers(), reproducible="very")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num_workers", -1),
+        ("num_workers", "two"),
+        ("num_workers", 2.5),
+        ("num_workers", True),
+        ("prefetch", 0),
+        ("timeout", -1),
+        ("batch_size", 0),
+        ("pin_memory", "yes"),
+    ],
+)
+def test_wrong_values_are_refused_by_the_name_of_their_argument(name, value):
+    with pytest.raises(ConfigError, match=f"^{name}={value!r}"):
+        create_dataloader(Numbers(), **{"batch_size": 4, name: value})
+
+
+def test_errors_and_lines_name_the_arguments_of_this_loader(tmp_path):
+    """A preset has other names for them, which are of no use here."""
+    for life in range(9):
+        (tmp_path / str(life)).touch()
+    told: list[str] = []
+    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=told.append)
+    with pytest.raises(LoaderError, match="lower num_workers or the batch"):
+        list(loader)
+    assert all("lower num_workers or the batch" in line for line in told)
+    data = Numbers()
+    data.key = lambda i: i
+    with pytest.raises(LoaderError, match=r"\(num_workers=0\)"):
+        list(create_dataloader(data, 4, num_workers=1))
 
 
 class Stream(IterableDataset):
@@ -229,9 +344,8 @@ def test_batches_that_are_kept_stay_as_they_were_and_memory_of_others_is_used_ag
         assert len(used) <= 20
 
 
+@needs_memfd
 def test_memory_is_used_again_within_an_epoch():
-    if not HAS_MEMFD:
-        pytest.skip("batches travel in torch's shared memory here")
     loader = create_dataloader(Numbers(160), 4, num_workers=1, context=QUICK, prefetch=2)
     used = set()
     for batch in loader:
@@ -239,3 +353,36 @@ def test_memory_is_used_again_within_an_epoch():
         del batch
     loader.close()
     assert len(used) <= 8  # two waiting, one being read, one being used, and those whose release is on its way
+
+
+@needs_memfd
+@pytest.mark.parametrize("keep", [0, 25], ids=["none kept", "25 of 40 kept"])
+def test_batches_of_changing_shapes_take_no_more_memory_from_epoch_to_epoch(keep):
+    """Rectangular validation is such a case: every batch has the shape that suits its images."""
+    workers, prefetch = 2, 2
+    loader = create_dataloader(Widths(160), 4, num_workers=workers, context=QUICK, prefetch=prefetch)
+    before = torch.tensor(shared_memory())
+    ours, theirs = [], []
+    for _ in range(5):
+        kept: list[dict] = []
+        ours.append(torch.zeros(3, dtype=torch.int64))
+        theirs.append(torch.zeros(3, dtype=torch.int64))
+        for batch in loader:
+            assert (batch["img"].flatten(1) == (batch["index"] % 256)[:, None]).all()
+            if len(kept) < keep:
+                kept.append(batch)
+            elif kept:
+                kept.clear()
+            if not kept:
+                ours[-1] = torch.maximum(ours[-1], torch.tensor(shared_memory()) - before)
+            theirs[-1] = torch.maximum(theirs[-1], batch["memory"].max(0).values - before)
+            del batch
+    kept.clear()
+    loader.close()
+    segments = prefetch + 4
+    for found, most in ((ours, workers * segments + 1), (theirs, segments + 1)):
+        for count, nbytes, descriptors in torch.stack(found).tolist():
+            assert count <= most
+            assert nbytes <= most * 4 * Widths.largest + most * 4096  # whole pages
+            assert descriptors <= 1  # on its way
+    assert shared_memory()[0] <= before[0]

@@ -207,6 +207,12 @@ def test_a_kept_batch_is_not_overwritten():
     assert (kept == 2).all()
 
 
+@pytest.mark.parametrize("cut", [lambda image: image[1:], lambda image: image[0, 0].t(), lambda image: image.view(-1)])
+def test_a_kept_slice_of_a_batch_is_not_overwritten(prefetcher, cut):
+    kept = [cut(batch["img"]) for batch in prefetcher(batches(6))]
+    assert [piece.unique().tolist() for piece in kept] == [[number] for number in range(6)]
+
+
 @pytest.mark.parametrize(
     ("vram", "asked", "on", "said"),
     [

@@ -184,25 +184,140 @@ CTRL_C = """
 """
 
 
-@pytest.mark.once
-@needs_posix
-@pytest.mark.parametrize(("context", "deadly"), [("spawn", "SIGINT"), ("fork", "SIGINT"), ("fork", "SIGKILL")])
-def test_ctrl_c_and_a_killed_parent_leave_no_worker(tmp_path, context, deadly):
-    script = tmp_path / "train.py"
-    script.write_text(textwrap.dedent(CTRL_C.format(context=context)))
-    parent = subprocess.Popen(
-        [sys.executable, str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    pids = [int(word) for word in parent.stdout.readline().split()]
-    assert len(pids) == 2
-    parent.send_signal(getattr(signal, deadly))
-    parent.wait(30)
-    limit = time.monotonic() + (2 if deadly == "SIGINT" else 12)
+def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
+    """Return those that are still there after a while."""
+    limit = time.monotonic() + seconds
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < limit:
         time.sleep(0.05)
-    left = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-    assert left == []
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.once
+@needs_posix
+@pytest.mark.parametrize(
+    ("context", "deadly"),
+    [("spawn", "SIGINT"), ("fork", "SIGINT"), ("forkserver", "SIGINT"), ("fork", "SIGKILL"), ("spawn", "SIGHUP")],
+)
+def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, context, deadly):
+    script, log, temporary = tmp_path / "train.py", tmp_path / "log", tmp_path / "temporary"
+    script.write_text(textwrap.dedent(CTRL_C.format(context=context)))
+    temporary.mkdir()
+    with log.open("w") as errors:
+        parent = subprocess.Popen(
+            [sys.executable, str(script)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+            start_new_session=True,
+        )
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2, log.read_text()
+    if deadly == "SIGKILL":
+        parent.kill()
+    else:
+        os.killpg(parent.pid, getattr(signal, deadly))  # as a terminal does: to all of them
+    parent.wait(30)
+    assert wait_until_gone(pids, 20) == []
+    # One traceback is the training process's own; a worker says nothing.
+    assert log.read_text().count("Traceback") == (1 if deadly == "SIGINT" else 0), log.read_text()
+    assert "loader-" not in log.read_text()
+    assert list(temporary.iterdir()) == []
+
+
+EARLY = """
+    import os, signal, time
+    from yolo_rocm.data import processes
+    heard = 0
+    for _ in range(5):
+        try:
+            processes.prestart(2, ())
+            os.killpg(0, signal.SIGINT)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            heard += 1
+    time.sleep(0.5)
+    alive = [os.waitpid(waiting.pid, os.WNOHANG) == (0, 0) for waiting in processes._standby._waiting]
+    processes.discard_prestarted()
+    print(heard, alive)
+"""
+
+
+@pytest.mark.once
+@needs_posix
+def test_ctrl_c_is_heard_by_the_training_process_alone_while_workers_start(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(EARLY))
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=90, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (ended.stdout, ended.stderr) == ("5 [True, True]\n", "")
+
+
+TWICE = """
+    import os, signal, threading, time
+    from yolo_rocm import create_dataloader
+    from yolo_rocm.data import pool
+    from tests.data.samples import Busy
+    pool._GRACE = 60
+    loader = create_dataloader(Busy(), 4, num_workers=2, context="fork", timeout=0)
+    batches = iter(loader)
+    next(batches)
+    processes = loader.iterator.pool.processes
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        loader.close()
+        print("not interrupted")
+    except KeyboardInterrupt:
+        for process in processes:
+            process.join(20)
+        print(*[process.exitcode for process in processes])
+"""
+
+
+@pytest.mark.once
+@needs_posix
+def test_a_second_ctrl_c_while_workers_are_asked_to_leave_kills_them(tmp_path):
+    """The first one has closed the loader; a notebook lives on after both."""
+    ended = run(TWICE, tmp_path)
+    codes = ended.stdout.split()
+    assert codes[0] == "-9", ended.stderr
+    assert codes[1] in ("-9", "0")  # the other one may not have begun with the batch that it cannot finish
+
+
+SHADOWED = """
+    import sys
+    position = next(number for number, entry in enumerate(sys.path) if entry.endswith("site-packages"))
+    sys.path.insert(position, {beside!r})
+    import yolo_rocm
+    assert yolo_rocm.__file__.startswith({beside!r}), yolo_rocm.__file__
+    from yolo_rocm import create_dataloader
+    loader = create_dataloader(list(range(8)), 4, num_workers=1)
+    print([batch.tolist() for batch in loader])
+"""
+
+
+@pytest.mark.once
+@needs_posix
+def test_files_named_like_modules_of_the_standard_library_do_not_reach_workers(tmp_path):
+    """One beside this package, as in any folder of projects, and one in the current folder."""
+    beside, scripts = tmp_path / "beside", tmp_path / "scripts"
+    for folder in (beside, scripts):
+        folder.mkdir()
+    (beside / "yolo_rocm").symlink_to(ROOT / "yolo_rocm")
+    for name in ("queue.py", "socket.py"):
+        (beside / name).write_text("raise SystemError('beside the package')")
+        (tmp_path / name).write_text("raise SystemError('in the current folder')")
+    (scripts / "train.py").write_text(textwrap.dedent(SHADOWED.format(beside=str(beside))))
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(
+        [sys.executable, "scripts/train.py"], capture_output=True, text=True, timeout=90, cwd=tmp_path, env=env
+    )
+    assert ended.stdout.split("\n")[0] == "[[0, 1, 2, 3], [4, 5, 6, 7]]", ended.stderr
+
+
+@pytest.mark.once
+def test_nothing_that_only_posix_has_is_needed_to_import_the_loaders():
+    code = "from multiprocessing import reduction; vars(reduction).pop('DupFd', None); import yolo_rocm.data.create"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -45,9 +45,11 @@ def test_deterministic_kernels_only_if_asked(monkeypatch):
     seed_everything(1)
     assert not torch.are_deterministic_algorithms_enabled()
     assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+    torch.backends.cudnn.benchmark = True
     seed_everything(1, deterministic=True)
     assert torch.are_deterministic_algorithms_enabled()
     assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     seed_everything(1, deterministic=True)

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
@@ -19,7 +19,12 @@ from .policy import LoaderPolicy
 from .pool import Pool
 from .reader import BatchReader, Request, Trace
 
-Source = Callable[[], "tuple[Any, Trace] | None"]
+
+class Source(Protocol):
+    """Gives the next batch with its trace, or None at the end, or once `stop` is set while it waits."""
+
+    def __call__(self, stop: threading.Event | None = None) -> tuple[Any, Trace] | None:
+        """Return the next one."""
 
 
 class Batches:
@@ -149,8 +154,8 @@ class Batches:
 
     def close(self) -> None:
         """End workers and threads; safe to call twice."""
-        self._epoch.close()
-        self._held.close()
+        with self._held:  # whatever ends the first of the two
+            self._epoch.close()
 
     _shutdown_workers = close
 
@@ -161,7 +166,7 @@ class _InPlace:
     def __init__(self, reader: BatchReader, requests: Iterator[Request]) -> None:
         self._reader, self._requests = reader, requests
 
-    def __call__(self) -> tuple[Any, Trace] | None:
+    def __call__(self, stop: threading.Event | None = None) -> tuple[Any, Trace] | None:
         request = next(self._requests, None)
         if request is None:
             return None
@@ -186,7 +191,7 @@ class _Pinner:
         while not self._stop.is_set():
             item: Any
             try:
-                answer = self._source()
+                answer = self._source(self._stop)
                 item = answer and (pin(answer[0]), answer[1])  # type: ignore[no-untyped-call]
             except BaseException as error:
                 item = error
@@ -202,7 +207,7 @@ class _Pinner:
             except queue.Full:
                 continue
 
-    def next(self) -> Any:
+    def next(self, stop: threading.Event | None = None) -> Any:
         """Return the next pinned batch with its trace, or None at the end."""
         item = self._ready.get()
         if isinstance(item, BaseException):
@@ -210,6 +215,6 @@ class _Pinner:
         return item
 
     def close(self) -> None:
-        """End the thread; the source must be closed after it."""
+        """End the thread, however long its batch takes: nobody else may read from the source before that."""
         self._stop.set()
-        self._thread.join(timeout=5)
+        self._thread.join()

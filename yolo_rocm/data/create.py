@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ..errors import ConfigError
+from ..errors import ConfigError, LoaderError
 from .loader import PolicyLoaderMixin
 from .pinning import decide_pinning
 from .policy import LoaderPolicy
@@ -43,8 +45,24 @@ class _SharingAdapter(PlainAdapter):
         return {name: getattr(dataset, name) for name in self._names}
 
 
-class PolicyDataLoader(PolicyLoaderMixin, DataLoader[Any]):  # type: ignore[misc]
+class PolicyDataLoader(PolicyLoaderMixin, DataLoader[Any]):
     """A `torch.utils.data.DataLoader` whose workers are light, watched, and replaced when they die."""
+
+    def __iter__(self) -> Any:
+        """Yield one epoch of batches; errors name the arguments of `create_dataloader`."""
+        try:
+            yield from super().__iter__()
+        except LoaderError as error:
+            error.args = (_own_words(str(error)),)
+            raise
+
+
+def _own_words(text: str) -> str:
+    """Name settings in a message as `create_dataloader` does, where a preset's names are meant."""
+    text = re.sub(r"\bloader\.context: (\w+)", r'context="\1"', text)
+    text = re.sub(r"\bloader\.workers\b", "num_workers", text)
+    text = re.sub(r"\bloader\.(timeout|prefetch|context)\b", r"\1", text)
+    return re.sub(r"(?<!\w)workers=", "num_workers=", text)
 
 
 def create_dataloader(
@@ -94,8 +112,22 @@ def create_dataloader(
     ):
         if value not in allowed:
             raise ConfigError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}.")
+    for name, number, least in (
+        ("batch_size", batch_size, 1),
+        ("num_workers", num_workers, 0),
+        ("prefetch", prefetch, 1),
+        ("timeout", timeout, 0),
+    ):
+        kind = Real if name == "timeout" else Integral
+        if number is not None and (isinstance(number, bool) or not isinstance(number, kind) or number < least):
+            raise ConfigError(
+                f"{name}={number!r}: a {'' if kind is Real else 'whole '}number of at least {least} is needed."
+            )
+    if pin_memory not in (True, False, "auto"):
+        raise ConfigError(f"pin_memory={pin_memory!r} is not known; allowed: True, False, auto.")
     if num_workers is None:
         num_workers = int(recommended_workers(batch_size=batch_size, buffer_images=0, memfd=HAS_MEMFD))
+    told = tell or _LOGGER.warning
     policy = LoaderPolicy(
         context=context,
         workers=num_workers,
@@ -107,7 +139,7 @@ def create_dataloader(
         skip_broken=skip_broken,
         adapter=_SharingAdapter(share),
         insist=True,
-        tell=tell or _LOGGER.warning,
+        tell=lambda line: told(_own_words(line)),
     )
     generator = arguments.pop("generator", None)
     if seed is not None:

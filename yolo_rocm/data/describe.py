@@ -43,7 +43,7 @@ def loader_facts(recommendation: Recommendation, settings: dict[str, Any]) -> Lo
     return LoaderFacts(
         system=resources.system_name(),
         cores=resources.cpu_cores(),
-        gpus=resources.gpu_count(),
+        gpus=resources.visible_gpus(),
         ram_available_gb=None if ram is None else ram / 2**30,
         shm_free_gb=None if shm is None else shm / 2**30,
         transport="memfd, /dev/shm does not limit it" if HAS_MEMFD else "torch shared memory",

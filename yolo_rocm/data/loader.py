@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -178,9 +179,10 @@ class PolicyLoaderMixin:
 
 def close_following(policy: LoaderPolicy) -> None:
     """End the workers of the loaders that follow one policy; those of anybody else go on."""
-    for loader in list(_open):
-        if loader.policy is policy:
-            loader.close()
+    with ExitStack() as ends:  # all of them, also if Ctrl-C ends one of the calls
+        for loader in list(_open):
+            if loader.policy is policy:
+                ends.callback(loader.close)
 
 
 def has_epochs(sampler: Any) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from multiprocessing.reduction import DupFd, ForkingPickler
+from multiprocessing import reduction
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +76,7 @@ class SharedList(Sequence[Any]):
         """Hand over the memory by its descriptor, where the system can; else by torch."""
         state = dict(self.__dict__)
         if isinstance(self._segment, Segment):
-            state["_segment"] = (DupFd(self._segment.descriptor), self._segment.nbytes)
+            state["_segment"] = (reduction.DupFd(self._segment.descriptor), self._segment.nbytes)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

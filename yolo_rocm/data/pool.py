@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import signal
-import tempfile
+import threading
 import time
 import weakref
 from collections import deque
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, Final
 
 from ..errors import LoaderError
@@ -21,11 +19,13 @@ from .guards import pickle_problem
 from .packing import Packed
 from .processes import start_process
 from .reader import Request, Trace
+from .stack_file import StackFile
 from .transport import Attachments, receive, send
 from .worker import Duty, Failure
 
 MAX_REPLACEMENTS: Final = 3
 _GRACE: Final = 0.3  # seconds a worker has to leave by itself
+_LOOK: Final = 0.1  # seconds between two looks whether to stop waiting
 
 
 @dataclass
@@ -72,17 +72,16 @@ class Pool:
         self._requests: Iterator[Request] = iter(())
         self._context, self._timeout, self._tell = context, timeout, tell
         self._modules, self._needs_main = modules, needs_main
-        self._folder = Path(tempfile.mkdtemp(prefix="yolo-rocm-"))
         patience = 0.8 * timeout  # the stacks must be there when the training process looks for them
         self._workers: list[_Worker] = []
-        self._close = weakref.finalize(self, _close, self._workers, self._folder)
+        self._close = weakref.finalize(self, _close, self._workers)
         self._order: deque[_Worker] = deque()
         self.replaced = 0
         try:
             packed.share()
             for number in range(workers):
-                file = self._folder / f"worker{number}.stacks"
-                self._workers.append(self._start(Duty(number, workers, base_seed, init, file, patience)))
+                duty = Duty(number, workers, prefetch, base_seed, init, StackFile(), patience)
+                self._workers.append(self._start(duty))
         except BaseException:
             self.close()
             raise
@@ -123,8 +122,11 @@ class Pool:
         with suppress(OSError):  # a dead worker is noticed, and replaced, when its answer is due
             send(worker.connection, (request, worker.attachments.take_released()))
 
-    def next(self) -> tuple[Any, Trace] | None:
+    def next(self, stop: threading.Event | None = None) -> tuple[Any, Trace] | None:
         """Return the next batch with its trace, or None at the end.
+
+        Args:
+            stop: Set by another thread to end the waiting: None is returned, and the batch is the next call's.
 
         Raises:
             LoaderError: A worker is stuck, or died for the fourth time.
@@ -136,11 +138,15 @@ class Pool:
         started = time.monotonic()
         while True:
             try:
-                answer = self._answer(worker, started)
+                answer = self._answer(worker, started, stop)
             except (EOFError, OSError) as error:
+                if stop is not None and stop.is_set():
+                    return None  # whoever set it is closing the connections
                 self._replace(worker, error)
                 started = time.monotonic()
                 continue
+            if answer is None:
+                return None
             if answer == "ready":
                 worker.ready = True
                 continue
@@ -153,19 +159,22 @@ class Pool:
         batch, trace = answer
         return batch, trace
 
-    def _answer(self, worker: _Worker, started: float) -> Any:
-        left = None if self._timeout <= 0 else max(0.0, self._timeout - (time.monotonic() - started))
-        ready = wait([worker.connection, worker.process.sentinel], left)
-        if worker.connection in ready:
-            return receive(worker.connection, worker.attachments)
-        if ready:
-            raise EOFError("the process ended")
-        raise LoaderError(self._describe_stuck(worker))
+    def _answer(self, worker: _Worker, started: float, stop: threading.Event | None) -> Any:
+        while True:
+            left = None if self._timeout <= 0 else max(0.0, self._timeout - (time.monotonic() - started))
+            look = left if stop is None else _LOOK if left is None else min(_LOOK, left)
+            ready = wait([worker.connection, worker.process.sentinel], look)
+            if stop is not None and stop.is_set():
+                return None
+            if worker.connection in ready:
+                return receive(worker.connection, worker.attachments)
+            if ready:
+                raise EOFError("the process ended")
+            if look == left:
+                raise LoaderError(self._describe_stuck(worker))
 
     def _describe_stuck(self, worker: _Worker) -> str:
-        stacks = ""
-        with suppress(OSError):
-            stacks = worker.duty.stacks_file.read_text(errors="replace").strip()
+        stacks = worker.duty.stacks.text()
         doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
         return (
             f"loading worker {worker.duty.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
@@ -175,7 +184,7 @@ class Pool:
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
         """Start a worker in the place of a dead one and give it the same requests again."""
-        worker.process.join(1)
+        worker.process.join(5)  # it has let go of its connection, so it is about to end; how, decides
         why = _describe_death(worker, error)
         if not worker.ready and worker.process.exitcode == 1:
             raise LoaderError(f"{why}; it could not start, its error is above.") from error
@@ -196,29 +205,37 @@ class Pool:
             send(worker.connection, (request, ()))
 
     def close(self) -> None:
-        """End the workers; safe to call twice."""
-        self._close()
+        """End the workers; safe to call twice. What Ctrl-C cuts short here is finished when the process ends."""
         self._order.clear()
+        _close(self._workers)
+        self._close.detach()
 
 
-def _close(workers: list[_Worker], folder: Path) -> None:
+def _close(workers: list[_Worker]) -> None:
     _end(workers, _GRACE)
+    for worker in workers:
+        worker.duty.stacks.close()
     workers.clear()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end(workers: list[_Worker], grace: float) -> None:
     """Ask workers to leave, and make those that are busy."""
+    try:
+        for worker in workers:
+            with suppress(OSError, ValueError):
+                send(worker.connection, (None, ()))
+        until = time.monotonic() + grace
+        for worker in workers:
+            with suppress(ValueError):  # closed already, by a call that was cut short
+                worker.process.join(max(0.0, until - time.monotonic()))
+    finally:  # also after a second Ctrl-C, or the workers would stay
+        for worker in workers:
+            with suppress(ValueError):
+                if worker.process.is_alive():
+                    worker.process.kill()
     for worker in workers:
-        with suppress(OSError, ValueError):
-            send(worker.connection, (None, ()))
-    until = time.monotonic() + grace
-    for worker in workers:
-        worker.process.join(max(0.0, until - time.monotonic()))
-        if worker.process.is_alive():
-            worker.process.kill()
-    for worker in workers:
-        worker.process.join(5)
+        with suppress(ValueError):
+            worker.process.join(5)
         worker.attachments.close()
         with suppress(OSError):
             worker.connection.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 SMALL_CARD_GB = 8.0
 """Cards with no more memory than this get no prefetch by default."""
@@ -46,10 +47,10 @@ class DevicePrefetcher:
 
     While the consumer works on a batch, the next one is fetched, copied on a side stream, and changed by `transform` on
     that stream. Tensors above 1 MB go into buffers that are used over and over and grow only for a larger batch. A
-    buffer is written to again only when the tensors that lie in it are gone, and only after the work that the
-    consumer's stream had been given by then: a batch that is kept stays as it was, and costs another buffer. (A slice
-    kept without the tensor it was cut from does not count as kept.) In a plain loop there are three buffers: for the
-    next batch, for the current one, and for the one that the loop variable still holds when the next is asked for.
+    buffer is written to again only when every tensor and every slice that lies in it is gone, and only after the work
+    that the consumer's stream had been given by then: what is kept of a batch stays as it was, and costs another
+    buffer. In a plain loop there are three buffers: for the next batch, for the current one, and for the one that the
+    loop variable still holds when the next is asked for.
 
     On a CPU device batches pass through, transformed.
 
@@ -130,8 +131,6 @@ class DevicePrefetcher:
                     batch = self.transform(batch)
                     tensors.clear()
                     _mapped(batch, lambda tensor, _: tensors.append(tensor) or tensor)  # type: ignore[func-returns-value]
-                for tensor in tensors:
-                    buffers.watch(tensor)
                 return _Sent(batch, side.mark(host), tensors=tensors)
         except Exception as error:
             return _Sent(error=error)
@@ -211,27 +210,30 @@ class _Buffers:
                 own.remove(buffer)
             buffer = _Buffer(torch.empty(size, dtype=torch.uint8, device=self.device))
             own.append(buffer)
-        tensor = buffer.memory[:size].view(like.dtype).view(like.shape)
-        buffer.users = [weakref.ref(tensor)]
-        return tensor
-
-    def watch(self, tensor: Tensor) -> Tensor:
-        """Count a tensor as a user of the buffer it lies in, if any: a transform may have made a view."""
-        for buffer in (one for own in self.held.values() for one in own):
-            start = buffer.memory.data_ptr()
-            if tensor.device == self.device and start <= tensor.data_ptr() < start + buffer.memory.numel():
-                buffer.users.append(weakref.ref(tensor))
-        return tensor
+        return buffer.lend(size).view(like.dtype).view(like.shape)
 
 
-@dataclass(eq=False)
 class _Buffer:
-    memory: Tensor
-    users: list[weakref.ref[Tensor]] = field(default_factory=list)
+    """Memory that is lent as a whole, to one tensor at a time and everything that is cut from it."""
+
+    def __init__(self, memory: Tensor) -> None:
+        self.memory = memory
+        self._lent: StorageWeakRef | None = None
 
     @property
     def free(self) -> bool:
-        return all(user() is None for user in self.users)
+        """Whether nothing is left of what was lent."""
+        return self._lent is None or self._lent.expired()  # type: ignore[no-untyped-call]
+
+    def lend(self, size: int) -> Tensor:
+        """Return the first bytes.
+
+        By DLPack they are a tensor with a storage of its own, which lives as long as anything that is cut from it.
+        """
+        lent: Tensor = from_dlpack(to_dlpack(self.memory[:size]))
+        storage: Any = lent.untyped_storage() if hasattr(lent, "untyped_storage") else lent.storage()  # type: ignore[no-untyped-call]
+        self._lent = StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+        return lent
 
 
 def _mapped(value: Any, change: Callable[[Tensor, tuple[Any, ...]], Any], path: tuple[Any, ...] = ()) -> Any:

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
+from . import interrupts
 from .guards import references_main
 from .packing import Packed
 from .worker import Duty, run_worker
@@ -49,7 +50,9 @@ def start_process(
             target=run_worker, args=(theirs, packed, duty), name=f"loader-{duty.number}", daemon=True
         )
         process.needs_main = needs_main
-        with _without_main() if method != "fork" and not needs_main else nullcontext():
+        if method == "forkserver":
+            resource_tracker.ensure_running()  # starting it would end the block below
+        with _without_main() if method != "fork" and not needs_main else nullcontext(), interrupts.blocked():
             process.start()
     except BaseException:
         ours.close()
@@ -87,6 +90,16 @@ def _without_main() -> Iterator[None]:
             spawn.get_preparation_data = original
 
 
+def _search_path() -> list[str]:
+    """Return where a worker looks for modules: where this process does.
+
+    Of itself it would look into the current folder before the standard library, where a `queue.py` of the user's may
+    lie. The folder of this package comes last for the same reason, if it is not among them.
+    """
+    found = [entry or os.getcwd() for entry in sys.path]
+    return found if _PACKAGE_FOLDER in found else [*found, _PACKAGE_FOLDER]
+
+
 class _Interpreter:
     """A fresh interpreter that imports what a worker needs and waits to be told what to do."""
 
@@ -96,14 +109,15 @@ class _Interpreter:
         ours, theirs = socket.socketpair()
         alive_read, alive_write = os.pipe()
         code = (
-            f"import sys; sys.path.insert(0, {_PACKAGE_FOLDER!r}); from yolo_rocm.data.standby import main; "
+            f"import sys; sys.path[:] = {_search_path()!r}; from yolo_rocm.data.standby import main; "
             f"main({theirs.fileno()}, {self.tracker}, {alive_write}, {list(modules)!r})"
         )
         command = [spawn.get_executable(), *subprocess._args_from_interpreter_flags(), "-c", code]  # type: ignore[attr-defined]
         try:
-            self.pid = util.spawnv_passfds(
-                os.fsencode(spawn.get_executable()), command, [theirs.fileno(), self.tracker, alive_write]
-            )
+            with interrupts.blocked():
+                self.pid = util.spawnv_passfds(
+                    os.fsencode(spawn.get_executable()), command, [theirs.fileno(), self.tracker, alive_write]
+                )
         except BaseException:
             ours.close()
             os.close(alive_read)

@@ -194,7 +194,7 @@ class BatchReader:
             if self.into_segment and isinstance(sample, dict):
                 self._move_image(sample, *self._reading)
             samples.append(sample)
-        stack, self._stack = self._stack, None
+        stack = self._stack
         sampled = time.monotonic()
         self._spend("augment", sampled - trace.began - sum(trace.stages.values()))
         batch = self.collate(samples)
@@ -203,12 +203,13 @@ class BatchReader:
         batch = self.adapter.finish(batch)
         trace.ended = time.monotonic()
         self._spend("collate", trace.ended - sampled)
+        self._stack = None
         return batch, trace, () if stack is None else (stack,)
 
     def abandon(self) -> None:
         """Give back the memory of a batch that ended in an error."""
-        if self._stack is not None and self.ring is not None and self._stack.segment.number is not None:
-            self.ring.give_back([self._stack.segment.number])
+        if self._stack is not None:
+            self._stack.abandon()
         self._stack = None
 
     def _sample(self, index: Any, trace: Trace) -> Any:

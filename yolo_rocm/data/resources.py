@@ -58,5 +58,9 @@ def gpu_count(root: Path = ROOT) -> int:
     ranks = local_world()
     if ranks is not None:
         return ranks
-    visible = [gpu for gpu in linux_gpus(root, os.environ) if not gpu.hidden_by]
-    return max(1, sum(not gpu.integrated for gpu in visible))
+    return max(1, sum(not gpu.integrated for gpu in linux_gpus(root, os.environ) if not gpu.hidden_by))
+
+
+def visible_gpus(root: Path = ROOT) -> int:
+    """Return how many GPUs a training could use, integrated ones too."""
+    return sum(not gpu.hidden_by for gpu in linux_gpus(root, os.environ))

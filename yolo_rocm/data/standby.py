@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
 import socket
 import sys
 import threading
 from io import BytesIO
 
+from . import interrupts
 from .light import defer_imports, import_all
 
 
@@ -19,7 +19,7 @@ def main(wire_descriptor: int, tracker: int, alive: int, modules: list[str]) -> 
     What the parent sends is read while the imports run, so that the parent never waits for them.
     """
     del alive
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer; it closes the wire
+    interrupts.ignore()
     sys.argv = ["-c"]
     wire = socket.socket(fileno=wire_descriptor)
     received: list[tuple[bytes, list[int]]] = []
@@ -30,7 +30,13 @@ def main(wire_descriptor: int, tracker: int, alive: int, modules: list[str]) -> 
     listener.join()
     if not received or not received[0][0]:
         os._exit(0)  # never needed
-    os._exit(_run(wire, tracker, *received[0]))
+    code = 1
+    try:
+        code = _run(wire, tracker, *received[0])
+    except BaseException:  # at once, without the interpreter's exit: whoever waits wants to know that it cannot start
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _receive(wire: socket.socket) -> tuple[bytes, list[int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import math
-import mmap
 import os
 import pickle
 import socket
@@ -19,7 +18,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 HAS_MEMFD: Final = hasattr(os, "memfd_create")
@@ -55,6 +53,10 @@ class Segment:
             self.descriptor = -1
 
 
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
 def _view(memory: torch.Tensor, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     count = math.prod(shape) * torch.empty((), dtype=dtype).element_size()
     return memory[offset : offset + count].view(dtype).reshape(shape)
@@ -64,31 +66,47 @@ class Ring:
     """Segments of one worker, used again when the training process has let go of the batch in them.
 
     A new segment costs 10 ms for a batch of 16 images of 640 px (the kernel finds and clears 20 MB, page by page), one
-    that is used again less than one.
+    that is used again less than one. A batch may lie in a larger segment than it needs: where shapes change, all of
+    them grow to the largest batch, and no further ones are made.
+
+    Args:
+        limit: How many segments there may be. While a consumer keeps more batches than that, each further one lies in a
+            segment of its own, which is gone with it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._segments: dict[int, Segment] = {}
         self._free: list[int] = []
+        self._dropped: list[int] = []
         self._next = 0
 
     def take(self, nbytes: int) -> Segment:
-        """Return a segment that nobody uses, of that size."""
+        """Return a segment that nobody uses, of at least that size."""
+        self._free.sort(key=lambda number: self._segments[number].nbytes)
         for number in self._free:
-            if self._segments[number].nbytes == nbytes:
+            if self._segments[number].nbytes >= nbytes:
                 self._free.remove(number)
                 return self._segments[number]
-        while self._free:  # of other sizes: shapes have changed
-            del self._segments[self._free.pop()]
+        if self._free:  # all too small: a larger one takes the place of the smallest
+            number = self._free.pop(0)
+            self._segments.pop(number).close()
+            self._dropped.append(number)
         segment = Segment(nbytes)
-        segment.number = self._next
-        self._segments[self._next] = segment
-        self._next += 1
+        if len(self._segments) < self._limit:
+            segment.number = self._next
+            self._segments[self._next] = segment
+            self._next += 1
         return segment
 
     def give_back(self, numbers: Iterable[int]) -> None:
-        """Count segments as unused; one that has been dropped meanwhile is forgotten."""
-        self._free += [number for number in numbers if number in self._segments]
+        """Count segments as unused."""
+        self._free += numbers
+
+    def take_dropped(self) -> tuple[int, ...]:
+        """Return the numbers of segments that will never be used again, since the last call."""
+        dropped, self._dropped = tuple(self._dropped), []
+        return dropped
 
 
 class Stack:
@@ -96,8 +114,16 @@ class Stack:
 
     def __init__(self, count: int, first: torch.Tensor, ring: Ring | None = None) -> None:
         nbytes = max(1, count * first.numel() * first.element_size())
+        self._ring = ring
         self.segment = Segment(nbytes) if ring is None else ring.take(nbytes)
         self.tensor = self.segment.view(0, (count, *first.shape), first.dtype)
+
+    def abandon(self) -> None:
+        """Give up the memory: nobody else will ever know of it."""
+        if self._ring is not None and self.segment.number is not None:
+            self._ring.give_back([self.segment.number])
+        else:
+            self.segment.close()
 
 
 class Attachments:
@@ -108,21 +134,27 @@ class Attachments:
     """
 
     def __init__(self) -> None:
-        self._maps: dict[int, mmap.mmap] = {}
+        self._segments: dict[int, Segment] = {}
         self.released: deque[int] = deque()
 
     def attach(self, number: int, nbytes: int, descriptor: int | None) -> torch.Tensor:
         """Return the bytes of a segment; when the last tensor over them is gone, its number is released."""
         if descriptor is not None:
-            self._maps[number] = mmap.mmap(descriptor, nbytes)
-            os.close(descriptor)
-        array = np.frombuffer(self._maps[number], np.uint8)
+            self._segments[number] = Segment(nbytes, descriptor)
+            self._segments[number].close()
+        # torch tells nobody when the last tensor over some memory is gone; the array below all of them does.
+        array = self._segments[number].bytes.numpy()
         weakref.finalize(array, self.released.append, number).atexit = False
         return torch.from_numpy(array)
 
+    def drop(self, numbers: Iterable[int]) -> None:
+        """Let go of segments that the worker will not use again."""
+        for number in numbers:
+            self._segments.pop(number, None)
+
     def close(self) -> None:
         """Let go of the segments; those that batches still lie in stay until the batches are gone."""
-        self._maps.clear()
+        self._segments.clear()
 
     def take_released(self) -> tuple[int, ...]:
         """Return the numbers released since the last call."""
@@ -135,23 +167,25 @@ class Attachments:
 class _Pickler(ForkingPickler):
     """Pickles a message; large tensors are noted and left out."""
 
-    def __init__(self, file: io.BytesIO, stacks: dict[int, Segment]) -> None:
+    def __init__(self, file: io.BytesIO, stacks: tuple[Stack, ...]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._stacks = stacks
+        self._stacks = {stack.tensor.data_ptr(): stack for stack in stacks}
         self.large: list[torch.Tensor] = []
-        self.ready: list[Segment] = []
+        self.ready: list[Stack] = []
 
     def persistent_id(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor) or obj.device.type != "cpu" or type(obj) is not torch.Tensor:
             return None
         if obj.layout is not torch.strided or obj.requires_grad or obj.is_quantized:
             return None
-        segment = self._stacks.get(obj.data_ptr())
-        if segment is not None and obj.is_contiguous() and obj.numel() * obj.element_size() == segment.nbytes:
-            self.ready.append(segment)
-            return "ready", len(self.ready) - 1, tuple(obj.shape), obj.dtype
-        if obj.numel() * obj.element_size() < _LARGE:
-            return "small", obj.numpy().copy() if obj.dtype is not torch.bfloat16 else obj.tolist(), obj.dtype
+        stack = self._stacks.get(obj.data_ptr())
+        if stack is not None and obj.is_contiguous() and _nbytes(obj) == _nbytes(stack.tensor):
+            if stack not in self.ready:  # the images may stand in a batch twice; their memory is sent, and freed, once
+                self.ready.append(stack)
+            return "ready", self.ready.index(stack), tuple(obj.shape), obj.dtype
+        if _nbytes(obj) < _LARGE:
+            # As bytes: numpy does not know every type (bfloat16).
+            return "small", obj.reshape(-1).view(torch.uint8).numpy().copy(), tuple(obj.shape), obj.dtype
         self.large.append(obj)
         return "large", len(self.large) - 1, tuple(obj.shape), obj.dtype
 
@@ -164,30 +198,39 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> torch.Tensor:
         kind, which, *rest = pid
         if kind == "small":
-            small: torch.Tensor = torch.as_tensor(which, dtype=rest[0])
-            return small
+            return _view(torch.from_numpy(which), 0, *rest)
         memory, offset = (self._memory[which], 0) if kind == "ready" else (self._memory[-1], self._offsets[which])
         return _view(memory, offset, *rest)
 
 
-def send(connection: Connection, message: Any, stacks: tuple[Stack, ...] = ()) -> None:
-    """Send a message; tensors in it travel in shared memory."""
+def send(connection: Connection, message: Any, stacks: tuple[Stack, ...] = (), dropped: tuple[int, ...] = ()) -> None:
+    """Send a message; tensors in it travel in shared memory.
+
+    Args:
+        connection: Where to.
+        message: Anything that can be pickled.
+        stacks: Images that lie in segments already. Those that are not in the message after all are abandoned.
+        dropped: Numbers of segments that the other side can let go of.
+    """
     if not HAS_MEMFD:
         connection.send(message)
         return
     buffer = io.BytesIO()
-    pickler = _Pickler(buffer, {stack.tensor.data_ptr(): stack.segment for stack in stacks})
+    pickler = _Pickler(buffer, stacks)
     pickler.dump(message)
-    segments, offsets = list(pickler.ready), []
+    segments, offsets = [stack.segment for stack in pickler.ready], []
     if pickler.large:
         end = 0
         for tensor in pickler.large:
             offsets.append(end)
-            end += -(-tensor.numel() * tensor.element_size() // _ALIGN) * _ALIGN
+            end += -(-_nbytes(tensor) // _ALIGN) * _ALIGN
         rest = Segment(end)
         for tensor, offset in zip(pickler.large, offsets, strict=True):
             rest.view(offset, tuple(tensor.shape), tensor.dtype).copy_(tensor)
         segments.append(rest)
+    for stack in stacks:
+        if stack not in pickler.ready:
+            stack.abandon()
     # A segment of a ring has been sent before if its descriptor is closed: the other side has it mapped.
     described = [(segment.nbytes, segment.number, segment.descriptor >= 0) for segment in segments]
     descriptors = [segment.descriptor for segment in segments if segment.descriptor >= 0]
@@ -195,13 +238,13 @@ def send(connection: Connection, message: Any, stacks: tuple[Stack, ...] = ()) -
         if not descriptors:
             # In one piece: what a signal's handler raises between two pieces would leave half a message, and
             # the next one, which tells a worker to end, would be taken for the other half.
-            connection.send_bytes(pickle.dumps((described, offsets, buffer.getvalue())))
+            connection.send_bytes(pickle.dumps((described, dropped, offsets, buffer.getvalue())))
         else:
-            connection.send_bytes(pickle.dumps((described, offsets, None)))
+            connection.send_bytes(pickle.dumps((described, dropped, offsets, None)))
             _send_descriptors(connection, descriptors)
             connection.send_bytes(buffer.getbuffer())
     finally:
-        for segment in (*segments, *(stack.segment for stack in stacks)):
+        for segment in segments:
             segment.close()
 
 
@@ -209,7 +252,9 @@ def receive(connection: Connection, attachments: Attachments | None = None) -> A
     """Receive what `send` sent; batches from a ring need the attachments of their worker."""
     if not HAS_MEMFD:
         return connection.recv()
-    described, offsets, body = pickle.loads(connection.recv_bytes())
+    described, dropped, offsets, body = pickle.loads(connection.recv_bytes())
+    if attachments is not None:
+        attachments.drop(dropped)
     descriptors = iter(_receive_descriptors(connection, sum(fresh for _, _, fresh in described)))
     memory = []
     for nbytes, number, fresh in described:

@@ -6,14 +6,12 @@ import faulthandler
 import gc
 import os
 import random
-import signal
 import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -22,11 +20,16 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils as torch_loader
 from torch.utils.data import default_collate
 
+from . import interrupts
 from .packing import Packed
 from .reader import BatchReader, Request
+from .stack_file import StackFile
 from .transport import Ring, receive, send
 
 _LOOK_AFTER_PARENT: Final = 2.0  # seconds
+# Segments beyond those of the batches that wait: the one being read, the consumer's, the one its loop variable still
+# holds, and one whose release is on its way.
+_IN_USE: Final = 4
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,19 @@ class Duty:
     Attributes:
         number: Which worker it is.
         workers: How many there are.
+        prefetch: Batches that may wait for the training process.
         base_seed: Seed of the pool; a worker's own is this plus its number, as with torch's DataLoader.
         init: Called with the worker's number before the first batch.
-        stacks_file: Where the worker writes its stacks when a batch takes longer than `patience`.
+        stacks: Where the worker writes its stacks when a batch takes longer than `patience`.
         patience: Seconds for one batch; 0 never writes.
     """
 
     number: int
     workers: int
+    prefetch: int
     base_seed: int
     init: Callable[[int], None] | None
-    stacks_file: Path
+    stacks: StackFile
     patience: float
 
 
@@ -68,6 +73,7 @@ def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
     The exit would tear the interpreter down while library threads run: torch 2.10 then aborts ("terminate called
     without an active exception") when such a thread asks for the lock of an interpreter that is gone.
     """
+    interrupts.ignore()
     code = 1
     try:
         _serve(connection, packed.unpack(), duty)
@@ -84,8 +90,7 @@ def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
 
 
 def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training process's to answer; it ends its workers
-    ring = reader.ring = Ring()
+    ring = reader.ring = Ring(duty.prefetch + _IN_USE)
     try:
         _settle(reader, duty)
         with reader.attached():
@@ -100,7 +105,7 @@ def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
                         reader.abandon()
                         send(connection, failure(place))
                         continue
-                send(connection, (batch, trace), stacks)
+                send(connection, (batch, trace), stacks, ring.take_dropped())
                 del batch, stacks
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise
@@ -167,7 +172,7 @@ def _watched(duty: Duty) -> Any:
     if duty.patience <= 0:
         yield
         return
-    with duty.stacks_file.open("w") as file:
+    with duty.stacks.emptied() as file:
         faulthandler.dump_traceback_later(duty.patience, file=file)
         try:
             yield

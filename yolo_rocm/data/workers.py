@@ -159,7 +159,7 @@ def _by_cores(cores: int, gpus: int) -> Limit:
 
 def _by_wish(wanted: int | None) -> Limit:
     if wanted is None:
-        return Limit("preset", DEFAULT_WANTED, f"{DEFAULT_WANTED} is the default of Ultralytics")
+        return Limit("default", DEFAULT_WANTED, f"{DEFAULT_WANTED} is the default of Ultralytics")
     return Limit("preset", wanted, f"the preset wants {wanted}")
 
 

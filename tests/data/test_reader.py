@@ -1,0 +1,63 @@
+"""One batch, read in this process."""
+
+from __future__ import annotations
+
+import pytest
+from torch.utils.data import default_collate
+
+from yolo_rocm.data.reader import BatchReader, PlainAdapter, Request
+from yolo_rocm.errors import LoaderError
+
+from .samples import Broken, Numbers
+
+
+def test_a_broken_sample_is_counted_once_and_replaced_by_the_same_one_in_every_run():
+    taken = []
+    for _ in range(2):
+        batch, trace, stacks = BatchReader(Broken(), default_collate, PlainAdapter()).read(Request(5, (2, 3, 4)))
+        assert [broken.name for broken in trace.broken] == ["sample 3"]
+        assert trace.broken[0].reason == "FileNotFoundError: no picture 3"
+        assert (trace.number, trace.samples, trace.worker, stacks) == (5, 3, 0, ())
+        assert trace.began <= trace.ended
+        assert set(trace.stages) == {"augment", "collate"}
+        taken.append(batch["index"].tolist())
+    assert taken == [[2, (3 + 7919) % 40, 4]] * 2
+
+
+class Another(Numbers):
+    """Sample 1 needs sample 7 as well, which cannot be read the first time."""
+
+    failed = False
+
+    def __getitem__(self, index: int) -> dict:
+        if index == 1 and not self.failed:
+            self.failed = True
+            error = OSError("truncated")
+            error.image_index = 7
+            raise error
+        return super().__getitem__(index)
+
+
+def test_a_sample_that_failed_for_another_ones_sake_is_tried_again():
+    batch, trace, _ = BatchReader(Another(), default_collate, PlainAdapter()).read(Request(0, (1, 2)))
+    assert batch["index"].tolist() == [1, 2]
+    assert len(trace.broken) == 1
+
+
+class Gone(Numbers):
+    """Nothing can be read."""
+
+    def __getitem__(self, index: int) -> dict:
+        raise OSError(f"no {index}")
+
+
+def test_a_disk_that_is_gone_ends_the_batch():
+    with pytest.raises(LoaderError, match=r"8 samples in a row .* the last was sample \d+ .*Is the disk"):
+        BatchReader(Gone(), default_collate, PlainAdapter()).read(Request(0, (1, 2)))
+
+
+def test_the_sample_whose_code_is_wrong_is_named():
+    reader = BatchReader(Broken(), default_collate, PlainAdapter(), skip_broken=False)
+    with pytest.raises(FileNotFoundError):
+        reader.read(Request(0, (2, 3)))
+    assert reader.reading == "sample 3"

@@ -17,7 +17,7 @@ from yolo_rocm.conv.algorithms.unfold import Unfold
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.triton_engine.launch import Spills
 from yolo_rocm.conv.triton_engine.struck import struck_out
-from yolo_rocm.conv.tune import Operands, time_candidates
+from yolo_rocm.conv.tune import PASSES, Operands, time_candidates
 from yolo_rocm.errors import DeviceLostError, EngineError, YoloRocmError
 
 from .problems import made_problem
@@ -113,6 +113,22 @@ def test_one_that_is_not_exact_enough_is_told(told, monkeypatch):
     (record,) = told.records
     assert "failing is left out" in record.getMessage()
     assert "errs more than twice" in record.getMessage()
+
+
+@pytest.mark.parametrize("which", PASSES)
+@pytest.mark.parametrize(("off", "serves"), [(0.0, True), (1e-4, False), (float("nan"), False)])
+def test_speed_may_be_paid_with_a_few_digits(told, which, off, serves):
+    class Quick(Failing):
+        exact = False
+
+        def _or_raise(self, which, compute):
+            return compute() * (1 + off)
+
+        def grad_input(self, problem, grad, weight):
+            return super().grad_input(problem, grad, weight) * (1 + off)
+
+    assert timed(Quick(None), which=which) == (["failing"] if serves else [])
+    assert len(told.records) == (not serves)
 
 
 def test_a_mistake_of_ours_is_no_candidate_that_fails(told):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -130,3 +131,37 @@ def test_tuning_once_is_enough(tmp_path, monkeypatch):
     first = Planner("auto", vendor=True).tune(problems)
     assert len(first) == len(set(problems))
     assert Planner("auto", vendor=True).tune(problems) == {}
+
+
+def test_a_dead_device_is_told_with_who_did_it(tmp_path):
+    """In processes of their own: the first one's device answers nothing any more, the second one does without it."""
+    code = """
+import sys, torch
+from yolo_rocm.conv import plan, thrift
+from yolo_rocm.conv.algorithms import BY_NAME
+from yolo_rocm.conv.algorithms.unfold import Unfold
+from yolo_rocm.conv.problem import ConvProblem
+
+class Deadly(Unfold):
+    name = "deadly"
+    def forward(self, problem, x, weight, bias):
+        x.flatten()[torch.full((1,), 1 << 40, device=x.device)]  # an assertion inside of the kernel fails
+        return super().forward(problem, x, weight, bias)
+
+geometry = ((1, 1), (1, 1), (1, 1), (0, 0), 1, False)
+problem = ConvProblem((2, 8, 9, 9), (8, 8, 3, 3), *geometry, torch.float32, "cuda:0", False)
+plan.ALGORITHMS = (BY_NAME["unfold"], Deadly(), BY_NAME["windows"])
+plan.BY_NAME = thrift.BY_NAME = {a.name: a for a in plan.ALGORITHMS}
+timings = plan.Planner("gemm").tune([problem])
+print(sorted(t.algorithm for t in timings[problem]["forward"]))
+"""
+    environment = {**os.environ, "YOLO_ROCM_CACHE": str(tmp_path)}
+    first, second = (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+        for _ in range(2)
+    )
+    assert first.returncode == 1
+    assert "DeviceLostError: cuda:0 does not answer any more since 'deadly' computed forward of conv" in first.stderr
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.strip() == "['unfold', 'windows']"
+    assert "'deadly' is left out on cuda:0 for float32" in second.stderr

@@ -73,6 +73,23 @@ def test_a_row_has_an_end(gpu):
     assert len(calls) == 2 + measure._BURST_CALLS
 
 
+@pytest.mark.parametrize("cycles_per_ms", [100_000.0, 2e6])
+def test_cycles_of_a_sleep_are_measured(monkeypatch, cycles_per_ms):
+    """By events around the second sleep: the first one may find the device idle."""
+    clock, slept = Clock(), []
+
+    def sleep(cycles):
+        clock.now += cycles / cycles_per_ms + (0 if slept else 5.0)
+        slept.append(cycles)
+
+    monkeypatch.setattr(torch.cuda, "Event", clock)
+    monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
+    measure._cycles_per_millisecond.cache_clear()
+    assert measure._cycles_per_millisecond(CUDA) == pytest.approx(cycles_per_ms)
+    measure._cycles_per_millisecond.cache_clear()
+    assert len(slept) == 2
+
+
 def state() -> tuple[object, ...]:
     flags = (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32, torch.is_grad_enabled())
     excluded = getattr(torch._C, "_dispatch_tls_local_exclude_set", lambda: "")()

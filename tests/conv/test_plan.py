@@ -6,18 +6,22 @@ import json
 import logging
 import multiprocessing
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv import plan as plan_module
+from yolo_rocm.conv import tune as tune_module
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.store import PlanStore
 from yolo_rocm.conv.tune import PASSES, Operands, Timing, time_candidates
 from yolo_rocm.errors import ConfigError
+
+from .problems import made_problem
 
 
 def problem(size=16, batch=2, device="cpu", dtype=torch.float32, kernel=3):
@@ -214,3 +218,20 @@ def test_wrong_settings():
         Planner("gemm", memory_mb=0)
     with pytest.raises(ConfigError, match="did you mean 'gemm'"):
         Planner("gem")
+
+
+def test_compiling_ahead_leaves_time_to_measure(monkeypatch):
+    """It ends after a share of the limit, and measuring begins nothing after all of it."""
+    now, asked = [100.0], []
+    monkeypatch.setattr(tune_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def compiles(problems, candidates, out_of_time):
+        for now[0] in (101.0, 105.0, 107.0, 109.0):  # seconds 1, 5, 7 and 9 of 10
+            asked.append(out_of_time())
+
+    monkeypatch.setattr(tune_module, "compile_ahead", compiles)
+    monkeypatch.setattr(tune_module, "time_candidates", lambda *args: now.__setitem__(0, now[0] + 0.9) or [])
+    problems = [made_problem((1, 4, size, 5), 4, device="cpu") for size in (5, 6, 7)]
+    begun = [problem for problem, _ in tune_module.tune(problems, lambda problem: [], 1 << 40, 10.0)]
+    assert asked == [False, False, True, True]
+    assert [problem.input_shape[2] for problem in begun] == [7]  # the largest; it takes three passes of 0.9 s

@@ -18,15 +18,17 @@ from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.measure import relative_error
 from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.precision import without_tf32
 from yolo_rocm.conv.routes import Patch
 from yolo_rocm.conv.rules import preferred
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.conv.triton_engine.available import device_reason
+from yolo_rocm.conv.triton_engine import direct, launch
+from yolo_rocm.conv.triton_engine.available import device_reason, triton_version
 from yolo_rocm.conv.tune import PASSES, Operands, compile_ahead, run_pass
 from yolo_rocm.errors import EngineError
 
 from ..torch_samples import CONVOLUTIONS
-from .problems import error_ratios, in_doubles, native_passes, random_problem
+from .problems import error_ratios, in_doubles, made_problem, native_passes, random_problem
 from .test_algorithms import assert_as_exact_as_native, gradients, sample_call
 
 DEVICE = "cuda:0"
@@ -217,6 +219,36 @@ def test_a_launch_is_repeated_with_what_suits_it(channels_last, dtype, groups):
             assert mine.stride() == native.stride()
 
 
+@pytest.mark.parametrize("groups", [1, 32], ids=["gemm", "depthwise"])
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+def test_the_private_launch_does_what_the_public_one_does(monkeypatch, channels_last, groups):
+    """To the last bit, with versions of Triton that it is taken for; with others nothing is repeated."""
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    layer = torch.nn.Conv2d(32, 32, 3, 1, 1, groups=groups, device="cuda").half().to(memory_format=layout)
+    x = torch.randn(4, 32, 20, 20, device="cuda").half().contiguous(memory_format=layout)
+
+    def passes():
+        launch.forget()
+        found = []
+        with installed(Patch(["cuda"], Planner("triton", remember=False))):
+            for _ in range(3):
+                leaf = x.detach().requires_grad_()
+                y = layer(leaf)
+                found.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), [leaf, layer.weight])])
+        return found, len(launch._ready)
+
+    private, repeated = passes()
+    assert direct.given_up() is None
+    assert (repeated > 0) == (direct.OLDEST <= triton_version() <= direct.NEWEST)
+    with monkeypatch.context() as patch:
+        patch.setattr(direct, "NEWEST", (3, 0))
+        public, repeated = passes()
+    assert repeated == 0
+    launch.forget()
+    for ours, wanted in zip(private, public, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
+
+
 def test_the_gradient_of_the_weight_is_the_same_every_time():
     problem = model_layers("yolov8n.yaml", 320, 8, torch.float16, DEVICE, True)[4].problem
     operands = Operands.of(problem)
@@ -271,6 +303,29 @@ def test_tf32_only_where_the_user_allows_it():
     torch.backends.cuda.matmul.allow_tf32 = True
     assert error() > 50 * ieee_error
     torch.backends.cuda.matmul.allow_tf32 = False
+    assert error() == ieee_error < 1e-6
+
+
+@pytest.mark.skipif(torch.version.hip is not None, reason="AMD GPUs have no TF32")
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has no fp32_precision")
+def test_tf32_by_the_newer_precision_setting():
+    problem = replace(made_problem((2, 64, 40, 40), 64, device=DEVICE), channels_last=True)
+    operands = Operands.of(problem)
+    exact = native_passes(problem, in_doubles(operands))["forward"]
+    before = torch.backends.cuda.matmul.fp32_precision
+
+    def error():
+        return relative_error(run(BY_NAME["triton_l"], problem, "forward", operands), exact)
+
+    ieee_error = error()
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        assert error() > 50 * ieee_error
+        with without_tf32():
+            assert error() == ieee_error
+        assert error() > 50 * ieee_error
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
     assert error() == ieee_error < 1e-6
 
 

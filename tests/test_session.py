@@ -325,7 +325,7 @@ def test_a_cfg_file_wins_over_the_preset(tmp_path):
 def test_the_preset_of_a_missing_card_runs_and_says_what_stays_idle(yolo, made_data, tmp_path, log):
     yolo_rocm.register(yolo, "rx5600xt")
     yolo.train(data=str(made_data()), project=str(tmp_path), **ONE)
-    idle = [record for record in log.records if "stay idle" in record.getMessage()]
+    idle = [record for record in log.records if "GPU settings are ignored" in record.getMessage()]
     assert len(idle) == 1
     assert yolo.trainer.train_loader.num_workers == 0  # the preset's four workers are for the card
     assert yolo.trainer.args.amp is False

@@ -1,4 +1,4 @@
-"""Train Ultralytics YOLO on AMD GPUs, also where MIOpen is broken.
+"""Train Ultralytics YOLO on AMD GPUs, even where MIOpen is broken.
 
 Importing this package loads neither torch nor Ultralytics and changes nothing; every spawned data-loading worker
 imports it again.

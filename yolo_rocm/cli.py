@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="yolo-rocm",
-    help="Train Ultralytics YOLO on AMD GPUs, also where MIOpen is broken.",
+    help="Train Ultralytics YOLO on AMD GPUs, even where MIOpen is broken.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

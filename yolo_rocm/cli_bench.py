@@ -13,7 +13,7 @@ from .cli_words import KEY_VALUES, AsJson, cell, is_slow, numbers, out
 from .progress import progress
 from .terminal import print_json, stdout_for_json
 
-bench = typer.Typer(help="Measure, beside the peers, in one run.", no_args_is_help=True)
+bench = typer.Typer(help="Benchmark against the alternatives, in one run.", no_args_is_help=True)
 bench.command(
     "train", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench train yolov8n.yaml batch=64 amp=true"
 )(bench_train)

@@ -267,7 +267,7 @@ class Session(TrainingEvents):
         )
         yield from self.settings.notes
         if "cuda" in conv.devices and not torch.cuda.is_available():
-            yield f"preset {preset.name} is for a GPU and torch finds none: its settings for cuda stay idle"
+            yield f"preset {preset.name} is for a GPU and torch finds none: its GPU settings are ignored"
         yield from self._left_off()
 
     def _left_off(self) -> Iterator[str]:

@@ -303,3 +303,17 @@ def test_kernels_are_not_taken_from_under_a_thread_that_knows_nothing_of_them():
     assert seam.active_devices() == ()
     seam.settle()  # older torch lets go, the guests being gone
     assert seam._libraries == {}
+
+
+@pytest.mark.parametrize("engine", ["gemm", "aten"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+def test_results_are_laid_out_as_the_operands_are(engine, layout):
+    """Every pass, as torch promises to its compiler."""
+    x = torch.randn(2, 8, 6, 5).contiguous(memory_format=layout).requires_grad_()
+    weight = torch.randn(6, 8, 3, 3).contiguous(memory_format=layout).requires_grad_()
+    with yolo_rocm.patched(CPU, engine):
+        y = F.conv2d(x, weight, None, 1, 1)
+        grads = torch.autograd.grad(y.sum(), [x, weight])
+    for result in (y, *grads):
+        assert result.stride() == result.contiguous(memory_format=layout).stride()
+        assert result.is_contiguous() == (layout is torch.contiguous_format)

@@ -229,6 +229,29 @@ def test_what_a_kernel_is_compared_with_is_told_from_the_kernel(told, monkeypatc
         timed(kernel)
 
 
+def test_a_fault_of_what_a_kernel_is_compared_with_shows_before_the_kernel_runs(told, dead, monkeypatch):
+    """Work of a GPU fails when somebody waits for it."""
+    ran = []
+
+    def waits(device):
+        if ran:
+            raise STICKY
+
+    def run_pass(algorithm, *args):
+        ran.append(algorithm.name)
+        return torch.ones(3)
+
+    monkeypatch.setattr(tune, "run_pass", run_pass)
+    monkeypatch.setattr(torch.cuda, "synchronize", waits)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
+    operands = replace(Operands.of(PROBLEM), x=SimpleNamespace(device=torch.device("cuda:0")))
+    with pytest.raises(DeviceLostError, match="'unfold' computed forward"):
+        time_candidates(
+            replace(PROBLEM, device="cuda:0"), "forward", [Failing(None, engine="triton")], operands, 1 << 40
+        )
+    assert ran == ["unfold"]
+
+
 def test_operands_that_do_not_fit_cost_one_problem(told, monkeypatch, tmp_path):
     def nothing_left(problem):
         raise torch.cuda.OutOfMemoryError("HIP out of memory.")

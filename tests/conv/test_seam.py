@@ -313,3 +313,17 @@ def test_layers_that_ran_on_another_device_are_said_to_be_elsewhere():
     with report.naming(model):
         model(torch.zeros(1, 3, 8, 8))
     assert report.summary() == "2 convolution layers, none of them on a device that rocm.conv.devices names"
+
+
+@pytest.mark.parametrize("engine", ["gemm", "aten"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+def test_results_are_laid_out_as_the_operands_are(engine, layout):
+    """Every pass, as torch promises to its compiler."""
+    x = torch.randn(2, 8, 6, 5).contiguous(memory_format=layout).requires_grad_()
+    weight = torch.randn(6, 8, 3, 3).contiguous(memory_format=layout).requires_grad_()
+    with yolo_rocm.patched(CPU, engine):
+        y = F.conv2d(x, weight, None, 1, 1)
+        grads = torch.autograd.grad(y.sum(), [x, weight])
+    for result in (y, *grads):
+        assert result.stride() == result.contiguous(memory_format=layout).stride()
+        assert result.is_contiguous() == (layout is torch.contiguous_format)

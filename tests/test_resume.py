@@ -383,6 +383,7 @@ def test_steps_of_the_optimizer_fall_where_they_would_have(accumulate, stop):
     whole = trainer()
     loop(whole, OptimizerSteps(whole), 0, epochs)
     wanted, made = made, []
+    assert len(wanted) >= epochs * length // accumulate  # and one for each batch of the warm-up's first ones
     before = trainer()
     steps = OptimizerSteps(before)
     loop(before, steps, 0, stop)

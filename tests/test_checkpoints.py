@@ -15,8 +15,12 @@ import pytest
 import torch
 
 import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm import whole_files
+from yolo_rocm.checkpointing import Checkpoints
 from yolo_rocm.errors import CheckpointError
+from yolo_rocm.preset import resolve
+from yolo_rocm.run_command import RunCommand
 from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs, write_whole_checkpoints
 
 resource = pytest.importorskip("resource", reason="the limit of a file's size is a thing of POSIX")
@@ -179,6 +183,66 @@ def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
     assert f"yolo-rocm train model={last} preset=cpu device=cpu resume=true" in message
     assert torch.load(last, weights_only=False)["epoch"] == 1
     assert {path.name for path in last.parent.iterdir()} <= {"last.pt", "best.pt"}
+
+
+class Trainer:
+    """As much of a trainer as is asked before it has built anything."""
+
+    def __init__(self, folder: Path) -> None:
+        self.wdir, self.last, self.best = folder, folder / "last.pt", folder / "best.pt"
+        self.epoch, self.epochs, self.stop, self.callbacks = 0, 3, False, {}
+
+    def optimizer_step(self) -> None:
+        """Step."""
+
+
+@pytest.fixture
+def told(monkeypatch):
+    lines = []
+    monkeypatch.setattr(hooks, "say", lambda line, warning=False: lines.append(line))
+    return lines
+
+
+@pytest.fixture
+def kept(tmp_path):
+    trainer = Trainer(tmp_path)
+    return trainer, Checkpoints(trainer, resolve("cpu"), RunCommand(("preset=cpu",)))
+
+
+def test_any_other_file_that_does_not_fit_is_named_with_how_to_go_on(kept, tmp_path):
+    trainer, checkpoints_of_run = kept
+    full = OSError(errno.ENOSPC, "No space left on device", "labels.jpg")
+    message = str(checkpoints_of_run.no_room(full))
+    assert message.startswith("cannot write labels.jpg: No space left on device; ")
+    assert "MiB are free in the folder of the run. No epoch had been saved." in message
+    assert "yolo-rocm" not in message
+    trainer.last.write_bytes(b"first")
+    going_on = f"yolo-rocm train model={tmp_path / 'last.pt'} preset=cpu resume=true"
+    assert str(checkpoints_of_run.no_room(full)).endswith(f"holds epoch 1. Make room, then go on: {going_on}")
+    assert f"a file of {tmp_path.parent}" in str(checkpoints_of_run.no_room(OSError(errno.ENOSPC, "full")))
+
+
+@pytest.mark.parametrize("how", ["all epochs", "early"])
+def test_the_last_epoch_leaves_its_evaluation_to_be_done(kept, tmp_path, how):
+    trainer, checkpoints_of_run = kept
+    trainer.epoch, trainer.stop = (2, False) if how == "all epochs" else (0, True)
+    trainer.last.write_bytes(b"last")
+    said = checkpoints_of_run.stopped("stopped")
+    assert f"complete: {tmp_path / 'last.pt'} is whole and holds epoch {trainer.epoch + 1}, the last one." in said
+    assert said.endswith(f"to repeat it: yolo-rocm val model={tmp_path / 'last.pt'} preset=cpu")
+    trainer.best.write_bytes(b"best")
+    assert checkpoints_of_run.stopped("stopped").endswith(f"val model={tmp_path / 'best.pt'} preset=cpu")
+    checkpoints_of_run.finished()
+    assert "yolo-rocm" not in checkpoints_of_run.stopped("stopped")
+
+
+def test_what_exact_resuming_needs_is_given_up_once(kept, told, tmp_path):
+    trainer, _ = kept
+    for data in (b"first", b"second"):  # this trainer has no model: what is to be kept cannot be had
+        trainer.last.write_bytes(data)
+    assert trainer.last.read_bytes() == b"second"
+    assert len([line for line in told if "resuming is as in stock Ultralytics" in line]) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
 
 
 def test_stripping_is_one_step_too(crowded, tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm import whole_files
 from yolo_rocm.data.position import Passes
 from yolo_rocm.demo_data import make_data
@@ -302,6 +303,53 @@ def test_random_states_and_numbers_come_back(tmp_path):
     assert (random.random(), np.random.normal(), torch.rand(3).tolist()) == first
 
 
+class Loss:
+    """Changes from epoch to epoch, as that of models with two heads does."""
+
+    def __init__(self) -> None:
+        self.updates, self.made_of = 0, object()
+
+    def update(self) -> None:
+        """Count an epoch."""
+        self.updates += 1
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_loss_that_changes_from_epoch_to_epoch_goes_on(resumed):
+    """Whether the trainer has made one when it resumed in its own way, or not yet."""
+
+    def trainer():
+        model = torch.nn.Linear(2, 2)
+        model.init_criterion = Loss
+        return SimpleNamespace(
+            model=model,
+            ema=SimpleNamespace(ema=torch.nn.Linear(2, 2), updates=3),
+            optimizer=torch.optim.SGD(model.parameters(), 0.1),
+            scaler=SimpleNamespace(state_dict=dict, is_enabled=lambda: False),
+            stopper=SimpleNamespace(best_fitness=np.float64(0.5), best_epoch=1, possible_stop=False),
+            best_fitness=np.float64(0.5), fitness=0.25, metrics={"a": np.float32(0.5)}, accumulate=2,
+        )  # fmt: skip
+
+    before, after = trainer(), trainer()
+    before.model.criterion = Loss()
+    before.model.criterion.update()
+    state = hooks.trainer_state(before)
+    assert type(state["stopper"]["best_fitness"]) is float  # nothing of numpy: the file is read without running code
+    assert state["criterion"] == {"updates": 1}
+    if resumed:
+        after.model.criterion = Loss()
+    own = getattr(after.model, "criterion", None)
+    assert hooks.unfit(after, state) == ""
+    hooks.restore_trainer(after, state)
+    assert after.model.criterion.updates == 1
+    assert own is None or after.model.criterion is own
+    assert torch.equal(after.model.weight, before.model.weight)
+    assert torch.equal(after.ema.ema.weight, before.ema.ema.weight)
+    assert (after.ema.updates, after.best_fitness, after.fitness, after.metrics) == (3, 0.5, 0.25, {"a": 0.5})
+    after.model = torch.nn.Linear(3, 2)
+    assert hooks.unfit(after, state) == "its model has other layers"
+
+
 @pytest.mark.parametrize("images", [8, 9])
 @pytest.mark.parametrize("ahead", [0, 5])
 def test_passes_go_on_where_they_were(images, ahead):
@@ -360,6 +408,7 @@ def test_steps_of_the_optimizer_fall_where_they_would_have(accumulate, stop):
     whole = trainer()
     loop(whole, OptimizerSteps(whole), 0, epochs)
     wanted, made = made, []
+    assert len(wanted) >= epochs * length // accumulate  # and one for each batch of the warm-up's first ones
     before = trainer()
     steps = OptimizerSteps(before)
     loop(before, steps, 0, stop)

@@ -60,7 +60,8 @@ def test_callbacks_alone_take_a_training_over(yolo, made_data, tmp_path, log):
     if not trainer_announces_itself_early():
         pytest.skip("the model is built, on the CPU that is sick here, before the first event")
     preset = {"base": "cpu", **OURS, "train": {"batch": 2, "amp": False}}
-    for event, function in yolo_rocm.callbacks(preset).items():
+    functions = yolo_rocm.callbacks(preset)
+    for event, function in functions.items():
         yolo.add_callback(event, function)
     arguments = {k: v for k, v in ONE.items() if k != "batch"}
     with sick_vendor():
@@ -70,6 +71,7 @@ def test_callbacks_alone_take_a_training_over(yolo, made_data, tmp_path, log):
             yolo.model(torch.zeros(1, 3, 64, 64))
     assert yolo.trainer.batch_size == 2  # Ultralytics' default of 16 counts as not given
     assert "batch=2 from preset" in log.text
+    assert functions["teardown"].__self__.device == "cpu"  # heard from the trainer; the call is not ours
     assert (yolo.trainer.save_dir / "rocm.json").exists()
 
 

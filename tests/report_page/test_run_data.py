@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -11,7 +12,7 @@ from yolo_rocm.errors import ConfigError
 from yolo_rocm.report_page.batches import timeline
 from yolo_rocm.report_page.page import render
 from yolo_rocm.report_page.run_data import read_run
-from yolo_rocm.report_page.series import by_time, thin
+from yolo_rocm.report_page.series import by_epoch, by_time, thin
 
 from .made_runs import make_run
 
@@ -190,3 +191,27 @@ def test_the_worst_moment_of_the_memory_counts(tmp_path):
     lines[3] = lines[3].replace("4000.0000,6128", "4596,6128")
     (folder / "rocm_telemetry.csv").write_text("\n".join(lines) + "\n")
     assert read_run(folder).memory_share == pytest.approx(0.75)
+
+
+def test_tables_without_their_first_column_are_empty():
+    for read in (by_time, by_epoch):
+        found, odd = read(["other"], [["1"], ["2"]])
+        assert (found.x, found.values, odd) == ([], {}, 0)
+
+
+def test_the_timeline_of_many_epochs_keeps_the_first_the_last_and_some_between():
+    rows = [[str(e), "train", "0", "0", "4", "1", "0.1", "0.1", "0.1", "2", "3", "4"] for e in range(1, 301)]
+    epochs = [each["epoch"] for each in timeline(list(_TIMELINE_COLUMNS), rows)["epochs"]]
+    assert len(epochs) == 40
+    assert epochs[:4] == [1, 2, 3, 4]
+    assert epochs[-1] == 300
+    steps = {after - before for before, after in pairwise(epochs[3:])}
+    assert steps == {8, 9}
+
+
+def test_a_row_of_the_timeline():
+    row = ["2", "val", "7", "1", "16", "10.5", "0.01", "0.02", "0.003", "11", "11.5", "12"]
+    told = timeline(list(_TIMELINE_COLUMNS), [row, [*row[:-1], "soon"]])
+    assert told["epochs"] == [{"epoch": 2, "of": 1, "rows": [[1, 7, 1, 16, -10000, 100, 200, 30, -5000, 0, 5000]]}]
+    assert (told["kept"], told["all"]) == (1, 2)
+    assert timeline(["epoch"], [["1"]]) == {"epochs": [], "kept": 0, "all": 0}

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from yolo_rocm.hardware import Gpu
 from yolo_rocm.telemetry.reading import Reading
 from yolo_rocm.telemetry.sysfs import AmdSysfs
 
@@ -103,3 +104,13 @@ def test_a_card_that_is_not_known_says_so(one):
     shutil.rmtree(pci(one, 3))
     pci(one, 3).mkdir()
     assert "can be read" in AmdSysfs(card, one).why_not()
+
+
+def test_a_card_whose_address_has_no_folder_is_read_by_its_drm_name(tmp_path):
+    write(tmp_path / "sys/class/drm/card7/device/gpu_busy_percent", "55\n")
+    write(tmp_path / "sys/class/drm/card7/device/power1_average", "1\n")  # not where sensors are
+    known = Gpu("amd", bus="0000:09:00.0", card="card7")
+    assert AmdSysfs(known, tmp_path).read() == Reading(busy_percent=55)
+    assert "0000:09:00.0 is not there" in AmdSysfs(Gpu("amd", bus="0000:09:00.0"), tmp_path).why_not()
+    assert "not known by its PCI address" in AmdSysfs(Gpu("amd"), tmp_path).why_not()
+    assert AmdSysfs(Gpu("amd"), tmp_path).read() == Reading()

@@ -123,8 +123,9 @@ def test_wrong_devices_are_refused():
 
 def test_without_a_gpu_it_is_quick_and_loads_no_torch():
     code = (
-        "import sys, time, yolo_rocm\nfrom yolo_rocm.hardware import Machine\n"
-        "found = yolo_rocm.doctor(machine=Machine(torch='2.10.0', build='cpu'))\n"
+        "import sys, time, yolo_rocm\nfrom pathlib import Path\nfrom yolo_rocm.hardware import Machine\n"
+        "machine = Machine(torch='2.10.0', build='cpu', torch_folder=Path('/nowhere/torch'))\n"
+        "found = yolo_rocm.doctor(machine=machine)\n"
         "print(found.verdict.code, 'torch' in sys.modules, 'ultralytics' in sys.modules, time.process_time())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

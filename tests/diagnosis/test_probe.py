@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -190,8 +191,11 @@ def test_a_child_that_does_not_exist():
 def test_a_device_that_does_not_answer_is_asked_nothing_more(tmp_path):
     script = child(tmp_path)
     probes = [Probe("device"), *PROBES]
-    answers = run_probes(probes, [sys.executable, "-c", "import os; os.abort()"], QUICK)
+    shown = []
+    command = [sys.executable, "-c", "import os; os.abort()"]
+    answers = run_probes(probes, command, QUICK, progress=lambda done, total: shown.append((done, total)))
     assert [o.status for o in answers.outcomes] == ["abort", "skipped", "skipped", "skipped"]
+    assert (shown[0], shown[-1]) == ((0, 4), (4, 4))  # what is skipped is done with too
     assert script
 
 
@@ -242,12 +246,15 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monke
     real, pids = os.killpg, []
     monkeypatch.setattr(probe_process.os, "killpg", lambda pid, number: pids.append(pid))
     answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), Limits(start=30.0, probe=1.2, total=90.0, end=0.3))
+    # Those that still listen to it must not keep Python from ending.
+    listening = [thread for thread in threading.enumerate() if "_read_" in thread.name]
     for pid in pids:
         real(pid, 9)
         with contextlib.suppress(ChildProcessError):  # Python collects what nobody waits for any more
             os.waitpid(pid, 0)
     assert [o.status for o in answers.outcomes] == ["ok", "hang", "skipped"]
     assert "cannot be killed" in answers.outcomes[1].message
+    assert [thread.daemon for thread in listening] == [True, True]
 
 
 @pytest.mark.once

@@ -126,6 +126,13 @@ def test_the_tenth_node_comes_after_the_second(tmp_path):
     assert [gpu.gfx for gpu in look(tmp_path, tmp_path / "site").gpus] == ["gfx90a", "gfx942"]
 
 
+def test_a_node_that_tells_neither_target_nor_device_is_no_gpu(tmp_path):
+    trees.write_kfd_node(tmp_path, 1, simd_count=8, gfx_target_version=0, device_id=0)
+    trees.write_kfd_node(tmp_path, 2, simd_count=0, gfx_target_version=0, device_id=0x731F)
+    trees.write_kfd_node(tmp_path, 3, simd_count=8, gfx_target_version=0, device_id=0x731F)
+    assert [gpu.node for gpu in look(tmp_path, tmp_path / "site").gpus] == [3]
+
+
 def test_old_kernels_do_not_tell_the_target(tmp_path):
     """Before 5.13 there is no gfx_target_version; the device id tells it, as it does for ROCm itself."""
     root = make_tree(tmp_path / "root", replace(trees.RX5600XT, target=0))

@@ -90,13 +90,14 @@ def alive(processes: dict[int, str]) -> list[int]:
 
 def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str]:
     """Train in a process of its own, send it a signal, and see that nothing is left."""
-    script, shared = folder / "script.py", set(os.listdir("/dev/shm"))
+    script, log, temporary = folder / "script.py", folder / "log", folder / "temporary"
     script.write_text(SCRIPT)
-    log = folder / "log"
+    temporary.mkdir()
     with log.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, str(script), str(data), str(folder), how], stdout=out, stderr=out, cwd=folder
-        )
+            [sys.executable, str(script), str(data), str(folder), how], stdout=out, stderr=out, cwd=folder,
+            start_new_session=True, env={**os.environ, "TMPDIR": str(temporary)},
+        )  # fmt: skip
         try:
             until = time.monotonic() + 120
             while "NOW" not in log.read_text(errors="replace"):
@@ -104,7 +105,10 @@ def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str
                 assert time.monotonic() < until
                 time.sleep(0.02)
             children = descendants(process.pid)
-            process.send_signal(number)
+            if number == signal.SIGKILL:
+                process.kill()  # as the kernel does when memory runs out
+            else:
+                os.killpg(process.pid, number)  # as a terminal and Slurm do: to all of them
             code = process.wait(timeout=30)
         finally:
             process.kill()
@@ -115,7 +119,10 @@ def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str
     text = log.read_text(errors="replace")
     assert len(children) >= 2, "loading workers were expected"
     assert not alive(children), text
-    assert {name for name in set(os.listdir("/dev/shm")) - shared if "torch" in name or "yolo" in name} == set()
+    # By the names torch gives its segments: other processes use /dev/shm at the same time.
+    own = tuple(f"torch_{pid}_" for pid in (process.pid, *children))
+    assert [name for name in os.listdir("/dev/shm") if name.startswith(own)] == []
+    assert [path.name for path in temporary.iterdir() if path.name.startswith(("yolo-rocm", "tmp"))] == []
     return code, text
 
 

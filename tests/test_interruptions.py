@@ -90,17 +90,14 @@ def alive(processes: dict[int, str]) -> list[int]:
 
 def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str]:
     """Train in a process of its own, send it a signal, and see that nothing is left."""
-    script, shared = folder / "script.py", set(os.listdir("/dev/shm"))
+    script, log, temporary = folder / "script.py", folder / "log", folder / "temporary"
     script.write_text(SCRIPT)
-    log = folder / "log"
+    temporary.mkdir()
     with log.open("w") as out:
         process = subprocess.Popen(
-            [sys.executable, str(script), str(data), str(folder), how],
-            stdout=out,
-            stderr=out,
-            cwd=folder,
-            start_new_session=True,
-        )
+            [sys.executable, str(script), str(data), str(folder), how], stdout=out, stderr=out, cwd=folder,
+            start_new_session=True, env={**os.environ, "TMPDIR": str(temporary)},
+        )  # fmt: skip
         try:
             until = time.monotonic() + 120
             while "NOW" not in log.read_text(errors="replace"):
@@ -108,7 +105,10 @@ def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str
                 assert time.monotonic() < until
                 time.sleep(0.02)
             children = descendants(process.pid)
-            os.killpg(process.pid, number)  # as a terminal does: to its loading workers too
+            if number == signal.SIGKILL:
+                process.kill()  # as the kernel does when memory runs out
+            else:
+                os.killpg(process.pid, number)  # as a terminal and Slurm do: to all of them
             code = process.wait(timeout=30)
         finally:
             process.kill()
@@ -119,23 +119,23 @@ def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str
     text = log.read_text(errors="replace")
     assert len(children) >= 2, "loading workers were expected"
     assert not alive(children), text
-    assert {name for name in set(os.listdir("/dev/shm")) - shared if "torch" in name or "yolo" in name} == set()
+    # By the names torch gives its segments: other processes use /dev/shm at the same time.
+    own = tuple(f"torch_{pid}_" for pid in (process.pid, *children))
+    assert [name for name in os.listdir("/dev/shm") if name.startswith(own)] == []
+    assert [path.name for path in temporary.iterdir() if path.name.startswith(("yolo-rocm", "tmp"))] == []
     return code, text
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_everything_in_order(data, tmp_path, number):
-    code, text = interrupt(data, tmp_path, "batch", number)
+def test_sigterm_ends_everything_in_order(data, tmp_path):
+    """Ctrl-C with workers is in test_loading, and what it says in test_resume."""
+    code, text = interrupt(data, tmp_path, "batch", signal.SIGTERM)
     last = tmp_path / "run" / "weights" / "last.pt"
-    assert code == -number
-    (line,) = [line for line in text.splitlines() if "stopped by " in line]
-    assert ("SIGTERM" if number == signal.SIGTERM else "Ctrl-C") in line
+    assert code == -signal.SIGTERM
+    (line,) = [line for line in text.splitlines() if "stopped by SIGTERM" in line]
     done = torch.load(last, weights_only=False)["epoch"] + 1
-    assert f"{last} is whole and holds epoch {done}. To go on" in line
-    assert f": yolo-rocm train model={last} preset=cpu workers=2 device=cpu resume=true" in line
-    assert (tmp_path / "run" / "report.html").stat().st_size > 1000
-    assert text.count("Traceback") == (number == signal.SIGINT)  # of the script itself, none of its workers
+    assert f"{last} is whole and holds epoch {done}. To go on: yolo-rocm train model={last}" in line
+    assert "Traceback" not in text
 
 
 @pytest.mark.timeout(300)
@@ -194,56 +194,6 @@ finally:
 def test_sigterm_runs_what_is_inside_and_then_kills(how):
     done = subprocess.run([sys.executable, "-c", ORDERLY, how], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (-signal.SIGTERM, ["inner", "outer"]), done.stderr
-
-
-def test_a_training_ends_at_its_next_batch_where_sigterm_was_swallowed(monkeypatch):
-    from yolo_rocm.training import TrainingRun
-
-    class Ends(BaseException):
-        """Stands for what would end this process too."""
-
-    def end() -> None:
-        raise Ends
-
-    monkeypatch.setattr(stops, "check", end)
-    with pytest.raises(Ends):
-        TrainingRun.batch_starts(TrainingRun.__new__(TrainingRun))
-
-
-PUT_OFF = """
-import os, signal, sys
-from yolo_rocm import stops
-
-for name in sys.argv[2:]:
-    os.environ[name] = "0"
-number = int(sys.argv[1])
-try:
-    with stops.orderly_end():
-        with stops.put_off():
-            os.kill(os.getpid(), number)
-            sum(range(1000))
-            print("done")
-        os.kill(os.getpid(), signal.SIGINT)
-        sum(range(1000))
-        print("went on")
-except KeyboardInterrupt:
-    print("interrupted")
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        ([signal.SIGTERM], -signal.SIGTERM, ["done"]),
-        ([signal.SIGINT], 0, ["interrupted"]),
-        ([signal.SIGINT, "LOCAL_RANK"], 0, ["done", "interrupted"]),
-    ],
-    ids=["SIGTERM waits", "Ctrl-C does not", "Ctrl-C of a launcher does"],
-)
-def test_what_is_put_off_while_a_last_thing_is_done(words, code, said):
-    command = [sys.executable, "-c", PUT_OFF, *(str(word if isinstance(word, str) else int(word)) for word in words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split()) == (code, said), done.stderr
 
 
 def test_the_answer_to_sigterm_is_put_back_and_never_taken_from_others():

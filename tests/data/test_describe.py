@@ -29,3 +29,11 @@ def test_the_preset_is_named_only_where_it_says_something():
     assert "default 8" in silent["worker limits"]
     assert "preset" not in silent["worker limits"]
     assert "preset 3" in saying["worker limits"]
+
+
+def test_as_data_it_has_what_is_shown():
+    found = recommended_workers(wanted=3, system="linux", cores=2)
+    data = loader_facts(found, {"context": "spawn"}).as_dict()
+    assert (data["workers"], data["workers_reason"]) == (int(found), found.reason)
+    assert data["settings"] == {"context": "spawn"}
+    assert data["limits"]["cores"] == 2

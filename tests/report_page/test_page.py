@@ -36,6 +36,7 @@ def test_the_order_of_the_page(tmp_path):
     assert sections(page) == SECTIONS
     assert "configs/family/rdna1.yaml" in page
     assert "warning no-kernels" in page
+    assert "<p>preset rx5600xt, as asked</p>" in page
     assert [p.name for p in path.parent.iterdir() if "partial" in p.name] == []
 
 

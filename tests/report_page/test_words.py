@@ -183,6 +183,11 @@ def test_map_0_is_remarked_on(tmp_path, map_50_95, remarked):
         assert found[0] in render([read_run(folder)])
 
 
+def test_one_epoch_is_no_epochs(tmp_path):
+    (remark,) = read_run(make_run(tmp_path / "run", epochs=1)).remarks
+    assert remark.startswith("mAP50-95(B) is 0 after 1 epoch: ")
+
+
 def test_the_page_says_until_when_there_is_telemetry(tmp_path):
     folder = make_run(tmp_path / "run", epochs=30, batches=100)
     table = folder / "rocm_telemetry.csv"

@@ -75,7 +75,7 @@ def torch_is_left_as_found() -> Iterator[None]:
         assert build.InfiniteDataLoader.__name__ == "InfiniteDataLoader"
     loader = sys.modules.get("torch.utils.data.dataloader")
     if loader is not None:
-        assert loader.DataLoader.__init__.__module__ == "torch.utils.data.dataloader"
+        assert not hasattr(loader.DataLoader.__init__, "__wrapped__")
     processes = sys.modules.get("yolo_rocm.data.processes")
     if processes is not None:
         assert processes._standby._waiting == []

@@ -28,6 +28,15 @@ def test_loaders_with_workers_follow_until_it_is_undone():
     handle.undo()
 
 
+def test_what_is_undone_is_torchs_own_again():
+    original = DataLoader.__init__
+    outer, inner = patch_dataloader(), patch_dataloader()
+    outer.undo()
+    assert DataLoader.__init__ is not original
+    inner.undo()
+    assert DataLoader.__init__ is original
+
+
 def test_what_the_caller_sets_stays():
     with patch_dataloader():
         loader = DataLoader(

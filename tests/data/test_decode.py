@@ -61,6 +61,12 @@ def test_long_headers_are_jumped_over(tmp_path, monkeypatch):
     assert sum(read) < 1024
 
 
+def test_a_segment_without_content(tmp_path):
+    path = tmp_path / "a.jpg"
+    path.write_bytes(with_segments(encoded(20, 30), (0xE5, b"")))
+    assert jpeg_size(path) == (20, 30)
+
+
 def test_fill_bytes_before_a_marker(tmp_path):
     path = tmp_path / "a.jpg"
     jpeg = encoded(20, 30)

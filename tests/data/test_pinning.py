@@ -49,3 +49,10 @@ def test_memory_that_cannot_be_pinned_is_told(gpu, monkeypatch):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="pinning works with a GPU")
 def test_the_probe_says_why():
     assert "memory is not pinned: " in pinning.probe(1 << 20)
+
+
+def test_the_probe_pins_as_much_as_a_batch_has(monkeypatch):
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor.numel()))
+    assert pinning.probe(1 << 20) == ""
+    assert pinned == [1 << 20]

@@ -110,11 +110,13 @@ def check_weights(model: Any) -> None:
     Raises:
         ConfigError: No model was given, or there is no such file.
     """
+    if model is None or model == "":
+        raise ConfigError("no model was given. Add model=, with weights such as best.pt or yolo11n.pt.")
+    if missing(ARGUMENT_CHECK):  # then Ultralytics says it, when it looks for the file
+        return
     from ultralytics.utils import SETTINGS
     from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
 
-    if model is None or model == "":
-        raise ConfigError("no model was given. Add model=, with weights such as best.pt or yolo11n.pt.")
     name, path = str(model), Path(str(model))
     if "://" in name or path.exists() or not path.suffix:
         return
@@ -138,6 +140,8 @@ def no_model(model: Any) -> str:
 
 def _carried(suffix: str) -> list[str]:
     """Return the names of models that Ultralytics has or publishes."""
+    if missing(ARGUMENT_CHECK):
+        return []
     from ultralytics.utils import ROOT
     from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
 

@@ -152,6 +152,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe(("ultralytics.utils.RANK",), TRAINING, "knowing which process writes"),
     Probe(("ultralytics.RTDETR",), "RT-DETR from its YAML", "making models of RT-DETR"),
     Probe(("ultralytics.cfg._handle_deprecation",), ARGUMENT_CHECK, "knowing former names of arguments"),
+    Probe(("ultralytics.cfg.check_cfg",), ARGUMENT_CHECK, "knowing what kind of value an argument takes"),
     Probe(
         ("ultralytics.utils.downloads.GITHUB_ASSETS_NAMES",), ARGUMENT_CHECK, "knowing weights that can be downloaded"
     ),

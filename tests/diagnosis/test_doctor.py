@@ -188,7 +188,7 @@ def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
         "NCCL_NET": "Bearer abcdefghijkl",
         "HF_TOKEN": odd,
         "TORCH_LOGS": f"said {odd}",
-        "PWD": "/work/python",
+        "PWD": "/srv/python",
         "GDMSESSION": "python",
         "HIP_VISIBLE_DEVICES": "0",
     }

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.once
 def nobody(monkeypatch):
     monkeypatch.setattr(redaction.getpass, "getuser", lambda: "root")
     monkeypatch.setattr(redaction.socket, "gethostname", lambda: "pc")
-    monkeypatch.setattr(Path, "home", lambda: Path("/root"))
+    monkeypatch.setattr(Path, "home", lambda: Path("/srv/me"))
 
 
 SECRETS = {
@@ -75,7 +75,7 @@ HARMLESS = (
     "torch 2.10.0+rocm7.0 at 0000:03:00.0, commit 0123456789abcdef0123456789abcdef01234567",
     "RuntimeError: HIP error: invalid device function",
     "conv/vendor/fp16/nchw/3x3: error, miopenStatusUnknownError",
-    "/rootfs/x /root.old/y",
+    "/srv/mess/x /srv/me.old/y",
 )
 
 
@@ -119,7 +119,7 @@ def test_values_of_secrets_that_are_part_of_words_or_ordinary_settings():
 
 
 def test_homes_and_names():
-    assert redact("/root/x /root", {}) == "~/x ~"
+    assert redact("/srv/me/x /srv/me", {}) == "~/x ~"
     told = "/home/heinrich/x /Users/other /media/me/disk"
     assert redact(told, {}) == "/home/<user>/x /Users/<user> /media/<user>/disk"
     windows = r"C:\Users\Heinrich Z\x D:/Users/other/y 'C:\\Users\\me'"

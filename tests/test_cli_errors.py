@@ -15,6 +15,7 @@ from yolo_rocm.cfg_file import parse
 from yolo_rocm.cli_words import in_our_order
 from yolo_rocm.errors import ConfigError, DownloadError, MissingFileError, PresetError
 from yolo_rocm.preset import resolve
+from yolo_rocm.ultralytics_hooks.arguments import check_weights
 
 from .fake_trees import write
 
@@ -27,9 +28,10 @@ MISTAKES = {
     "train model=yolov8n.yaml data=nope.yaml": "data 'nope.yaml' does not exist",
     "train model=yolov8n.yaml data=coco8.yaml epochs=three": "'epochs=three' is of invalid type str",
     "train model=yolov8n.yaml data=coco8.yaml fraction=2.5": "fraction",
-    "train model=yolov8n.yaml data=coco8.yaml preset=5": "a preset is a name, a YAML file or a dictionary, got 5",
+    "train model=yolov8n.yaml data=coco8.yaml preset=5": "unknown preset '5'",
     "train model=yolov8n.yaml data=coco8.yaml rocm.conv.devices=gpu": "'cuda' or 'cpu'",
     "val model=nope.yaml data=coco8.yaml": "model 'nope.yaml' does not exist",
+    "tune yolo11s-p2.yaml": "model 'yolo11s-p2.yaml' does not exist",  # Ultralytics looks for yolo11-p2.yaml
     "tune yolov8z.yaml": "model 'yolov8z.yaml' does not exist; did you mean 'yolov8",
     "bench conv yolov8z.yaml": "model 'yolov8z.yaml' does not exist",
     "detect train model=nope.pt data=coco8.yaml": "model 'nope.pt' does not exist",
@@ -68,13 +70,14 @@ def test_debug_shows_the_traceback(tmp_path):
         ("train", "preset=5", "data=x"),
         ("train", "preset=5", "--debug", "data=x"),
         ("--debug", "presets", "zzz"),
+        ("--debug", "detect", "train", "preset=5", "data=x"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "yolo_rocm", *words], capture_output=True, text=True, check=False, cwd=tmp_path
         )
         assert done.returncode == 1
         shown[words] = "Traceback" in done.stderr
-    assert list(shown.values()) == [False, True, True]
+    assert list(shown.values()) == [False, True, True, True]
 
 
 def test_debug_is_in_the_help(capsys, monkeypatch):
@@ -100,6 +103,13 @@ def test_debug_is_in_the_help(capsys, monkeypatch):
 def test_where_debug_may_stand(words, debug, order):
     """Behind `run` it belongs to the script."""
     assert cli_errors.split_debug(words) == (debug, order)
+
+
+@pytest.mark.parametrize("model", ["yolov5n.pt", "yolov3-spp.pt", "weights/yolo11n.pt", "yolo11n.pt", "nano.yaml"])
+def test_models_that_ultralytics_would_find_or_download_are_not_refused(tmp_path, monkeypatch, model):
+    """It has newer names for some, and downloads to the folder that is given."""
+    monkeypatch.chdir(tmp_path)
+    check_weights(model)
 
 
 def test_a_failed_download_of_a_model(command, tmp_path):
@@ -164,7 +174,7 @@ def test_python_gets_typed_errors(tmp_path, monkeypatch):
         hooks.load_model("nope.yaml")
     with pytest.raises(DownloadError, match="cannot be downloaded"):
         hooks.load_model("yolo11x-obb.pt")
-    for wrong in (5, 5.0, ["cpu"], True):
+    for wrong in (5.0, ["cpu"], True):
         with pytest.raises(PresetError, match="a preset is a name"):
             yolo_rocm.load_preset(wrong)
     with pytest.raises(ConfigError, match="epochs=three"):
@@ -228,7 +238,7 @@ def test_task_before_mode():
 
 
 @pytest.mark.parametrize(
-    ("task", "model"), [("detect", "yolo11n.pt"), ("segment", "yolo11n-seg.pt"), ("obb", "yolo11n-obb.pt")]
+    ("task", "model"), [("detect", "yolo11n.pt"), ("segment", "yolo11n-seg.pt"), ("semantic", "yolo26n-sem.pt")]
 )
 def test_a_task_chooses_the_model_where_none_is_given(command, monkeypatch, task, model):
     seen = []

@@ -295,8 +295,9 @@ def stand_in_check(model) -> bool:
     return False
 
 
-@pytest.mark.parametrize("here", [True, False])
-def test_the_test_of_mixed_precision_opens_no_connection(here, tmp_path, monkeypatch, log):
+@pytest.mark.parametrize(("here", "online"), [(True, False), (False, False), (False, True)])
+def test_the_test_of_mixed_precision_opens_no_connection(here, online, tmp_path, monkeypatch, log):
+    """Where Ultralytics has found a network it may download its weights, as without this package."""
     opened = []
 
     def refuse(self, address):
@@ -304,14 +305,15 @@ def test_the_test_of_mixed_precision_opens_no_connection(here, tmp_path, monkeyp
         raise TimeoutError
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ultralytics.utils.ONLINE", True)
+    monkeypatch.setattr("ultralytics.utils.ONLINE", online)
     for name in ("connect", "connect_ex"):
         monkeypatch.setattr(socket.socket, name, refuse)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: refuse(None, args))
     if here:
         (tmp_path / "yolo99x.pt").touch()
-    assert amp_check._patient(stand_in_check)(OnGpu()) is not here
-    assert bool([text for text in log.messages if "yolo99x.pt" in text]) is not here
+    skipped = not here and not online
+    assert amp_check._patient(stand_in_check)(OnGpu()) is skipped
+    assert bool([text for text in log.messages if "yolo99x.pt" in text]) is skipped
     assert opened == []
 
 

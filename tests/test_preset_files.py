@@ -37,6 +37,13 @@ def test_cards_by_what_they_are_sold_as(name, preset):
     assert yolo_rocm.load_preset(name).name == preset
 
 
+def test_a_name_that_is_a_number():
+    """As YAML and the command line read it."""
+    assert yolo_rocm.load_preset(6800).name == yolo_rocm.load_preset("6800").name
+    with pytest.raises(PresetError, match="a preset is a name"):
+        yolo_rocm.load_preset(True)
+
+
 def test_plain_names():
     assert plain("AMD Radeon RX 6650 XT") == plain("rx6650xt") == "rx6650xt"
     assert plain(None) == ""

@@ -10,8 +10,16 @@ from typing import Any, Final
 from .errors import ConfigError
 from .limited_files import UnreadableError, parse_yaml, read_yaml
 
-# Ultralytics' tasks, and what it calls their smallest models.
-TASKS: Final = {"detect": "", "segment": "-seg", "classify": "-cls", "pose": "-pose", "obb": "-obb"}
+# Ultralytics' tasks, and their smallest models.
+TASKS: Final = {
+    "detect": "yolo11n.pt",
+    "segment": "yolo11n-seg.pt",
+    "classify": "yolo11n-cls.pt",
+    "pose": "yolo11n-pose.pt",
+    "obb": "yolo11n-obb.pt",
+    "semantic": "yolo26n-sem.pt",
+    "depth": "yolo26n-depth.pt",
+}
 _EXPONENT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 

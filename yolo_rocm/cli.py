@@ -68,7 +68,7 @@ def train(
     if not arguments:
         raise typer.BadParameter("give a configuration file or key=value pairs, at least data=")
     if arguments.get("task") in TASKS and "model" not in arguments:
-        arguments["model"] = f"yolo11n{TASKS[arguments['task']]}.pt"
+        arguments["model"] = TASKS[arguments["task"]]
     restart_if_late(arguments.get("preset", "auto"), arguments.get("rocm"), arguments.get("device"))
     outcome = run_training(**arguments)
     from .ultralytics_hooks import reports
@@ -276,9 +276,9 @@ def main() -> None:
         from typer import rich_utils
 
         rich_utils.COLOR_SYSTEM = None  # of --help and of wrong options; see `console`
-    debug, words = split_debug(in_our_order(sys.argv[1:]))
+    debug, words = split_debug(sys.argv[1:])
     try:
-        app(words)
+        app([*words[:debug], *in_our_order(words[debug:])])
     except Exception as error:
         if debug:
             raise

@@ -46,8 +46,16 @@ def parse_yaml(text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         raise UnreadableError(f"not YAML: {', '.join(filter(None, (error.context, error.problem)))}{where}") from None
-    except (yaml.YAMLError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        # A date without such a day, a number that is none: the safe loader lets Python's own errors pass.
+    except (
+        yaml.YAMLError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        # A date without such a day, `!!bool foo`: the safe loader lets Python's own errors pass.
         raise UnreadableError(f"not YAML: {_first_line(error)}") from None
 
 

@@ -297,6 +297,8 @@ def _chain(
         return Choice(choice.name, f"{choice.why} ({PRESET_VARIABLE})", choice.notes), layers
     path: Path | None = None
     notes: tuple[str, ...] = ()
+    if isinstance(source, int) and not isinstance(source, bool):
+        source = str(source)  # preset=6800: YAML and the command line make a number of a card's name
     if isinstance(source, Mapping):
         data, origin, why = dict(source), "preset argument", "preset given as a dictionary"
     elif not isinstance(source, str | Path):

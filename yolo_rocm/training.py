@@ -174,12 +174,10 @@ class TrainingRun:
         except (KeyboardInterrupt, stops.Terminated) as stop:
             self.say_stopped(stop)
             raise
-        except YoloRocmError:
-            raise
         except Exception as error:
+            self._leave_page()
             if isinstance(error, OSError) and no_room(error):
                 raise self._checkpoints.no_room(error) from error
-            self._leave_page()
             raise
 
     def say_stopped(self, stop: BaseException) -> None:

@@ -318,6 +318,22 @@ def test_files_named_like_modules_of_the_standard_library_do_not_reach_workers(t
 
 
 @pytest.mark.once
+def test_entries_of_the_search_path_that_python_passes_over_do_not_reach_workers(tmp_path):
+    """A `Path` in `sys.path` is a common mistake."""
+    done = run(
+        """
+        import pathlib, sys
+        sys.path[:0] = [pathlib.Path("anywhere"), ""]
+        from yolo_rocm import create_dataloader
+        from tests.data.samples import Numbers
+        print(sum(len(batch["index"]) for batch in create_dataloader(Numbers(), 10, num_workers=1)))
+        """,
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40"]
+
+
 def test_nothing_that_only_posix_has_is_needed_to_import_the_loaders():
     code = "from multiprocessing import reduction; vars(reduction).pop('DupFd', None); import yolo_rocm.data.create"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -32,6 +32,7 @@ CRASHES = {
     ),
     "of the shell": ("run.sh: line 3: 12345 Killed                  python train.py", None),
     "a signal": ("Segmentation fault (core dumped)\n", "Segmentation fault (core dumped)"),
+    "of zsh": ("zsh: segmentation fault (core dumped)  python train.py\n", None),
     "of bash -c": ("bash: Aborted", "bash: Aborted"),
     "of C++": ("terminate called after throwing an instance of 'std::x'\n  what():  y\n", None),
     "of Python itself": ("Fatal Python error: deallocating None\n", "Fatal Python error: deallocating None"),
@@ -84,3 +85,9 @@ def test_the_middle_of_a_line_is_no_beginning():
     log = b"\n" + b"x" * (filler - 1) + b"TypeError: none\n" + b"more\n" * 2000
     assert log[filler:].startswith(b"TypeError")
     assert examine_log(io.BytesIO(log)).last_error is None
+
+
+def test_a_line_of_any_length_is_an_error():
+    reading = examine_log(io.BytesIO(b"RuntimeError: " + b"x" * 5000 + b"\n"))
+    assert reading.last_error is not None
+    assert reading.last_error.text.startswith("RuntimeError: xxx")

@@ -76,6 +76,9 @@ HARMLESS = (
     "RuntimeError: HIP error: invalid device function",
     "conv/vendor/fp16/nchw/3x3: error, miopenStatusUnknownError",
     "/srv/mess/x /srv/me.old/y",
+    "https://x.example/?keyword=gpu&design=3#keyframes=12",
+    "clang --pass forward --compute-pass forward",
+    "sk-learn-something-else-long pypi-attestations-something-x",
 )
 
 

@@ -96,7 +96,7 @@ def _search_path() -> list[str]:
     Of itself it would look into the current folder before the standard library, where a `queue.py` of the user's may
     lie. The folder of this package comes last for the same reason, if it is not among them.
     """
-    found = [entry or os.getcwd() for entry in sys.path]
+    found = [entry or os.getcwd() for entry in sys.path if isinstance(entry, str)]  # Python passes over all others
     return found if _PACKAGE_FOLDER in found else [*found, _PACKAGE_FOLDER]
 
 

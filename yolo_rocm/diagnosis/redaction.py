@@ -28,8 +28,8 @@ _TOKENS: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|gl(?:pat|dt|rt|ptt|cbt|oas|soat|ft|agent)-[\w-]{8,}"
     r"|hf_[A-Za-z0-9]{16,}|(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{12,}|AIza[\w-]{16,}|ya29\.[\w-]{16,}"
-    r"|sk-[\w-]{16,}|[rsp]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9]{8,}"
-    r"|npm_[A-Za-z0-9]{16,}|pypi-[\w-]{16,}|dckr_pat_[\w-]{16,}|dop_v1_[0-9a-f]{16,}"
+    r"|sk-(?=[\w-]*\d)[\w-]{16,}|[rsp]k_(?:live|test)_[A-Za-z0-9]{8,}|whsec_[A-Za-z0-9]{8,}"
+    r"|npm_[A-Za-z0-9]{16,}|pypi-(?=[\w-]*\d)[\w-]{16,}|dckr_pat_[\w-]{16,}|dop_v1_[0-9a-f]{16,}"
     r"|xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-[A-Za-z0-9-]{10,}|SG\.[\w-]{16,}\.[\w-]{16,}"
     r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
 )
@@ -39,7 +39,8 @@ _BEARER: Final = re.compile(r"\b(bearer\s+)[^\s'\",]{6,}", re.IGNORECASE)
 _AUTHORIZATION: Final = re.compile(r"(\bauthorization['\"]?\s*[:=]\s*['\"]?)(?:(?:\w+)[ ]+)?[^\s'\",]+", re.IGNORECASE)
 # Parameters of an address, where short words such as key and sig stand for secrets too.
 _PARAMETER: Final = re.compile(
-    r"([?&;#][\w.-]*(?:token|key|secret|passw|pwd|auth|sig|signature|credential|session|code)[\w.-]*=)[^&;#\s'\"<>]+",
+    r"([?&;#](?:[\w.-]*[_.-]|(?:api|access|x))?(?:token|key|secret|passw(?:or)?d|pwd|auth|sig|signature|credentials?|session|code)"
+    r"(?:[_.-][\w.-]*)?=)[^&;#\s'\"<>]+",
     re.IGNORECASE,
 )
 # name=value and name: value, as programs print them; a count of tokens is no secret.
@@ -48,7 +49,9 @@ _NAMED: Final = re.compile(
     r"['\"]?\s?[=:]\s?['\"]?)(?!(?:\d{1,7}|true|false|none|null)\b)([^\s'\"&,;<>]{4,})",
     re.IGNORECASE,
 )
-_OPTION: Final = re.compile(r"(--[\w-]*(?:key|auth|pass|pwd|token|secret)[=\s]\s*['\"]?)[^\s'\"]+", re.IGNORECASE)
+_OPTION: Final = re.compile(
+    r"(--[\w-]*(?:key|auth|passw(?:or)?d|pwd|token|secret)[=\s]\s*['\"]?)[^\s'\"]+", re.IGNORECASE
+)
 _MAIL: Final = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b")
 _OTHER_HOMES: Final = (
     # A name of Windows may hold blanks; up to the next part of the path it is a name all the same.

@@ -1,4 +1,4 @@
-"""Ultralytics' test of mixed precision, without the download of weights it is done with."""
+"""Ultralytics' test of mixed precision, where the weights it is done with cannot be had."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def _is_here(weights: str) -> bool:
 
 def _patient(check: Any) -> Any:
     def run(model: Any) -> bool:
+        from ultralytics.utils import ONLINE
+
         weights = _weights_of(check)
         on_gpu = next(model.parameters()).device.type not in ("cpu", "mps")
-        if on_gpu and weights is not None and not _is_here(weights):
+        if on_gpu and not ONLINE and weights is not None and not _is_here(weights):
             say(
                 f"mixed precision is taken as it is: {weights}, which Ultralytics tests it with, is not here, and "
-                "nothing is downloaded for it. `yolo-rocm doctor` tests fp16 itself; amp=False if losses become NaN",
+                "there is no network. `yolo-rocm doctor` tests fp16 itself; amp=False if losses become NaN",
                 warning=True,
             )
             return True
@@ -46,5 +48,5 @@ _check = Swap("ultralytics.engine.trainer", "check_amp", _patient)
 
 
 def amp_check_without_wait() -> AbstractContextManager[None]:
-    """Skip the test of mixed precision where its weights are not here: no training waits for a network."""
+    """Skip the test of mixed precision where its weights are not here and Ultralytics has found no network."""
     return nullcontext() if missing(AMP_CHECK) else _check.on()

@@ -115,12 +115,14 @@ def check_weights(model: Any) -> None:
     if missing(ARGUMENT_CHECK):  # then Ultralytics says it, when it looks for the file
         return
     from ultralytics.utils import SETTINGS
+    from ultralytics.utils.checks import check_yolov5u_filename
     from ultralytics.utils.downloads import GITHUB_ASSETS_NAMES
 
     name, path = str(model), Path(str(model))
+    published = Path(check_yolov5u_filename(name, verbose=False)).name  # it downloads to the folder that was given
     if "://" in name or path.exists() or not path.suffix:
         return
-    if path.suffix in {".yaml", ".yml"} or name in GITHUB_ASSETS_NAMES:  # Ultralytics searches and says where
+    if path.suffix in {".yaml", ".yml"} or published in GITHUB_ASSETS_NAMES:  # Ultralytics searches and says where
         return
     if path.parent == Path() and (Path(SETTINGS["weights_dir"]) / name).exists():
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -76,7 +77,9 @@ def _make(model: Any, task: str | None) -> Any:
 
 def _looks_for(error: FileNotFoundError, model: Any) -> bool:
     """Return whether it is the model that is missing, and not a file that it needs."""
-    return Path(str(model)).name in str(error)
+    name = Path(str(model)).name
+    without_scale = re.sub(r"(\d+)[nslmx](.*\.ya?ml)$", r"\1\2", name)  # Ultralytics looks for yolo11.yaml
+    return name in str(error) or without_scale in str(error)
 
 
 def _plain(error: BaseException) -> str:

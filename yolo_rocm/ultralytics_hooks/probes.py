@@ -156,6 +156,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe(
         ("ultralytics.utils.downloads.GITHUB_ASSETS_NAMES",), ARGUMENT_CHECK, "knowing weights that can be downloaded"
     ),
+    Probe(("ultralytics.utils.checks.check_yolov5u_filename",), ARGUMENT_CHECK, "knowing former names of weights"),
     Probe((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(EVENTS[0],)),
     Probe(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS, "predicting under a preset"),
     Probe(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS, "warming up under a preset"),
@@ -181,6 +182,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     Probe(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS, "hearing of a training"),
     Probe(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS, "hearing of errors in the forward pass"),
     Probe(("ultralytics.engine.trainer.check_amp",), AMP_CHECK, "testing mixed precision", takes=("model",)),
+    Probe(("ultralytics.utils.ONLINE",), AMP_CHECK, "knowing that there is no network"),
     Probe(("ultralytics.utils.SETTINGS",), AMP_CHECK, "finding weights", keys=("weights_dir",)),
     Probe(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
     Probe((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),

@@ -12,6 +12,7 @@ import pytest
 import yolo_rocm
 from yolo_rocm import run_page
 from yolo_rocm.conv.triton_engine.available import in_words
+from yolo_rocm.errors import LoaderError
 
 pytestmark = pytest.mark.once
 
@@ -85,3 +86,22 @@ def test_what_goes_wrong_is_a_warning(tmp_path, monkeypatch):
     assert line.startswith("no report was written: ConfigError: run folder")
     run_page.write_run_page(trainer, off)
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("error", [LoaderError("a worker has died"), RuntimeError("a bug")], ids=["ours", "theirs"])
+def test_the_page_is_there_after_an_error(made_data, tmp_path, error):
+    from ultralytics import YOLO
+
+    def fail(trainer):
+        if trainer.epoch == 1:
+            raise error
+
+    yolo = YOLO("yolov8n.yaml")
+    yolo_rocm.register(yolo, "cpu")
+    yolo.add_callback("on_train_epoch_end", fail)
+    with pytest.raises(type(error)):
+        yolo.train(
+            data=str(made_data()), project=str(tmp_path), name="run", epochs=3, imgsz=32, batch=4, device="cpu",
+            plots=False, val=False, verbose=False,
+        )  # fmt: skip
+    assert "1 of 3" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

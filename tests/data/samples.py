@@ -148,6 +148,13 @@ def refuse(worker: int) -> None:
     raise ValueError(f"worker {worker} is refused")
 
 
+def leave_the_second_time(file: Path, worker: int) -> None:
+    """An initialiser of workers that ends those that come after the first."""
+    if file.exists():
+        raise SystemExit(3)
+    file.touch()
+
+
 def leave(worker: int) -> None:
     """An initialiser of workers that ends them."""
     raise SystemExit(3)

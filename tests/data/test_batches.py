@@ -34,16 +34,17 @@ def pinning(monkeypatch):
     chosen: list[int] = []
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     monkeypatch.setattr(batches, "pin", lambda batch: Pinned(batch, threading.current_thread().name))
-    return chosen
+    threads = torch.get_num_threads()
+    yield chosen
+    torch.set_num_threads(threads)
 
 
-def make(dataset, workers: int, observed: list | None = None) -> Batches:
+def make(dataset, workers: int, observed: list | None = None, **settings) -> Batches:
     observe = None if observed is None else lambda kind, trace, asked, got: observed.append(trace.number)
     reader = BatchReader(dataset, default_collate, PlainAdapter(), skip_broken=False)
     policy = LoaderPolicy(context=QUICK, timeout=0, observe=observe)
-    return Batches(reader, policy, workers=workers, prefetch=2, base_seed=0, init=None, pinned=True)
+    return Batches(reader, policy, workers=workers, prefetch=2, base_seed=0, init=None, **{"pinned": True, **settings})
 
 
 def indices(count: int, first: int = 0):
@@ -124,4 +125,12 @@ def test_the_thread_reads_two_batches_ahead_and_no_more(pinning):
         time.sleep(0.01)
     time.sleep(0.3)
     assert len(read) == 16  # one handed out, two that wait, and one in the thread's hands
+    made.close()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_go_to_a_device_ahead_of_time(workers):
+    made = make(Numbers(), workers, pinned=False, device=torch.device("meta"))
+    made.begin(indices(3))
+    assert [batch["img"].device.type for batch in made] == ["meta"] * 3
     made.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import time
@@ -27,6 +28,7 @@ from .samples import (
     Unloadable,
     Widths,
     leave,
+    leave_the_second_time,
     refuse,
     shared_memory,
 )
@@ -237,6 +239,18 @@ def test_a_worker_that_cannot_start_says_so_at_once():
     with pytest.raises(ValueError, match=r"worker 0 is refused"):
         list(refusing)
     assert told == []
+
+
+def test_a_worker_that_cannot_be_replaced_says_so_at_once(tmp_path):
+    (tmp_path / "lives").mkdir()
+    (tmp_path / "lives" / "1").touch()
+    init = functools.partial(leave_the_second_time, tmp_path / "started")
+    told: list[str] = []
+    data = Mortal(tmp_path / "lives")
+    loader = create_dataloader(data, 4, num_workers=1, context=QUICK, worker_init_fn=init, tell=told.append)
+    with pytest.raises(LoaderError, match="could not start"):
+        list(loader)
+    assert len(told) == 1
 
 
 class Short:

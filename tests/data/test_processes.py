@@ -334,6 +334,17 @@ def test_entries_of_the_search_path_that_python_passes_over_do_not_reach_workers
     assert done.stdout.split() == ["40"]
 
 
+@pytest.mark.once
+def test_workers_find_this_package_wherever_it_was_found(monkeypatch, tmp_path):
+    folder = str(Path(processes.__file__).parents[2])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "elsewhere"])
+    assert processes._search_path() == [str(tmp_path), "elsewhere", folder]
+    monkeypatch.setattr(sys, "path", ["", folder, "elsewhere"])
+    assert processes._search_path() == [str(tmp_path), folder, "elsewhere"]
+
+
+@pytest.mark.once
 def test_nothing_that_only_posix_has_is_needed_to_import_the_loaders():
     code = "from multiprocessing import reduction; vars(reduction).pop('DupFd', None); import yolo_rocm.data.create"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

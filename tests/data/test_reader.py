@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
+import torch
 from torch.utils.data import default_collate
 
 from yolo_rocm.data.reader import BatchReader, PlainAdapter, Request
+from yolo_rocm.data.transport import HAS_MEMFD, Ring
 from yolo_rocm.errors import LoaderError
 
 from .samples import Broken, Numbers
@@ -61,3 +65,35 @@ def test_the_sample_whose_code_is_wrong_is_named():
     with pytest.raises(FileNotFoundError):
         reader.read(Request(0, (2, 3)))
     assert reader.reading == "sample 3"
+
+
+class Placing(Numbers):
+    """Writes its images where it is told to; sample 1 has another shape."""
+
+    def __getitem__(self, index: int) -> dict:
+        image = self.place((3, 8, 9) if index == 1 else (3, 8, 8))
+        image[:] = index
+        return {"img": torch.from_numpy(image), "index": index}
+
+
+class Places(PlainAdapter):
+    """Tells a data set where its images go."""
+
+    @contextmanager
+    def attached(self, dataset, spend, place):
+        """Hand over the function."""
+        dataset.place = place
+        yield
+
+
+@pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
+def test_images_are_written_into_their_batch_and_only_where_they_fit():
+    reader = BatchReader(Placing(), default_collate, Places())
+    reader.into_segment, reader.ring = True, Ring(4)
+    with reader.attached():
+        batch, _, (stack,) = reader.read(Request(0, (4, 5, 6)))
+        assert batch["img"].data_ptr() == stack.tensor.data_ptr()
+        assert batch["img"][:, 0, 0, 0].tolist() == [4, 5, 6]
+        with pytest.raises(LoaderError, match="differ in shape"):
+            reader.read(Request(1, (0, 1)))
+        reader.abandon()

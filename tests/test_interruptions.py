@@ -134,7 +134,9 @@ def test_sigterm_ends_everything_in_order(data, tmp_path):
     assert code == -signal.SIGTERM
     (line,) = [line for line in text.splitlines() if "stopped by SIGTERM" in line]
     done = torch.load(last, weights_only=False)["epoch"] + 1
-    assert f"{last} is whole and holds epoch {done}. To go on: yolo-rocm train model={last}" in line
+    assert f"{last} is whole and holds epoch {done}. To go on" in line
+    assert f": yolo-rocm train model={last} preset=cpu workers=2 device=cpu resume=true" in line
+    assert (tmp_path / "run" / "report.html").stat().st_size > 1000
     assert "Traceback" not in text
 
 

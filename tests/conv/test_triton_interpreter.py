@@ -288,7 +288,8 @@ def test_a_module_trains_on_a_sick_vendor(channels_last):
         ours = step(model, x)
     assert set(report.engines()) == {"triton"}
     assert ours[0].is_contiguous(memory_format=layout)
-    assert_as_exact_as_native(ours, native, exact)
+    # Layer after layer: sums near zero of what the layers before have rounded differ by luck, 2.3 times on x86-64.
+    assert_as_exact_as_native(ours, native, exact, times=4)
 
 
 @pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])

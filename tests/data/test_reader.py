@@ -21,7 +21,7 @@ def test_a_broken_sample_is_counted_once_and_replaced_by_the_same_one_in_every_r
         batch, trace, stacks = BatchReader(Broken(), default_collate, PlainAdapter()).read(Request(5, (2, 3, 4)))
         assert [broken.name for broken in trace.broken] == ["sample 3"]
         assert trace.broken[0].reason == "FileNotFoundError: no picture 3"
-        assert (trace.number, trace.samples, trace.worker, stacks) == (5, 3, 0, ())
+        assert (trace.number, trace.samples, trace.worker, stacks) == (5, 3, -1, ())
         assert trace.began <= trace.ended
         assert set(trace.stages) == {"augment", "collate"}
         taken.append(batch["index"].tolist())

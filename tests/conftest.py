@@ -46,7 +46,7 @@ def sick() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def made_data(tmp_path_factory: pytest.TempPathFactory):
     """Return a function from task to a small data set, made once per task."""
-    from yolo_rocm.demo_data import make_data
+    from yolo_rocm.bench.demo_data import make_data
 
     made: dict[str, Path] = {}
 
@@ -76,7 +76,7 @@ def torch_is_left_as_found() -> Iterator[None]:
     loader = sys.modules.get("torch.utils.data.dataloader")
     if loader is not None:
         assert not hasattr(loader.DataLoader.__init__, "__wrapped__")
-    processes = sys.modules.get("yolo_rocm.data.processes")
+    processes = sys.modules.get("yolo_rocm.data.worker_start")
     if processes is not None:
         assert processes._standby._waiting == []
     torch = sys.modules.get("torch")

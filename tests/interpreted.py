@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-KERNEL_MODULES = tuple(f"yolo_rocm.conv.triton_engine.{name}kernels" for name in ("", "weight_", "depthwise_"))
+KERNEL_MODULES = tuple(f"yolo_rocm.engines.triton.{name}kernels" for name in ("", "weight_", "depthwise_"))
 
 
 @contextmanager
@@ -55,16 +55,16 @@ def interpreter() -> Iterator[None]:
 
 def _forget() -> None:
     """Forget what the package has found out about devices, launches and kernels, and the kernels themselves."""
-    from yolo_rocm.conv import trust
     from yolo_rocm.conv.algorithms import triton_common
-    from yolo_rocm.conv.triton_engine import available, launch, struck
+    from yolo_rocm.engines import qualification
+    from yolo_rocm.engines.triton import available, launch, quarantine
 
     for value in vars(available).values():
         if hasattr(value, "cache_clear"):
             value.cache_clear()
     launch.forget()
-    struck.forget()
-    trust.forget()
+    quarantine.forget()
+    qualification.forget()
     triton_common._shares.clear()
     for name in KERNEL_MODULES:
         sys.modules.pop(name, None)

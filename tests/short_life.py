@@ -50,7 +50,7 @@ def live(folder: Path) -> dict[str, Any]:
     from ultralytics import YOLO
 
     import yolo_rocm
-    from yolo_rocm.demo_data import make_data
+    from yolo_rocm.bench.demo_data import make_data
     from yolo_rocm.ultralytics_hooks.probes import all_missing
 
     rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}}

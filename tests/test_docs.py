@@ -15,13 +15,13 @@ import torch.nn.functional as F
 import yaml
 
 import yolo_rocm
-from yolo_rocm import variables
 from yolo_rocm.conv.algorithms import BY_NAME
-from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.conv.triton_engine import available
-from yolo_rocm.diagnosis import knowledge
-from yolo_rocm.preset import SECTIONS, Preset
+from yolo_rocm.diagnosis import known_failures
+from yolo_rocm.engines.triton import available
+from yolo_rocm.preset import moments
+from yolo_rocm.preset.schema import SECTIONS, Preset
 
 from .conv.problems import Only
 from .pages import PROJECT, Page, page, pages
@@ -289,7 +289,7 @@ def test_wrong_names_are_found():
 
 
 def test_every_variable_of_ours_is_documented():
-    told = {*variables.OWN, *variables.INTERNAL}
+    told = {*moments.OWN, *moments.INTERNAL}
     used = set()
     for path in (PROJECT / "yolo_rocm").rglob("*.py"):
         if path.name != "variables.py":
@@ -381,6 +381,6 @@ def test_the_page_of_engines_is_the_same_on_every_machine(reason, generate, monk
 
 def test_the_signature_of_the_page_works():
     (entry,) = yaml.safe_load(example("yaml", "pattern:"))
-    signature = knowledge.Signature.model_validate(entry)
-    assert signature.id not in {known.id for known in knowledge.signatures()}
+    signature = known_failures.Signature.model_validate(entry)
+    assert signature.id not in {known.id for known in known_failures.signatures()}
     assert signature.search(b"x\nMIOpen Error: conv.cpp:7: no such solver\n")

@@ -52,24 +52,26 @@ def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
 
 def test_what_the_doctor_knows_is_in_the_wheel(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        assert "yolo_rocm/diagnosis/knowledge.yaml" in archive.namelist()
+        assert "yolo_rocm/diagnosis/known_failures.yaml" in archive.namelist()
 
 
 def test_the_template_of_the_report_is_in_the_wheel(wheel):
     with zipfile.ZipFile(wheel) as archive:
         for name in ("page.html", "page.css", "page.js"):
-            assert f"yolo_rocm/report_page/templates/{name}" in archive.namelist()
+            assert f"yolo_rocm/report/templates/{name}" in archive.namelist()
 
 
 def test_what_run_puts_on_the_path_is_in_the_wheel(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        assert [name for name in archive.namelist() if "/startup/" in name] == ["yolo_rocm/startup/sitecustomize.py"]
+        assert [name for name in archive.namelist() if "/startup/" in name] == [
+            "yolo_rocm/launch/startup/sitecustomize.py"
+        ]
 
 
 def test_the_entry_point(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
-        assert "yolo-rocm = yolo_rocm.cli:main" in archive.read(name).decode()
+        assert "yolo-rocm = yolo_rocm.cli.main:main" in archive.read(name).decode()
 
 
 def test_no_dependency_reaches_torch(wheel):

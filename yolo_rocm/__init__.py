@@ -9,29 +9,21 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from ._version import __version__
 
 if TYPE_CHECKING:
     from .api import Registration, callbacks, register, train
     from .conv.report import ConvReport
     from .conv.seam import patch, patched, unpatch
     from .data.create import create_dataloader, patch_dataloader
+    from .data.main_guard import setup_multiprocessing
     from .data.seeding import seed_everything
-    from .data.setup import setup_multiprocessing
     from .data.verify import verify_reproducibility
-    from .data.workers import recommended_workers
+    from .data.worker_count import recommended_workers
     from .diagnosis.doctor import Diagnosis, doctor
     from .diagnosis.findings import Finding
-    from .errors import (
-        CheckpointError,
-        ConfigError,
-        EngineError,
-        LoaderError,
-        PresetError,
-        StackError,
-        YoloRocmError,
-    )
-    from .preset import Preset, load_preset, presets
+    from .errors import CheckpointError, ConfigError, EngineError, LoaderError, PresetError, StackError, YoloRocmError
+    from .preset.schema import Preset, load_preset, presets
 
 _HOMES = {
     "Registration": "api",
@@ -46,8 +38,8 @@ _HOMES = {
     "patch_dataloader": "data.create",
     "seed_everything": "data.seeding",
     "verify_reproducibility": "data.verify",
-    "setup_multiprocessing": "data.setup",
-    "recommended_workers": "data.workers",
+    "setup_multiprocessing": "data.main_guard",
+    "recommended_workers": "data.worker_count",
     "Diagnosis": "diagnosis.doctor",
     "doctor": "diagnosis.doctor",
     "Finding": "diagnosis.findings",
@@ -58,9 +50,9 @@ _HOMES = {
     "PresetError": "errors",
     "StackError": "errors",
     "YoloRocmError": "errors",
-    "Preset": "preset",
-    "load_preset": "preset",
-    "presets": "preset",
+    "Preset": "preset.schema",
+    "load_preset": "preset.schema",
+    "presets": "preset.schema",
 }
 
 __all__ = [

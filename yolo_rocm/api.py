@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .session import Session
-from .stops import orderly_end
+from .session.session import Session
+from .session.sigterm import orderly_end
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
-    from .preset import Settings
+    from .preset.schema import Settings
     from .ultralytics_hooks import ObjectMode
 
 PresetSource = str | Path | Mapping[str, Any]
@@ -166,11 +166,11 @@ def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = N
     """
     session = Session(preset, rocm)
     with session.environment():
-        from . import everyone
         from . import ultralytics_hooks as hooks
+        from .session import process_wide
 
         hooks.require()
-        undo = everyone.all_follow(lambda: session)
+        undo = process_wide.all_follow(lambda: session)
         try:
             yield session
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from yolo_rocm.cli import app
+from yolo_rocm.cli.main import app
 
 from .markdown import code, table
 

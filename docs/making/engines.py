@@ -13,7 +13,7 @@ import torch
 from yolo_rocm.conv.algorithms import ALGORITHMS, Algorithm
 from yolo_rocm.conv.plan import ENGINES
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton_engine.available import device_reason
+from yolo_rocm.engines.triton.available import device_reason
 
 from .markdown import code, first_paragraph, joined, table
 

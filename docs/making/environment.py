@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from yolo_rocm.preset import Variable, When
-from yolo_rocm.preset_variables import FAMILIES, SINGLE
-from yolo_rocm.variables import INTERNAL, OWN, READ
+from yolo_rocm.preset.allowed_variables import FAMILIES, SINGLE
+from yolo_rocm.preset.moments import INTERNAL, OWN, READ
+from yolo_rocm.preset.schema import Variable, When
 
 from .markdown import code, joined, table
 from .presets import shipped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from yolo_rocm.diagnosis import checks_environment, checks_packages, checks_stack, checks_system
-from yolo_rocm.diagnosis.knowledge import LEVELS, Signature, signatures
+from yolo_rocm.diagnosis.known_failures import LEVELS, Signature, signatures
 
 from .markdown import code, first_paragraph, slug, table
 

@@ -8,8 +8,8 @@ from typing import Any, Final, get_args, get_origin
 from pydantic import BaseModel
 
 from yolo_rocm.hardware import INTEGRATED, Machine, family_of
-from yolo_rocm.preset import SECTIONS, Preset, resolve
-from yolo_rocm.preset_files import FAMILY, config_root, read, shipped_presets
+from yolo_rocm.preset.files import FAMILY, config_root, read, shipped_presets
+from yolo_rocm.preset.schema import SECTIONS, Preset, resolve
 
 from .markdown import cell, code, joined, table
 

@@ -9,7 +9,7 @@ from yolo_rocm.bench.conv import AUTO, VENDOR, bench_conv
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.tune import Timing
+from yolo_rocm.engines.tuning import Timing
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_everything_is_tuned_together_before_anything_is_reported(layers, engine
 
 
 def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
-    from yolo_rocm.cli_bench import _bench_conv
+    from yolo_rocm.cli.bench import _bench_conv
 
     made = []
 

@@ -11,12 +11,12 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from yolo_rocm import cli_bench_train
 from yolo_rocm.bench import train, train_table
 from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench, Way, ways
-from yolo_rocm.cli import app
-from yolo_rocm.conv import split
+from yolo_rocm.cli import bench_train
+from yolo_rocm.cli.main import app
+from yolo_rocm.engines import chunking
 from yolo_rocm.errors import ConfigError, DeviceLostError
 
 pytestmark = pytest.mark.once
@@ -111,13 +111,13 @@ def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
 
 @pytest.mark.parametrize("which", ["forward", "backward"])
 def test_a_way_that_computes_something_else_is_wrong(bench, monkeypatch, which):
-    original = getattr(split, which)
+    original = getattr(chunking, which)
 
     def off(*args):
         result = original(*args)
         return result * 1.01 if which == "forward" else (result[0], None if result[1] is None else -result[1])
 
-    monkeypatch.setattr(split, which, off)
+    monkeypatch.setattr(chunking, which, off)
     compared = picked("stock NCHW", "ours NCHW")
     monkeypatch.setattr(bench, "rounds", 1)
     bench.run(compared, quiet)
@@ -132,7 +132,7 @@ def test_a_lost_device_ends_the_comparison(bench, monkeypatch):
     def lost(*args):
         raise DeviceLostError("cuda:0 does not answer any more")
 
-    monkeypatch.setattr(split, "forward", lost)
+    monkeypatch.setattr(chunking, "forward", lost)
     with pytest.raises(DeviceLostError):
         bench.run(picked("ours NCHW", "ours channels_last"), quiet)
     assert not torch.backends.cudnn.benchmark
@@ -142,7 +142,7 @@ def test_a_way_that_fails_is_told_and_the_others_go_on(bench, monkeypatch):
     def broken(*args):
         raise RuntimeError("no memory left\nfor you")
 
-    monkeypatch.setattr(split, "forward", broken)
+    monkeypatch.setattr(chunking, "forward", broken)
     compared = picked("stock NCHW", "ours NCHW", "ours channels_last")
     bench.run(compared, quiet)
     table = by_name(train_table.rows(compared, amp=False))
@@ -207,11 +207,11 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
 
 def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(cli_bench_train, "out", Console(file=shown, width=80))
+    monkeypatch.setattr(bench_train, "out", Console(file=shown, width=80))
     failed = made("vendor off", False, [9.0], 300.0)
     failed.error = "gone"
     table = train_table.rows([made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0), failed], amp=False)
-    cli_bench_train._print(table, "a title")
+    bench_train._print(table, "a title")
     cells = [line.split() for line in shown.getvalue().splitlines() if "channels_last" in line]
     assert cells == [
         ["stock", "channels_last", "16.0", "1.000x", "-", "3.0000", "-"],

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 
 import yolo_rocm
 from yolo_rocm.conv.algorithms import ALGORITHMS
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.routes import Patch
 from yolo_rocm.conv.seam import installed
 from yolo_rocm.errors import EngineError
 

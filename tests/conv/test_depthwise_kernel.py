@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from yolo_rocm.conv.algorithms import BY_NAME, depthwise
+from yolo_rocm.conv.heuristics import preferred
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.rules import preferred
-from yolo_rocm.conv.tune import PASSES, Operands, run_pass
+from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import made_problem, native_passes
 

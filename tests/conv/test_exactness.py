@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from yolo_rocm.bench.layers import model_layers
-from yolo_rocm.conv import tune
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, winograd
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.tune import PASSES, Operands, run_pass
+from yolo_rocm.engines import tuning
+from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import error_ratios, in_doubles, native_passes, random_problem
 
@@ -85,8 +85,8 @@ def test_an_algorithm_that_errs_too_much_is_not_timed(monkeypatch):
     problem, wino = wide_problem(64), BY_NAME["winograd4"]
     operands = Operands.of(problem)
     for most, timed in ((100.0, ["winograd4"]), (0.01, [])):
-        monkeypatch.setattr(tune, "_MOST_ERROR", most)
-        rows = tune.time_candidates(problem, "forward", [wino], operands, ROOM)
+        monkeypatch.setattr(tuning, "_MOST_ERROR", most)
+        rows = tuning.time_candidates(problem, "forward", [wino], operands, ROOM)
         assert [row.algorithm for row in rows] == timed
     assert wino.not_supported_reasons(wide_problem(32)) == [
         "fewer than 64 channels: errs more than twice as much as a direct sum"

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 import yolo_rocm
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.routes import Patch
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.conv.tune import PASSES, Operands, run_pass
+from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import error_ratios, native_passes
 
@@ -137,7 +137,8 @@ def test_a_dead_device_is_told_with_who_did_it(tmp_path):
     """In processes of their own: the first one's device answers nothing any more, the second one does without it."""
     code = """
 import sys, torch
-from yolo_rocm.conv import plan, thrift
+from yolo_rocm.conv import plan
+from yolo_rocm.engines import selection
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.algorithms.unfold import Unfold
 from yolo_rocm.conv.problem import ConvProblem
@@ -151,7 +152,7 @@ class Deadly(Unfold):
 geometry = ((1, 1), (1, 1), (1, 1), (0, 0), 1, False)
 problem = ConvProblem((2, 8, 9, 9), (8, 8, 3, 3), *geometry, torch.float32, "cuda:0", False)
 plan.ALGORITHMS = (BY_NAME["unfold"], Deadly(), BY_NAME["windows"])
-plan.BY_NAME = thrift.BY_NAME = {a.name: a for a in plan.ALGORITHMS}
+plan.BY_NAME = selection.BY_NAME = {a.name: a for a in plan.ALGORITHMS}
 timings = plan.Planner("gemm").tune([problem])
 print(sorted(t.algorithm for t in timings[problem]["forward"]))
 """

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from yolo_rocm.conv import split
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.algorithms.base import Bound
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.routes import Patch
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.conv.timing import StepTimer
-from yolo_rocm.conv.tune import PASSES, Operands, run_pass
+from yolo_rocm.conv.step_timer import StepTimer
+from yolo_rocm.engines import chunking
+from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import native_passes, random_problem
 
@@ -119,7 +119,9 @@ def test_work_is_split_to_fit_and_stays_right(algorithm):
             watched = Watched(algorithm)
             for which in PASSES:
                 torch.testing.assert_close(run_pass(watched, problem, which, operands, budget), native[which])
-            assert max(asked for asked, _ in watched.asked) <= max(budget, split.smallest_workspace(algorithm, problem))
+            assert max(asked for asked, _ in watched.asked) <= max(
+                budget, chunking.smallest_workspace(algorithm, problem)
+            )
         if tried == 12:
             break
     assert tried >= 3
@@ -193,7 +195,7 @@ def test_out_of_memory_gets_one_smaller_try(bound):
         torch.testing.assert_close(ours, native[which], rtol=1e-4, atol=1e-4)
         assert max(starving.asked[1:]) <= budget // 8
     with pytest.raises(torch.cuda.OutOfMemoryError):
-        split.forward(Starving(99), problem, operands.x, operands.weight, None, 1 << 30)
+        chunking.forward(Starving(99), problem, operands.x, operands.weight, None, 1 << 30)
 
 
 @pytest.mark.parametrize("names", [("windows", "windows"), ("windows", "unfold")], ids=["one", "two"])

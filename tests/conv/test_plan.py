@@ -13,12 +13,12 @@ import torch
 
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv import plan as plan_module
-from yolo_rocm.conv import tune as tune_module
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.store import PlanStore
-from yolo_rocm.conv.tune import PASSES, Operands, Timing, time_candidates
+from yolo_rocm.engines import tuning as tune_module
+from yolo_rocm.engines.plan_store import PlanStore
+from yolo_rocm.engines.tuning import PASSES, Operands, Timing, time_candidates
 from yolo_rocm.errors import ConfigError
 
 from .problems import made_problem
@@ -116,7 +116,7 @@ def test_choices_of_another_budget_engine_or_dtype_are_not_taken_over(folder, cl
 
 def test_a_device_that_changes_is_measured_again(folder, clock, monkeypatch):
     Planner("gemm").tune([problem()])
-    monkeypatch.setattr("yolo_rocm.conv.store.device_name", lambda device: "another card")
+    monkeypatch.setattr("yolo_rocm.engines.plan_store.device_name", lambda device: "another card")
     assert "by rule" in Planner("gemm").plan(problem()).forward.reason
 
 

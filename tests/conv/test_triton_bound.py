@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from yolo_rocm.conv.algorithms import BY_NAME, triton_common, triton_depthwise, triton_gemm
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.calls import strides
+from yolo_rocm.conv.kernels.tiles import NVIDIA
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton_engine import calls, direct, launch
-from yolo_rocm.conv.triton_engine.calls import strides
-from yolo_rocm.conv.triton_engine.tiles import NVIDIA
+from yolo_rocm.engines.triton import direct, launch
 
 STREAM = 77
 BY_TRITON, REPEATED = 1.0, 2.0

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from yolo_rocm.conv.triton_engine import calls, direct, launch
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.engines.triton import direct, launch
 
 CALL = calls.turn((2, 24, 9, 11))
 

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 import yolo_rocm
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.conv.measure import relative_error
+from yolo_rocm.conv.heuristics import preferred
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.precision import without_tf32
-from yolo_rocm.conv.routes import Patch
-from yolo_rocm.conv.rules import preferred
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.conv.triton_engine import direct, launch
-from yolo_rocm.conv.triton_engine.available import device_reason, triton_version
-from yolo_rocm.conv.tune import PASSES, Operands, compile_ahead, run_pass
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.precision import without_tf32
+from yolo_rocm.engines.triton import direct, launch
+from yolo_rocm.engines.triton.available import device_reason, triton_version
+from yolo_rocm.engines.tuning import PASSES, Operands, compile_ahead, run_pass
 from yolo_rocm.errors import EngineError
 
 from ..torch_samples import CONVOLUTIONS

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import yolo_rocm
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm
-from yolo_rocm.conv.measure import relative_error
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.tiles import FMA, NVIDIA
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton_engine import calls
-from yolo_rocm.conv.triton_engine.available import missing_reason
-from yolo_rocm.conv.triton_engine.tiles import FMA, NVIDIA
-from yolo_rocm.conv.tune import PASSES, Operands, run_pass
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from ..interpreted import interpreter
 from ..sick_vendor import sick_vendor

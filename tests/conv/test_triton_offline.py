@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from yolo_rocm.conv.triton_engine import offline
-from yolo_rocm.conv.triton_engine.available import amd_family, missing_reason
-from yolo_rocm.conv.triton_engine.tiles import FMA, MFMA, WMMA
+from yolo_rocm.conv.kernels import offline
+from yolo_rocm.conv.kernels.tiles import FMA, MFMA, WMMA
+from yolo_rocm.engines.triton.available import amd_family, missing_reason
 
 from ..pages import PROJECT
 
@@ -33,7 +33,7 @@ def python(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def compile_for(tmp_path: Path, target: str, dtypes: tuple[str, ...], layouts: tuple[str, ...]) -> list[dict[str, str]]:
     words = ["--dtypes", *dtypes, "--layouts", *layouts, "--workers", "1"]  # tests side by side have the cores
-    done = python(tmp_path, "-m", "yolo_rocm.conv.triton_engine.offline", target, *words)
+    done = python(tmp_path, "-m", "yolo_rocm.conv.kernels.offline", target, *words)
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert done.returncode == 0, (done.stderr[-2000:], [row for row in rows if row["error"] or row["spills"] != "0"])
     return rows
@@ -127,8 +127,8 @@ def test_every_target_is_compiled_for():
 
 NOT_WIDENED = """
 import json, torch
-from yolo_rocm.conv.triton_engine import calls, offline
-from yolo_rocm.conv.triton_engine.tiles import FMA, tiles
+from yolo_rocm.conv.kernels import calls, offline
+from yolo_rocm.conv.kernels.tiles import FMA, tiles
 layer = offline._layer(64, 64, 1, 1, torch.float16, True)
 x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output_shape, layer.weight_shape))
 found = {}
@@ -159,7 +159,7 @@ def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path
 
 ABORTING = """
 import os, sys
-from yolo_rocm.conv.triton_engine import offline
+from yolo_rocm.conv.kernels import offline
 real = offline.assembly
 def assembly(kernel, target):
     if kernel.name == "forward":
@@ -195,7 +195,7 @@ def test_a_compiler_that_dies_is_an_error_in_the_table(tmp_path):
 
 
 def test_the_page_shows_the_tiles_of_today():
-    """A tile that changes is to be compiled again: `python -m yolo_rocm.conv.triton_engine.offline > FILE`."""
+    """A tile that changes is to be compiled again: `python -m yolo_rocm.conv.kernels.offline > FILE`."""
     with (PROJECT / "docs" / "compiled.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert names(rows) == listed(offline.TARGETS, offline.DTYPES, ("nhwc", "nchw"))

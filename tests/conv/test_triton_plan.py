@@ -8,13 +8,20 @@ import pytest
 import torch
 
 from yolo_rocm.bench.layers import model_layers
-from yolo_rocm.conv import trust
-from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm, triton_turned
+from yolo_rocm.conv.algorithms import (
+    ALGORITHMS,
+    BY_NAME,
+    triton_common,
+    triton_depthwise,
+    triton_gemm,
+    triton_grad_input,
+)
+from yolo_rocm.conv.kernels.tiles import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 from yolo_rocm.conv.plan import Planner, check_engine
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton_engine import available
-from yolo_rocm.conv.triton_engine.tiles import FAMILIES, FMA, MFMA, NVIDIA, WMMA
-from yolo_rocm.conv.tune import PASSES
+from yolo_rocm.engines import qualification
+from yolo_rocm.engines.triton import available
+from yolo_rocm.engines.tuning import PASSES
 from yolo_rocm.errors import ConfigError
 
 from .problems import made_problem as conv
@@ -97,7 +104,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
     def nothing(key, call, tensors):
         return None
 
-    for module in (triton_common, triton_gemm, triton_depthwise, triton_turned):
+    for module in (triton_common, triton_gemm, triton_depthwise, triton_grad_input):
         monkeypatch.setattr(module, "launch", nothing)
     tried = set()
     for problem in layers_of("yolo11n.yaml", torch.float16, channels_last):
@@ -212,7 +219,7 @@ def test_engines_may_be_joined(fresh, monkeypatch):
     assert {a.engine for a in planner.candidates(problem)} == {"gemm"}  # nothing of Triton serves a CPU
     assert planner.plan(problem).engine == "gemm"
     monkeypatch.setattr(triton_common, "device_reason", lambda device: None)
-    monkeypatch.setattr(trust, "check", lambda *args: None)
+    monkeypatch.setattr(qualification, "check", lambda *args: None)
     assert {a.engine for a in Planner("gemm+triton", remember=False).candidates(problem)} == {"gemm", "triton"}
     assert {a.engine for a in Planner("triton", remember=False).candidates(problem)} == {"triton"}
     assert {a.engine for a in Planner("auto", remember=False).candidates(problem)} == {"gemm", "triton", "aten"}

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from yolo_rocm.conv import plan as plan_module
-from yolo_rocm.conv import trust
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.triton_engine import launch, struck
-from yolo_rocm.conv.triton_engine.struck import strike_out, struck_out
-from yolo_rocm.conv.tune import PASSES, Operands, time_candidates
+from yolo_rocm.engines import qualification
+from yolo_rocm.engines.triton import launch, quarantine
+from yolo_rocm.engines.triton.quarantine import strike_out, struck_out
+from yolo_rocm.engines.tuning import PASSES, Operands, time_candidates
 
 from .problems import made_problem as conv
 from .triton_machines import card, refusal
@@ -83,7 +83,7 @@ BAD = {
 @pytest.fixture
 def trusting(fresh, monkeypatch, caplog):
     """Kernels are checked, as they are where they are compiled; what is logged is kept."""
-    monkeypatch.setattr(trust, "interpreted", lambda: False)
+    monkeypatch.setattr(qualification, "interpreted", lambda: False)
     caplog.set_level(logging.WARNING, logger="yolo_rocm")
     return caplog
 
@@ -125,8 +125,8 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     """Otherwise a kernel would be struck out for what it never serves."""
     card(monkeypatch)
     seen = []
-    monkeypatch.setattr(trust, "interpreted", lambda: False)
-    monkeypatch.setattr(trust, "_wrong", lambda checked, small: seen.append((checked, small)))
+    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(qualification, "_wrong", lambda checked, small: seen.append((checked, small)))
     problems = [
         conv(),
         conv((2, 24, 9, 11), 24, groups=24),
@@ -135,7 +135,7 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     ]
     for problem in problems:
         if not algorithm.not_supported_reasons(problem):
-            trust.check(algorithm, problem)
+            qualification.check(algorithm, problem)
     ((checked, small),) = seen
     assert checked.not_supported_reasons(small) == []
     assert small.problems() == []
@@ -157,7 +157,7 @@ def test_what_is_struck_out_serves_no_more(fresh, monkeypatch, algorithm):
         strike_out(problem.device, name, problem.dtype, "it fails")
         assert algorithm.not_supported_reasons(problem) == ["it fails"], name
         assert not algorithm.not_supported_reasons(replace(problem, dtype=torch.float16))
-        struck.forget()
+        quarantine.forget()
     assert not algorithm.not_supported_reasons(problem)
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from yolo_rocm.conv.algorithms import ALGORITHMS
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.routes import Patch
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.conv.triton_engine import available
+from yolo_rocm.engines.triton import available
 from yolo_rocm.errors import EngineError
 
 TRITON = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "triton"]
@@ -24,9 +24,9 @@ import torch
 if int(torch.__version__.split(".")[0]) >= 2:
     torch.__version__ = "1.13.1"
 from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.routes import Patch
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.conv.triton_engine.available import in_words, in_words_unasked, triton_version
+from yolo_rocm.engines.triton.available import in_words, in_words_unasked, triton_version
 from yolo_rocm.diagnosis.probe_child import main
 assert triton_version() == (3, 6), "the fake is not seen"
 planner = Planner("auto", remember=False)

@@ -9,7 +9,7 @@ import torch
 
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton_engine import available
+from yolo_rocm.engines.triton import available
 from yolo_rocm.errors import EngineError
 
 

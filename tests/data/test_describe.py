@@ -8,7 +8,7 @@ import pytest
 
 from yolo_rocm.data import resources
 from yolo_rocm.data.describe import loader_facts
-from yolo_rocm.data.workers import recommended_workers
+from yolo_rocm.data.worker_count import recommended_workers
 
 pytestmark = pytest.mark.once
 

@@ -27,9 +27,9 @@ from tests.fake_trees import (
 )
 from yolo_rocm.diagnosis import checks
 from yolo_rocm.diagnosis.checks import CHECKS, run_checks
-from yolo_rocm.diagnosis.patient import Patient
+from yolo_rocm.diagnosis.context import Patient
 from yolo_rocm.hardware import detect
-from yolo_rocm.preset import Preset
+from yolo_rocm.preset.schema import Preset
 
 VENDOR = {"conv": {"engine": "auto", "vendor": "on"}}
 

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from yolo_rocm.diagnosis import knowledge
-from yolo_rocm.diagnosis.knowledge import LogError, examine_log
+from yolo_rocm.diagnosis import known_failures
+from yolo_rocm.diagnosis.known_failures import LogError, examine_log
 
 TRACEBACK = """Traceback (most recent call last):
   File "/x/train.py", line 3, in <module>
@@ -74,14 +74,14 @@ def test_a_healthy_log_has_none(log):
 
 @pytest.mark.parametrize("offset", [0, 7, 12, 30, 60])
 def test_an_error_across_two_pieces_is_quoted_whole(offset):
-    head = b"a line\n" * ((knowledge.CHUNK - offset) // 7)
+    head = b"a line\n" * ((known_failures.CHUNK - offset) // 7)
     log = head + b"TypeError: " + b"x" * 40 + b"\n" + b"more\n" * 20
     assert examine_log(io.BytesIO(log)).last_error == LogError(head.count(b"\n") + 1, "TypeError: " + "x" * 40)
 
 
 def test_the_middle_of_a_line_is_no_beginning():
     """The second piece begins in the middle of the line, just where it looks like an error."""
-    filler = knowledge.CHUNK - knowledge.OVERLAP
+    filler = known_failures.CHUNK - known_failures.OVERLAP
     log = b"\n" + b"x" * (filler - 1) + b"TypeError: none\n" + b"more\n" * 2000
     assert log[filler:].startswith(b"TypeError")
     assert examine_log(io.BytesIO(log)).last_error is None

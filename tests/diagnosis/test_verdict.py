@@ -9,10 +9,10 @@ import pytest
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.findings import Finding
 from yolo_rocm.diagnosis.outcome import Outcome
-from yolo_rocm.diagnosis.probe_list import all_probes
+from yolo_rocm.diagnosis.probes import all_probes
 from yolo_rocm.diagnosis.verdict import Setup, judge, way_out
 from yolo_rocm.hardware import Gpu, Machine
-from yolo_rocm.preset import Preset
+from yolo_rocm.preset.schema import Preset
 
 NAMES = [probe.name for probe in all_probes()]
 AUTO = Setup("auto", vendor=False, amp=True)

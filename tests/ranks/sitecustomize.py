@@ -38,7 +38,7 @@ def _watch() -> None:
     def do_train(self, *args):
         result = train(self, *args)
         from yolo_rocm.conv import seam
-        from yolo_rocm.session import Session
+        from yolo_rocm.session.session import Session
 
         seen.update(
             weights={k: p.detach().clone() for k, p in getattr(self.model, "module", self.model).named_parameters()},

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import yolo_rocm
-from yolo_rocm import training
+from yolo_rocm.session import training
 from yolo_rocm.telemetry import choice
 from yolo_rocm.telemetry import sampler as samplers
 from yolo_rocm.telemetry.table import COLUMNS, TELEMETRY_FILE

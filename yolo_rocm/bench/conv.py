@@ -13,16 +13,16 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .. import __version__
+from .._version import __version__
 from ..conv.algorithms import BY_NAME
-from ..conv.measure import as_in_the_seam, milliseconds
+from ..conv.backend_flags import vendor_off
+from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
-from ..conv.routes import Patch
 from ..conv.seam import installed
-from ..conv.store import device_name
-from ..conv.switches import vendor_off
-from ..conv.tune import Operands, time_candidates
+from ..engines.measure import as_in_the_seam, milliseconds
+from ..engines.plan_store import device_name
+from ..engines.tuning import Operands, time_candidates
 from .layers import ModelLayer
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"

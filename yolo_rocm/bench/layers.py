@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from .. import ultralytics_hooks as hooks
+from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
-from ..conv.routes import Patch
 from ..conv.seam import installed
 from ..errors import ConfigError, nearest
 

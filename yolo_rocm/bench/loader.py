@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .._version import __version__
 from ..errors import ConfigError
 
 STAGES = ("read", "decode", "augment", "collate", "transfer")

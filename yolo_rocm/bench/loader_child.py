@@ -23,25 +23,25 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
     """
     import torch
 
-    from .. import ultralytics_data
     from ..data.policy import LoaderPolicy
-    from ..data.processes import prestart
     from ..data.seeding import seed_everything
+    from ..data.worker_start import prestart
+    from ..ultralytics_hooks import datasets
 
-    dataset = ultralytics_data.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
+    dataset = datasets.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
     seed_everything(0)
     policy = None
     if way["ours"]:
-        adapter = ultralytics_data.UltralyticsAdapter(way["options"], way["options"], 512)
-        policy = LoaderPolicy(context=way["context"] or "spawn", adapter=adapter, modules=ultralytics_data.MODULES)
+        adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512)
+        policy = LoaderPolicy(context=way["context"] or "spawn", adapter=adapter, modules=datasets.MODULES)
     elif way["context"]:
         multiprocessing.set_start_method(way["context"], force=True)
     stages = _stages(dataset, way) if way.get("stages") else {}
     if way.get("ahead"):
-        prestart(way["workers"], ultralytics_data.MODULES)
+        prestart(way["workers"], datasets.MODULES)
         time.sleep(way["ahead"])
     began = time.perf_counter()
-    loader = ultralytics_data.training_loader(dataset, way["batch"], way["workers"], policy)
+    loader = datasets.training_loader(dataset, way["batch"], way["workers"], policy)
     batches = iter(loader)
     first_batch = next(batches)
     first = time.perf_counter() - began
@@ -80,11 +80,11 @@ def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, f
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     from contextlib import ExitStack
 
-    from .. import ultralytics_data
+    from ..ultralytics_hooks import datasets
 
     with ExitStack() as undo:
         if way["ours"]:
-            adapter = ultralytics_data.UltralyticsAdapter(way["options"], way["options"], 512)
+            adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512)
             undo.enter_context(adapter.attached(dataset, lambda stage, seconds: None, _new_image))
         order = [i % len(dataset) for i in range(way["batch"] + samples)]
         kept = [dataset[i] for i in order[: way["batch"]]]

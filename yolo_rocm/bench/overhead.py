@@ -24,9 +24,9 @@ from unittest import mock
 
 import numpy as np
 
-from .. import __version__
-from ..data.meter import Meter
-from ..session import Session
+from .._version import __version__
+from ..data.wait_meter import Meter
+from ..session.session import Session
 from ..telemetry.sampler import Sampler
 from ..telemetry.steps import SampledSteps, sampled_steps
 from ..telemetry.watch import watch
@@ -275,8 +275,8 @@ def _nothing(*_: Any) -> None:
 
 def _once(session: Session, folder: Path) -> float:
     """Return the processor time of what is written once: facts after the first epoch and at the end, and the page."""
-    from ..report_page.page import write_page
-    from ..run_page import surroundings
+    from ..report.page import write_page
+    from ..session.artifacts import surroundings
 
     began = time.process_time()
     for _ in range(2):

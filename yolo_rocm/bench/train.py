@@ -20,15 +20,15 @@ from typing import Any, Final
 import torch
 
 from .. import ultralytics_hooks as hooks
-from ..conv.devices import on
+from ..conv.backend_flags import vendor_off
+from ..conv.patch import Patch
 from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
-from ..conv.precision import without_tf32
-from ..conv.routes import Patch
 from ..conv.seam import installed
-from ..conv.switches import vendor_off
-from ..conv.timing import StepTimer
+from ..conv.step_timer import StepTimer
+from ..engines.devices import on
+from ..engines.precision import without_tf32
 from ..errors import ConfigError, DeviceLostError
-from ..off_switch import enabled
+from ..utils.off_switch import enabled
 from .layers import OURS
 from .peak import Peak, forget, highest, since
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import torch
 
-from .. import __version__
 from .. import ultralytics_hooks as hooks
-from ..conv.store import device_name
+from .._version import __version__
+from ..engines.plan_store import device_name
 from .train import OFF_KIND, OURS_KIND, STOCK_KIND, Way
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of

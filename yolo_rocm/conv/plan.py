@@ -9,15 +9,15 @@ from typing import Final
 
 import torch
 
+from ..engines import faults, qualification
+from ..engines.chunking import smallest_workspace
+from ..engines.plan_store import PlanStore
+from ..engines.selection import fastest, winners
+from ..engines.tuning import PASSES, Timing, tune
 from ..errors import ConfigError, EngineError, nearest
-from . import faults, trust
 from .algorithms import ALGORITHMS, BY_NAME, Algorithm
+from .heuristics import preferred
 from .problem import ConvProblem
-from .rules import preferred
-from .split import smallest_workspace
-from .store import PlanStore
-from .thrift import fastest, winners
-from .tune import PASSES, Timing, tune
 
 _SINGLE: Final = ("vendor", "aten", "gemm", "triton")
 ENGINES: Final = ("auto", *_SINGLE)
@@ -103,7 +103,7 @@ class Planner:
         """Return the candidates that work on the problem's device, which some find out by a small run of their own."""
         faults.recall(problem.device)  # a benchmark too does without what has made the device fault
         for algorithm in self.candidates(problem):
-            trust.check(algorithm, problem)
+            qualification.check(algorithm, problem)
         return self.candidates(problem)
 
     def _engines_for(self, problem: ConvProblem) -> list[str]:
@@ -128,7 +128,7 @@ class Planner:
             plan = self._choose(problem)
             chosen = [(getattr(plan, which).algorithm, which) for which in PASSES]
             for algorithm, which in chosen:
-                trust.check(algorithm, problem, which)
+                qualification.check(algorithm, problem, which)
             if not any(_against(algorithm, problem) for algorithm, _ in chosen):
                 return plan
             # One of them has just been found not to work here: the next best is asked.

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from ..engines.chunking import largest_workspace
+from ..engines.tuning import PASSES
 from .plan import Plan
 from .problem import ConvProblem
-from .split import largest_workspace
-from .timing import LayerTimes, StepTimer
-from .tune import PASSES
+from .step_timer import LayerTimes, StepTimer
 
 
 @dataclass

@@ -14,18 +14,19 @@ from typing import Any, Final
 
 import torch
 
+from ..engines import chunking
 from ..errors import YoloRocmError
-from ..in_force import InForce
-from ..off_switch import enabled
-from . import kernels, split
+from ..utils.in_force import InForce
+from ..utils.off_switch import enabled
+from . import dispatcher
 from .algorithms.base import add_bias
 from .algorithms.native import native_convolution, native_convolution_backward
+from .backend_flags import new_memory_unfilled
+from .patch import DISPATCH_KEYS, Patch
 from .plan import Plan, Planner
 from .problem import ConvProblem
 from .report import ConvReport
-from .routes import DISPATCH_KEYS, Patch
-from .switches import new_memory_unfilled
-from .timing import StepTimer, mark
+from .step_timer import StepTimer, mark
 
 _patches: InForce[Patch] = InForce()
 _lock = _patches.lock
@@ -149,13 +150,13 @@ def _install() -> None:
     global _serving, _crowded
     serving = {device: patch for patch in _patches.items() for device in patch.devices}
     for device in set(serving) - set(_libraries):
-        _libraries[device] = kernels.put_in(DISPATCH_KEYS[device], _kernels())
+        _libraries[device] = dispatcher.put_in(DISPATCH_KEYS[device], _kernels())
     _serving = serving
     _crowded = _patches.of_several_threads()
     if not _crowded:
         _forwards.clear()
     for device in set(_libraries) - set(serving) - set(+_kept):
-        if kernels.take_out(_libraries[device], DISPATCH_KEYS[device], _kernels()):
+        if dispatcher.take_out(_libraries[device], DISPATCH_KEYS[device], _kernels()):
             del _libraries[device]  # otherwise it passes calls on to the native kernels; see `settle`
 
 
@@ -170,8 +171,8 @@ def _choose(device: str, weight: torch.Tensor, backward: bool = False) -> Patch 
     of us) by the newest of all. On a GPU, autograd runs the backward pass in a thread that belongs to nobody: there the
     patch that served the forward pass is the one, or the oldest, if forward ran before there was a choice.
     """
-    if kernels.GUESTS_COUNT and not backward and not _patches.own():
-        kernels.note_guest()
+    if dispatcher.GUESTS_COUNT and not backward and not _patches.own():
+        dispatcher.note_guest()
     if not _crowded:
         return _serving.get(device)
     mine = _patches.own()
@@ -210,7 +211,7 @@ def _convolution(
         y = torch.zeros(problem.output_shape, dtype=x.dtype, device=x.device)
         y = add_bias(y, bias)
     else:
-        y = split.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget, route.whole[0])
+        y = chunking.forward(plan.forward.algorithm, problem, x, weight, bias, patch.planner.budget, route.whole[0])
     y = _as_native_lays_out(y, problem.channels_last)
     if timer is not None:
         timer.add(problem, "forward", layer, began, x.device)
@@ -249,14 +250,16 @@ def _convolution_backward(
         return *_timed_backward(patch.report.timer, problem, plan, grad, x, weight, mask, budget), grad_bias
     if for_input is for_weight:
         both = (mask[0], mask[1])
-        grad_input, grad_weight = split.backward(for_input, problem, grad, x, weight, both, budget, route.whole[1])
+        grad_input, grad_weight = chunking.backward(for_input, problem, grad, x, weight, both, budget, route.whole[1])
     else:
         _, whole_input, whole_weight = route.whole
         grad_input = grad_weight = None
         if mask[1]:  # first: see `Algorithm.backward`
-            grad_weight = split.backward(for_weight, problem, grad, x, weight, (False, True), budget, whole_weight)[1]
+            grad_weight = chunking.backward(for_weight, problem, grad, x, weight, (False, True), budget, whole_weight)[
+                1
+            ]
         if mask[0]:
-            grad_input = split.backward(for_input, problem, grad, x, weight, (True, False), budget, whole_input)[0]
+            grad_input = chunking.backward(for_input, problem, grad, x, weight, (True, False), budget, whole_input)[0]
     if grad_input is not None:
         grad_input = _as_native_lays_out(grad_input, problem.channels_last)
     if grad_weight is not None:
@@ -284,7 +287,7 @@ def _timed_backward(
         if mask[index]:
             began = mark(x.device)
             wanted = (index == 0, index == 1)
-            part = split.backward(choice.algorithm, problem, grad, x, weight, wanted, budget)[index]
+            part = chunking.backward(choice.algorithm, problem, grad, x, weight, wanted, budget)[index]
             found[index] = None if part is None else _as_native_lays_out(part, problem.channels_last)
             timer.add(problem, which, None, began, x.device)
     return found[0], found[1]

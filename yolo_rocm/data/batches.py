@@ -13,11 +13,11 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from .guards import main_reference
-from .packing import Packed
 from .policy import LoaderPolicy
 from .pool import Pool
+from .preflight import main_reference
 from .reader import BatchReader, Request, Trace
+from .shared_lists import Packed
 
 
 class Source(Protocol):

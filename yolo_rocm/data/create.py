@@ -18,11 +18,11 @@ from ..errors import ConfigError, LoaderError
 from .loader import PolicyLoaderMixin
 from .pinning import decide_pinning
 from .policy import LoaderPolicy
-from .processes import worker_context
 from .reader import PlainAdapter
 from .seeding import seed_worker
 from .transport import HAS_MEMFD
-from .workers import recommended_workers
+from .worker_count import recommended_workers
+from .worker_start import worker_context
 
 _LOGGER = logging.getLogger("yolo_rocm")
 

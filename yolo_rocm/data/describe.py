@@ -7,7 +7,7 @@ from typing import Any
 
 from . import resources
 from .transport import HAS_MEMFD
-from .workers import Recommendation
+from .worker_count import Recommendation
 
 
 @dataclass(frozen=True)

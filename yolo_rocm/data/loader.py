@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from .batches import Batches
-from .guards import check_before_start
 from .pinning import decide_pinning
 from .policy import LoaderPolicy, shuffles
-from .position import Passes, Position, next_seed
+from .preflight import check_before_start
 from .reader import BatchReader
+from .resume_position import Passes, Position, next_seed
 from .transport import HAS_MEMFD
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -11,7 +11,7 @@ from torch.utils.data import SequentialSampler
 
 from .reader import Adapter, PlainAdapter, Trace
 from .transport import HAS_MEMFD
-from .workers import IMAGE_BYTES, recommended_workers
+from .worker_count import IMAGE_BYTES, recommended_workers
 
 Observer = Callable[[str, Trace, float, float], None]
 

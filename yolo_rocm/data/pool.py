@@ -15,13 +15,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from ..errors import LoaderError
-from .guards import pickle_problem
-from .packing import Packed
-from .processes import start_process
+from .preflight import pickle_problem
 from .reader import Request, Trace
+from .shared_lists import Packed
 from .stack_file import StackFile
 from .transport import Attachments, receive, send
 from .worker import Duty, Failure
+from .worker_start import start_process
 
 MAX_REPLACEMENTS: Final = 3
 _GRACE: Final = 0.3  # seconds a worker has to leave by itself

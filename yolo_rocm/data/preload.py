@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .light import defer_imports
+from .lazy_imports import defer_imports
 
 # The server imports modules by name and calls nothing; this one exists for its effect, in that process alone.
 defer_imports()

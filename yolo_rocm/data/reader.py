@@ -54,7 +54,7 @@ Place = Callable[[tuple[int, ...]], "np.ndarray[Any, np.dtype[np.uint8]]"]
 
 
 class Adapter(Protocol):
-    """What a kind of data set needs in the process that reads it; see `yolo_rocm.ultralytics_data`."""
+    """What a kind of data set needs in the process that reads it; see `yolo_rocm.ultralytics_hooks.datasets`."""
 
     def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
         """Return long lists of the data set that all workers may share."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..hardware import system
 from ..hardware.gpus import linux_gpus
-from ..process_group import local_world
+from ..utils.process_group import local_world
 
 ROOT: Final = Path("/")
 _GIB: Final = 2**30

@@ -10,7 +10,7 @@ import threading
 from io import BytesIO
 
 from . import interrupts
-from .light import defer_imports, import_all
+from .lazy_imports import defer_imports, import_all
 
 
 def main(wire_descriptor: int, tracker: int, alive: int, modules: list[str]) -> None:

@@ -21,8 +21,8 @@ from torch.utils.data import _utils as torch_loader
 from torch.utils.data import default_collate
 
 from . import interrupts
-from .packing import Packed
 from .reader import BatchReader, Request
+from .shared_lists import Packed
 from .stack_file import StackFile
 from .transport import Ring, receive, send
 

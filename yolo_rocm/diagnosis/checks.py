@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from . import checks_environment, checks_packages, checks_stack, checks_system
+from .context import Patient
 from .findings import ORDER, Finding
-from .patient import Patient
 
 Check = Callable[[Patient], Finding | None]
 CHECKS: Final[tuple[Check, ...]] = (

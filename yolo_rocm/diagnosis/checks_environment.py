@@ -6,8 +6,8 @@ import re
 
 from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, family_of, overridden_gfx
 from ..ultralytics_hooks import versions
+from .context import Patient, at_least, install_command, miopen_filters
 from .findings import Finding
-from .patient import Patient, at_least, install_command, miopen_filters
 
 TOPOLOGY = "https://github.com/ROCm/rocm-systems projects/rocr-runtime/libhsakmt/src/topology.c"
 MIOPEN_DEBUG = "https://rocm.docs.amd.com/projects/MIOpen/en/latest/how-to/debug-log.html"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from packaging.version import InvalidVersion, Version
 
+from .context import Patient, install_command
 from .findings import Finding
-from .patient import Patient, install_command
 
 
 def numpy_too_new(patient: Patient) -> Finding | None:

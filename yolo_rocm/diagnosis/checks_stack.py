@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..ultralytics_hooks import versions
 from ..ultralytics_hooks.probes import TRAINING
+from .context import THEROCK_RELEASES, Patient, at_least, install_command
 from .findings import Finding
-from .patient import THEROCK_RELEASES, Patient, at_least, install_command
 
 BENCHMARK_DEFAULT_UNTIL = "2.7"
 

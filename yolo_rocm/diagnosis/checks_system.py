@@ -6,8 +6,8 @@ from pathlib import PurePosixPath
 
 from ..hardware import HIDES_FIRST, HIDES_NEXT
 from ..hardware.files import text
+from .context import Patient
 from .findings import Finding
-from .patient import Patient
 
 GROUPS_SOURCE = "https://github.com/ROCm/vllm/pull/893"
 WSL_SOURCE = "https://github.com/andweng/wsl-rocm"

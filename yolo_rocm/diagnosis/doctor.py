@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
-from ..conv.triton_engine.available import in_words_unasked
+from .._version import __version__
+from ..engines.triton.available import in_words_unasked
 from ..errors import ConfigError
 from ..hardware import Machine, detect
-from ..preset import Settings, resolve
+from ..preset.schema import Settings, resolve
 from ..ultralytics_hooks import versions
-from . import health as memory
+from . import vendor_health as memory
 from .checks import run_checks
+from .context import Patient, miopen_filters, training_environment
 from .findings import ORDER, Finding, Severity
-from .health import Health
-from .knowledge import LEVELS, Match, read_text
+from .known_failures import LEVELS, Match, read_text
 from .outcome import Limits, Outcome
-from .patient import Patient, miopen_filters, training_environment
-from .probe import Answers, child_command, run_probes
-from .probe_list import all_probes
+from .probe_runner import Answers, child_command, run_probes
+from .probes import all_probes
+from .vendor_health import Health
 from .verdict import Setup, Verdict, judge, what_blocks
 
 SCHEMA = 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from .probe_list import Probe
+from .probes import Probe
 
 Status = Literal["ok", "wrong", "nan", "error", "hang", "segfault", "abort", "signal", "no answer", "skipped"]
 DEATHS: Final = ("hang", "segfault", "abort", "signal", "no answer")

@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
-from .probe_list import SHAPES, TORCH_NAMES, Probe, Shape, all_probes
+from .probes import SHAPES, TORCH_NAMES, Probe, Shape, all_probes
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ def _answer_all(probes: list[Probe], device_name: str, answers: IO[str]) -> None
         say(probe=probes[0].name, begin=True)
     import torch
 
-    from ..conv.triton_engine.available import device_reason
+    from ..engines.triton.available import device_reason
 
     device = torch.device(device_name)
     _exact_arithmetic()
@@ -122,10 +122,10 @@ def _ask(probe: Probe, device: torch.device) -> tuple[float, dict[str, Any]]:
 @contextmanager
 def _way(way: str, device: torch.device) -> Iterator[None]:
     """Let convolution and BatchNorm be computed one way."""
+    from ..conv.backend_flags import vendor_off
+    from ..conv.patch import Patch
     from ..conv.plan import Planner
-    from ..conv.routes import Patch
     from ..conv.seam import installed
-    from ..conv.switches import vendor_off
 
     with vendor_off(device.type) if way != "vendor" else nullcontext():
         if way in ("vendor", "off"):
@@ -139,7 +139,7 @@ def _device(device: torch.device) -> tuple[float, dict[str, Any]]:
     """Check that the device is there and can add; say what it is."""
     import torch
 
-    from ..conv.triton_engine.available import in_words
+    from ..engines.triton.available import in_words
 
     detail: dict[str, Any] = {"torch": torch.__version__, "hip": torch.version.hip, "cuda": torch.version.cuda}
     if device.type == "cuda":
@@ -299,7 +299,7 @@ def _draw(shape: tuple[int, ...], dtype: str, seed: int) -> torch.Tensor:
 
 
 def _distance(value: torch.Tensor, exact: torch.Tensor) -> float:
-    from ..conv.measure import relative_error
+    from ..engines.measure import relative_error
 
     return relative_error(value.detach().cpu(), exact)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
 from .outcome import Limits, Outcome, Status, judged
-from .probe_list import Probe
+from .probes import Probe
 
 _TAIL_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 16

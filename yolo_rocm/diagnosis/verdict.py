@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..hardware import Machine
-from ..preset import Preset
+from ..preset.schema import Preset
 from ..ultralytics_hooks.versions import behaves
 from .findings import Finding
 from .outcome import DEATHS, Outcome

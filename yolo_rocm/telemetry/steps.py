@@ -66,7 +66,7 @@ class SampledSteps:
             model: The model whose layers are named; None to go by shapes alone.
             device: The torch device of the training.
         """
-        from ..conv.timing import StepTimer
+        from ..conv.step_timer import StepTimer
 
         if model is not None:
             self._naming.enter_context(report.naming(model))

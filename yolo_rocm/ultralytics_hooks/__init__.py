@@ -5,14 +5,7 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 
 from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
-from .checkpoints import (
-    Saving,
-    discard_run_folder,
-    forget_run_folder,
-    is_writer,
-    whole_runs,
-    write_whole_checkpoints,
-)
+from .checkpoints import Saving, discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers

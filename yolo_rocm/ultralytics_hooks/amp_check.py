@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from ..utils.swap import Swap
 from .log import say
 from .probes import AMP_CHECK, missing
-from .swap import Swap
 
 
 def _weights_of(check: Any) -> str | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..errors import CheckpointError
-from ..whole_files import commit, free_bytes, no_room, partial, problem_with, stage, sync
-from .swap import Swap
+from ..utils.atomic import commit, free_bytes, no_room, partial, problem_with, stage, sync
+from ..utils.swap import Swap
 
 
 class Saving(Protocol):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from ..errors import StackError
-from ..in_force import InForce
+from ..utils.in_force import InForce
 from .probes import CHILDREN, missing
 
 _CLI_MODULE: Final = "ultralytics.cfg.__init__"
@@ -34,8 +34,8 @@ def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     """Let the `yolo` processes that tune and multi-data-set training start run under the same preset, and every rank.
 
     Ultralytics starts `python -m ultralytics.cfg.__init__ ...`, or `yolo ...` in its oldest releases; here it becomes
-    `python -m yolo_rocm.child ...`. For several GPUs it starts `python -m torch.distributed.run ... FILE`; the ranks
-    become `-m yolo_rocm.rank FILE`.
+    `python -m yolo_rocm.launch.child ...`. For several GPUs it starts `python -m torch.distributed.run ... FILE`; the
+    ranks become `-m yolo_rocm.launch.rank FILE`.
     """
     if missing(CHILDREN):
         yield
@@ -68,14 +68,14 @@ def _run_child(command: Any, *args: Any, **kwargs: Any) -> Any:
         return _launch(ranks_command(command), environment)
     parts = [sys.executable, "-m", _CLI_MODULE, *command[1:]] if command[:1] == ["yolo"] else list(command)
     if _CLI_MODULE in parts:
-        command = ["yolo_rocm.child" if part == _CLI_MODULE else part for part in parts]
+        command = ["yolo_rocm.launch.child" if part == _CLI_MODULE else part for part in parts]
         kwargs["env"] = environment
     return subprocess.run(command, *args, **kwargs)
 
 
 def ranks_command(command: Sequence[str]) -> list[str]:
-    """Return a launcher's command whose last word is a file, changed to run the file in `yolo_rocm.rank`."""
-    return [*command[:-1], "--module", "yolo_rocm.rank", command[-1]]
+    """Return a launcher's command whose last word is a file, changed to run the file in `yolo_rocm.launch.rank`."""
+    return [*command[:-1], "--module", "yolo_rocm.launch.rank", command[-1]]
 
 
 def _launch(command: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:

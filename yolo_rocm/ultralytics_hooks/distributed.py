@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from .. import process_group
 from ..errors import ConfigError
-from ..process_group import Place
+from ..utils import process_group
+from ..utils.process_group import Place
 from .ranks import rank
 
 _FOLDER_PATIENCE: Final = 10.0  # seconds a network file system may take to show a new folder

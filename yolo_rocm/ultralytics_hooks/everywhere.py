@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..cfg_file import keys_of
+from ..preset.cfg_file import keys_of
 from .models import Around
 
 MakeTrainer = Callable[[dict[str, Any], Any], None]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..in_force import InForce
+from ..utils.in_force import InForce
 
 if TYPE_CHECKING:  # the doctor asks this package about versions without importing torch
     from ..data.policy import LoaderPolicy

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-from ..process_group import is_first_to
-from ..progress import Pace
-from ..terminal import is_terminal
+from ..utils.console import is_terminal
+from ..utils.process_group import is_first_to
+from ..utils.progress import Pace
 from .ranks import reports
 
 PREFIX: Final = "ROCm: "
@@ -27,7 +27,7 @@ def say_diagnosis(error: BaseException) -> None:
     with suppress(Exception):  # whatever goes wrong here must not take the place of the error
         from ultralytics.utils import LOGGER, colorstr
 
-        from ..diagnosis.knowledge import explain
+        from ..diagnosis.known_failures import explain
 
         match = explain(error)
         # Of the ranks of one training, which all fail when one does, only the first to fail says why.

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Final
 
-from .swap import Swap
+from ..utils.swap import Swap
 
 HEARD: Final = "out of memory"  # what Ultralytics listens for, in any case of letters
 # MIOpen gives these for many reasons, a workspace that did not fit among them (ROCm/MIOpen#47, status 7).
@@ -26,7 +26,7 @@ def is_memory_error(text: str, free_share: float | None = None) -> bool:
         text: The message.
         free_share: Part of the GPU's memory that was free; messages that can mean anything count when it is small.
     """
-    from ..diagnosis.knowledge import by_id
+    from ..diagnosis.known_failures import by_id
 
     if by_id("oom").search(text.encode(errors="replace")) is not None:
         return True

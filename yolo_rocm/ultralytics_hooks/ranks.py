@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import process_group
+from ..utils import process_group
 
 
 def rank() -> int:

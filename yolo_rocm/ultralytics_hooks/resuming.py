@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..whole_files import commit, stage
+from ..utils.atomic import commit, stage
 from .models import plain_model
 
 _STOPPER = ("best_fitness", "best_epoch", "possible_stop")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..triton_engine.tiles import ROW_SIZES, SIZES
+from ..kernels.tiles import ROW_SIZES, SIZES
 from .base import Algorithm
 from .columns import Columns
 from .depthwise import DepthwiseBands, DepthwiseKernel, DepthwiseShift
@@ -15,8 +15,8 @@ from .strips import Strips
 from .transposed import Transposed, TransposedShuffle
 from .triton_depthwise import TritonDepthwise
 from .triton_gemm import TritonFlat, TritonGemm, TritonRows
+from .triton_grad_input import TritonTurned
 from .triton_transposed import TritonTransposed
-from .triton_turned import TritonTurned
 from .unfold import Unfold
 from .windows import Windows
 from .winograd import Winograd2, Winograd4

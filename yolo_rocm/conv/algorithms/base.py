@@ -32,13 +32,13 @@ class Algorithm(ABC):
 
     A subclass is stateless: one instance serves every layer, thread and device. Results may have any memory layout; the
     seam brings them into the one the native kernel would have chosen. Work that needs more workspace than the user
-    allows is split outside, by `yolo_rocm.conv.split`, along batch and rows.
+    allows is split outside, by `yolo_rocm.engines.chunking`, along batch and rows.
     """
 
     name: ClassVar[str]
     engine: ClassVar[str] = "gemm"
     exact: ClassVar[bool] = True  # False where speed is paid with digits: the tuner measures the error too
-    kernel: ClassVar[str | None] = None  # what `yolo_rocm.conv.trust` has to see working once on each device
+    kernel: ClassVar[str | None] = None  # what `yolo_rocm.engines.qualification` has to see working once on each device
 
     @abstractmethod
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..backend_flags import vendor_off
 from ..problem import ConvProblem
-from ..switches import vendor_off
 from .base import Algorithm, Grads
 
 

@@ -12,9 +12,9 @@ from typing import Final
 
 import torch
 
+from ...engines.triton.launch import repeating
+from ..kernels.calls import Strides, strides
 from ..problem import ConvProblem
-from ..triton_engine.calls import Strides, strides
-from ..triton_engine.launch import repeating
 from .base import Algorithm, Bound, Grads
 from .triton_common import shares_of, sum_key, tf32
 

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import torch
 
-from ..precision import tf32_allowed
+from ...engines.precision import tf32_allowed
+from ...engines.triton.available import device_reason, family
+from ...engines.triton.launch import launch
+from ...engines.triton.quarantine import struck_out
+from ..kernels import calls
+from ..kernels.calls import Call, Dot, strides
+from ..kernels.tiles import FMA, NVIDIA
 from ..problem import ConvProblem
-from ..triton_engine import calls
-from ..triton_engine.available import device_reason, family
-from ..triton_engine.calls import Call, Dot, strides
-from ..triton_engine.launch import launch
-from ..triton_engine.struck import struck_out
-from ..triton_engine.tiles import FMA, NVIDIA
 from .base import Algorithm, common_reasons
 
 _LARGEST: Final = 2**31

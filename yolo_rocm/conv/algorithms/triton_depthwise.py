@@ -9,12 +9,12 @@ from typing import ClassVar
 
 import torch
 
+from ...engines.triton.available import family, processors
+from ...engines.triton.launch import launch, prepare
+from ..kernels import calls
+from ..kernels.calls import is_half, strides
+from ..kernels.tiles import Block, block
 from ..problem import ConvProblem
-from ..triton_engine import calls
-from ..triton_engine.available import family, processors
-from ..triton_engine.calls import is_half, strides
-from ..triton_engine.launch import launch, prepare
-from ..triton_engine.tiles import Block, block
 from .base import Algorithm, Bound
 from .triton_bound import bound_passes
 from .triton_common import add_shares, empty_for, remembered, triton_reasons

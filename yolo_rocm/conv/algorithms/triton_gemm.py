@@ -9,12 +9,12 @@ from typing import ClassVar, Final
 
 import torch
 
+from ...engines.triton.available import family, processors
+from ...engines.triton.launch import launch, prepare
+from ..kernels import calls
+from ..kernels.calls import Call, is_half, strides
+from ..kernels.tiles import NVIDIA, SIZES, Tile, Tiles, tiles
 from ..problem import ConvProblem
-from ..triton_engine import calls
-from ..triton_engine.available import family, processors
-from ..triton_engine.calls import Call, is_half, strides
-from ..triton_engine.launch import launch, prepare
-from ..triton_engine.tiles import NVIDIA, SIZES, Tile, Tiles, tiles
 from .base import Algorithm, Bound
 from .triton_bound import bound_passes
 from .triton_common import add_shares, dot, empty_for, remembered, tf32, triton_reasons

@@ -1,0 +1,268 @@
+"""Everyday mistakes end in one line and a code, with --debug in a traceback; what may be a bug is never hidden."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.cli import errors, main
+from yolo_rocm.cli.options import in_our_order
+from yolo_rocm.errors import ConfigError, DownloadError, MissingFileError, PresetError
+from yolo_rocm.preset.cfg_file import parse
+from yolo_rocm.preset.schema import resolve
+from yolo_rocm.ultralytics_hooks.arguments import check_weights
+
+from ..fake_trees import write
+
+pytestmark = pytest.mark.once
+
+MISTAKES = {
+    "train model=nope.pt data=coco8.yaml": "model 'nope.pt' does not exist",
+    "train model=yolov8nn.pt data=coco8.yaml": "did you mean 'yolov8n.pt'?",
+    "train model=nope.yaml data=coco8.yaml": "model 'nope.yaml' does not exist",
+    "train model=yolov8n.yaml data=nope.yaml": "data 'nope.yaml' does not exist",
+    "train model=yolov8n.yaml data=coco8.yaml epochs=three": "'epochs=three' is of invalid type str",
+    "train model=yolov8n.yaml data=coco8.yaml fraction=2.5": "fraction",
+    "train model=yolov8n.yaml data=coco8.yaml preset=5": "unknown preset '5'",
+    "train model=yolov8n.yaml data=coco8.yaml rocm.conv.devices=gpu": "'cuda' or 'cpu'",
+    "val model=nope.yaml data=coco8.yaml": "model 'nope.yaml' does not exist",
+    "tune yolo11s-p2.yaml": "model 'yolo11s-p2.yaml' does not exist",  # Ultralytics looks for yolo11-p2.yaml
+    "tune yolov8z.yaml": "model 'yolov8z.yaml' does not exist; did you mean 'yolov8",
+    "bench conv yolov8z.yaml": "model 'yolov8z.yaml' does not exist",
+    "detect train model=nope.pt data=coco8.yaml": "model 'nope.pt' does not exist",
+    "train --data": "--data needs a value: data=VALUE",
+}
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path, capsys):
+    """Return a function that runs the command line in this process: its exit code, and what it wrote to stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # Ultralytics' handler holds the stream of another test
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["yolo-rocm", *words])
+        with pytest.raises(SystemExit) as end:
+            main.main()
+        return end.value.code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize(("words", "text"), MISTAKES.items(), ids=MISTAKES)
+def test_a_mistake_is_one_line(command, tmp_path, words, text):
+    code, told = command(*words.split())
+    assert code == 1
+    (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
+    assert text in line
+    assert "Traceback" not in told
+    assert not list(tmp_path.iterdir())
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    shown = {}
+    for words in (
+        ("train", "preset=5", "data=x"),
+        ("train", "preset=5", "--debug", "data=x"),
+        ("--debug", "presets", "zzz"),
+        ("--debug", "detect", "train", "preset=5", "data=x"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "yolo_rocm", *words], capture_output=True, text=True, check=False, cwd=tmp_path
+        )
+        assert done.returncode == 1
+        shown[words] = "Traceback" in done.stderr
+    assert list(shown.values()) == [False, True, True, True]
+
+
+def test_debug_is_in_the_help(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["yolo-rocm", "--help"])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert "--debug" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "debug", "order"),
+    [
+        (["train", "a=1"], False, ["train", "a=1"]),
+        (["train", "--debug", "a=1"], True, ["--debug", "train", "a=1"]),
+        (["--debug", "run", "x.py"], True, ["--debug", "run", "x.py"]),
+        (["run", "x.py", "--debug"], False, ["run", "x.py", "--debug"]),
+        (["--debug", "run", "x.py", "--debug"], True, ["--debug", "run", "x.py", "--debug"]),
+        (["train", "name=run", "run", "--debug"], True, ["--debug", "train", "name=run", "run"]),
+        ([], False, []),
+    ],
+    ids=str,
+)
+def test_where_debug_may_stand(words, debug, order):
+    """Behind `run` it belongs to the script."""
+    assert errors.split_debug(words) == (debug, order)
+
+
+@pytest.mark.parametrize("model", ["yolov5n.pt", "yolov3-spp.pt", "weights/yolo11n.pt", "yolo11n.pt", "nano.yaml"])
+def test_models_that_ultralytics_would_find_or_download_are_not_refused(tmp_path, monkeypatch, model):
+    """It has newer names for some, and downloads to the folder that is given."""
+    monkeypatch.chdir(tmp_path)
+    check_weights(model)
+
+
+def test_a_failed_download_of_a_model(command, tmp_path):
+    """Ultralytics publishes it, and there is no network: tests are offline."""
+    code, told = command("train", "model=yolo11x-obb.pt", "data=coco8.yaml")
+    assert code == 1
+    assert "error: model 'yolo11x-obb.pt' cannot be downloaded" in told
+    assert "Traceback" not in told
+
+
+def from_ultralytics(monkeypatch, error: Exception, cause: Exception | None = None) -> None:
+    """Let training raise inside a module that says it is Ultralytics'."""
+    space = {"__name__": "ultralytics.made", "error": error, "cause": cause}
+    exec("def train(**_):\n    raise error from cause", space)
+    monkeypatch.setattr("yolo_rocm.api.run_training", space["train"])
+
+
+def test_a_failed_download_of_data_says_so(command, monkeypatch):
+    why = ConnectionError("❌  Download failure for https://x.org/a.zip.\nEnvironment may be offline.")
+    from_ultralytics(monkeypatch, RuntimeError("Dataset 'coco8.yaml' error"), why)
+    code, told = command("train", "data=coco8.yaml")
+    assert code == 1
+    wanted = "error: a download failed: Download failure for https://x.org/a.zip. Environment may be offline. "
+    assert told == f"{wanted}(--debug shows where it happened)\n"
+
+
+def test_data_that_ultralytics_refuses_are_one_line(command, monkeypatch):
+    from_ultralytics(monkeypatch, RuntimeError("Dataset 'a.yaml' error ❌ 'train:' key missing"))
+    code, told = command("train", "data=coco8.yaml")
+    assert (code, told.count("\n")) == (1, 1)
+    assert "error: Dataset 'a.yaml' error 'train:' key missing" in told
+
+
+@pytest.mark.parametrize("error", [RuntimeError("out of luck"), KeyError("x"), FileNotFoundError("a"), TypeError("b")])
+def test_what_may_be_a_bug_is_not_hidden(monkeypatch, tmp_path, error):
+    monkeypatch.chdir(tmp_path)
+    from_ultralytics(monkeypatch, error)
+    monkeypatch.setattr(sys, "argv", ["yolo-rocm", "train", "data=coco8.yaml"])
+    with pytest.raises(type(error)) as raised:
+        main.main()
+    assert raised.value is error
+
+
+@pytest.mark.parametrize("error", [ConnectionError("lost"), RuntimeError("Dataset 'a' error")])
+def test_an_error_of_ours_is_not_taken_for_ultralytics(monkeypatch, tmp_path, error):
+    def train(**_):
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("yolo_rocm.api.run_training", train)
+    monkeypatch.setattr(sys, "argv", ["yolo-rocm", "train", "data=coco8.yaml"])
+    with pytest.raises(type(error)):
+        main.main()
+
+
+def test_python_gets_typed_errors(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MissingFileError, match=r"nope\.pt") as error:
+        yolo_rocm.train("nope.pt", data="coco8.yaml", preset="cpu")
+    assert isinstance(error.value, FileNotFoundError | ConfigError)
+    with pytest.raises(FileNotFoundError, match=r"nope\.yaml"):
+        hooks.load_model("nope.yaml")
+    with pytest.raises(DownloadError, match="cannot be downloaded"):
+        hooks.load_model("yolo11x-obb.pt")
+    for wrong in (5.0, ["cpu"], True):
+        with pytest.raises(PresetError, match="a preset is a name"):
+            yolo_rocm.load_preset(wrong)
+    with pytest.raises(ConfigError, match="epochs=three"):
+        yolo_rocm.train("yolov8n.yaml", data="coco8.yaml", preset="cpu", epochs="three")
+
+
+def test_a_file_that_a_model_needs_is_not_taken_for_the_model(monkeypatch):
+    import ultralytics
+
+    def make(*_, **__):
+        raise FileNotFoundError("libhip.so")
+
+    monkeypatch.setattr(ultralytics, "YOLO", make)
+    with pytest.raises(FileNotFoundError, match=r"libhip\.so") as error:
+        hooks.load_model("yolov8n.yaml")
+    assert not isinstance(error.value, MissingFileError)
+
+
+def test_one_device_needs_no_list(tmp_path):
+    file = write(tmp_path / "mine.yaml", "base: cpu\nconv: {devices: cpu, engine: gemm}\n")
+    for source, rocm in (
+        (file, None),
+        ("cpu", {"conv": {"devices": "cpu"}}),
+        ("cpu", parse(["rocm.conv.devices=cpu"])["rocm"]),
+    ):
+        assert resolve(source, rocm).preset.conv.devices == ["cpu"]
+    assert resolve("cpu", parse(["rocm.conv.devices=cuda, cpu"])["rocm"]).preset.conv.devices == ["cuda", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["detect", "data=x"], {"task": "detect", "data": "x"}),
+        (["data=x", "segment"], {"data": "x", "task": "segment"}),
+        (["--data", "x", "--preset", "rx5600xt", "--epochs=3"], {"data": "x", "preset": "rx5600xt", "epochs": 3}),
+        (["pose"], {"task": "pose"}),
+        (["obb", "task=detect"], {"task": "detect"}),
+        ([], {}),
+    ],
+    ids=str,
+)
+def test_the_words_of_ultralytics_are_understood(words, meant):
+    assert parse(words) == meant
+
+
+def test_a_task_beside_a_file(tmp_path):
+    file = str(write(tmp_path / "cfg.yaml", "epochs: 2\ntask: detect\n"))
+    assert parse(["classify", file]) == parse([file, "classify"]) == {"epochs": 2, "task": "classify"}
+
+
+def test_an_option_without_a_value_is_named():
+    for words in (["--data"], ["--data", "--epochs", "3"], ["--data", "epochs=3"]):
+        with pytest.raises(ConfigError, match="--data needs a value"):
+            parse(words)
+
+
+def test_task_before_mode():
+    assert in_our_order(["detect", "train", "data=x"]) == ["train", "task=detect", "data=x"]
+    for words in ([], ["detect"], ["train", "data=x"], ["detect", "doctor"], ["run", "detect", "train"]):
+        assert in_our_order(words) == words
+
+
+@pytest.mark.parametrize(
+    ("task", "model"), [("detect", "yolo11n.pt"), ("segment", "yolo11n-seg.pt"), ("semantic", "yolo26n-sem.pt")]
+)
+def test_a_task_chooses_the_model_where_none_is_given(command, monkeypatch, task, model):
+    seen = []
+
+    def train(**arguments):
+        seen.append(arguments)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("yolo_rocm.api.run_training", train)
+    command(task, "train", "data=x.yaml")
+    command(task, "train", "data=x.yaml", "model=mine.pt")
+    command("train", "data=x.yaml")
+    assert seen[0] == {"task": task, "data": "x.yaml", "model": model}
+    assert seen[1]["model"] == "mine.pt"
+    assert seen[2] == {"data": "x.yaml"}
+
+
+def test_the_shell_can_complete_commands(tmp_path, monkeypatch):
+    for name, value in {
+        "_YOLO_ROCM_COMPLETE": "complete_bash",
+        "COMP_WORDS": "yolo-rocm pre",
+        "COMP_CWORD": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    script = "import sys; sys.argv = ['yolo-rocm']; from yolo_rocm.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.split() == ["predict", "presets"]

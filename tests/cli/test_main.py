@@ -1,0 +1,259 @@
+"""The command line, as a user meets it: a process, its output and its exit code."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm.cli.main import main
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.preset.cfg_file import parse
+
+pytestmark = pytest.mark.once
+
+
+def run(*words: str, cwd=None, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "yolo_rocm", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout)
+
+
+def test_version_and_help():
+    assert run("--version").stdout.strip() == f"yolo-rocm {yolo_rocm.__version__}"
+    assert "bench" in run("--help").stdout
+
+
+def test_presets_lists_and_shows_origins():
+    listed = run("presets")
+    assert listed.returncode == 0
+    assert all(name in listed.stdout for name in yolo_rocm.presets())
+    assert "auto here: preset" in listed.stdout
+    shown = run("presets", "rx5600xt")
+    rows = {tuple(line.split()) for line in shown.stdout.splitlines()}
+    assert ("conv.engine", "gemm", "configs/family/rdna1.yaml") in rows
+    assert ("conv.memory_mb", "256", "configs/gpu/rx5600xt.yaml") in rows
+    assert ("loader.timeout", "120", "default") in rows
+
+
+def test_presets_lists_the_users_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CONFIG", str(tmp_path))
+    monkeypatch.setenv("YOLO_ROCM_PRESET", "mine")
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets/mine.yaml").write_text("title: My own [card]\nbase: cpu\nevidence: my desk\n")
+    listed = run("presets").stdout
+    assert "your own" in listed.splitlines()[1]
+    assert "mine" in listed.splitlines()[2]
+    assert "My own [card]" in listed
+    assert "auto here: preset mine, as asked (YOLO_ROCM_PRESET)" in listed
+
+
+def test_the_list_of_presets_fits_a_screen():
+    listed = run("presets").stdout.splitlines()
+    assert len(listed) < 80
+    assert {"RDNA1", "RDNA4", "CDNA3"} <= {line.strip() for line in listed}
+
+
+def test_train_from_a_file_with_overrides(made_data, tmp_path):
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text(
+        f"model: yolov8n.yaml\ndata: {made_data()}\nepochs: 3\nimgsz: 64\nbatch: 4\nplots: false\ndevice: cpu\n"
+        f"preset: cpu\nproject: {tmp_path}\nname: run\nrocm:\n  conv: {{engine: aten, devices: [cpu]}}\n"
+    )
+    done = run("train", str(cfg), "epochs=1", "rocm.conv.engine=gemm", "--table", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "weights" / "best.pt").exists()
+    assert len((tmp_path / "run" / "results.csv").read_text().splitlines()) == 2
+    assert "64 convolution layers: " in done.stdout
+    rows = [line for line in done.stdout.splitlines() if line.startswith("model.0.conv ")]
+    assert rows  # one for each shape: a training batch, and one of validation where it is smaller
+    assert all("columns" in row for row in rows)
+
+
+def test_train_starts_itself_again_for_variables_of_the_process_start(tmp_path, monkeypatch):
+    """Whoever starts says what it was started with."""
+    said = "import os, sys\nprint('start:', os.environ.get('MALLOC_ARENA_MAX'), file=sys.stderr)\n"
+    (tmp_path / "sitecustomize.py").write_text(said)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = ("data=missing.yaml", "model=yolov8n.yaml", "rocm.env.MALLOC_ARENA_MAX.value=2")
+    done = run("train", *words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert [line for line in done.stderr.splitlines() if "start:" in line] == ["start: None", "start: 2"]
+    assert done.stderr.count("data 'missing.yaml' does not exist") == 1
+    assert run("train", *words[:2], cwd=tmp_path).stderr.count("start:") == 1
+
+
+def test_a_configuration_file_cannot_make_train_load_a_library(tmp_path):
+    (tmp_path / "cfg.yaml").write_text("data: coco8.yaml\nrocm: {env: {LD_PRELOAD: {value: ./evil.so}}}\n")
+    done = run("train", "cfg.yaml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "a preset may not set LD_PRELOAD" in done.stderr
+    assert "evil.so" not in done.stderr  # of the dynamic linker: it has not been started with it
+
+
+def test_demo(tmp_path):
+    done = run("demo", "--folder", str(tmp_path / "demo"), "--epochs", "1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)  # all the rest, also what Ultralytics says, is on stderr
+    assert facts["folder"] == str(tmp_path / "demo" / "runs" / "demo")
+    assert facts["images_per_s"] > 0
+    for word in ("mAP50-95", "images/s", "64 convolution layers: 64 gemm", facts["folder"]):
+        assert word in done.stderr
+
+
+def test_tune_measures_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
+    words = ("tune", "yolov8n.yaml", "imgsz=32", "batch=1", "engine=gemm", "layout=nhwc")
+    first, second = run(*words, "--json", cwd=tmp_path), run(*words, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    facts = json.loads(first.stdout)
+    total = len(facts["convolutions"])
+    assert (facts["measured"], facts["known"], facts["left"]) == (total, 0, 0)
+    assert total > 30
+    assert all("channels_last" in row["convolution"] for row in facts["convolutions"])
+    for row in facts["convolutions"]:
+        assert row["times_ms"].keys() == {"forward", "grad_input", "grad_weight"}
+        assert min(row["times_ms"].values()) > 0
+    assert " ms" not in second.stdout  # times are told when they are measured, and are not kept
+    assert f"0 of {total} convolutions measured now, {total} known before, on cpu" in second.stdout
+
+
+def test_bench_conv_writes_table_csv_and_plot(tmp_path):
+    done = run("bench", "conv", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "out=here", "--layers", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "largest workspace MB" in done.stdout
+    for way in ("vendor", "vendor off", "unfold + matmul", "auto"):
+        assert any(line.strip().startswith(way) for line in done.stdout.splitlines())
+    (table,) = (tmp_path / "here").glob("*.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert {"vendor", "vendor off", "unfold + matmul", "auto", "pointwise", "columns"} <= {row["way"] for row in rows}
+    assert all(float(row["milliseconds"]) > 0 for row in rows)
+    assert {row["command"] for row in rows} == {"yolo-rocm bench conv yolov8n-cls.yaml imgsz=32 batch=1 out=here"}
+    (drawing,) = (tmp_path / "here").glob("*.png")
+    assert drawing.stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("bench", "conv", "dtype=fp23"), "did you mean 'fp32'?"),
+        (("bench", "conv", "bach=2"), "did you mean 'batch'?"),
+        (("bench", "conv", "layout=nwhc"), "did you mean 'nhwc'?"),
+        (("bench", "train", "amp=maybe"), "amp must be true or false, got 'maybe'"),
+        (("tune", "engine=gem"), "did you mean 'gemm'?"),
+        (("tune", "layout=NHWC"), "Allowed: nchw, nhwc."),
+    ],
+    ids=str,
+)
+def test_wrong_words_of_bench_and_tune(words, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["yolo-rocm", *words])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert text in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [\n", "text.yaml": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["empty.yaml"], "is empty"),
+        (["list.yaml"], "got a list"),
+        (["broken.yaml"], "broken.yaml cannot be read: not YAML: "),
+        (["text.yaml"], "got a str"),
+        (["missing.yaml"], "does not exist"),
+        (["data=missing.yaml", "model=yolov8n.yaml"], "data 'missing.yaml' does not exist"),
+        (["preset=rx5600", "data=x"], "did you mean 'rx5600xt'?"),
+        (["data=coco8.yaml", "epoch=3"], "did you mean 'epochs'?"),
+        (["data=coco8.yaml", "rocm.conv.engin=gemm"], "did you mean 'engine'?"),
+        (["data=coco8.yaml", "rocm.conv.engine=tritn"], "'auto', 'vendor', 'aten', 'gemm', 'triton' or 'gemm+triton'"),
+        (["data=coco8.yaml", "conv.engine=gemm"], "Only keys of the preset have dots"),
+        (["data=coco8.yaml", "cfg.yaml"], "expected key=value, got 'cfg.yaml'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_wrong_input(words, text, tmp_path):
+    for name, content in WRONG_FILES.items():
+        (tmp_path / name).write_text(content)
+    done = run("train", *words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert text in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(WRONG_FILES)
+
+
+def test_train_without_anything_explains_itself():
+    done = run("train")
+    assert done.returncode == 2
+    assert "data=" in done.stderr
+
+
+def test_values_are_read_as_yaml_and_python():
+    words = ["a=1", "b=0.5", "c=True", "d=None", "e=[0,1]", "f=text", "g=", "--h=x", "rocm.conv.devices=[cpu]"]
+    assert parse(words) == {
+        "a": 1,
+        "b": 0.5,
+        "c": True,
+        "d": None,
+        "e": [0, 1],
+        "f": "text",
+        "g": "",
+        "h": "x",
+        "rocm": {"conv": {"devices": ["cpu"]}},
+    }
+
+
+def test_sections_cannot_hide_values():
+    with pytest.raises(ConfigError, match="not a section"):
+        parse(["rocm.conv=gemm", "rocm.conv.engine=gemm"])
+
+
+def test_loader_prints_what_holds_here_and_verifies_it():
+    done = run("loader", "--preset", "rx5600xt", "--json", "--verify")
+    data = json.loads(done.stdout)
+    assert data["settings"]["context"] == "spawn"
+    assert 0 <= data["workers"] <= 4
+    assert data["workers_reason"]
+    assert data["reproducible"] is True
+    shown = run("loader").stdout
+    assert "workers reason" in shown
+    assert "loader.timeout" in shown
+
+
+def test_bench_loader_measures_stock_beside_ours(tmp_path, monkeypatch):
+    """Three of the ways: one costs a process that imports torch and Ultralytics, and one for every worker."""
+    from typer.testing import CliRunner
+
+    from yolo_rocm.bench import loader as measure
+    from yolo_rocm.bench.demo_data import make_data
+    from yolo_rocm.cli.main import app
+
+    data, every = make_data(tmp_path / "data", images=12, size=64), measure.ways
+    known = every(str(data), workers=1, context="all", imgsz=64, batch=4, epochs=1)
+    assert {"stock fork", "stock spawn", "stock workers=0", "ours spawn", "ours fork", "ours workers=0"} <= set(known)
+    kept = ("stock spawn", "ours spawn", "the same, workers=0")  # the last one with everything that is optional
+    monkeypatch.setattr(measure, "ways", lambda *a, **k: {n: way for n, way in every(*a, **k).items() if n in kept})
+    words = ("workers=1", "context=spawn", "batch=4", "imgsz=64", "epochs=1", f"out={tmp_path}")
+    done = CliRunner().invoke(app, ["bench", "loader", str(data), *words])
+    assert done.exit_code == 0, done.output
+    assert "to stock spawn" in done.stdout
+    assert "measuring loaders: 0 of 3" in done.stderr
+    assert "measuring loaders: 3 of 3 in" in done.stderr
+    with next(tmp_path.glob("*.csv")).open() as file:
+        rows = {row["way"]: row for row in csv.DictReader(file)}
+    assert tuple(rows) == kept
+    assert all(not row.get("error") for row in rows.values())
+    for row in rows.values():
+        assert float(row["images_per_s"]) > 0
+    assert rows["ours spawn"]["first_batch_sha"] == rows["stock spawn"]["first_batch_sha"]
+    assert float(rows["ours spawn"]["private_mb"]) > 0
+    assert float(rows["the same, workers=0"]["augment_ms"]) > 0
+    assert next(tmp_path.glob("*.png")).stat().st_size > 1000
+    missing = CliRunner().invoke(app, ["bench", "loader", str(tmp_path / "no.yaml")])
+    assert "cannot be read" in str(missing.exception)

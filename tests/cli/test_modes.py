@@ -1,0 +1,215 @@
+"""`yolo-rocm val|predict|track|export|benchmark`: the results of stock Ultralytics, with our convolutions."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.cli import main
+from yolo_rocm.conv import seam
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.preset.cfg_file import parse
+from yolo_rocm.session import modes
+
+from ..session.test_training import OURS, an_image
+from ..sick_vendor import MESSAGE, sick_vendor
+
+pytestmark = pytest.mark.once
+
+WORDS = ("preset=cpu", "rocm.conv.engine=gemm", "rocm.conv.devices=[cpu]", "imgsz=32", "device=cpu")
+CONF = 1e-5  # the model has learned nothing: its boxes are unsure
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    from ultralytics import YOLO
+
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "model.pt"
+    torch.save({"model": YOLO("yolov8n.yaml").model, "train_args": {}}, path)  # YOLO.save() of 8.3.0 cannot
+    return path
+
+
+@pytest.fixture
+def log(caplog):
+    """Capture Ultralytics' logger, which does not propagate."""
+    logger = logging.getLogger("ultralytics")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+
+
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """Return a function that runs the command line in this process; results go to a folder of the test."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["yolo-rocm", *words])
+        with pytest.raises(SystemExit) as end:
+            main.main()
+        assert end.value.code == 0
+        assert seam.active_devices() == ()
+
+    return run
+
+
+def written(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the boxes that a validation or prediction wrote, by image."""
+    return {
+        file.stem: torch.tensor([[float(word) for word in line.split()] for line in file.read_text().splitlines()])
+        for file in sorted((folder / "labels").glob("*.txt"))
+    }
+
+
+def test_val_equals_stock(weights, made_data, tmp_path):
+    """In its metrics, which are nothing for a model that has learned nothing, and in every box."""
+    from ultralytics import YOLO
+
+    arguments = {"data": str(made_data()), "imgsz": 32, "device": "cpu", "plots": False, "project": str(tmp_path)}
+    arguments.update(conf=CONF, save_txt=True, save_conf=True)
+    stock = YOLO(weights).val(**arguments, name="stock")
+    with sick_vendor():
+        ours = modes.run_mode("val", weights, "cpu", OURS, **arguments, name="ours")
+        assert seam.active_devices() == ()
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            YOLO(weights).val(**arguments)
+    assert set(ours.report.engines()) == {"gemm"}
+    assert ours.result.results_dict == pytest.approx(stock.results_dict, abs=1e-4)
+    wanted, found = written(tmp_path / "stock"), written(tmp_path / "ours")
+    assert len(wanted) == 2
+    assert min(len(boxes) for boxes in wanted.values()) > 10
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_val_from_a_file_prints_metrics(command, weights, made_data, tmp_path, log):
+    """A file written for training, with its own mode, serves as well; words win over it."""
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text(f"model: missing.pt\ndata: {made_data()}\nmode: train\nepochs: 3\nplots: false\nbatch: 2\n")
+    with sick_vendor():
+        command("val", str(cfg), f"model={weights}", f"project={tmp_path}", *WORDS)
+    assert " all " in log.text  # the line of metrics over all classes
+    assert "conv gemm on cpu" in log.text
+
+
+def test_predict_equals_stock_and_says_where_it_saved(command, weights, made_data, tmp_path, log, capsys):
+    from ultralytics import YOLO
+
+    image = an_image(made_data())
+    words = (f"model={weights}", f"source={image}", f"conf={CONF}", "save_txt=true", "save_conf=true")
+    with sick_vendor():
+        command("predict", *words, f"project={tmp_path}", *WORDS, "--table")
+    assert "engine 'gemm'" in capsys.readouterr().out
+    folder = tmp_path / "predict"
+    assert (folder / Path(image).name).is_file()  # images are saved unless asked otherwise, as by `yolo`
+    assert f"Results saved to {folder}" in log.text.replace("\x1b[1m", "")
+    (stock,) = YOLO(weights).predict(image, imgsz=32, device="cpu", conf=CONF, verbose=False)
+    wanted = torch.cat([stock.boxes.cls[:, None], stock.boxes.xywhn, stock.boxes.conf[:, None]], 1)
+    assert len(wanted) > 0
+    torch.testing.assert_close(written(folder), {Path(image).stem: wanted}, rtol=1e-4, atol=1e-4)
+
+
+def test_a_long_source_is_streamed(weights, made_data, tmp_path, monkeypatch):
+    from ultralytics.engine.predictor import BasePredictor
+
+    streams = []
+    original = BasePredictor.__call__
+
+    def call(self, *args, **kwargs):
+        streams.append(kwargs["stream"])
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(BasePredictor, "__call__", call)
+    source = str(Path(an_image(made_data())).parent / "*.jpg")
+    with sick_vendor():
+        outcome = modes.run_mode(
+            "predict", weights, "cpu", OURS, source=source, imgsz=32, device="cpu", save=False, project=str(tmp_path)
+        )
+    assert streams == [True]
+    assert outcome.result == len(list(Path(source).parent.glob("*.jpg"))) > 1
+    assert not list(tmp_path.rglob("*.jpg"))
+
+
+def test_track(command, weights, made_data, tmp_path, log):
+    pytest.importorskip("lap")
+    pytest.importorskip("ultralytics.trackers.utils.matching", exc_type=ImportError)  # older ones want scipy
+    with sick_vendor():
+        command(
+            "track", f"model={weights}", f"source={Path(an_image(made_data())).parent}", f"project={tmp_path}", *WORDS
+        )
+    assert list(tmp_path.glob("track/*.jpg"))
+
+
+def test_export_prints_the_file_and_it_predicts_like_stock(command, weights, made_data, tmp_path, capsys):
+    from ultralytics import YOLO
+
+    # Not under the sick vendor: while torch traces, it runs its own kernels, which is why the file needs none of us.
+    command("export", f"model={weights}", "format=torchscript", *WORDS)
+    exported = Path(capsys.readouterr().out.splitlines()[-1])
+    assert exported.suffix == ".torchscript"
+    arguments = {"imgsz": 32, "device": "cpu", "conf": CONF, "verbose": False}
+    (ours,) = YOLO(exported, task="detect").predict(an_image(made_data()), **arguments)
+    (stock,) = YOLO(weights).predict(an_image(made_data()), **arguments, rect=False)
+    assert len(stock.boxes) > 0
+    torch.testing.assert_close(ours.boxes.data, stock.boxes.data, rtol=1e-3, atol=1e-3)
+
+
+def test_benchmark(command, weights, made_data, log):
+    if not hooks.benchmark_takes_format():
+        with pytest.raises(ConfigError, match="benchmarks all formats"):
+            modes.run_mode("benchmark", weights, "cpu", format="torchscript")
+        return
+    command("benchmark", f"model={weights}", "format=torchscript", f"data={made_data()}", *WORDS)
+    assert "Benchmarks complete" in log.text
+    assert "Benchmark failure" not in log.text
+
+
+@pytest.mark.parametrize(
+    ("mode", "arguments", "text"),
+    [
+        ("val", {"imgz": 32}, "unknown argument 'imgz'; did you mean 'imgsz'?"),
+        ("predict", {"soruce": "a.jpg"}, "unknown argument 'soruce'; did you mean 'source'?"),
+        ("val", {"model": None}, "no model was given"),
+        ("export", {"model": "nowhere/best.pt"}, "model 'nowhere/best.pt' does not exist"),
+        ("export", {"model": "bset.pt"}, "model 'bset.pt' does not exist"),
+        ("predict", {}, "no source was given"),
+        ("track", {"source": "nowhere.mp4"}, "source 'nowhere.mp4' does not exist"),
+        ("predict", {"source": "nowhere/*.jpg"}, "does not exist"),
+        ("val", {"data": "nowhere.yaml"}, "data 'nowhere.yaml' does not exist"),
+    ],
+)
+def test_mistakes_end_before_anything_runs(mode, arguments, text, weights, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hooks, "load_model", lambda *_: pytest.fail("a model was loaded"))
+    with pytest.raises(ConfigError) as error:
+        modes.run_mode(mode, **{"model": weights, "preset": "cpu", **arguments})
+    assert text in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_values_that_yaml_reads_otherwise_are_read_as_yolo_reads_them():
+    given = parse(["lr0=1e-4", "conf=.5E+0", "format=-", "name=1e", "source=0", "classes=[0, 2]"])
+    assert given == {"lr0": 1e-4, "conf": 0.5, "format": "-", "name": "1e", "source": 0, "classes": [0, 2]}
+
+
+def test_mistakes_end_the_command_with_1_and_no_words_with_2(monkeypatch, capsys):
+    for words, code in ((("val", "model=m.pt", "imgz=3", "preset=cpu"), 1), (("predict",), 2)):
+        monkeypatch.setattr(sys, "argv", ["yolo-rocm", *words])
+        with pytest.raises(SystemExit) as end:
+            main.main()
+        assert end.value.code == code
+    assert "did you mean 'imgsz'?" in capsys.readouterr().err
+
+
+def test_every_mode_has_help_with_an_example(monkeypatch, capsys):
+    for mode in (*modes.MODES, "run"):
+        monkeypatch.setattr(sys, "argv", ["yolo-rocm", mode, "--help"])
+        with pytest.raises(SystemExit) as end:
+            main.main()
+        assert end.value.code == 0
+        assert f"Example: yolo-rocm {mode} " in capsys.readouterr().out

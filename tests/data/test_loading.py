@@ -1,0 +1,245 @@
+"""Whole trainings with loading workers: what is written, and what happens when workers, files or users break in."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm.bench.demo_data import make_data
+from yolo_rocm.data.transport import HAS_MEMFD
+
+from .samples import shared_memory
+
+QUICK = {"imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 2}
+STRICT = {"loader": {"context": "fork", "reproducible": "strict"}}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return make_data(tmp_path_factory.mktemp("loading"), images=16, size=64)
+
+
+def losses(run: Path) -> list[list[str]]:
+    with (run / "results.csv").open() as file:
+        return [[value for key, value in row.items() if "time" not in key] for row in csv.DictReader(file)]
+
+
+def train(data: Path, folder: Path, name: str, callbacks=None, **settings):
+    from ultralytics import YOLO
+
+    yolo = YOLO("yolov8n.yaml")
+    for event, function in (callbacks or {}).items():
+        yolo.add_callback(event, function)
+    arguments = {**QUICK, "epochs": 2, "data": str(data), "project": str(folder), "name": name, **settings}
+    rocm = arguments.pop("rocm", STRICT)
+    handle = yolo_rocm.register(yolo, "cpu", rocm)
+    yolo.train(**arguments)
+    handle.remove()
+    return folder / name
+
+
+@pytest.mark.timeout(300)
+def test_spawned_workers_train_validate_and_leave_their_times(data, tmp_path):
+    from ultralytics.data.build import InfiniteDataLoader
+
+    seen: dict[str, object] = {}
+
+    def note(trainer) -> None:
+        loader = trainer.train_loader
+        assert isinstance(loader, InfiniteDataLoader)
+        seen.update(
+            workers=loader.num_workers,
+            val_workers=trainer.test_loader.num_workers,
+            context=loader.multiprocessing_context.get_start_method(),
+            timeout=loader.timeout,
+        )
+
+    def pids(trainer) -> None:
+        if trainer.train_loader.iterator is not None:
+            seen.setdefault("pids", []).append(tuple(trainer.train_loader.iterator.pool.pids))
+
+    run = train(
+        data,
+        tmp_path,
+        "run",
+        {"on_train_start": note, "on_train_batch_end": pids},
+        epochs=3,
+        close_mosaic=1,
+        rocm={"loader": {"context": "spawn", "timeout": 60}},
+    )
+    assert {key: seen[key] for key in ("workers", "val_workers", "context", "timeout")} == {
+        "workers": 2,
+        "val_workers": 1,  # four images are one batch; a stock loader would ask for four workers
+        "context": "spawn",
+        "timeout": 60,
+    }
+    groups = list(dict.fromkeys(seen["pids"]))
+    assert len(groups) == 2  # kept across epochs, renewed once: when mosaics ended
+    for pid in {pid for group in groups for pid in group}:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with (run / "rocm_loader.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert {row["images"] for row in rows} == {"16"}
+    assert all(0 <= float(row["wait_share"]) <= 1 for row in rows)
+    with (run / "rocm_timeline.csv").open() as file:
+        timeline = list(csv.DictReader(file))
+    assert sum(row["kind"] == "train" for row in timeline) == 12
+    assert any(row["kind"] == "val" for row in timeline)
+    assert {row["worker"] for row in timeline if row["kind"] == "train"} == {"0", "1"}
+    for row in timeline:
+        assert float(row["began"]) <= float(row["ended"]) <= float(row["got"])
+        assert float(row["asked"]) <= float(row["got"])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data, tmp_path_factory) -> list[list[str]]:
+    return losses(train(data, tmp_path_factory.mktemp("plain"), "run"))
+
+
+@pytest.mark.once
+@pytest.mark.timeout(300)
+def test_a_killed_worker_costs_nothing_but_time(data, tmp_path, undisturbed, caplog):
+    def kill(trainer) -> None:
+        if trainer.epoch == 0 and not getattr(trainer, "killed", False):
+            trainer.killed = True
+            os.kill(trainer.train_loader.iterator.pool.pids[0], signal.SIGKILL)
+
+    run = train(data, tmp_path, "killed", {"on_train_batch_end": kill})
+    assert losses(run) == undisturbed
+
+
+@pytest.mark.timeout(300)
+def test_strict_losses_do_not_depend_on_the_number_of_workers(data, tmp_path, undisturbed):
+    assert losses(train(data, tmp_path, "none", workers=0)) == undisturbed
+
+
+@pytest.mark.once
+@pytest.mark.timeout(300)
+def test_a_file_that_breaks_in_mid_training_is_named_and_counted(tmp_path):
+    data = make_data(tmp_path / "data", images=16, size=64)
+    broken = sorted((tmp_path / "data" / "images" / "train").glob("*.jpg"))[3]
+
+    def truncate(trainer) -> None:
+        broken.write_bytes(broken.read_bytes()[:200])
+
+    run = train(data, tmp_path, "run", {"on_train_start": truncate})
+    report = json.loads((run / "rocm.json").read_text())
+    assert list(report["broken_images"]) == [str(broken)]
+    with (run / "rocm_loader.csv").open() as file:
+        assert sum(int(row["broken"]) for row in csv.DictReader(file)) == report["broken_images"][str(broken)] >= 1
+
+
+@pytest.mark.timeout(300)
+def test_augmentation_on_the_device_trains_to_nearly_the_same_losses(data, tmp_path, undisturbed):
+    rocm = {"loader": {**STRICT["loader"], "device_augment": True, "reduced_decode": True}}
+    got = losses(train(data, tmp_path, "device", rocm=rocm))
+    assert len(got) == len(undisturbed)
+    assert float(got[0][1]) == pytest.approx(float(undisturbed[0][1]), rel=0.02)
+
+
+@pytest.mark.timeout(300)
+def test_standalone_validation_has_workers_too(data, tmp_path, monkeypatch):
+    from ultralytics import YOLO
+
+    from yolo_rocm.data import batches
+
+    started: list[int] = []
+    original = batches.Pool.__init__
+
+    def watched(self, *args, **kwargs):
+        started.append(kwargs["workers"])
+        original(self, *args, **kwargs)
+
+    monkeypatch.setattr(batches.Pool, "__init__", watched)
+    yolo = YOLO("yolov8n.yaml")
+    handle = yolo_rocm.register(yolo, "cpu", {"loader": {"context": "fork", "workers": 2}})
+    yolo.val(data=str(data), imgsz=64, batch=1, device="cpu", plots=False, project=str(tmp_path), rect=False)
+    handle.remove()
+    assert started == [2]
+
+
+@pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
+@pytest.mark.timeout(300)
+def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_path):
+    """Ultralytics' default: every batch has the shape that suits its images."""
+    import cv2
+    from ultralytics import YOLO
+
+    data = make_data(tmp_path / "data", images=4, size=64)
+    picture = tmp_path / "data" / "images" / "val" / "0000.jpg"
+    image, labels = cv2.imread(str(picture)), tmp_path / "data" / "labels" / "val"
+    for number in range(40):
+        cv2.imwrite(str(picture.with_name(f"cut{number}.png")), image[:, : 64 - 12 * (number % 5)])
+        (labels / f"cut{number}.txt").write_text((labels / "0000.txt").read_text())
+    shapes, memory, before = set(), [], shared_memory()
+
+    def note(validator) -> None:
+        memory.append(shared_memory())
+
+    def see_shapes(validator) -> None:
+        original = validator.preprocess
+        validator.preprocess = lambda batch: (shapes.add(tuple(batch["img"].shape[2:])), original(batch))[1]
+
+    yolo = YOLO("yolov8n.yaml")
+    yolo.add_callback("on_val_start", see_shapes)
+    yolo.add_callback("on_val_batch_end", note)
+    handle = yolo_rocm.register(yolo, "cpu", {"loader": {"context": "fork", "workers": 2, "prefetch": 2}})
+    yolo.val(data=str(data), imgsz=64, batch=1, device="cpu", plots=False, project=str(tmp_path))
+    handle.remove()
+    assert len(shapes) >= 3
+    assert len(memory) == 42
+    assert max(found[0] for found in memory) - before[0] <= 2 * (2 + 4)
+    assert max(found[2] for found in memory) - before[2] <= 1  # on its way
+
+
+SCRIPT = """
+import sys, yolo_rocm
+def tell(trainer):
+    if trainer.train_loader.iterator is not None:
+        with open("pids", "w") as file:
+            print(*trainer.train_loader.iterator.pool.pids, file=file)
+from ultralytics import YOLO
+yolo = YOLO("yolov8n.yaml")
+yolo.add_callback("on_train_batch_end", tell)
+yolo_rocm.register(yolo, "cpu")
+yolo.train(data=sys.argv[1], project=sys.argv[2], epochs=50, imgsz=64, batch=4, workers=2, device="cpu", plots=False)
+"""
+
+
+@pytest.mark.once
+@pytest.mark.timeout(200)
+def test_ctrl_c_ends_a_training_and_its_workers_within_two_seconds(data, tmp_path):
+    """The script has no main guard, and spawns: it must not run again in the workers either."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
+    env["PYTHONPATH"] = str(Path(yolo_rocm.__file__).parents[1])
+    with (tmp_path / "log").open("w") as log:
+        parent = subprocess.Popen(
+            [sys.executable, str(script), str(data), str(tmp_path)], stdout=log, stderr=log, env=env, cwd=tmp_path,
+            start_new_session=True,
+        )  # fmt: skip
+    told = tmp_path / "pids"
+    limit = time.monotonic() + 100
+    while not (told.exists() and len(told.read_text().split()) == 2) and time.monotonic() < limit:
+        assert parent.poll() is None, (tmp_path / "log").read_text()[-2000:]
+        time.sleep(0.05)
+    pids = [int(word) for word in told.read_text().split()]
+    os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to all of them
+    limit = time.monotonic() + 2
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
+    parent.wait(60)
+    assert parent.returncode != 0

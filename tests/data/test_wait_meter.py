@@ -1,0 +1,80 @@
+"""The share of an epoch that waits for data, its verdict, and the files."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+from yolo_rocm.data import wait_meter as meters
+from yolo_rocm.data.reader import Broken, Trace
+from yolo_rocm.data.wait_meter import BOUND, EPOCHS_FILE, TIMELINE_FILE, Meter
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(meters.time, "monotonic", lambda: now[0])
+    return now
+
+
+def an_epoch(meter: Meter, clock: list[float], number: int, wait: float, step: float = 1.0, batches: int = 10):
+    meter.begin(number)
+    for batch in range(batches):
+        asked = clock[0]
+        clock[0] += 3.0 if batch == 0 else wait  # workers start
+        stages = {"load": 0.1, "augment": 0.3, "collate": 0.01}
+        trace = Trace(batch, batch % 2, asked - 1, asked - 0.5, stages, samples=4)
+        meter.observe("train", trace, asked, clock[0])
+        clock[0] += step
+    return meter.end_training()
+
+
+def test_a_wait_is_a_share_of_the_epoch_after_the_first_batch(clock):
+    summary = an_epoch(Meter(), clock, 1, wait=0.25)
+    assert summary.start_s == 3.0
+    assert summary.wait_s == pytest.approx(9 * 0.25)
+    assert summary.share == pytest.approx(2.25 / 12.25)
+    assert summary.images == 40
+    assert summary.verdict.startswith("data-bound: try ")
+    assert "3.0 s until the first batch" in str(summary)
+    assert summary.stages["augment"] == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("wait", "bound"), [(0.0, True), (0.04, True), (0.08, False), (2.0, False)])
+def test_the_verdict_turns_at_the_bound(clock, wait, bound):
+    summary = an_epoch(Meter("GPU", "workers=8"), clock, 1, wait)
+    assert (summary.share < BOUND) is bound
+    assert summary.verdict == ("not data-bound" if bound else "data-bound: try workers=8")
+
+
+def test_files_get_one_row_an_epoch_and_timelines_of_some(clock, tmp_path):
+    meter = Meter()
+    for epoch in range(1, 12):
+        summary = an_epoch(meter, clock, epoch, 0.1, batches=2)
+        meter.observe("val", Trace(0, 0, 1.0, 2.0, samples=4), 2.0, 3.0)
+        meter.write(tmp_path, summary)
+    with (tmp_path / EPOCHS_FILE).open() as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == [str(i) for i in range(1, 12)]
+    with (tmp_path / TIMELINE_FILE).open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows if row["kind"] == "val"] == ["1", "2", "3", "10"]
+    assert len(rows) == 4 * 3
+    again = Meter()
+    again.write(tmp_path, an_epoch(again, clock, 1, 0.1))  # a new run in the same folder begins new files
+    assert len((tmp_path / EPOCHS_FILE).read_text().splitlines()) == 2
+
+
+def test_each_broken_file_is_named_once_and_counted(clock):
+    meter = Meter()
+    meter.begin(1)
+    for batch in range(3):
+        broken = [Broken("a.jpg", "OSError: empty")] + [Broken(f"{batch}{i}.jpg", "OSError: gone") for i in range(3)]
+        meter.observe("train", Trace(batch, 0, broken=broken, samples=4), 0.0, 0.0)
+    lines = meter.new_broken()
+    assert lines[0] == "a.jpg cannot be read, another sample took its place: OSError: empty"
+    assert lines[-1] == "5 more files cannot be read"
+    assert len(lines) == 6
+    assert meter.broken["a.jpg"] == 3
+    assert meter.new_broken() == []
+    assert meter.broken["a.jpg"] == 3  # asked again, not read again

@@ -1,0 +1,159 @@
+"""The number of workers for machines that are named or made up."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.data import resources
+from yolo_rocm.data.worker_count import Limit, recommended_workers
+from yolo_rocm.errors import ConfigError
+
+LARGE = {"system": "linux", "cores": 64, "gpus": 1, "ram_gb": 256, "shm_gb": 64}
+BATCH = 16 * 640 * 640 * 3
+
+
+def tree(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def limits(**facts) -> dict[str, int]:
+    return {limit.name: limit.workers for limit in recommended_workers(**{**LARGE, **facts}).limits}
+
+
+def test_windows_has_none_unless_asked():
+    found = recommended_workers(**{**LARGE, "system": "Windows"}, wanted=4)
+    assert found.workers == 0
+    assert "Windows" in found.reason
+    assert "workers=4" in found.reason
+    assert "\n" not in str(found)
+    assert int(recommended_workers(**{**LARGE, "system": "windows"}, wanted=4, asked=True)) == 4
+    assert int(recommended_workers(**{**LARGE, "system": "windows", "cores": 3}, asked=True)) == 3
+
+
+@pytest.mark.parametrize(
+    ("facts", "workers", "binding"),
+    [
+        ({}, 8, "default of Ultralytics"),
+        ({"wanted": 4}, 4, "the preset wants 4"),
+        ({"wanted": 16}, 16, "the preset wants 16"),
+        ({"cores": 2}, 2, "2 CPU cores"),
+        ({"cores": 12, "gpus": 4}, 3, "shared by 4 GPUs"),
+        ({"cores": 2, "gpus": 8}, 1, "shared by 8 GPUs"),
+        ({"cores": 6, "gpus": 0}, 6, "6 CPU cores"),
+        ({"ram_gb": 3}, 3, "RAM free"),
+        ({"shm_gb": 9 * BATCH / 2**30}, 2, "/dev/shm"),
+        ({"system": "Darwin", "cores": 5}, 5, "5 CPU cores"),
+    ],
+)
+def test_the_smallest_bound_decides_and_is_named(facts, workers, binding):
+    found = recommended_workers(**{**LARGE, **facts})
+    assert (found.workers, int(found), range(99)[found]) == (workers, workers, workers)
+    assert binding in found.reason
+    assert str(found).startswith(f"{workers} worker{'' if workers == 1 else 's'}: ")
+    assert "\n" not in str(found)
+
+
+def test_zero_only_where_nothing_fits_or_is_wanted():
+    for facts in ({"ram_gb": 0.5}, {"shm_gb": 4 * BATCH / 2**30}):
+        found = recommended_workers(**{**LARGE, **facts})
+        assert found.workers == 0
+        assert "not one fits" in found.reason
+    assert "--shm-size" in found.reason
+    none_wanted = recommended_workers(**LARGE, wanted=0)
+    assert none_wanted.workers == 0
+    assert "not one fits" not in none_wanted.reason
+
+
+def test_what_the_user_asks_for_holds_and_what_it_exceeds_is_said():
+    found = recommended_workers(**{**LARGE, "cores": 2, "ram_gb": 2}, wanted=12, asked=True)
+    assert found.workers == 12
+    assert "2 CPU cores" in found.reason
+    assert "RAM" in found.reason
+    assert recommended_workers(**LARGE, wanted=12, asked=True).reason == "asked for"
+
+
+def test_memory_counts_the_worker_its_mosaic_images_and_its_batches():
+    # Half of 8 GB over 100 MB + 128 images of 1 MB + 2 batches of 16 such images.
+    facts = {"ram_gb": 8, "image_bytes": 2**20, "per_worker_mb": 100, "prefetch": 2}
+    assert limits(**facts)["RAM"] == 4096 // (100 + 128 + 32)
+    assert limits(**facts, buffer_images=0)["RAM"] == 4096 // (100 + 32)
+    assert limits(**{**facts, "batch_size": 512})["RAM"] == 4096 // (100 + 1000 + 1024)
+
+
+def test_shared_memory_counts_one_batch_in_use():
+    facts = {"image_bytes": 2**20, "batch_size": 16, "prefetch": 4}
+    assert limits(**facts, shm_gb=(16 * 4 * 3 + 15) / 1024)["/dev/shm"] == 2
+    assert limits(**facts, shm_gb=(16 * 4 * 3 + 16) / 1024)["/dev/shm"] == 3
+
+
+def test_batches_in_a_memfd_do_not_need_dev_shm():
+    facts = {"system": "linux", "cores": 4, "gpus": 1, "ram_gb": 64, "shm_gb": 0.064}
+    assert recommended_workers(**facts).workers == 0
+    assert recommended_workers(**facts, memfd=True).workers == 4
+
+
+def test_bounds_are_data():
+    found = recommended_workers(**LARGE, wanted=3)
+    assert [limit.name for limit in found.limits] == ["cores", "RAM", "/dev/shm", "preset"]
+    assert found.limits[-1] == Limit("preset", 3, "the preset wants 3")
+
+
+def test_wrong_arguments():
+    with pytest.raises(ConfigError, match="did you mean 'windows'"):
+        recommended_workers(system="widnows")
+    with pytest.raises(ConfigError, match="prefetch=0"):
+        recommended_workers(prefetch=0)
+
+
+def test_this_machine_without_torch_or_a_process():
+    before = set(sys.modules)
+    found = recommended_workers()
+    assert 0 <= found.workers <= (os.cpu_count() or 1)
+    assert not {"torch", "psutil", "subprocess"} & (set(sys.modules) - before)
+
+
+def test_shared_memory(tmp_path, monkeypatch):
+    assert resources.shm_free(tmp_path) is None
+    (tmp_path / "dev/shm").mkdir(parents=True)
+    space = type("Space", (), {"f_bavail": 16384, "f_frsize": 4096, "f_blocks": 99999})
+    monkeypatch.setattr(os, "statvfs", lambda path: space if path == tmp_path / "dev/shm" else None, raising=False)
+    assert resources.shm_free(tmp_path) == 64 * 2**20
+    found = recommended_workers(system="linux", cores=8, gpus=1, ram_gb=64, root=tmp_path, prefetch=2)
+    assert (found.workers, found.limits[2].name) == (1, "/dev/shm")
+    assert "/dev/shm" not in {limit.name for limit in recommended_workers(system="macos", root=tmp_path).limits}
+
+
+def card(number: int, target: int, vram_gb: float) -> dict[str, str]:
+    node = f"sys/class/kfd/kfd/topology/nodes/{number}"
+    bank = f"heap_type 1\nsize_in_bytes {int(vram_gb * 2**30)}\n"
+    return {f"{node}/properties": f"gfx_target_version {target}\n", f"{node}/mem_banks/0/properties": bank}
+
+
+@pytest.mark.parametrize(
+    ("files", "variables", "gpus"),
+    [
+        ({}, {}, 1),
+        ({**card(0, 0, 64), **card(1, 100100, 6)}, {}, 1),
+        ({**card(1, 110000, 24), **card(2, 110000, 24)}, {}, 2),
+        # A desktop: the graphics unit in the CPU does not take half of the cores.
+        ({**card(1, 110000, 24), **card(2, 100306, 0.5)}, {}, 1),
+        ({**card(1, 110000, 24), **card(2, 110000, 24)}, {"HIP_VISIBLE_DEVICES": "1"}, 1),
+        ({**card(1, 110000, 24), **card(2, 110000, 24)}, {"CUDA_VISIBLE_DEVICES": "0,1"}, 2),
+        ({f"proc/driver/nvidia/gpus/0000:0{i}:00.0/information": "" for i in range(4)}, {}, 4),
+        ({}, {"LOCAL_WORLD_SIZE": "8"}, 8),
+    ],
+)
+def test_gpus_that_share_the_cores(tmp_path, monkeypatch, files, variables, gpus):
+    for name in ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert resources.gpu_count(tree(tmp_path, files)) == gpus

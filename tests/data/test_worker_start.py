@@ -1,0 +1,351 @@
+"""How workers start and end: light, without the user's script, ahead of time, and without a trace."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.data import worker_start
+from yolo_rocm.data.worker_start import discard_prestarted, prestart
+
+ROOT = Path(__file__).parents[2]
+needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
+
+
+def run(code: str, tmp_path: Path, *, stdin: bool = False, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+    """Run a script as a user would, in a folder of its own."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(code))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))}
+    arguments = [sys.executable, "-"] if stdin else [sys.executable, str(script)]
+    source = script.read_text() if stdin else None
+    return subprocess.run(
+        arguments, input=source, capture_output=True, text=True, timeout=timeout, cwd=tmp_path, env=env
+    )
+
+
+UNGUARDED = """
+    from yolo_rocm import create_dataloader
+    from tests.data.samples import Numbers
+    print("top level")
+    loader = create_dataloader(Numbers(), 10, num_workers=1, context="{context}")
+    print(sum(len(batch["index"]) for batch in loader))
+"""
+
+
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_a_script_without_a_main_guard_trains_and_runs_once(tmp_path, context):
+    ended = run(UNGUARDED.format(context=context), tmp_path)
+    assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
+    assert ended.returncode == 0
+
+
+@pytest.mark.once
+def test_so_does_a_script_on_stdin(tmp_path):
+    ended = run(UNGUARDED.format(context="spawn"), tmp_path, stdin=True)
+    assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
+
+
+TORCHS_OWN = """
+    from torch.utils.data import DataLoader
+    from yolo_rocm import patch_dataloader
+    from tests.data.samples import Numbers
+    print("top level")
+    with patch_dataloader():
+        print(sum(len(batch["index"]) for batch in DataLoader(Numbers(), 10, num_workers=1)))
+"""
+
+
+def test_so_does_torchs_own_loader_under_the_policy(tmp_path):
+    ended = run(TORCHS_OWN, tmp_path)
+    assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
+
+
+OWN_CLASS = """
+    from yolo_rocm import create_dataloader
+    from tests.data.samples import Numbers
+    class Mine(Numbers):
+        pass
+    def main():
+        loader = create_dataloader(Mine(), 10, num_workers=1)
+        print(sum(len(batch["index"]) for batch in loader))
+"""
+
+
+@pytest.mark.once
+def test_a_class_of_the_script_needs_the_guard_and_says_so_before_a_worker_starts(tmp_path):
+    began = time.monotonic()
+    ended = run(OWN_CLASS + "    main()\n", tmp_path)
+    assert ended.returncode == 1
+    assert "LoaderError" in ended.stderr
+    assert '__name__ == "__main__"' in ended.stderr
+    assert time.monotonic() - began < 60
+    guarded = run(OWN_CLASS + '    if __name__ == "__main__":\n        main()\n', tmp_path)
+    assert guarded.stdout.strip() == "40", guarded.stderr
+
+
+@needs_posix
+def test_workers_import_no_trainer_no_plots_and_start_no_gpu(tmp_path):
+    code = """
+    import json, sys
+    from torch.utils.data import Dataset
+    class Modules(Dataset):
+        def __len__(self):
+            return 1
+        def __getitem__(self, index):
+            names = ["ultralytics.engine.trainer", "matplotlib.pyplot", "torch._meta_registrations"]
+            real = [n for n in names if type(sys.modules.get(n)).__name__ == "module"]
+            real += [f for f in [getattr(sys.modules["__main__"], "__file__", None)] if f]
+            import torch
+            return json.dumps([real, "ultralytics.data.dataset" in sys.modules, torch.cuda.is_initialized()])
+    """
+    module = tmp_path / "modules_of_a_worker.py"
+    module.write_text(textwrap.dedent(code))
+    script = """
+    from yolo_rocm.data.create import PolicyDataLoader
+    from yolo_rocm.data.policy import LoaderPolicy
+    from yolo_rocm.ultralytics_hooks.datasets import MODULES
+    from modules_of_a_worker import Modules
+    loader = PolicyDataLoader(Modules(), policy=LoaderPolicy(workers=1, insist=True, modules=MODULES))
+    print(next(iter(loader))[0])
+    """
+    ended = run(script, tmp_path)
+    assert ended.stdout.splitlines()[-1] == "[[], true, false]", ended.stderr
+
+
+@pytest.mark.once
+@needs_posix
+def test_interpreters_started_ahead_are_used_and_the_rest_discarded():
+    from yolo_rocm import create_dataloader
+    from yolo_rocm.data.policy import LoaderPolicy
+
+    from .samples import Numbers
+
+    prestart(2, LoaderPolicy().modules)
+    waiting = [interpreter.pid for interpreter in worker_start._standby._waiting]
+    loader = create_dataloader(Numbers(), 10, num_workers=1)
+    next(iter(loader))
+    assert loader.iterator.pool.pids == waiting[:1]
+    loader.close()
+    discard_prestarted()
+    for pid in waiting:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.once
+@needs_posix
+@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
+    from yolo_rocm import create_dataloader
+
+    from .samples import Numbers
+
+    pids, descriptors = {os.getpid()}, None
+    for cycle in range(10 if context == "forkserver" else 4):
+        loader = create_dataloader(Numbers(400, 1 << 20), 8, num_workers=2, context=context)
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        workers = [worker.process._popen for worker in loader.iterator.pool._workers]
+        pids.update(loader.iterator.pool.pids)
+        del batches
+        began = time.monotonic()
+        loader.close()
+        assert time.monotonic() - began < 5  # 0.1 s where nothing else runs
+        assert {popen.returncode for popen in workers} <= {0, -signal.SIGKILL}
+        gc.collect()
+        if cycle == 0:
+            descriptors = len(os.listdir("/proc/self/fd"))
+    assert len(os.listdir("/proc/self/fd")) <= descriptors + 1
+    # By the names torch gives its segments: other processes use /dev/shm at the same time.
+    names = os.listdir("/dev/shm")
+    assert [name for name in names if any(name.startswith(f"torch_{pid}_") for pid in pids)] == []
+    assert "terminate called" not in capfd.readouterr().err
+
+
+CTRL_C = """
+    import os, sys
+    from yolo_rocm import create_dataloader
+    from tests.data.samples import Numbers
+    loader = create_dataloader(Numbers(4000), 8, num_workers=2, context="{context}")
+    for number, batch in enumerate(loader):
+        if number == 2:
+            print(*loader.iterator.pool.pids, flush=True)
+            import time; time.sleep(60)
+"""
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
+    """Return those that are still there after a while."""
+    limit = time.monotonic() + seconds
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < limit:
+        time.sleep(0.05)
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.once
+@needs_posix
+@pytest.mark.parametrize(
+    ("context", "deadly"),
+    [("spawn", "SIGINT"), ("fork", "SIGINT"), ("forkserver", "SIGINT"), ("fork", "SIGKILL"), ("spawn", "SIGHUP")],
+)
+def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, context, deadly):
+    script, log = tmp_path / "train.py", tmp_path / "log"
+    script.write_text(textwrap.dedent(CTRL_C.format(context=context)))
+    temporary = Path(tempfile.mkdtemp())  # the fork server's socket must have a short path, tmp_path may be too long
+    with log.open("w") as errors:
+        parent = subprocess.Popen(
+            [sys.executable, str(script)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+            start_new_session=True,
+        )
+    pids = [int(word) for word in parent.stdout.readline().split()]
+    assert len(pids) == 2, log.read_text()
+    if deadly == "SIGKILL":
+        parent.kill()
+    else:
+        os.killpg(parent.pid, getattr(signal, deadly))  # as a terminal does: to all of them
+    parent.wait(30)
+    assert wait_until_gone(pids, 20) == []
+    # One traceback is the training process's own; a worker says nothing.
+    assert log.read_text().count("Traceback") == (1 if deadly == "SIGINT" else 0), log.read_text()
+    assert "loader-" not in log.read_text()
+    temporary.rmdir()  # it is empty
+
+
+EARLY = """
+    import os, signal, time
+    from yolo_rocm.data import worker_start
+    heard = 0
+    for _ in range(5):
+        try:
+            worker_start.prestart(2, ())
+            os.killpg(0, signal.SIGINT)
+            time.sleep(60)
+        except KeyboardInterrupt:
+            heard += 1
+    time.sleep(0.5)
+    alive = [os.waitpid(waiting.pid, os.WNOHANG) == (0, 0) for waiting in worker_start._standby._waiting]
+    worker_start.discard_prestarted()
+    print(heard, alive)
+"""
+
+
+@pytest.mark.once
+@needs_posix
+def test_ctrl_c_is_heard_by_the_training_process_alone_while_workers_start(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(EARLY))
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=90, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (ended.stdout, ended.stderr) == ("5 [True, True]\n", "")
+
+
+TWICE = """
+    import os, signal, threading, time
+    from yolo_rocm import create_dataloader
+    from yolo_rocm.data import pool
+    from tests.data.samples import Busy
+    pool._GRACE = 60
+    loader = create_dataloader(Busy(), 4, num_workers=2, context="fork", timeout=0)
+    batches = iter(loader)
+    next(batches)
+    processes = loader.iterator.pool.processes
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        loader.close()
+        print("not interrupted")
+    except KeyboardInterrupt:
+        for process in processes:
+            process.join(20)
+        print(*[process.exitcode for process in processes])
+"""
+
+
+@pytest.mark.once
+@needs_posix
+def test_a_second_ctrl_c_while_workers_are_asked_to_leave_kills_them(tmp_path):
+    """The first one has closed the loader; a notebook lives on after both."""
+    ended = run(TWICE, tmp_path)
+    codes = ended.stdout.split()
+    assert codes[0] == "-9", ended.stderr
+    assert codes[1] in ("-9", "0")  # the other one may not have begun with the batch that it cannot finish
+
+
+SHADOWED = """
+    import sys
+    position = next(number for number, entry in enumerate(sys.path) if entry.endswith("site-packages"))
+    sys.path.insert(position, {beside!r})
+    import yolo_rocm
+    assert yolo_rocm.__file__.startswith({beside!r}), yolo_rocm.__file__
+    from yolo_rocm import create_dataloader
+    loader = create_dataloader(list(range(8)), 4, num_workers=1)
+    print([batch.tolist() for batch in loader])
+"""
+
+
+@pytest.mark.once
+@needs_posix
+def test_files_named_like_modules_of_the_standard_library_do_not_reach_workers(tmp_path):
+    """One beside this package, as in any folder of projects, and one in the current folder."""
+    beside, scripts = tmp_path / "beside", tmp_path / "scripts"
+    for folder in (beside, scripts):
+        folder.mkdir()
+    (beside / "yolo_rocm").symlink_to(ROOT / "yolo_rocm")
+    for name in ("queue.py", "socket.py"):
+        (beside / name).write_text("raise SystemError('beside the package')")
+        (tmp_path / name).write_text("raise SystemError('in the current folder')")
+    (scripts / "train.py").write_text(textwrap.dedent(SHADOWED.format(beside=str(beside))))
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(
+        [sys.executable, "scripts/train.py"], capture_output=True, text=True, timeout=90, cwd=tmp_path, env=env
+    )
+    assert ended.stdout.split("\n")[0] == "[[0, 1, 2, 3], [4, 5, 6, 7]]", ended.stderr
+
+
+@pytest.mark.once
+def test_entries_of_the_search_path_that_python_passes_over_do_not_reach_workers(tmp_path):
+    """A `Path` in `sys.path` is a common mistake."""
+    done = run(
+        """
+        import pathlib, sys
+        sys.path[:0] = [pathlib.Path("anywhere"), ""]
+        from yolo_rocm import create_dataloader
+        from tests.data.samples import Numbers
+        print(sum(len(batch["index"]) for batch in create_dataloader(Numbers(), 10, num_workers=1)))
+        """,
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["40"]
+
+
+@pytest.mark.once
+def test_workers_find_this_package_wherever_it_was_found(monkeypatch, tmp_path):
+    folder = str(Path(worker_start.__file__).parents[2])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", "elsewhere"])
+    assert worker_start._search_path() == [str(tmp_path), "elsewhere", folder]
+    monkeypatch.setattr(sys, "path", ["", folder, "elsewhere"])
+    assert worker_start._search_path() == [str(tmp_path), folder, "elsewhere"]
+
+
+@pytest.mark.once
+def test_nothing_that_only_posix_has_is_needed_to_import_the_loaders():
+    code = "from multiprocessing import reduction; vars(reduction).pop('DupFd', None); import yolo_rocm.data.create"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

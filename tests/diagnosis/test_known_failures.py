@@ -1,0 +1,199 @@
+"""Known failures: each found in its own sample, told first, and in logs of any size and state."""
+
+from __future__ import annotations
+
+import io
+import random
+import time
+
+import pytest
+from pydantic import ValidationError
+
+from yolo_rocm.diagnosis import known_failures
+from yolo_rocm.diagnosis.known_failures import Signature, explain, read_log, read_text, signatures
+
+SAMPLES = [(entry, sample) for entry in signatures() for sample in entry.samples]
+PROGRESS = (
+    b"      3/100      5.87G      1.234      2.345      1.111        145        640: 100%|##########| 12/12 "
+    b"[00:01<00:00, 11.2it/s] inference info\r"
+)
+
+
+def ids(matches):
+    return [match.signature.id for match in matches]
+
+
+def test_the_size_of_the_knowledge():
+    assert len(signatures()) == 51
+    assert len({entry.id for entry in signatures()}) == 51
+    assert sum(not entry.auto_match for entry in signatures()) == 1
+
+
+@pytest.mark.parametrize(("entry", "sample"), SAMPLES, ids=[f"{e.id}-{n}" for n, (e, _) in enumerate(SAMPLES)])
+def test_each_sample_is_told_as_what_it_is(entry, sample):
+    """Its own signature comes first, so no more specific one matches it; the surroundings do not matter."""
+    if entry.auto_match:
+        assert ids(read_text(sample))[0] == entry.id
+        assert ids(read_text(f"\x1b[34m\x1b[1mtrain: \x1b[0mok\r\n{sample}\r\nmore\n"))[0] == entry.id
+    else:
+        assert entry.search(sample.encode())
+        assert entry.id not in ids(read_text(sample))
+
+
+@pytest.mark.parametrize("entry", signatures(), ids=lambda entry: entry.id)
+def test_every_branch_has_a_sample(entry):
+    """With any one word of `contains` taken away, no sample may be lost that another word does not cover."""
+    for word in entry.contains:
+        assert any(word in sample for sample in entry.samples) or word.strip().lower() in {"nan", "inf", "gpu_mem"}
+    assert all(any(word in sample for word in entry.contains) for sample in entry.samples)
+
+
+def test_a_healthy_log_shows_nothing():
+    healthy = (
+        "Ultralytics 8.4.190 Python-3.11 torch-2.10.0+rocm7.0 CUDA:0 (AMD Radeon RX 7900 XTX, 24560MiB)\n"
+        "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
+        "      1/100      5.87G      1.234      2.345      1.111        145        640\n"
+        "torch-2.9.1+cu128 CUDA:0 (NVIDIA H200)\nSpeed: 0.1ms preprocess, 2.0ms inference, 0.0ms loss\n"
+    )
+    assert read_text(healthy) == []
+
+
+def test_causes_come_before_symptoms_before_notes():
+    log = "\n".join(
+        [
+            'MIOpen(HIP): Warning [ParseAndLoadDb] File is unreadable: "/opt/share/miopen/db/gfx1200_20.HIP.fdb.txt"',
+            "RuntimeError: miopenStatusUnknownError",
+            "miopen_type_traits.hpp:151:10: fatal error: 'type_traits' file not found",
+        ]
+    )
+    matches = read_text(log)
+    assert ids(matches) == ["miopen-hiprtc-type_traits", "miopen-unknown", "miopen-db-missing"]
+    assert [match.line for match in matches] == [3, 2, 1]
+    assert matches[1].text == "RuntimeError: miopenStatusUnknownError"
+
+
+def test_the_card_stands_in_the_remedy():
+    (match,) = read_text("rocBLAS error: Cannot read /x/TensileLibrary.dat: Illegal seek for GPU arch : gfx900")
+    assert match.gfx == "gfx900"
+    assert '"torch[device-gfx900]"' in match.remedy()
+    (other,) = read_text("RuntimeError: HIP error: invalid device function")
+    assert '"torch[device-gfxNNNN]"' in other.remedy()
+    assert '"torch[device-gfx1010]"' in other.remedy("gfx1010")
+
+
+def test_a_progress_bar_with_colours_does_not_hide_a_nan():
+    line = b"\x1b[K      3/100      5.87G        nan        nan        nan        145        640: 100%"
+    (match,) = read_log(io.BytesIO(b"first\r\n" + PROGRESS * 3 + line + b"\r" + PROGRESS))
+    assert (match.signature.id, match.line) == ("nan-loss", 2)
+    assert match.text.startswith("3/100")
+
+
+@pytest.mark.parametrize("offset", [0, 1, 17, 40])
+def test_a_message_across_two_pieces(offset):
+    message = b"RuntimeError: HIP error: invalid device function\n"
+    log = b"x" * (known_failures.CHUNK - 20 - offset) + b"\n" + message + b"y" * 100
+    (match,) = read_log(io.BytesIO(log))
+    assert (match.signature.id, match.line) == ("hip-invalid-device-function", 2)
+
+
+def test_lines_are_counted_across_pieces():
+    log = b"a line\n" * 400_000 + b"free(): invalid pointer\n"
+    assert len(log) > 2 * known_failures.CHUNK
+    assert [match.line for match in read_log(io.BytesIO(log))] == [400_001]
+
+
+LOGS = {
+    "empty": b"",
+    "one newline": b"\n",
+    "binary": random.Random(1).randbytes(200_000),
+    "zeros": bytes(200_000),
+    "not utf-8": "Grüße für alle".encode("latin-1"),
+    "half a utf-16 character": b"\xff\xfeH\x00e",
+    "half a colour": b"\x1b[",
+}
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
+def test_rubbish_does_no_harm(log):
+    assert read_log(io.BytesIO(log)) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "utf-8-sig"])
+@pytest.mark.parametrize("noise", LOGS.values(), ids=LOGS.keys())
+def test_a_failure_is_found_beside_rubbish_and_in_any_encoding(encoding, noise):
+    message = "Größe: HSA_STATUS_ERROR_INVALID_ISA\n".encode(encoding)
+    log = message if encoding == "utf-16" else noise + b"\n" + message
+    if encoding != "utf-16" and noise.startswith(b"\xff\xfe"):
+        return
+    assert ids(read_log(io.BytesIO(log))) == ["hsa-invalid-isa"]
+
+
+TEN_MB = 10 * 2**20
+HARD = (
+    b"kfd kfd: segfault at HIP error: torch- miopenStatus ProcessGroupNCCL MIOpenBatchNorm out of memory member of nan "
+)
+LARGE = {
+    "progress bars": (PROGRESS, 2.0),
+    "one long line": (b"abc ", 2.0),
+    "only newlines": (b"\n", 2.0),
+    # No log looks like this; with repetitions that are not bounded it would take hours.
+    "words of many signatures on one line": (HARD, 10.0),
+}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("unit", "seconds"), LARGE.values(), ids=LARGE.keys())
+def test_ten_megabytes_are_read_in_time(unit, seconds):
+    signatures()
+    log = io.BytesIO(unit * (TEN_MB // len(unit)) + b"\nfree(): invalid pointer\n")
+    started = time.process_time()  # of this process: others may keep the machine busy
+    assert ids(read_log(log)) == ["free-invalid-pointer"]
+    assert time.process_time() - started < seconds
+
+
+def test_an_exception_is_explained_by_its_text_or_a_cause_below():
+    try:
+        try:
+            raise RuntimeError("miopenStatusUnknownError: stoul")
+        except RuntimeError as error:
+            raise ValueError("training stopped") from error
+    except ValueError as error:
+        match = explain(error)
+    assert match is not None
+    assert match.signature.id == "miopen-stoul"
+    assert explain(ValueError("nothing known")) is None
+    assert explain(RuntimeError('File is unreadable: "gfx1151_20.db"')) is None  # a note explains no failure
+
+
+GOOD = {
+    "id": "some-thing",
+    "level": "cause",
+    "pattern": "some thing",
+    "contains": ["some"],
+    "where": "any",
+    "cause": "Something that is long enough.",
+    "remedy": "Do something.",
+    "confidence": "verified",
+    "sources": ["https://example.org"],
+    "samples": ["some thing"],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pattern": "some.*thing"}, "unbounded"),
+        ({"pattern": r"some\S+"}, "unbounded"),
+        ({"sources": ["a book"]}, "https"),
+        ({"sources": []}, "sources"),
+        ({"samples": ["other"]}, "does not find its sample"),
+        ({"contains": ["other"]}, "does not find its sample"),
+        ({"level": "grave"}, "level"),
+        ({"colour": "red"}, "colour"),
+    ],
+    ids=str,
+)
+def test_entries_are_checked(change, message):
+    assert Signature.model_validate(GOOD)
+    with pytest.raises(ValidationError, match=message):
+        Signature.model_validate({**GOOD, **change})

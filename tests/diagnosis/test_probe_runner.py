@@ -1,0 +1,347 @@
+"""Probing: children that hang, crash, lie or babble are told apart, ended in time, and leave nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+
+from yolo_rocm.diagnosis import probe_process
+from yolo_rocm.diagnosis.outcome import Limits, judged
+from yolo_rocm.diagnosis.probe_runner import child_command, run_probes
+from yolo_rocm.diagnosis.probes import Probe, all_probes
+from yolo_rocm.engines.triton.available import device_reason
+
+PROBES = [Probe("gemm", dtype="fp32"), Probe("conv", "vendor", "fp32", "nchw", "1x1"), Probe("pinned")]
+NAMES = [probe.name for probe in PROBES]
+QUICK = Limits(start=30.0, probe=1.2, total=90.0, end=10.0)
+HEALTHY = """
+import json, os, signal, subprocess, sys, time
+names = sys.argv[-1].split(",")
+def say(**line):
+    print(json.dumps(line), flush=True)
+for name in names:
+    say(probe=name, begin=True)
+    if name.startswith("conv"):
+        {misbehaves}
+    say(probe=name, error=0.0)
+"""
+
+linux_only = pytest.mark.skipif(sys.platform == "win32", reason="signals")
+
+
+def child(tmp_path, misbehaves: str = "pass") -> list[str]:
+    script = tmp_path / "child.py"
+    body = textwrap.indent(misbehaves, "        ").strip()
+    script.write_text(HEALTHY.format(misbehaves=body))
+    return [sys.executable, str(script)]
+
+
+def ask(tmp_path, misbehaves: str = "pass", limits: Limits = QUICK):
+    started = time.monotonic()
+    answers = run_probes(PROBES, child(tmp_path, misbehaves), limits)
+    assert [outcome.name for outcome in answers.outcomes] == NAMES
+    assert time.monotonic() - started < 60
+    return answers
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(monkeypatch):
+    """No child, dead or alive, outlives a test."""
+    started = []
+    start = probe_process.ProbeProcess.__init__
+
+    def recording(self, *args, **options):
+        start(self, *args, **options)
+        started.extend([self._process.pid] if self._process else [])
+
+    monkeypatch.setattr(probe_process.ProbeProcess, "__init__", recording)
+    yield
+    if sys.platform != "win32":
+        for pid in started:
+            with pytest.raises(ChildProcessError):  # collected already: neither running nor a zombie
+                os.waitpid(pid, os.WNOHANG)
+
+
+def test_all_is_well(tmp_path):
+    assert [o.status for o in ask(tmp_path).outcomes] == ["ok", "ok", "ok"]
+
+
+def test_how_long_an_answer_took(tmp_path):
+    started = time.monotonic()
+    before, slow, after = ask(tmp_path, "time.sleep(0.4)", Limits(start=30.0, probe=20.0, total=90.0)).outcomes
+    elapsed = time.monotonic() - started
+    assert 0.4 <= slow.seconds < elapsed
+    assert 0 < before.seconds + slow.seconds + after.seconds <= elapsed
+
+
+CULPRITS = {
+    "hang": ("time.sleep(600)", "hang", "no answer within 1 s"),
+    "hang deaf to signals": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)", "hang", "no answer"),
+    "busy hang": ("while True: pass", "hang", "no answer"),
+    "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", "segfault", "SIGSEGV"),
+    "bus error": ("os.kill(os.getpid(), signal.SIGBUS)", "segfault", "SIGBUS"),
+    "abort": ("sys.stderr.write('rocBLAS error: no kernel'); os.abort()", "abort", "SIGABRT: rocBLAS error: no kernel"),
+    "other signal": ("os.kill(os.getpid(), signal.SIGFPE)", "signal", "SIGFPE"),
+    "nan": ("say(probe=name, error=float('nan'))", "nan", "NaN"),
+    "infinity": ("say(probe=name, error=float('inf'))", "nan", "infinity"),
+    "wrong": ("say(probe=name, error=0.7)", "wrong", "relative error 7.0e-01, at most 1e-04"),
+    "error": ("say(probe=name, message='RuntimeError: miopenStatusUnknownError')", "error", "miopenStatusUnknownError"),
+    "no number": ("say(probe=name, error='fine')", "no answer", "an answer without a number"),
+    "exit": ("sys.exit(7)", "no answer", "exit code 7"),
+    "closed output": ("os.close(1); time.sleep(600)", "no answer", "closed its output"),
+    "half a line": ("sys.stdout.write('{\"probe\": '); sys.stdout.flush(); sys.exit(0)", "no answer", "exit code 0"),
+}
+
+
+@pytest.mark.once
+@linux_only
+@pytest.mark.parametrize(("misbehaves", "status", "message"), CULPRITS.values(), ids=CULPRITS.keys())
+def test_each_culprit_is_named_and_the_others_go_on(tmp_path, misbehaves, status, message):
+    before, culprit, after = ask(tmp_path, misbehaves).outcomes
+    assert (before.status, after.status) == ("ok", "ok")
+    assert culprit.status == status
+    assert message in culprit.message
+
+
+FLOODS = {
+    "lines": ("stdout", "'x' * 65536 + chr(10)"),
+    "one endless line": ("stdout", "'x' * 65536"),
+    "what looks like answers": ("stdout", "'{\"a\": 1}' + chr(10)"),
+    "answers to nobody": ("stdout", "'{\"probe\": ' + '1' * 9999 + '}' + chr(10)"),
+    "errors": ("stderr", "'x' * 65536 + chr(10)"),
+}
+
+
+@pytest.mark.once
+@linux_only
+def test_the_last_child_is_collected_too(tmp_path):
+    """A later one would make Python collect those before it."""
+    answers = run_probes(PROBES[:2], child(tmp_path, "time.sleep(600)"), QUICK)
+    assert [o.status for o in answers.outcomes] == ["ok", "hang"]
+
+
+@pytest.mark.once
+@linux_only
+@pytest.mark.parametrize(("stream", "text"), FLOODS.values(), ids=FLOODS.keys())
+def test_a_flood_is_cut_off_and_fills_no_memory(tmp_path, monkeypatch, stream, text):
+    monkeypatch.setattr(probe_process, "_FLOOD_BYTES", 4 << 20)
+    kept = []
+    monkeypatch.setattr(probe_process.ProbeProcess, "said", property(lambda self: kept.append(len(self._said)) or ""))
+    flood = f"while True: sys.{stream}.write({text})"
+    before, culprit, after = ask(tmp_path, flood, Limits(start=30.0, probe=20.0, total=90.0)).outcomes
+    assert (before.status, after.status) == ("ok", "ok")
+    assert culprit.status == "no answer"
+    assert "only noise" in culprit.message
+    assert max(kept) <= probe_process._TAIL_BYTES
+
+
+@pytest.mark.once
+@linux_only
+def test_answers_are_heard_through_noise(tmp_path):
+    noisy = "print('MIOpen(HIP): Warning'); sys.stderr.write('w' * 300000 + chr(10)); print('{not json'); print('[1]')"
+    answers = ask(tmp_path, noisy)
+    assert [o.status for o in answers.outcomes] == ["ok", "ok", "ok"]
+    assert len(answers.said) <= probe_process._TAIL_BYTES
+
+
+@pytest.mark.once
+@linux_only
+def test_grandchildren_are_ended_too(tmp_path):
+    mark = tmp_path / "pid"
+    misbehaves = f"p = subprocess.Popen(['sleep', '600']); open({str(mark)!r}, 'w').write(str(p.pid)); time.sleep(600)"
+    assert ask(tmp_path, misbehaves).outcomes[1].status == "hang"
+    deadline = time.monotonic() + 5
+    while _runs(int(mark.read_text())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(int(mark.read_text()))
+
+
+def _runs(pid: int) -> bool:
+    """Tell whether a process runs; one that waits for a parent elsewhere to collect it does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.once
+@linux_only
+def test_a_child_that_dies_at_once(tmp_path):
+    answers = run_probes(PROBES, [sys.executable, "-c", "import sys; sys.exit('no torch here')"], QUICK)
+    assert [o.status for o in answers.outcomes] == ["no answer"] * 3
+    assert "no torch here" in answers.outcomes[0].message
+
+
+@pytest.mark.once
+def test_a_child_that_does_not_exist():
+    answers = run_probes(PROBES, ["/no/such/program"], QUICK)
+    assert {o.status for o in answers.outcomes} == {"no answer"}
+    assert "did not start" in answers.outcomes[0].message
+
+
+@pytest.mark.once
+@linux_only
+def test_a_device_that_does_not_answer_is_asked_nothing_more(tmp_path):
+    script = child(tmp_path)
+    probes = [Probe("device"), *PROBES]
+    shown = []
+    command = [sys.executable, "-c", "import os; os.abort()"]
+    answers = run_probes(probes, command, QUICK, progress=lambda done, total: shown.append((done, total)))
+    assert [o.status for o in answers.outcomes] == ["abort", "skipped", "skipped", "skipped"]
+    assert (shown[0], shown[-1]) == ((0, 4), (4, 4))  # what is skipped is done with too
+    assert script
+
+
+@pytest.mark.once
+@linux_only
+def test_after_two_deaths_a_group_is_left_alone(tmp_path):
+    probes = [Probe("conv", "vendor", "fp16", "nchw", shape) for shape in ("1x1", "3x3", "3x3-deep")]
+    probes += [Probe("conv", "gemm", "fp16", "nchw", "1x1")]
+    command = child(tmp_path, "if 'vendor' in name: os.abort()")
+    answers = run_probes(probes, command, QUICK)
+    assert [o.status for o in answers.outcomes] == ["abort", "abort", "skipped", "ok"]
+
+
+@pytest.mark.once
+@linux_only
+def test_after_three_deaths_a_way_is_left_alone(tmp_path):
+    probes = [Probe("conv", "vendor", dtype, "nchw", s) for dtype in ("fp32", "fp16", "bf16") for s in ("1x1", "3x3")]
+    answers = run_probes(
+        [*probes, Probe("conv", "gemm", "bf16", "nchw", "1x1")],
+        child(tmp_path, "if 'vendor' in name: os.abort()"),
+        QUICK,
+    )
+    assert [o.status for o in answers.outcomes] == ["abort"] * 3 + ["skipped"] * 3 + ["ok"]
+
+
+@pytest.mark.once
+@linux_only
+def test_a_runtime_that_keeps_an_error_is_started_anew(tmp_path):
+    misbehaves = "say(probe=name, message='RuntimeError: HIP error'); say(restart=True); time.sleep(600)"
+    assert [o.status for o in ask(tmp_path, misbehaves).outcomes] == ["ok", "error", "ok"]
+
+
+@pytest.mark.once
+@linux_only
+def test_the_time_for_everything_is_kept(tmp_path):
+    started = time.monotonic()
+    limits = Limits(start=60.0, probe=60.0, total=3.0, end=10.0)
+    answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), limits)
+    assert time.monotonic() - started < 30
+    assert [o.status for o in answers.outcomes] == ["ok", "skipped", "skipped"]
+    assert "3 s were over" in answers.outcomes[1].message
+
+
+@pytest.mark.once
+@linux_only
+def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monkeypatch):
+    """What a driver can do to a process: it does not die. Here the signal simply is not sent until the end."""
+    real, pids = os.killpg, []
+    monkeypatch.setattr(probe_process.os, "killpg", lambda pid, number: pids.append(pid))
+    answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), Limits(start=30.0, probe=1.2, total=90.0, end=0.3))
+    # Those that still listen to it must not keep Python from ending.
+    listening = [thread for thread in threading.enumerate() if "_read_" in thread.name]
+    for pid in pids:
+        real(pid, 9)
+        with contextlib.suppress(ChildProcessError):  # Python collects what nobody waits for any more
+            os.waitpid(pid, 0)
+    assert [o.status for o in answers.outcomes] == ["ok", "hang", "skipped"]
+    assert "cannot be killed" in answers.outcomes[1].message
+    assert [thread.daemon for thread in listening] == [True, True]
+
+
+@pytest.mark.once
+def test_there_is_more_time_where_triton_compiles(tmp_path):
+    ways = [Probe("gemm", dtype="fp32"), *(Probe("conv", way, "fp32", "nchw", "1x1") for way in ("triton", "gemm"))]
+    limits = Limits(start=30.0, probe=1.2, compile=30.0, total=90.0, end=10.0)
+    answers = run_probes(ways, child(tmp_path, "time.sleep(2.5)"), limits)
+    assert [(o.name.split("/")[1], o.status) for o in answers.outcomes[1:]] == [("triton", "ok"), ("gemm", "hang")]
+
+
+def test_numbers_are_judged_by_the_dtype():
+    for dtype, fine, wrong in (("fp32", 9e-5, 2e-4), ("fp16", 4e-3, 6e-3), ("bf16", 3e-2, 5e-2)):
+        probe = Probe("conv", "vendor", dtype, "nchw", "1x1")
+        assert judged(probe, {"error": fine}, 0.1).status == "ok"
+        assert judged(probe, {"error": wrong}, 0.1).status == "wrong"
+
+
+def test_the_list_of_probes():
+    names = [probe.name for probe in all_probes()]
+    assert len(names) == len(set(names))
+    for way in ("vendor", "off", "aten", "gemm", "triton", "auto"):
+        for dtype in ("fp32", "fp16", "bf16"):
+            for layout in ("nchw", "nhwc"):
+                assert f"conv/{way}/{dtype}/{layout}/3x3" in names
+    assert len(",".join(names)) < 8000  # a command line of Windows
+
+
+@pytest.fixture(scope="module")
+def on_cpu():
+    """Return what the real child says about this CPU."""
+    return {o.name: o for o in run_probes(all_probes(), child_command("cpu")).outcomes}
+
+
+def test_the_real_child_on_a_cpu(on_cpu):
+    assert len(on_cpu) == len(all_probes())
+    for name, outcome in on_cpu.items():
+        if name in ("pinned", "bandwidth"):
+            assert (outcome.status, outcome.message) == ("error", "RuntimeError: needs a GPU")
+        elif name.startswith("conv/triton/"):  # what cannot be used is not a failure, and says why
+            assert (outcome.status, outcome.message) == ("skipped", device_reason("cpu"))
+            assert outcome.message == on_cpu["device"].detail["triton"]
+        elif "fp32" in name:
+            assert outcome.status == "ok", outcome
+            assert 0 < outcome.error < 1e-5  # a comparison with itself would give 0
+    for dtype in ("fp32", "fp16", "bf16"):  # our engines compute every dtype on every torch
+        assert on_cpu[f"conv/gemm/{dtype}/nchw/3x3"].status == "ok"
+        assert on_cpu[f"conv/auto/{dtype}/nhwc/1x1"].status == "ok"
+
+
+def test_a_device_that_torch_does_not_have():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    first, *rest = run_probes(all_probes()[:8], child_command("cuda")).outcomes
+    assert first.status == "error"
+    assert "torch finds no GPU" in first.message
+    assert {o.status for o in rest} == {"skipped"}
+
+
+LYING = """
+import sys
+import torch
+real, calls = torch.nn.functional.batch_norm, []
+def lying(*args, **options):
+    calls.append(1)
+    return real(*args, **options) * (1.0, 1.01, float("nan"))[len(calls) - 1]
+torch.nn.functional.batch_norm = lying
+from yolo_rocm.diagnosis.probe_child import main
+main(["--device", "cpu", sys.argv[-1]])
+"""
+
+
+def test_wrong_values_are_noticed():
+    wanted = [p for p in all_probes() if p.group in ("norm/off/fp32", "norm/vendor/fp32")][:3]
+    outcomes = run_probes(wanted, [sys.executable, "-c", LYING]).outcomes
+    assert [outcome.status for outcome in outcomes] == ["ok", "wrong", "nan"]
+
+
+def test_what_libraries_print_is_no_answer():
+    """Printed from C, on the real stdout: it must come out on stderr."""
+    code = (
+        "import os, sys, torch\nfrom yolo_rocm.diagnosis import probe_child\n"
+        "ask = probe_child._ask\n"
+        'probe_child._ask = lambda *a: (os.write(1, b\'{"probe": "pinned", "error": 0}\\n\'), ask(*a))[1]\n'
+        "probe_child.main(['--device', 'cpu', sys.argv[-1]])"
+    )
+    answers = run_probes([Probe("gemm", dtype="fp32"), Probe("pinned")], [sys.executable, "-c", code])
+    assert [o.status for o in answers.outcomes] == ["ok", "error"]
+    assert '"pinned"' in answers.said

@@ -1,0 +1,143 @@
+"""With an integrated GPU as device 0 and a card as device 1, everything is asked of the one that the tensors are on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from yolo_rocm.conv import step_timer
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.tiles import FMA, WMMA
+from yolo_rocm.engines import measure, qualification
+from yolo_rocm.engines.devices import on
+from yolo_rocm.engines.triton import available, direct, launch
+from yolo_rocm.engines.tuning import PASSES, Operands, compile_ahead, time_candidates
+
+from ..conv.problems import made_problem
+from ..conv.triton_machines import TwoCards
+
+TRITON = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "triton"]
+CARD = "cuda:1"
+
+
+@pytest.fixture
+def cards(fresh, monkeypatch):
+    """Kernels that note where they are compiled and launched."""
+    cards = TwoCards(monkeypatch)
+
+    class Kernel:
+        params = [SimpleNamespace(do_not_specialize=False)] * 64
+
+        def warmup(self, *arguments, grid, **options):
+            cards.note("compile")
+            return SimpleNamespace(n_spills=0, _init_handles=lambda: cards.note("load"))
+
+        def __getitem__(self, grid):
+            def run(*arguments, **options):
+                cards.note("launch")
+                return SimpleNamespace()
+
+            return run
+
+    monkeypatch.setattr(launch, "interpreted", lambda: False)
+    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(launch, "kernel_of", lambda call: Kernel())
+    monkeypatch.setattr(direct, "current_device", lambda: cards.current)
+    monkeypatch.setattr(direct, "triton_version", lambda: (3, 2))  # no launch is repeated
+    launch.forget()
+    measure._cycles_per_millisecond.cache_clear()
+    yield cards
+    launch.forget()
+    measure._cycles_per_millisecond.cache_clear()
+    assert cards.current == 0
+
+
+def served(algorithm, device):
+    """Return a problem that an algorithm serves."""
+    problems = [
+        made_problem(device=device),
+        made_problem((2, 24, 9, 11), 24, groups=24, device=device),
+        made_problem((2, 3, 9, 11), device=device),
+        replace(made_problem(outs=24, device=device), transposed=True),
+    ]
+    return next(p for p in problems if not algorithm.not_supported_reasons(p))
+
+
+def test_each_card_has_its_own_tiles(cards):
+    assert [available.family(f"cuda:{number}") for number in (0, 1)] == [FMA, WMMA]
+    assert [available.processors(f"cuda:{number}") for number in (0, 1)] == list(cards.processors)
+
+
+@pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)
+def test_kernels_are_compiled_for_the_card(cards, monkeypatch, algorithm):
+    problem = served(algorithm, CARD)
+    for which in PASSES:
+        algorithm.prepare(problem, which)
+    compile_ahead([problem], lambda p: [algorithm])
+    assert algorithm.name == "triton_transposed" or {"compile", "load"} == {what for what, _ in cards.happened}
+    assert {number for _, number in cards.happened} <= {1}
+    assert cards.asked == {1}
+
+
+def test_what_is_compiled_for_one_card_is_compiled_for_the_other(cards):
+    for device in ("cuda:0", CARD, CARD):
+        launch.prepare(calls.turn((2, 24, 9, 11)), (torch.float32,) * 2, device)
+    assert [number for what, number in cards.happened if what == "compile"] == [0, 1]
+
+
+def test_a_plan_compiles_for_the_card(cards, monkeypatch):
+    monkeypatch.setattr(qualification, "_wrong", lambda algorithm, problem: None)
+    qualification.check(BY_NAME["triton_m"], made_problem(device=CARD), "forward")
+    assert cards.happened == [("compile", 1), ("load", 1)]
+
+
+def test_the_tuner_compiles_and_measures_on_the_card(cards, monkeypatch):
+    """On tensors of the CPU that say they are on the card."""
+    problem, algorithm = made_problem(device=CARD), BY_NAME["triton_m"]
+    here = Operands.of(replace(problem, device="cpu"))
+    x = SimpleNamespace(device=torch.device(CARD))
+    results = iter([torch.ones(3)] * 100)
+
+    def run_pass(algorithm, problem, which, operands, budget, whole=None):
+        cards.note("run", operands.x.device)
+        return next(results)
+
+    monkeypatch.setattr("yolo_rocm.engines.tuning.run_pass", run_pass)
+    rows = time_candidates(problem, "forward", [algorithm], replace(here, x=x), 1 << 40)
+    assert [row.algorithm for row in rows] == ["triton_m"]
+    assert {"compile", "record", "sleep", "synchronize", "run"} <= {what for what, _ in cards.happened}
+    assert {number for _, number in cards.happened} == {1}
+
+
+@pytest.mark.parametrize("head_start", [True, False])
+def test_events_and_sleeps_are_of_the_card(cards, head_start):
+    spent = measure.spent(lambda: cards.note("call"), torch.device(CARD), repeats=2, head_start=head_start)
+    assert spent.device_ms > 0
+    assert ("call", 1) in cards.happened
+    assert ("record", 1) in cards.happened
+    assert (("sleep", 1) in cards.happened) == head_start
+    assert {number for _, number in cards.happened} == {1}
+
+
+def test_a_step_is_marked_on_its_card(cards):
+    step_timer.mark(torch.device(CARD))
+    assert cards.happened == [("record", 1)]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_kernels_are_launched_where_their_tensors_are(cards, number):
+    tensor = SimpleNamespace(get_device=lambda: number, data_ptr=lambda: 32)
+    launch.launch("key", lambda: calls.turn((2, 24, 9, 11)), (tensor, tensor))
+    assert cards.happened == [("launch", number)]
+
+
+def test_the_guard_ends_with_an_error_and_a_cpu_needs_none(cards):
+    with pytest.raises(KeyboardInterrupt), on(CARD):
+        assert cards.current == 1
+        raise KeyboardInterrupt
+    with on("cpu"), on(torch.device("cuda")):
+        assert cards.current == 0

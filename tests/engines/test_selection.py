@@ -1,0 +1,83 @@
+"""From times to choices: the fastest, by whose clock, and without engines that bring next to nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.selection import LEAST_GAIN, fastest, winners
+from yolo_rocm.engines.tuning import Timing
+
+
+def problem(channels: int) -> ConvProblem:
+    shapes = (1, channels, 8, 8), (8, channels, 3, 3)
+    return ConvProblem(*shapes, (1, 1), (1, 1), (1, 1), (0, 0), 1, False, torch.float32, "cuda:0")
+
+
+def chosen(*rows: dict[str, tuple[float, float]], **options) -> list[str]:
+    """Return the choice for the forward pass of several problems, from (device, host) times of algorithms."""
+    timings = {
+        problem(number + 1): {"forward": [Timing(name, *spent) for name, spent in row.items()]}
+        for number, row in enumerate(rows)
+    }
+    found = winners(timings, **options)
+    assert list(found) == list(timings)
+    return [passes["forward"] for passes in found.values()]
+
+
+def test_every_pass_gets_its_fastest():
+    first = {"unfold": (2.0, 0.0), "triton_m": (1.0, 0.0), "vendor": (3.0, 0.0)}
+    second = {"unfold": (1.0, 0.0), "triton_m": (2.0, 0.0), "vendor": (3.0, 0.0)}
+    third = {"unfold": (3.0, 0.0), "triton_m": (2.0, 0.0), "vendor": (1.0, 0.0)}
+    assert chosen(first, second, third) == ["triton_m", "unfold", "vendor"]
+
+
+def test_python_counts_where_the_device_would_wait_for_it():
+    small = {"unfold": (0.02, 0.15), "triton_m": (0.03, 0.05)}
+    assert chosen(small, small) == ["triton_m", "triton_m"]
+    # With a large layer beside it, Python is ahead all the time.
+    large = {"unfold": (5.0, 0.15), "triton_m": (9.0, 0.05)}
+    assert chosen(small, large, least_gain=0.0) == ["unfold", "unfold"]
+    slow = {"unfold": (0.5, 0.4), "triton_m": (0.9, 0.3)}
+    assert chosen(small, slow, least_gain=0.0) == ["triton_m", "unfold"]
+
+
+@pytest.mark.parametrize(("saved", "kept"), [(0.5, False), (2.0, True)])
+def test_an_engine_has_to_bring_something(saved, kept):
+    gain = saved * LEAST_GAIN * 2
+    mostly = {"triton_m": (1.0, 0.0), "unfold": (2.0, 0.0)}
+    elsewhere = {"triton_m": (1.0 + gain, 0.0), "unfold": (1.0, 0.0)}
+    assert chosen(mostly, elsewhere) == ["triton_m", "unfold" if kept else "triton_m"]
+    assert chosen(mostly, elsewhere, least_gain=0.0) == ["triton_m", "unfold"]
+
+
+def test_an_engine_that_alone_serves_a_layer_stays():
+    mostly = {"triton_m": (1.0, 0.0), "unfold": (2.0, 0.0)}
+    assert chosen(mostly, mostly, {"unfold": (0.001, 0.0)}) == ["triton_m", "triton_m", "unfold"]
+
+
+def test_one_engine_after_the_other_is_left_out_but_not_more_than_allowed_in_all():
+    part = 0.45 * LEAST_GAIN * 3
+    rows = [
+        {"triton_m": (1.0, 0.0), "unfold": (9.0, 0.0), "vendor": (9.0, 0.0), "aten": (9.0, 0.0)},
+        {"triton_m": (1.0 + part, 0.0), "unfold": (1.0, 0.0), "vendor": (9.0, 0.0), "aten": (9.0, 0.0)},
+        {"triton_m": (1.0 + part, 0.0), "unfold": (9.0, 0.0), "vendor": (1.0, 0.0), "aten": (9.0, 0.0)},
+    ]
+    assert chosen(*rows) == ["triton_m"] * 3
+    rows.append({"triton_m": (1.0 + part, 0.0), "unfold": (9.0, 0.0), "vendor": (9.0, 0.0), "aten": (1.0, 0.0)})
+    assert len(set(chosen(*rows))) == 2
+
+
+def test_alone_the_device_counts_and_every_engine_may_serve():
+    rows = {
+        problem(1): {"forward": [Timing("unfold", 0.02, 0.15), Timing("triton_m", 0.03, 0.05)], "grad_input": []},
+        problem(2): {"forward": [Timing("unfold", 1.01, 0.1), Timing("triton_m", 1.0, 0.1)]},
+    }
+    assert fastest(rows) == {problem(1): {"forward": "unfold"}, problem(2): {"forward": "triton_m"}}
+
+
+def test_the_only_engine_is_never_left_out():
+    assert chosen({"unfold": (1.0, 0.0), "columns": (2.0, 0.0)}) == ["unfold"]
+    assert winners({}) == {}
+    assert winners({problem(1): {}}) == {problem(1): {}}

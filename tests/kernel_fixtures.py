@@ -1,0 +1,43 @@
+"""Fixtures for algorithms."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Memory that an algorithm asks for uninitialised is full of NaN, so that an element nobody writes shows."""
+
+    def poison(make):
+        def poisoning(*args, **kwargs):
+            tensor = make(*args, **kwargs)
+            return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor
+
+        return poisoning
+
+    monkeypatch.setattr(torch, "empty", poison(torch.empty))
+    monkeypatch.setattr(torch, "empty_like", poison(torch.empty_like))
+    monkeypatch.setattr(torch.Tensor, "new_empty", poison(torch.Tensor.new_empty))
+    monkeypatch.setattr(torch.Tensor, "new_empty_strided", poison(torch.Tensor.new_empty_strided))
+
+
+@pytest.fixture
+def fresh():
+    """Nothing is remembered of this machine, nor left behind of another one."""
+
+    def clear():
+        from yolo_rocm.engines import faults, qualification
+        from yolo_rocm.engines.triton import available, quarantine
+
+        for value in vars(available).values():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+        quarantine.forget()
+        qualification.forget()
+        faults.forget()
+
+    clear()
+    yield
+    clear()

@@ -1,0 +1,104 @@
+"""What a preset may set in the environment: switches of the GPU stack, and nothing that loads or runs code."""
+
+from __future__ import annotations
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm.errors import PresetError
+from yolo_rocm.hardware import Machine
+from yolo_rocm.preset import variables
+from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.select import PRESET_VARIABLE
+from yolo_rocm.session.session import Session
+
+from ..fake_trees import write
+
+pytestmark = pytest.mark.once
+
+LOADS_CODE = (
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "GCONV_PATH", "PATH", "Path", "HOME"),
+    *("PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "BASH_ENV", "IFS", "SHELL", "EDITOR", "TMPDIR", "BROWSER", "CC"),
+    *("HSA_TOOLS_LIB", "HSA_MODEL_LIB", "HSA_COREDUMP_PATTERN", "ROCP_TOOL_LIB", "ROCM_PATH", "hsa_tools_lib"),
+    *("HIP_PATH", "HIP_CLANG_PATH", "HIP_COMPILER", "HIPCC_COMPILE_FLAGS_APPEND", "HIPRTC_COMPILE_OPTIONS_APPEND"),
+    *("AMD_OCL_BUILD_OPTIONS_APPEND", "AMD_OCL_SUBST_OBJFILE", "AMD_COMGR_SAVE_TEMPS", "AMD_LOG_LEVEL_FILE"),
+    *("MIOPEN_SYSTEM_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR", "ROCBLAS_TENSILE_LIBPATH", "HIPBLASLT_TENSILE_LIBPATH"),
+    *("NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_TOPO_DUMP_FILE", "OMP_TOOL_LIBRARIES", "OMP_TOOL"),
+    *("TORCH_EXTENSIONS_DIR", "TORCH_HOME", "TORCH_LOGS", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "TORCH_NVCC_FLAGS"),
+    *("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TRITON_PTXAS_PATH", "PYTORCH_KERNEL_CACHE_PATH", "MALLOC_TRACE"),
+    *("PYTORCH_TUNABLEOP_FILENAME", "YOLO_ROCM", "YOLO_ROCM_CHILD", "YOLO_ROCM_CONFIG", "YOLO_CONFIG_DIR"),
+)
+SWITCHES = (
+    *("HSA_OVERRIDE_GFX_VERSION", "HSA_ENABLE_SDMA", "HSA_XNACK", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    *("HIP_LAUNCH_BLOCKING", "AMD_DIRECT_DISPATCH", "AMD_SERIALIZE_KERNEL", "AMD_LOG_LEVEL", "GPU_MAX_HW_QUEUES"),
+    *("MIOPEN_FIND_MODE", "MIOPEN_DEBUG_CONV_DIRECT", "MIOPEN_LOG_LEVEL", "MIOPEN_COMPILE_PARALLEL_LEVEL"),
+    *("PYTORCH_HIP_ALLOC_CONF", "PYTORCH_TUNABLEOP_ENABLED", "TORCH_BLAS_PREFER_HIPBLASLT", "ROCBLAS_USE_HIPBLASLT"),
+    *("NCCL_PROTO", "NCCL_P2P_DIRECT_DISABLE", "NCCL_DEBUG", "RCCL_MSCCL_ENABLE", "OMP_NUM_THREADS", "KMP_BLOCKTIME"),
+    *("MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX", "YOLO_OFFLINE", "CUDA_VISIBLE_DEVICES"),
+    *("TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "CUBLAS_WORKSPACE_CONFIG", "NCCL_PROFILE_INTERVAL"),
+)
+
+
+@pytest.mark.parametrize("name", LOADS_CODE)
+def test_what_loads_code_is_refused_by_name(name):
+    with pytest.raises(PresetError) as error:
+        resolve({"base": "cpu", "env": {name: {"value": "x"}}})
+    assert f"a preset may not set {name}" in str(error.value)
+    assert "Allowed: HSA_*, " in str(error.value)
+    assert "in the shell" in str(error.value)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_switches_of_the_stack_are_allowed(name):
+    assert resolve({"base": "cpu", "env": {name: {"value": "1"}}}).preset.env[name].value == "1"
+
+
+def test_every_way_in_is_closed(tmp_path, monkeypatch):
+    """A file, a dictionary, what lies over a preset, the user's own folder, and what `auto` stands for."""
+    evil = {"env": {"LD_PRELOAD": {"value": "evil.so"}, "HSA_TOOLS_LIB": {"value": "evil.so"}}}
+    text = "base: cpu\nenv: {LD_PRELOAD: {value: evil.so}, HSA_TOOLS_LIB: {value: evil.so}}\n"
+    path = write(tmp_path / "presets/evil.yaml", text)
+    standing_on_it = write(tmp_path / "innocent.yaml", f"base: {path}\n")
+    monkeypatch.setenv("YOLO_ROCM_CONFIG", str(tmp_path))
+    ways = [
+        lambda: yolo_rocm.load_preset(path),
+        lambda: yolo_rocm.load_preset(standing_on_it),
+        lambda: yolo_rocm.load_preset("evil"),
+        lambda: yolo_rocm.load_preset(evil),
+        lambda: Session("cpu", evil),
+        lambda: yolo_rocm.train("yolov8n.yaml", data="coco8.yaml", preset="cpu", rocm=evil),
+        lambda: yolo_rocm.load_preset("auto"),
+    ]
+    monkeypatch.setenv(PRESET_VARIABLE, str(path))
+    for way in ways:
+        with pytest.raises(PresetError, match="may not set LD_PRELOAD") as error:
+            way()
+        assert "may not set HSA_TOOLS_LIB" in str(error.value)  # all of them at once
+
+
+@pytest.mark.parametrize("name", ["", "HSA_X=1", "HSA X", "HSA_X\n", "HSA_\u00c4", "1HSA"])
+def test_what_is_no_name_of_a_variable(name):
+    with pytest.raises(PresetError, match="not the name of an environment variable"):
+        resolve({"base": "cpu", "env": {name: {"value": "1"}}})
+
+
+def test_a_value_that_no_variable_can_hold():
+    with pytest.raises(PresetError, match=r"env\.HSA_X\.value.*NUL"):
+        resolve({"base": "cpu", "env": {"HSA_X": {"value": "1\0"}}})
+
+
+@pytest.mark.parametrize("name", ["model", "data", "pretrained", "cfg", "resume", "source", "trainer"])
+def test_a_preset_says_how_and_not_what(name):
+    with pytest.raises(PresetError, match=f"{name} belongs to the run"):
+        resolve({"base": "cpu", "train": {name: "evil.pt"}})
+
+
+def test_a_preset_may_still_train_from_scratch():
+    assert resolve({"base": "cpu", "train": {"pretrained": False, "batch": 2}}).preset.train["pretrained"] is False
+
+
+def test_what_this_package_sets_itself_is_not_in_question(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    machine = Machine(system="linux", torch="2.10.0", build="hip", hip="7.0")
+    names = {decision.name for decision in variables.plan(yolo_rocm.load_preset("cpu"), machine)}
+    assert {"MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"} <= names

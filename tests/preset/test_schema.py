@@ -1,0 +1,193 @@
+"""Presets: shipped ones are sound, layers merge in order, and every mistake is named."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+import yolo_rocm
+from yolo_rocm.errors import PresetError
+from yolo_rocm.hardware import Gpu, Machine
+from yolo_rocm.preset.schema import config_root, resolve
+from yolo_rocm.session.session import Session
+
+LINUX = Machine(system="linux", overlays=("linux",), torch="1.13.1", build="hip", hip="5.2.21151")
+
+
+def with_gpu(gfx: str, vram: float | None = None, **changes) -> Machine:
+    facts = {"system": "linux", "overlays": ("linux",), "torch": "2.10.0", "build": "hip", "hip": "7.0.1", **changes}
+    return Machine(gpus=(Gpu("amd", gfx, vram),), **facts)
+
+
+def test_names():
+    assert {"rx5600xt", "rx7900xtx", "mi300x", "generic", "cpu", "nvidia"} <= set(yolo_rocm.presets())
+    assert len(yolo_rocm.presets()) >= 30
+
+
+@pytest.mark.parametrize("name", yolo_rocm.presets())
+def test_every_shipped_preset_is_sound(name):
+    settings = resolve(name, machine=LINUX)
+    assert settings.preset.name == name
+    assert settings.preset.title
+    assert settings.preset.evidence
+    assert f"{name}.yaml" in {path.name for path in (config_root() / "gpu").iterdir()}
+    again = resolve({**settings.preset.model_dump(), "base": "cpu"}, machine=Machine())
+    assert again.preset.model_dump(exclude={"base"}) == settings.preset.model_dump(exclude={"base"})
+
+
+@pytest.mark.parametrize("name", yolo_rocm.presets())
+def test_every_value_of_a_shipped_preset_is_there_for_a_reason(name):
+    """A value that its base sets already is a second place for one fact."""
+    path = config_root() / "gpu" / f"{name}.yaml"
+    data = yaml.safe_load(path.read_text())
+    if "base" not in data:
+        return
+    base = resolve({"base": data["base"], "name": "base"}, machine=LINUX).preset.model_dump()
+    for section in ("conv", "train"):
+        for key, value in (data.get(section) or {}).items():
+            assert base[section].get(key) != value, f"{path.name} repeats {section}.{key} of its base"
+
+
+@pytest.mark.parametrize("name", yolo_rocm.presets())
+def test_shipped_variables_say_why(name):
+    for variable in resolve(name, machine=LINUX).preset.env.values():
+        assert variable.why
+        assert variable.why.count("(") == variable.why.count(")")  # YAML takes ` #` for a comment
+        assert not variable.required or variable.when.os == ["linux"]
+
+
+def test_every_family_file_is_used_and_is_no_preset():
+    families = {f"family/{path.stem}" for path in (config_root() / "family").iterdir()}
+    files = [*(config_root() / "gpu").iterdir(), *(config_root() / "family").iterdir()]
+    assert {yaml.safe_load(path.read_text()).get("base") for path in files} - {None} == families
+    assert not {name.removeprefix("family/") for name in families} & set(yolo_rocm.presets())
+
+
+def test_a_documented_no_op_is_not_set():
+    """MIOPEN_DEBUG_CONV_IMPLICIT_GEMM=1 changes nothing: unset means enabled."""
+    for name in yolo_rocm.presets():
+        assert "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM" not in resolve(name, machine=LINUX).preset.env
+
+
+def test_the_reported_settings_of_the_rx5600xt():
+    preset = resolve("rx5600xt", machine=LINUX).preset
+    loader = preset.loader
+    assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("spawn", 4, True, True)
+    assert (preset.train["batch"], preset.train["amp"], preset.train["channels_last"]) == (8, False, False)
+    assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
+
+
+@pytest.mark.parametrize("name", yolo_rocm.presets())
+def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
+    from ultralytics.utils import DEFAULT_CFG_DICT
+
+    later_than_the_oldest = {"channels_last"}
+    train = resolve(name, machine=LINUX).preset.train
+    assert set(train) <= {*DEFAULT_CFG_DICT, *later_than_the_oldest}
+    passed_on = Session(name, None).train_arguments({"epochs": 1})
+    assert passed_on == {**{key: value for key, value in train.items() if key in DEFAULT_CFG_DICT}, "epochs": 1}
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"),
+    [
+        (with_gpu("gfx1010", 6.0), "rx5600xt"),
+        (with_gpu("gfx1100", 24.0), "rx7900xtx"),
+        (with_gpu("gfx1100", 19.98), "rx7900xt"),
+        (with_gpu("gfx803", 8.0), "generic"),
+        (Machine(gpus=(Gpu("nvidia"),), build="cuda"), "nvidia"),
+        (Machine(build="cpu"), "cpu"),
+        (with_gpu("gfx1010", 6.0, build="cpu"), "cpu"),
+        (with_gpu("gfx1010", 6.0, build="cuda"), "cpu"),
+    ],
+    ids=str,
+)
+def test_auto(machine, name):
+    settings = resolve("auto", machine=machine)
+    assert settings.preset.name == name
+    assert name in settings.why
+
+
+def test_an_amd_card_under_a_torch_that_cannot_use_it_is_pointed_out():
+    settings = resolve("auto", machine=with_gpu("gfx1010", 6.0, build="cuda"))
+    assert "is a cuda build" in settings.notes[0]
+    assert "ROCm" in settings.notes[0]
+
+
+def test_layers_merge_in_order(tmp_path):
+    own = tmp_path / "mine.yaml"
+    own.write_text("base: rx5600xt\nloader: {workers: 2}\ntrain: {batch: 4}\nconv: {memory_mb: 64}\n")
+    windows = Machine(system="windows", overlays=("windows",))
+    settings = resolve(own, {"conv": {"engine": "aten"}}, {"workers": 3}, machine=windows)
+    rows = {key: (value, origin) for key, value, origin in settings.rows()}
+    assert rows["loader.workers"] == (3, "argument")
+    assert rows["loader.context"] == ("spawn", "configs/os/windows.yaml")
+    assert rows["train.batch"] == (4, str(own))
+    assert rows["train.amp"] == (False, "configs/family/rdna1.yaml")
+    assert rows["match.vram_gb"] == (6, "configs/gpu/rx5600xt.yaml")
+    assert rows["conv.engine"] == ("aten", "rocm")
+    assert rows["conv.memory_mb"] == (64, str(own))
+    assert rows["loader.timeout"] == (120, "default")
+    assert settings.preset.name == "rx5600xt"
+    assert "loader.workers" in settings.explicit
+    assert "loader.context" not in settings.explicit
+
+
+def test_windows_has_no_workers_unless_asked():
+    windows = Machine(system="windows", overlays=("windows",))
+    assert resolve("rx5600xt", machine=windows).preset.loader.workers == 0
+    assert resolve("rx5600xt", {"loader": {"workers": 2}}, machine=windows).preset.loader.workers == 2
+    assert resolve("rx5600xt", machine=LINUX).preset.loader.workers == 4
+
+
+def test_a_preset_without_a_base_stands_on_auto():
+    settings = resolve({"train": {"batch": 3}}, machine=with_gpu("gfx1010", 6.0))
+    assert settings.preset.name == "rx5600xt"
+    assert settings.preset.train["batch"] == 3
+
+
+def test_yaml_on_and_off_are_words_here():
+    for word, value in (("on", "on"), ("off", "off"), ("true", "on")):
+        data = yaml.safe_load(f"conv: {{vendor: {word}}}")
+        assert resolve({"base": "cpu", "conv": {**data["conv"], "engine": "gemm"}}).preset.conv.vendor == value
+
+
+WRONG = [
+    ("rx5600", "unknown preset 'rx5600'; did you mean 'rx5600xt'?"),
+    ("no-such-file.yaml", "cannot read preset no-such-file.yaml"),
+    ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
+    ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
+    ({"conv": {"engine": "fast"}}, "'auto', 'vendor', 'aten', 'gemm', 'triton' or 'gemm+triton'"),
+    ({"conv": {"devices": ["gpu"]}}, "'cuda' or 'cpu'"),
+    ({"conv": {"memory_mb": 0}}, "greater than or equal to 1"),
+    ({"conv": {"engine": "vendor"}, "base": "generic"}, "conv.vendor 'off' (from configs/family/amd.yaml)"),
+    ({"conv": []}, "wrong value for 'conv'"),
+    ({"loader": {"context": "threads"}}, "'spawn', 'forkserver' or 'fork'"),
+    ({"env": {"HSA_X": {"value": "1", "whn": {}}}}, "did you mean 'when'?"),
+    ({"env": {"HSA_X": {"value": "1", "when": {"os": ["beos"]}}}}, "env.HSA_X.when.os"),
+]
+
+
+@pytest.mark.parametrize(("source", "text"), WRONG, ids=[text for _, text in WRONG])
+def test_mistakes_are_named(source, text):
+    with pytest.raises(PresetError) as error:
+        yolo_rocm.load_preset(source)
+    assert text in str(error.value)
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):
+    own = tmp_path / "mine.yaml"
+    own.write_text("conv: {engine: fast}\nloader: {worker: 2}\n")
+    with pytest.raises(PresetError) as error:
+        yolo_rocm.load_preset(own)
+    assert "conv.engine" in str(error.value)
+    assert "did you mean 'workers'" in str(error.value)
+    assert str(own) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n", "a: [\n", "\x00"], ids=["empty", "list", "broken", "binary"])
+def test_files_that_are_no_presets(tmp_path, text):
+    own = tmp_path / "mine.yaml"
+    own.write_text(text)
+    with pytest.raises(PresetError, match=r"mine\.yaml"):
+        yolo_rocm.load_preset(own)

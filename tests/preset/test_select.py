@@ -1,0 +1,219 @@
+"""`auto` over made machines: the preset chosen, its final values with their origins, the environment planned."""
+
+from __future__ import annotations
+
+import pytest
+
+from yolo_rocm.hardware import Gpu, Machine, detect
+from yolo_rocm.preset import variables
+from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.select import batch_for, choose
+
+from .. import fake_trees as trees
+from ..fake_trees import TREES, make_torch, make_tree, old_torch, write
+
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    for name in (OVERRIDE, "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+# tree: preset, batch, memory the batch follows, amp, engine, vendor library
+CHOSEN = {
+    "rx5500xt": ("rx5500xt", 8, "8 GB", False, "gemm", "off"),
+    "rx5600xt": ("rx5600xt", 8, None, False, "gemm", "off"),
+    "rx5700xt": ("rx5700xt", 8, "8 GB", False, "gemm", "off"),
+    "rx6600": ("rx6600", 8, "8 GB", None, "auto", "off"),
+    "rx6700xt": ("rx6700xt", 16, "12 GB", None, "auto", "off"),
+    "rx6900xt": ("rx6900xt", 16, "16 GB", None, "auto", "off"),
+    "rx7600": ("rx7600", 8, "8 GB", False, "auto", "off"),
+    "rx7800xt": ("rx7800xt", 16, "16 GB", None, "auto", "off"),
+    "rx7900xtx": ("rx7900xtx", 32, "24 GB", None, "auto", "off"),
+    "rx9070xt": ("rx9070xt", 16, "16 GB", None, "auto", "off"),
+    "vega64": ("vega64", 8, "8 GB", None, "auto", "off"),
+    "mi50": ("mi50", 16, "16 GB", None, "auto", "off"),
+    "mi100": ("mi100", 32, "32 GB", None, "auto", "on"),
+    "mi250": ("mi250", 64, "64 GB", None, "auto", "on"),
+    "mi300x": ("mi300x", 64, "192 GB", None, "auto", "on"),
+    "780m": ("radeon780m", 8, "16 GB shared with the system", None, "auto", "off"),
+    "strix-halo": ("strixhalo", 32, "62 GB shared with the system", None, "auto", "off"),
+    "raphael-beside-rx7900xtx": ("rx7900xtx", 32, "24 GB", None, "auto", "off"),
+    "none": ("cpu", None, None, None, "vendor", "on"),
+}
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_every_tree(tmp_path, tree):
+    name, batch, memory, amp, engine, vendor = CHOSEN[tree]
+    machine = detect(make_tree(tmp_path / "root", *TREES[tree]), os_name="linux", torch_folder=make_torch(tmp_path))
+    settings = resolve("auto", machine=machine)
+    values = {key: (value, origin) for key, value, origin in settings.rows()}
+    assert settings.preset.name == name
+    assert settings.why.startswith(f"preset {name}: ")
+    assert "\n" not in settings.why
+    assert values["conv.engine"][0] == engine
+    assert values["conv.vendor"][0] == vendor
+    assert settings.preset.train.get("batch") == batch
+    assert settings.preset.train.get("amp") == amp
+    if memory:
+        assert values["train.batch"][1] == f"configs/family/amd.yaml (auto: {memory})"
+    if batch:
+        assert str(machine.gpu) in settings.why
+        assert "linux, torch 2.10.0 with ROCm 7.0.51831" in settings.why
+        assert values["train.channels_last"] == (False, "configs/family/amd.yaml")
+        assert values["evidence"][0] == "none"
+    origins = {origin.split(" (")[0] for _, origin in values.values()} - {"default"}
+    assert all(origin.startswith("configs/") for origin in origins)
+
+
+PYTORCH_ORG, MULTI_ARCH, OLD = "pytorch.org", "multi-arch", "torch 1.13.1+rocm5.2"
+# tree, torch, what is decided for each variable
+PLANNED = [
+    ("rx5600xt", OLD, {OVERRIDE: ("10.3.0", "set")}),
+    ("rx5600xt", PYTORCH_ORG, {OVERRIDE: ("10.3.0", "skip")}),
+    ("rx5600xt", MULTI_ARCH, {OVERRIDE: ("10.3.0", "skip")}),
+    ("rx5500xt", OLD, {OVERRIDE: ("10.3.0", "set")}),
+    ("rx5700xt", OLD, {OVERRIDE: ("10.3.0", "set")}),
+    ("rx6600", PYTORCH_ORG, {OVERRIDE: ("10.3.0", "set")}),
+    ("rx6600", OLD, {OVERRIDE: ("10.3.0", "set")}),
+    ("rx6600", MULTI_ARCH, {OVERRIDE: ("10.3.0", "skip")}),
+    ("rx6700xt", PYTORCH_ORG, {OVERRIDE: ("10.3.0", "set")}),
+    ("rx6900xt", PYTORCH_ORG, {OVERRIDE: ("10.3.0", "skip")}),
+    ("rx7600", PYTORCH_ORG, {OVERRIDE: ("11.0.0", "skip")}),
+    ("rx7800xt", OLD, {OVERRIDE: ("11.0.0", "skip")}),  # has no gfx1100 kernels to run instead
+    ("rx7900xtx", PYTORCH_ORG, {}),
+    ("rx9070xt", PYTORCH_ORG, {"MIOPEN_DEBUG_CONV_WINOGRAD": ("0", "set")}),
+    ("vega64", PYTORCH_ORG, {}),
+    ("mi50", PYTORCH_ORG, {}),
+    ("mi100", PYTORCH_ORG, {"TORCH_BLAS_PREFER_HIPBLASLT": ("0", "set")}),
+    ("mi250", PYTORCH_ORG, {"MIOPEN_DEBUG_CONV_WINOGRAD": ("0", "set")}),
+    ("mi300x", PYTORCH_ORG, {}),
+    ("780m", PYTORCH_ORG, {}),
+    ("strix-halo", PYTORCH_ORG, {}),
+    ("raphael-beside-rx7900xtx", PYTORCH_ORG, {"ROCR_VISIBLE_DEVICES": ("1", "set")}),
+    ("none", PYTORCH_ORG, {}),
+]
+
+
+def torch_for(kind: str, site) -> object:
+    if kind == OLD:
+        return old_torch(site)
+    return make_torch(site, archs=None if kind == PYTORCH_ORG else ["gfx1010", "gfx1012", "gfx1031", "gfx1032"])
+
+
+@pytest.mark.parametrize(("tree", "kind", "expected"), PLANNED, ids=[f"{tree}, {kind}" for tree, kind, _ in PLANNED])
+def test_the_environment_planned(tmp_path, tree, kind, expected):
+    root = make_tree(tmp_path / "root", *TREES[tree])
+    machine = detect(root, os_name="linux", torch_folder=torch_for(kind, tmp_path))
+    decisions = variables.plan(resolve("auto", machine=machine).preset, machine)
+    assert {d.name: (d.value, d.action) for d in decisions} == expected
+    assert all(d.reason for d in decisions)
+
+
+def test_every_tree_has_its_environment_planned():
+    assert {tree for tree, _, _ in PLANNED} == set(TREES)
+
+
+def test_an_old_wheel_with_only_gfx1100(tmp_path):
+    root = make_tree(tmp_path / "root", trees.RX7800XT)
+    machine = detect(root, os_name="linux", torch_folder=make_torch(tmp_path, "2.0.1", "5.6.1", ["gfx1030", "gfx1100"]))
+    (decision,) = variables.plan(resolve("auto", machine=machine).preset, machine)
+    assert (decision.value, decision.action, decision.required) == ("11.0.0", "set", True)
+
+
+def test_a_card_under_the_override_keeps_its_preset(tmp_path, monkeypatch):
+    """Torch reports gfx1030; the preset and its batch are still those of the RX 5600 XT."""
+    monkeypatch.setenv(OVERRIDE, "10.3.0")
+    machine = detect(make_tree(tmp_path / "root", trees.RX5600XT), os_name="linux", torch_folder=old_torch(tmp_path))
+    settings = resolve("auto", machine=machine)
+    assert settings.preset.name == "rx5600xt"
+    (decision,) = variables.plan(settings.preset, machine)
+    assert (decision.action, decision.value, decision.said) == ("keep", "10.3.0", None)
+
+
+def test_windows(tmp_path):
+    entry = {"DriverDesc": "AMD Radeon RX 5600 XT", "MatchingDeviceId": "PCI\\VEN_1002&DEV_731F&REV_CA"}
+    folder = old_torch(tmp_path)
+    machine = detect(tmp_path, os_name="windows", torch_folder=folder, adapters=lambda: [entry])
+    settings = resolve("auto", machine=machine)
+    assert settings.preset.name == "rx5600xt"
+    assert settings.preset.loader.workers == 0
+    (decision,) = variables.plan(settings.preset, machine)
+    assert (decision.name, decision.action) == (OVERRIDE, "skip")
+    assert "only on linux" in decision.reason
+
+
+def test_wsl_and_containers(tmp_path):
+    root = make_tree(tmp_path / "root", wsl=True)
+    write(root / "dev/dxg", "")
+    settings = resolve("auto", machine=detect(root, os_name="linux", torch_folder=make_torch(tmp_path)))
+    assert settings.preset.name == "generic"
+    assert settings.preset.loader.pin_memory is False
+    assert "batch" not in settings.preset.train  # memory is not known: Ultralytics' own default
+    root = make_tree(tmp_path / "box", trees.RX6900XT, container=True)
+    settings = resolve("auto", machine=detect(root, os_name="linux", torch_folder=make_torch(tmp_path)))
+    assert "linux+container" in settings.why
+
+
+def amd(gfx: str, vram: float | None, name: str | None = None) -> Machine:
+    return Machine(gpus=(Gpu("amd", gfx, vram, name),), build="hip", torch="2.10.0")
+
+
+@pytest.mark.parametrize(
+    ("machine", "name"),
+    [
+        (amd("gfx1010", 8, "Radeon RX 5700"), "rx5700xt"),
+        (amd("gfx1010", 6, "Radeon RX 5600M"), "rx5600xt"),
+        (amd("gfx1010", 5.98), "rx5600xt"),
+        (amd("gfx1010", 7.98), "rx5700xt"),
+        (amd("gfx1030", 16, "Radeon RX 6800 XT"), "rx6800xt"),
+        (amd("gfx1030", 32), "w6800"),
+        (amd("gfx906", 16, "Instinct MI50/MI60"), "mi50"),
+        (amd("gfx906", 32, "Instinct MI50/MI60"), "mi60"),
+        (amd("gfx1101", 12), "rx7700xt"),
+        (amd("gfx1153", None), "krackan"),
+        (amd("gfx803", 8), "generic"),
+        (amd("gfx1010", None), None),
+    ],
+    ids=lambda value: str(value.gpu) if isinstance(value, Machine) else value,
+)
+def test_target_then_name_then_memory(machine, name):
+    chosen = choose(machine).name
+    assert chosen == name if name else chosen in ("rx5600xt", "rx5700xt")
+
+
+@pytest.mark.parametrize(
+    ("memory", "batch"),
+    [
+        *((None, None), (0, None), (1, 1), (2, 2), (4, 4), (5.98, 8)),
+        *((8, 8), (11.99, 16), (16, 16), (23.98, 32), (48, 64), (288, 64)),
+    ],
+)
+def test_batch_by_memory(memory, batch):
+    """8 for each 6 GB, a power of two, at most 64; drivers report a little less than is sold."""
+    assert batch_for(memory) == batch
+
+
+@pytest.mark.parametrize(("imgsz", "batch"), [(None, 32), (320, 32), (640, 32), (1280, 8), (960, 8), ("640", 32)])
+def test_larger_images_make_smaller_batches(imgsz, batch):
+    assert batch_for(24, imgsz=imgsz) == batch
+    settings = resolve("auto", None, {"imgsz": imgsz}, machine=amd("gfx1100", 24))
+    assert settings.preset.train["batch"] == batch
+
+
+def test_shared_memory_counts_half():
+    assert (batch_for(24, shared=True), batch_for(2, shared=True)) == (16, 1)
+
+
+def test_a_batch_of_the_user_is_left_alone():
+    settings = resolve("auto", {"train": {"batch": 3}}, machine=amd("gfx1100", 24))
+    assert (settings.preset.train["batch"], settings.origins["train.batch"]) == (3, "rocm")
+
+
+def test_a_preset_of_another_card_goes_by_that_cards_memory():
+    settings = resolve("rx6700xt", machine=amd("gfx1100", 24))
+    assert settings.preset.train["batch"] == 16
+    assert "of the card it is for" in settings.origins["train.batch"]

@@ -1,0 +1,144 @@
+"""Run folders made in a moment, of any size, as a training would have written them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+from yolo_rocm.data.wait_meter import _EPOCH_COLUMNS, _TIMELINE_COLUMNS, EPOCHS_FILE, TIMELINE_FILE
+from yolo_rocm.telemetry.table import TELEMETRY_FILE
+
+EVIL = "<script>window.harmed=1</script>"
+STEP = 0.1
+TELEMETRY_COLUMNS = (
+    "time", "busy_percent", "vram_used_mb", "vram_total_mb", "temperature_c", "power_w", "torch_reserved_mb",
+    "host_cpu_percent", "host_memory_mb", "source",
+)  # fmt: skip
+
+
+def make_run(
+    folder: Path,
+    *,
+    epochs: int = 3,
+    batches: int = 6,
+    wait: float = 0.001,
+    busy: float | None = 97.0,
+    vram_mb: float = 4000.0,
+    every_epoch: bool = False,
+    layers: int = 8,
+    asked: int | None = None,
+    engine: str = "gemm",
+) -> Path:
+    """Write the folder of a run on a GPU.
+
+    Args:
+        folder: Where.
+        epochs: Epochs that ran.
+        batches: Batches of training in each.
+        wait: Seconds each batch was waited for.
+        busy: Percent the GPU was busy; None writes no telemetry.
+        vram_mb: Memory in use, of 6128 MB.
+        every_epoch: Put every epoch into the timeline, not only those a meter would.
+        layers: Convolution layers.
+        asked: Epochs the run was to have.
+        engine: What served the convolutions.
+    """
+    folder.mkdir(parents=True)
+    loading, timeline, telemetry, results = [], [], [], []
+    now, number = 1000.0, 0
+    for epoch in range(1, epochs + 1):
+        began = now
+        for batch in range(batches):
+            waited = 2.0 if epoch == 1 and batch == 0 else wait
+            if every_epoch or epoch <= 3 or epoch % 10 == 0:
+                row = ("train", number, number % 4, 16, now - 0.3, 0.06, 0.1, 0.002, now - 0.13, now, now + waited)
+                timeline.append((epoch, *row))
+            now, number = now + waited + STEP, number + 1
+        first = 2.0 if epoch == 1 else wait
+        seconds = now - began
+        share = wait * (batches - 1) / (seconds - first)
+        loading.append(
+            (epoch, batches, 16 * batches, seconds, first, wait * (batches - 1), share, "GPU-bound", 1.0, 2.0, 0.1, 0)
+        )
+        if timeline[-1][0] == epoch:
+            timeline.append((epoch, "val", epoch, 0, 16, now, 0.05, 0.0, 0.002, now + 0.06, now, now + 0.061))
+        results.append((epoch, now - 1000, 3 / epoch, 2 / epoch, 0.5 - 0.5 / epoch, 0.4 - 0.4 / epoch, 4 / epoch))
+        if busy is not None:
+            for second in range(max(1, int(seconds))):
+                gap = second % 97 == 50
+                telemetry.append(
+                    (began + second, "" if gap else busy - second % 3, vram_mb, 6128, 60 + second % 9, 110, 3500, 45,
+                     9000, "sysfs")
+                )  # fmt: skip
+    _table(folder / EPOCHS_FILE, _EPOCH_COLUMNS, loading)
+    _table(folder / TIMELINE_FILE, _TIMELINE_COLUMNS, timeline)
+    if telemetry:
+        _table(folder / TELEMETRY_FILE, TELEMETRY_COLUMNS, telemetry)
+    names = (
+        "epoch",
+        "time",
+        "train/box_loss",
+        "train/cls_loss",
+        "metrics/mAP50(B)",
+        "metrics/mAP50-95(B)",
+        "val/box_loss",
+    )
+    _table(folder / "results.csv", names, results)
+    (folder / "args.yaml").write_text(
+        f"task: detect\nmodel: yolov8n.yaml\ndata: 'a/{EVIL}.yaml'\nepochs: {asked or epochs}\n"
+    )
+    (folder / "rocm.json").write_text(json.dumps(_facts(layers, engine)))
+    return folder
+
+
+def _facts(layers: int, engine: str) -> dict:
+    rows = []
+    for i in range(layers):
+        row = {
+            "layer": f"model.{i}.conv",
+            "module": "Conv2d",
+            "problem": f"conv {'3x3' if i % 2 else '1x1'} 16->{16 + i} on 16x16x64x64 float32 cuda",
+            "engine": engine,
+            "reason": "measured",
+            "forward": "columns" if i % 2 else "pointwise",
+            "grad_input": "columns",
+            "grad_weight": "shifted",
+            "times_ms": {"forward": 0.1 * (i + 1), "grad_input": 0.2, "grad_weight": 0.3 * (i % 5)},
+            "workspace_bytes": {"forward": 1048576 * i, "grad_input": 0},
+        }
+        rows.append(row)
+    return {
+        "stack": {"torch": "2.10.0", "ultralytics": "8.4.190"},
+        "machine": {"system": "linux", "gpus": [{"name": f"RX {EVIL}", "vram_gb": 6.0}], "cores": 8, "torch": "2.10.0"},
+        "settings": {
+            "preset": "rx5600xt",
+            "why": "preset rx5600xt, as asked",
+            "values": {
+                "conv.engine": {"value": engine, "origin": "configs/family/rdna1.yaml"},
+                "loader.workers": {"value": 4, "origin": "argument"},
+            },
+            "notes": [EVIL],
+        },
+        "convolutions": {"engines": {engine: layers}, "layers": rows, "problems": []},
+        "step": {"sampled_steps": 3, "step_ms": 100.0},
+        "loading": {"compute": "GPU", "advice": "workers=8, cache=disk"},
+        "run": {"classes": ["cat", EVIL, '"><img src=x onerror="window.harmed=1">']},
+        "broken_images": {f"images/{EVIL}.jpg": 2},
+        "findings": [
+            {
+                "id": "no-kernels",
+                "severity": "warning",
+                "finding": f"found {EVIL}",
+                "remedy": "do this",
+                "sources": ["x#1"],
+            }
+        ],
+    }
+
+
+def _table(path: Path, columns: tuple[str, ...], rows: list[tuple]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows([[f"{cell:.4f}" if isinstance(cell, float) else cell for cell in row] for row in rows])

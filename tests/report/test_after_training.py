@@ -1,0 +1,107 @@
+"""What a real training leaves for its reader."""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from datetime import datetime
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm.engines.triton.available import in_words
+from yolo_rocm.errors import LoaderError
+from yolo_rocm.session import artifacts
+
+pytestmark = pytest.mark.once
+
+
+@pytest.fixture(scope="module")
+def trained(made_data, tmp_path_factory):
+    """Train once; return the trainer, and its plots when it ended."""
+    from ultralytics import YOLO
+
+    yolo = YOLO("yolov8n.yaml")
+    plots: dict = {}
+    # Ultralytics' own plots take longer than the training and are no matter here: only ours are drawn.
+    yolo.add_callback("on_train_end", lambda trainer: setattr(trainer.args, "plots", True))
+    handle = yolo_rocm.register(yolo, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"]}})
+    # W&B and the others look at the trainer's plots when the training ends; they are added after a user's callbacks.
+    yolo.add_callback("on_train_end", lambda trainer: plots.update(trainer.plots))
+    yolo.train(
+        data=str(made_data()), project=str(tmp_path_factory.mktemp("runs")), name="run", epochs=1, imgsz=32, batch=4,
+        device="cpu", plots=False, verbose=False, seed=0,
+    )  # fmt: skip
+    handle.remove()
+    return yolo.trainer, plots
+
+
+def test_the_page_and_what_it_rests_on(trained):
+    trainer, _ = trained
+    page = (trainer.save_dir / "report.html").read_text(encoding="utf-8")
+    # What else runs on the machine of a test may well be what held the training up.
+    assert re.search(r'data-kind="(compute">CPU-bound|data">Data-bound|busy">Busy machine): ', page)
+    assert "<h2>Host</h2>" in page
+    assert re.search(r"<dt>device</dt><dd>CPU, \d+ cores?</dd>", page)
+    assert f"<dt>began</dt><dd>{datetime.now().astimezone():%Y}-" in page
+    assert "model.0.conv" in page
+    assert "1 of 1" in page
+    assert "results.csv is missing" not in page
+    facts = json.loads((trainer.save_dir / "rocm.json").read_text())
+    assert facts["loading"]["compute"] == "CPU"
+    assert facts["machine"]["cores"] >= 1
+    assert isinstance(facts["findings"], list)
+    assert facts["stack"]["triton"] == in_words("cpu")
+    assert f'<th scope="row">triton</th><td>{in_words("cpu")}</td>' in page
+    assert facts["run"]["classes"] == list(trainer.data["names"].values())
+
+
+def test_the_page_of_a_real_training_opens(visit, trained):
+    trainer, _ = trained
+    page = visit(trainer.save_dir / "report.html")
+    assert page.locator(".verdict").inner_text()
+    assert page.locator("table.sortable tbody tr").count() >= 64
+    assert page.locator(".lanes rect.wait").count() + page.locator(".lanes rect.load").count() > 0
+
+
+def test_the_plots_go_where_people_look(trained):
+    trainer, plots = trained
+    ours = {path.name for path in plots if path.name.startswith("rocm_")}
+    assert {"rocm_speed.png", "rocm_convolutions.png"} <= ours
+    assert all((trainer.save_dir / name).exists() for name in ours)
+
+
+def test_what_goes_wrong_is_a_warning(tmp_path, monkeypatch):
+    said: list[tuple[str, bool]] = []
+    monkeypatch.setattr(artifacts.hooks, "say", lambda line, warning=False: said.append((line, warning)))
+    trainer = types.SimpleNamespace(save_dir=tmp_path / "gone", args=types.SimpleNamespace(plots=True))
+    on, off = (
+        types.SimpleNamespace(preset=types.SimpleNamespace(report=types.SimpleNamespace(html=html)))
+        for html in (True, False)
+    )
+    artifacts.write_run_page(trainer, on)
+    ((line, warning),) = said
+    assert warning
+    assert line.startswith("no report was written: ConfigError: run folder")
+    artifacts.write_run_page(trainer, off)
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("error", [LoaderError("a worker has died"), RuntimeError("a bug")], ids=["ours", "theirs"])
+def test_the_page_is_there_after_an_error(made_data, tmp_path, error):
+    from ultralytics import YOLO
+
+    def fail(trainer):
+        if trainer.epoch == 1:
+            raise error
+
+    yolo = YOLO("yolov8n.yaml")
+    yolo_rocm.register(yolo, "cpu")
+    yolo.add_callback("on_train_epoch_end", fail)
+    with pytest.raises(type(error)):
+        yolo.train(
+            data=str(made_data()), project=str(tmp_path), name="run", epochs=3, imgsz=32, batch=4, device="cpu",
+            plots=False, val=False, verbose=False,
+        )  # fmt: skip
+    assert "1 of 3" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

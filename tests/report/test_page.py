@@ -1,0 +1,153 @@
+"""The page as text: what is in it, how large it is, and that nothing in a run can become code."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from yolo_rocm.cli.main import app
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.report.page import json_for_script, write_page
+from yolo_rocm.report.pictures import draw_pictures
+from yolo_rocm.report.run_data import read_run
+
+from .made_runs import EVIL, make_run
+
+pytestmark = pytest.mark.once
+
+SECTIONS = ["verdict", "timeline", "speed", "device", "convolutions", "learning", "setup", "doctor"]
+
+
+def sections(page: str) -> list[str]:
+    return re.findall(r'<section id="(\w+)"', page)
+
+
+def test_the_order_of_the_page(tmp_path):
+    path, _ = write_page(make_run(tmp_path / "run"))
+    assert path == tmp_path / "run" / "report.html"
+    page = path.read_text(encoding="utf-8")
+    assert sections(page) == SECTIONS
+    assert "configs/family/rdna1.yaml" in page
+    assert "warning no-kernels" in page
+    assert "<p>preset rx5600xt, as asked</p>" in page
+    assert [p.name for p in path.parent.iterdir() if "partial" in p.name] == []
+
+
+def test_nothing_in_a_run_becomes_code(tmp_path):
+    page = write_page(make_run(tmp_path / f"run {EVIL.replace('/', ':')}"))[0].read_text(encoding="utf-8")
+    assert page.count("<script") == 2
+    assert "&lt;script&gt;window.harmed" in page
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+
+
+def test_data_cannot_end_its_element():
+    told = json_for_script({"a": "</script><!--\u2028&"})
+    assert not set(told) & set("<>&\u2028")
+    assert json.loads(told) == {"a": "</script><!--\u2028&"}
+
+
+def test_nothing_is_loaded_from_elsewhere(tmp_path):
+    page = write_page(make_run(tmp_path / "run"))[0].read_text(encoding="utf-8")
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!data:,)""", page)
+    assert set(re.findall(r"https?://[^\s\"'<]+", page)) <= {"http://www.w3.org/2000/svg"}
+    assert "@import" not in page
+    assert "url(" not in page
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "long", epochs=300, batches=500, layers=1500)
+
+
+@pytest.mark.parametrize("two", [False, True])
+def test_a_long_run_stays_small_and_quick(two, long):
+    began = time.perf_counter()
+    path, _ = write_page(long, long if two else None)
+    assert time.perf_counter() - began < 60  # 1 to 3 s where nothing else runs
+    assert path.stat().st_size < 2_000_000
+    assert "rows are left out" in path.read_text(encoding="utf-8")
+
+
+def test_two_runs_tell_their_differences_first(tmp_path):
+    first = make_run(tmp_path / "first")
+    second = make_run(tmp_path / "second", wait=0.05, engine="aten", epochs=4)
+    path, _ = write_page(first, second)
+    assert path == first / "report_compared.html"
+    page = path.read_text(encoding="utf-8")
+    assert sections(page) == ["differences", *SECTIONS]
+    part = page[page.index('id="differences"') : page.index('id="verdict"')]
+    rows = re.findall(
+        r'<tr><th scope="row">([^<]*)</th><td>([^<]*)</td><td>([^<]*)</td>(?:<td class="(\w*)">([^<]*))?', part
+    )
+    told = {row[0]: row[1:] for row in reversed(rows)}  # of a name that comes twice, the first
+    assert told["verdict"][:2] == ("GPU-bound", "data-bound")
+    assert told["images/s"][2:] == ("bad", "-8.3% worse")
+    assert part.count("<th>change</th>") == 1  # for numbers alone
+    assert f"A</span> is {first}, " in part
+    assert told["conv.engine"][:2] == ("gemm", "aten")
+    assert told["epochs"][:2] == ("3 of 3", "4 of 4")
+    assert "loader.workers" not in told
+
+
+def test_the_command(tmp_path):
+    run = make_run(tmp_path / "run", wait=0.05)
+    other = make_run(tmp_path / "other", busy=None)
+    done = CliRunner().invoke(app, ["report", str(run), str(other), "--out", str(tmp_path / "new" / "both.html")])
+    assert done.exit_code == 0, done.output
+    assert "run: Data-bound: the GPU waited 29.4%" in done.output
+    assert "rocm_telemetry.csv is missing" in done.output
+    assert (tmp_path / "new" / "both.html").exists()
+    told = json.loads(CliRunner().invoke(app, ["report", str(run), str(other), "--json"]).output)
+    assert [each["verdict"]["bound"] for each in told["runs"]] == ["data", "compute"]
+    assert told["runs"][1]["missing"]
+    assert told["differences"]["Outcome"][0] == {
+        "what": "verdict",
+        "first": "data-bound",
+        "second": "not data-bound",
+        "change": "",
+    }
+    assert not list(run.glob("*.html"))
+    (tmp_path / "folder").mkdir()
+    for place in (tmp_path / "folder", run / "results.csv" / "page.html"):
+        unwritten = CliRunner().invoke(app, ["report", str(run), "--out", str(place)])
+        assert "cannot write the page" in str(unwritten.exception)
+    wrong = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
+    assert isinstance(wrong.exception, ConfigError)
+
+
+def test_the_page_needs_no_torch(tmp_path):
+    """A run may be looked at on another machine than the one that trained."""
+    run = make_run(tmp_path / "run")
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('torch', 'numpy', 'ultralytics', 'matplotlib')))\n"
+        "from pathlib import Path; from yolo_rocm.report.page import write_page\n"
+        "print(write_page(Path(sys.argv[1]))[1][0].verdict.name)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "GPU-bound", done.stderr
+
+
+def test_names_that_are_no_text_give_a_page(tmp_path):
+    try:
+        run = make_run(tmp_path / os.fsdecode(b"run \xff"))
+    except OSError:
+        pytest.skip("this file system has no such names")
+    assert b"</html>" in write_page(run)[0].read_bytes()
+
+
+def test_pictures(tmp_path):
+    pytest.importorskip("matplotlib")
+    run = read_run(make_run(tmp_path / "run"))
+    made = draw_pictures(run, tmp_path)
+    assert [path.name for path in made] == ["rocm_speed.png", "rocm_device.png", "rocm_convolutions.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") and 5_000 < path.stat().st_size < 300_000 for path in made)
+    bare = read_run(make_run(tmp_path / "bare", busy=None, layers=0))
+    assert [path.name for path in draw_pictures(bare, tmp_path)] == ["rocm_speed.png"]

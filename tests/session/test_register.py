@@ -1,0 +1,329 @@
+"""register() among other people's code: other models, callbacks, threads, copies, loaders, torch.compile."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import inspect
+import json
+import os
+import pickle
+import threading
+
+import pytest
+import torch
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.conv import seam
+from yolo_rocm.data.policy import LoaderPolicy
+from yolo_rocm.session.session import Session
+
+from ..sick_vendor import MESSAGE, sick_vendor
+from .test_training import OURS, an_image
+
+pytestmark = pytest.mark.once
+
+ATEN = {"conv": {"engine": "aten", "devices": ["cpu"]}}
+SMALL = {"imgsz": 32, "device": "cpu", "verbose": False}
+ONE = {**SMALL, "epochs": 1, "batch": 4, "plots": False, "seed": 0}
+
+
+@pytest.fixture
+def make():
+    """Return a function that builds a small YOLO object and registers it where it is given sections."""
+    from ultralytics import YOLO
+
+    def build(rocm=None):
+        yolo = YOLO("yolov8n.yaml")
+        return yolo if rocm is None else (yolo, yolo_rocm.register(yolo, "cpu", rocm))
+
+    return build
+
+
+@pytest.fixture
+def image(made_data) -> str:
+    return an_image(made_data())
+
+
+def ours_in(yolo) -> list[str]:
+    """Return the events for which a session's function is among an object's callbacks."""
+    return [
+        e for e, functions in yolo.callbacks.items() for f in functions if type(getattr(f, "__self__", 0)) is Session
+    ]
+
+
+def engines(handle) -> set[str]:
+    return {served.plan.engine for served in handle.report.served.values()}
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("RTDETR", "rtdetr-l.yaml"), ("YOLOWorld", "yolov8s-world.yaml"), ("YOLOE", "yoloe-11s.yaml")],
+)
+def test_every_kind_of_model_object(name, model, image):
+    """As far as they build offline: `set_classes` of the last two needs CLIP weights from the network."""
+    import ultralytics
+
+    kind = getattr(ultralytics, name, None)
+    if kind is None:
+        pytest.skip("this Ultralytics has no such class")
+    if name == "RTDETR":
+        try:
+            import ultralytics.models.utils.ops
+        except ModuleNotFoundError as missing:
+            pytest.skip(f"RT-DETR of this Ultralytics needs {missing.name}")
+    yolo = kind(model)
+    handle = yolo_rocm.register(yolo, "cpu", OURS)
+    with sick_vendor():
+        assert len(yolo.predict(image, **SMALL)) == 1
+    assert engines(handle) == {"gemm"}
+
+
+def traced(yolo, seen, monkeypatch, register) -> None:
+    """Let a user's functions and an integration's note what is called; register between two of the user's."""
+    from ultralytics.utils import SETTINGS
+    from ultralytics.utils.callbacks import tensorboard
+
+    def note(who, event):
+        return lambda _: seen.append((event, who))
+
+    for event in yolo.callbacks:
+        yolo.add_callback(event, note("first", event))
+    register()
+    for event in yolo.callbacks:
+        yolo.add_callback(event, note("second", event))
+    integration = {event: note("integration", event) for event in yolo.callbacks}
+    monkeypatch.setattr(tensorboard, "callbacks", integration)
+    monkeypatch.setitem(SETTINGS, "tensorboard", True)
+
+
+def test_functions_of_others_run_in_the_same_order_and_number(make, made_data, image, tmp_path, monkeypatch):
+    """Beside that: runs inside a run, of the same object and of one under another preset, disturb nothing."""
+    stock, seen_stock, seen = make(), [], []
+    traced(stock, seen_stock, monkeypatch, lambda: None)
+    arguments = {**ONE, "data": str(made_data()), "project": str(tmp_path)}
+    stock.train(name="stock", **arguments)
+
+    yolo, (other, other_handle) = make(), make(ATEN)
+    handles = []
+    traced(yolo, seen, monkeypatch, lambda: handles.append(yolo_rocm.register(yolo, "cpu", OURS)))
+
+    def runs_inside(trainer):
+        noted = len(seen)
+        other.predict(image, **SMALL)
+        yolo.predict(image, **SMALL)
+        del seen[noted:]
+        assert seam._serving["cpu"].report is handles[0].report
+
+    yolo.add_callback("on_train_epoch_end", runs_inside)
+    yolo.train(name="ours", **arguments)
+    assert ("on_train_start", "integration") in seen
+    assert seen == seen_stock
+    assert engines(other_handle) == {"aten"}
+    report = json.loads((tmp_path / "ours" / "rocm.json").read_text())["convolutions"]
+    assert set(report["engines"]) == {"gemm"}
+    assert report["layers"]
+    handles[0].remove()
+    assert not ours_in(yolo)
+    for event in ("on_train_start", "on_predict_start", "teardown"):
+        assert len(yolo.callbacks[event]) >= 3  # Ultralytics' own and both of the user's
+
+
+def test_remove_inside_a_training_lets_it_end_as_it_began(make, made_data, image, tmp_path):
+    yolo, handle = make(OURS)
+    after = []
+
+    yolo.add_callback("on_train_batch_start", lambda _: handle.remove())
+    yolo.add_callback("on_train_batch_start", after.append)
+    with sick_vendor():
+        yolo.train(data=str(made_data()), project=str(tmp_path), val=False, **ONE)
+        assert len(after) == 2  # batches; nobody was skipped while the list changed
+        assert seam.active_devices() == ()
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            yolo.predict(image, **SMALL)
+    assert not ours_in(yolo)
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_remove_inside_a_stream_lets_it_end_as_it_began(make, image):
+    yolo, handle = make(OURS)
+    after = []
+    yolo.add_callback("on_predict_start", lambda _: handle.remove())
+    yolo.add_callback("on_predict_start", after.append)
+    with sick_vendor():
+        assert len(list(yolo.predict([image] * 3, stream=True, batch=1, **SMALL))) == 3
+        assert len(after) == 1  # Ultralytics was running through this list
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            yolo.predict(image, **SMALL)
+
+
+def test_remove_after_the_object_has_died(make, monkeypatch):
+    monkeypatch.delenv("HSA_X", raising=False)
+    yolo, handle = make({"env": {"HSA_X": {"value": 1}}})
+    del yolo
+    gc.collect()
+    handle.remove()
+    handle.remove()
+    assert "HSA_X" not in os.environ
+
+
+def test_a_variable_stays_while_one_of_two_objects_wants_it(make, monkeypatch):
+    monkeypatch.delenv("HSA_X", raising=False)
+    (_one, first), (_two, second) = (make({"env": {"HSA_X": {"value": 1}}}) for _ in range(2))
+    first.remove()
+    assert os.environ["HSA_X"] == "1"
+    second.remove()
+    assert "HSA_X" not in os.environ
+
+
+def test_streams_under_different_presets_take_turns(make, image):
+    (one, first), (two, second) = make(OURS), make(ATEN)
+    arguments = {"stream": True, "batch": 1, **SMALL}
+    pairs = list(zip(one.predict([image] * 3, **arguments), two.predict([image] * 3, **arguments), strict=True))
+    assert len(pairs) == 3
+    assert (engines(first), engines(second)) == ({"gemm"}, {"aten"})
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda yolo: pickle.loads(pickle.dumps(yolo))], ids=["copy", "pickle"])
+def test_a_copy_is_registered_like_the_object_and_apart_from_it(make, image, way):
+    yolo, handle = make(OURS)
+    twin = way(yolo)
+    handle.remove()
+    assert ours_in(twin)
+    with sick_vendor():
+        assert len(twin.predict(image, **SMALL)) == 1
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            yolo.predict(image, **SMALL)
+        assert handle.report is None
+        assert twin.predictor is not yolo.predictor
+        yolo_rocm.register(twin, "cpu", OURS).remove()  # finds the one it came with, and replaces it
+        assert not ours_in(twin)
+        assert "predict" not in vars(twin)
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            twin.predict(image, **SMALL)
+
+
+def test_resetting_callbacks_and_weights_does_not_unregister(make, image):
+    yolo, handle = make(OURS)
+    events = ours_in(yolo)
+    yolo.reset_callbacks()
+    yolo.clear_callback("on_train_end")
+    yolo.reset_weights()
+    with sick_vendor():
+        yolo.predict(image, **SMALL)
+    assert ours_in(yolo) == events
+    handle.remove()
+    assert not ours_in(yolo)
+
+
+def test_somebody_elses_wrapper_outlives_ours(make, image):
+    yolo, handle = make(OURS)
+    inner, calls = yolo.predict, []
+
+    def theirs(*args, **kwargs):
+        calls.append(args)
+        return inner(*args, **kwargs)
+
+    yolo.predict = theirs
+    handle.remove()
+    assert yolo.predict is theirs
+    assert len(yolo.predict(image, **SMALL)) == 1
+    assert len(calls) == 1
+    assert handle.report is None  # ours only passed the call on
+
+
+def test_a_registered_mode_looks_like_the_method(make):
+    yolo, _ = make(OURS)
+    stock = type(yolo).predict.__get__(yolo)
+    assert inspect.signature(yolo.predict) == inspect.signature(stock)
+    assert (yolo.predict.__name__, yolo.predict.__doc__) == (stock.__name__, stock.__doc__)
+
+
+def test_a_users_own_loader_goes_on_when_a_run_ends(make, image):
+    yolo, _ = make(OURS)
+    batches = 0
+    for _batch in yolo_rocm.create_dataloader(torch.utils.data.TensorDataset(torch.arange(8.0)), 2, num_workers=0):
+        batches += 1
+        yolo.predict(image, **SMALL)
+    assert batches == 4
+
+
+def test_threads_run_under_their_own_presets_at_once(make, image):
+    """Started from a running event loop, as in a notebook or a server."""
+    (one, first), (two, second) = make(OURS), make(ATEN)
+    both = threading.Barrier(2, timeout=60)
+    for yolo in (one, two):
+        yolo.add_callback("on_predict_batch_start", lambda _: both.wait())
+        yolo.add_callback("on_predict_batch_end", lambda _: both.wait())
+
+    async def together():
+        return await asyncio.gather(*(asyncio.to_thread(yolo.predict, image, **SMALL) for yolo in (one, two)))
+
+    assert len(asyncio.run(together())) == 2
+    assert (engines(first), engines(second)) == ({"gemm"}, {"aten"})
+
+
+def test_a_training_in_a_thread_beside_an_object_that_is_not_registered(make, made_data, image, tmp_path):
+    (yolo, handle), plain = make(OURS), make()
+    begun, seen, errors = threading.Event(), [], []
+    yolo.add_callback("on_train_epoch_start", lambda _: begun.set())
+    yolo.add_callback("on_train_batch_end", lambda trainer: seen.append(type(trainer.train_loader).__name__))
+
+    def work():
+        try:
+            yolo.train(data=str(made_data()), project=str(tmp_path), val=False, **ONE)
+        except BaseException as error:  # what a thread raises is lost
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    expected = plain.predict(image, **SMALL, conf=0.0)[0].boxes.data
+    thread.start()
+    assert begun.wait(60)
+    while thread.is_alive():
+        torch.testing.assert_close(
+            plain.predict(image, **SMALL, conf=0.0)[0].boxes.data, expected, rtol=1e-3, atol=1e-3
+        )
+    thread.join()
+    assert not errors
+    assert seen == ["PolicyDataLoader"] * 2
+    assert engines(handle) == {"gemm"}
+    assert seam.active_devices() == ()
+    seam.settle()  # older torch keeps kernels of which this thread was a guest
+
+
+def test_loaders_of_other_threads_are_left_alone():
+    from ultralytics.data import build
+
+    data = torch.utils.data.TensorDataset(torch.arange(4.0))
+    made = {}
+
+    def load(name):
+        made[name] = build.InfiniteDataLoader(data, batch_size=2, num_workers=0)
+
+    with hooks.loaders_follow(LoaderPolicy()):
+        load("ours")
+        thread = threading.Thread(target=load, args=("other",))
+        thread.start()
+        thread.join()
+    assert {name: type(loader).__name__ for name, loader in made.items()} == {
+        "ours": "PolicyDataLoader",
+        "other": "InfiniteDataLoader",
+    }
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch < 2 has no torch.compile")
+def test_a_compiled_model_passes_through_the_seam(make):
+    """Compiled before, inside and after: the numbers are the same, and so is who serves them."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.SiLU(), torch.nn.Conv2d(4, 2, 1))
+    x = torch.rand(2, 3, 8, 8)
+    weights = list(net.parameters())
+    expected = torch.autograd.grad(net(x).square().sum(), weights)
+    compiled = torch.compile(net, backend="aot_eager")
+    with sick_vendor(), yolo_rocm.patched(devices=("cpu",), engine="gemm") as report:
+        found = torch.autograd.grad(compiled(x).square().sum(), weights)
+    torch.testing.assert_close(found, expected)
+    assert [(served.forward_calls, served.backward_calls) for served in report.served.values()] == [(1, 1), (1, 1)]
+    torch.testing.assert_close(compiled(x), net(x))
+    assert sum(served.forward_calls for served in report.served.values()) == 2

@@ -1,0 +1,419 @@
+"""A training that was stopped goes on to the same digits as one that was not; and in stock Ultralytics, both ways."""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.bench.demo_data import make_data
+from yolo_rocm.data.resume_position import Passes
+from yolo_rocm.session.resume_file import STATE_FILE, StateFile, lacks, random_states, set_random_states
+from yolo_rocm.telemetry.table import TELEMETRY_FILE
+from yolo_rocm.ultralytics_hooks import OptimizerSteps
+from yolo_rocm.utils import atomic
+
+# Four images a batch of twelve, sixteen a step: steps fall anywhere in an epoch, gradients are carried across.
+SETTINGS = {
+    "epochs": 5, "imgsz": 32, "batch": 4, "nbs": 16, "warmup_epochs": 1, "close_mosaic": 2, "optimizer": "SGD",
+    "plots": False, "device": "cpu", "seed": 0, "verbose": False, "mixup": 0.3, "degrees": 10, "name": "run",
+}  # fmt: skip
+STRICT = {"loader": {"context": "fork", "reproducible": "strict"}}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return make_data(tmp_path_factory.mktemp("resume"), images=12, size=64)
+
+
+@pytest.fixture
+def said():
+    from ultralytics.utils import LOGGER
+
+    lines = []
+
+    def note(record):
+        lines.append(record.getMessage())
+        return True
+
+    LOGGER.addFilter(note)
+    yield lines
+    LOGGER.removeFilter(note)
+
+
+def run(project: Path, data: Path | None, rocm=None, ours=True, callbacks=None, **arguments) -> Path:
+    """Train, or resume where there is no data, and return the run's folder."""
+    from ultralytics import YOLO
+
+    folder = project / "run"
+    yolo = YOLO("yolov8n.yaml" if data else str(folder / "weights" / "last.pt"))
+    handle = yolo_rocm.register(yolo, "cpu", rocm) if ours else None
+    for event, function in (callbacks or {}).items():
+        yolo.add_callback(event, function)
+    given = {**SETTINGS, "data": str(data), "project": str(project)} if data else {"resume": True}
+    yolo.train(**{**given, **arguments})
+    if handle is not None:
+        handle.remove()
+    return folder
+
+
+class Snapshots:
+    """Copies of a run's folder at chosen moments: what a kill at that moment leaves on the disk."""
+
+    def __init__(self, project: Path, kept: Path) -> None:
+        self.run, self.kept, self.epoch = project / "run", kept, 0
+
+    def take(self, name: str) -> None:
+        """Copy the folder."""
+        shutil.copytree(self.run, self.kept / name)
+
+    def put_back(self, name: str) -> None:
+        """Make the folder what it was."""
+        shutil.rmtree(self.run, ignore_errors=True)
+        shutil.copytree(self.kept / name, self.run)
+
+    def replace(self, source, target) -> None:
+        """Stand in for os.replace: look before and after the third `last.pt` gets its name."""
+        third = self.epoch == 3 and Path(target).name == "last.pt"
+        if third:
+            self.take("before the third has its name")
+        _replace(source, target)
+        if third:
+            self.take("before its state has its name")
+
+    def begin_epoch(self, trainer) -> None:
+        """Note the epoch, from 1."""
+        self.epoch = trainer.epoch + 1
+
+    def in_batch(self, trainer) -> None:
+        """Copy the folder after the first batch of some epochs."""
+        if self.epoch in (2, 5) and not (self.kept / f"in epoch {self.epoch}").exists():
+            self.take(f"in epoch {self.epoch}")
+
+    @property
+    def callbacks(self):
+        """Return what to register."""
+        return {"on_train_epoch_start": self.begin_epoch, "on_train_batch_end": self.in_batch}
+
+
+_replace = os.replace
+
+
+@pytest.fixture(scope="module")
+def straight(data, tmp_path_factory):
+    """A run that nobody stopped, its result, and its disk at the moments when it could have been."""
+    project, kept = tmp_path_factory.mktemp("straight"), tmp_path_factory.mktemp("kept")
+    snapshots = Snapshots(project, kept)
+    atomic.os = SimpleNamespace(**{**vars(os), "replace": snapshots.replace})
+    try:
+        run(project, data, callbacks=snapshots.callbacks)
+    finally:
+        atomic.os = os
+    result = outcome(project / "run")
+    assert {path.name for path in (project / "run" / "weights").iterdir()} == {"last.pt", "best.pt"}
+    return project, snapshots, result
+
+
+def rows(folder: Path) -> list[list[str]]:
+    with (folder / "results.csv").open() as file:
+        return [[value for key, value in row.items() if key.strip() != "time"] for row in csv.DictReader(file)]
+
+
+def outcome(folder: Path) -> tuple[list[list[str]], dict[str, dict[str, torch.Tensor]]]:
+    weights = {
+        name: torch.load(folder / "weights" / f"{name}.pt", weights_only=False)["model"].state_dict()
+        for name in ("last", "best")
+    }
+    return rows(folder), weights
+
+
+def assert_same(got, wanted) -> None:
+    assert got[0] == wanted[0]
+    for name in ("last", "best"):
+        assert got[1][name].keys() == wanted[1][name].keys()
+        assert all(torch.equal(value, wanted[1][name][key]) for key, value in got[1][name].items())
+
+
+@pytest.mark.parametrize(
+    "moment",
+    ["in epoch 5", "before the third has its name", "before its state has its name"],
+)
+def test_resuming_gives_the_digits_of_a_run_that_was_not_stopped(straight, said, moment):
+    project, snapshots, wanted = straight
+    snapshots.put_back(moment)
+    if moment == "before the third has its name":
+        assert len(rows(snapshots.run)) == 3  # of an epoch that is trained again
+    watched = (snapshots.run / TELEMETRY_FILE).read_bytes()
+    got = outcome(run(project, None))
+    assert_same(got, wanted)
+    after = (snapshots.run / TELEMETRY_FILE).read_bytes()
+    assert after.startswith(watched)
+    assert len(after) > len(watched)
+    assert after.count(b"time,") == 1
+    assert len(wanted[0]) == SETTINGS["epochs"]
+    stopped_after = {"in epoch 5": 4, "before the third has its name": 2}.get(moment, 3)
+    assert any(f"as if it had not been stopped after epoch {stopped_after}" in line for line in said)
+    assert {path.name for path in (snapshots.run / "weights").iterdir()} == {"last.pt", "best.pt"}
+
+
+@pytest.mark.once
+def test_strict_batches_resume_exactly_with_any_workers(data, tmp_path, said):
+    snapshots = Snapshots(tmp_path, tmp_path / "kept")
+    arguments = {"rocm": STRICT, "workers": 2, "epochs": 3, "close_mosaic": 1}
+    wanted = outcome(run(tmp_path, data, callbacks=snapshots.callbacks, **arguments))
+    snapshots.put_back("in epoch 2")
+    got = outcome(run(tmp_path, None, rocm=STRICT, workers=1))
+    assert_same(got, wanted)
+    assert any("goes on exactly" in line for line in said)
+
+
+@pytest.mark.once
+def test_ctrl_c_says_how_to_go_on_and_another_batch_size_that_it_is_not_exact(straight, said):
+    project, snapshots, wanted = straight
+    snapshots.put_back("in epoch 5")
+    last = snapshots.run / "weights" / "last.pt"
+    before = last.read_bytes()
+
+    def interrupt(trainer) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(project, None, callbacks={"on_train_batch_end": interrupt})
+    (line,) = [line for line in said if "stopped by Ctrl-C" in line]
+    assert f"{last} is whole and holds epoch 4. To go on (it leaves out the callbacks of your script" in line
+    assert line.endswith(f": yolo-rocm train model={last} preset=cpu device=cpu resume=true")
+    assert (snapshots.run / "report.html").exists()
+    assert last.read_bytes() == before
+    got = outcome(run(project, None, batch=6))
+    assert got[0][:4] == wanted[0][:4]
+    assert len(got[0]) == SETTINGS["epochs"]
+    assert any("weights and optimizer are as they were, what follows is not: batch was 4 and is 6" in s for s in said)
+
+
+@pytest.mark.once
+def test_a_checkpoint_of_stock_ultralytics_is_resumed(data, tmp_path, said):
+    snapshots = Snapshots(tmp_path, tmp_path / "kept")
+    run(tmp_path, data, ours=False, callbacks=snapshots.callbacks, epochs=2)
+    snapshots.put_back("in epoch 2")
+    assert not (snapshots.run / "weights" / STATE_FILE).exists()
+    folder = run(tmp_path, None)
+    assert len(rows(folder)) == 2
+    assert any(f"there is no {STATE_FILE} beside it" in line for line in said)
+
+
+STOCK = """
+import sys
+sys.modules["yolo_rocm"] = None
+from ultralytics import YOLO
+YOLO(sys.argv[1]).train(resume=True)
+"""
+
+
+@pytest.mark.once
+def test_stock_ultralytics_resumes_our_run_where_this_package_is_not_installed(straight):
+    _, snapshots, wanted = straight
+    snapshots.put_back("in epoch 5")
+    last = snapshots.run / "weights" / "last.pt"
+    done = subprocess.run([sys.executable, "-c", STOCK, str(last)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(rows(snapshots.run)) == SETTINGS["epochs"]
+    assert rows(snapshots.run)[:4] == wanted[0][:4]
+    assert torch.load(last, weights_only=False)["epoch"] == -1
+
+
+@pytest.mark.once
+def test_a_run_that_saves_nothing_leaves_the_state_of_an_earlier_one(data, tmp_path):
+    state = tmp_path / "run" / "weights" / STATE_FILE
+    state.parent.mkdir(parents=True)
+    state.write_bytes(b"of an earlier run in this folder")
+
+    def stop(trainer) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, data, callbacks={"on_train_start": stop}, exist_ok=True)
+    assert state.read_bytes() == b"of an earlier run in this folder"
+
+
+def test_a_state_belongs_to_one_checkpoint(tmp_path):
+    checkpoint, other, states = tmp_path / "last.pt", tmp_path / "epoch1.pt", StateFile(tmp_path)
+    checkpoint.write_bytes(b"one")
+    other.write_bytes(b"two")
+    assert "there is no" in states.find(checkpoint).reason
+    states.stage({"value": torch.ones(2)}, b"one")
+    assert torch.equal(states.find(checkpoint).state["value"], torch.ones(2))  # a crash before `commit`
+    states.commit()
+    states.stage({"value": torch.zeros(2)}, b"three")  # a crash before the checkpoint had its name
+    assert torch.equal(states.find(checkpoint).state["value"], torch.ones(2))
+    assert "belongs to another checkpoint" in states.find(other).reason
+    states.path.write_bytes(states.path.read_bytes()[:-40])
+    assert "is damaged" in states.find(checkpoint).reason + states.find(other).reason
+    assert states.find(checkpoint).state is None
+    assert states.remove()
+    assert not states.remove()
+
+
+@pytest.mark.parametrize(
+    "lost", ["random", "facts", "loader", "updates", "random.numpy", "trainer.accumulate", "model"]
+)
+def test_a_state_that_lacks_something_is_not_used(straight, said, lost):
+    """Another version may have written it, or somebody has cut it down: resumed as Ultralytics does, with one line."""
+    project, snapshots, _ = straight
+    snapshots.put_back("in epoch 5")
+    last = snapshots.run / "weights" / "last.pt"
+    states = StateFile(last.parent)
+    state = states.find(last).state
+    assert lacks(state) == ""
+    part, _, name = lost.partition(".")
+    del (state[part] if name else state)[name or part]
+    assert lacks(state) == f"{STATE_FILE} lacks {lost}"
+    if lost != "random":  # one whole training tells for all of them
+        return
+    states.stage(state, last.read_bytes())
+    states.commit()
+    run(project, None)
+    (line,) = [line for line in said if "goes on" in line]
+    assert "from the checkpoint alone" in line
+    assert "lacks random" in line
+    assert len(rows(snapshots.run)) == SETTINGS["epochs"]
+
+
+def test_random_states_and_numbers_come_back(tmp_path):
+    """Through a file that is loaded without running code; torch 1.13 then reads neither floats nor large integers."""
+    (tmp_path / "last.pt").write_bytes(b"one")
+    states = StateFile(tmp_path)
+    np.random.normal()  # leaves its second number for the next call
+    numbers = {"third": 1 / 3, "least": float("-inf"), "seed": 2**62 + 1, "none": None, "pair": (0.9, -2), "yes": True}
+    states.stage({"random": random_states(), "numbers": numbers}, b"one")
+    first = random.random(), np.random.normal(), torch.rand(3).tolist()
+    state = states.find(tmp_path / "last.pt").state
+    assert state["numbers"] == numbers
+    set_random_states(state["random"])
+    assert (random.random(), np.random.normal(), torch.rand(3).tolist()) == first
+
+
+class Loss:
+    """Changes from epoch to epoch, as that of models with two heads does."""
+
+    def __init__(self) -> None:
+        self.updates, self.made_of = 0, object()
+
+    def update(self) -> None:
+        """Count an epoch."""
+        self.updates += 1
+
+
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_loss_that_changes_from_epoch_to_epoch_goes_on(resumed):
+    """Whether the trainer has made one when it resumed in its own way, or not yet."""
+
+    def trainer():
+        model = torch.nn.Linear(2, 2)
+        model.init_criterion = Loss
+        return SimpleNamespace(
+            model=model,
+            ema=SimpleNamespace(ema=torch.nn.Linear(2, 2), updates=3),
+            optimizer=torch.optim.SGD(model.parameters(), 0.1),
+            scaler=SimpleNamespace(state_dict=dict, is_enabled=lambda: False),
+            stopper=SimpleNamespace(best_fitness=np.float64(0.5), best_epoch=1, possible_stop=False),
+            best_fitness=np.float64(0.5), fitness=0.25, metrics={"a": np.float32(0.5)}, accumulate=2,
+        )  # fmt: skip
+
+    before, after = trainer(), trainer()
+    before.model.criterion = Loss()
+    before.model.criterion.update()
+    state = hooks.trainer_state(before)
+    assert type(state["stopper"]["best_fitness"]) is float  # nothing of numpy: the file is read without running code
+    assert state["criterion"] == {"updates": 1}
+    if resumed:
+        after.model.criterion = Loss()
+    own = getattr(after.model, "criterion", None)
+    assert hooks.unfit(after, state) == ""
+    hooks.restore_trainer(after, state)
+    assert after.model.criterion.updates == 1
+    assert own is None or after.model.criterion is own
+    assert torch.equal(after.model.weight, before.model.weight)
+    assert torch.equal(after.ema.ema.weight, before.ema.ema.weight)
+    assert (after.ema.updates, after.best_fitness, after.fitness, after.metrics) == (3, 0.5, 0.25, {"a": 0.5})
+    after.model = torch.nn.Linear(3, 2)
+    assert hooks.unfit(after, state) == "its model has other layers"
+
+
+@pytest.mark.parametrize("images", [8, 9])
+@pytest.mark.parametrize("ahead", [0, 5])
+def test_passes_go_on_where_they_were(images, ahead):
+    """Also when the batches were drawn ahead, and when the last batch of a pass does not tell that it was the last."""
+
+    def sampler():
+        generator = torch.Generator().manual_seed(3)
+        order = torch.utils.data.RandomSampler(range(images), generator=generator)
+        return torch.utils.data.BatchSampler(order, 2, drop_last=False), generator
+
+    batches, generator = sampler()
+    length = len(batches)
+    wanted = [batch for batch, _ in zip(iter(Passes(batches, generator, length)), range(6 * length), strict=False)]
+    batches, generator = sampler()
+    passes = Passes(batches, generator, length)
+    drawn, got = iter(passes), []
+    for stop in (2, 4):
+        queue = [next(drawn) for _ in range(ahead)]
+        while len(got) < stop * length:
+            queue.append(next(drawn))
+            got.append(queue.pop(0))
+            passes.count()
+        position = passes.position(seed=1, memory=None, anew=False)
+        batches, generator = sampler()
+        passes = Passes(batches, generator, length)
+        drawn = passes.going_on(position)
+    got += [next(drawn) for _ in range(2 * length)]
+    assert got == wanted
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 4, 7, 16])
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_steps_of_the_optimizer_fall_where_they_would_have(accumulate, stop):
+    """Against the training loop's own rule, with a warm-up of `accumulate` over the first batches."""
+    length, epochs, made = 3, 8, []
+
+    def trainer():
+        return SimpleNamespace(
+            train_loader=range(length), epoch=0, accumulate=1, optimizer_step=lambda: made.append(now[0])
+        )
+
+    def loop(it, steps, first, last_epoch):
+        last_step = -1
+        for it.epoch in range(first, last_epoch):
+            steps.epoch_starts(it)
+            for i in range(length):
+                steps.batch_starts()
+                now[0] = ni = i + length * it.epoch
+                it.accumulate = min(accumulate, 1 + ni // 2)
+                if ni - last_step >= it.accumulate:
+                    it.optimizer_step()
+                    last_step = ni
+                steps.batch_ends(it)
+
+    now = [0]
+    whole = trainer()
+    loop(whole, OptimizerSteps(whole), 0, epochs)
+    wanted, made = made, []
+    assert len(wanted) >= epochs * length // accumulate  # and one for each batch of the warm-up's first ones
+    before = trainer()
+    steps = OptimizerSteps(before)
+    loop(before, steps, 0, stop)
+    after = trainer()
+    going_on = OptimizerSteps(after)
+    going_on.go_on_from(steps.last)
+    loop(after, going_on, stop, epochs)
+    assert made == wanted

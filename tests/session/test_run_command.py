@@ -1,0 +1,186 @@
+"""The command printed after a stop is typed as it stands, and goes on with exactly the run that was stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.bench.demo_data import make_data
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.preset.cfg_file import parse
+from yolo_rocm.preset.schema import resolve
+from yolo_rocm.session.run_command import run_command
+from yolo_rocm.utils.process_group import Place
+
+pytestmark = pytest.mark.once
+
+ROCM = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"reproducible": "strict", "context": "fork"}}
+QUICK = {"imgsz": 32, "batch": 4, "epochs": 2, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
+SCRIPT = """
+import json, sys
+import yolo_rocm
+
+way, moment, rocm, arguments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
+validations = []
+
+def in_batch(trainer):
+    if moment == "batch" and trainer.epoch == 1:
+        raise KeyboardInterrupt
+
+def in_validation(validator):
+    validations.append(validator)
+    if moment == "evaluation" and len(validations) == 1 + arguments["epochs"]:
+        raise KeyboardInterrupt
+
+def after_all(trainer):
+    if moment == "end":
+        raise KeyboardInterrupt
+
+def listen(yolo):
+    yolo.add_callback("on_train_batch_end", in_batch)
+    yolo.add_callback("on_val_start", in_validation)
+    yolo.add_callback("on_train_end", after_all)
+
+if __name__ == "__main__":
+    from ultralytics import YOLO
+
+    yolo = YOLO("yolov8n.yaml")
+    if way == "register":
+        yolo_rocm.register(yolo, "cpu", rocm)
+    listen(yolo)
+    if way == "train":
+        yolo_rocm.train(yolo, preset={"base": "cpu", **rocm}, rocm={"report": {"interval_s": 2}}, **arguments)
+    else:
+        yolo.train(**arguments)
+"""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return make_data(tmp_path_factory.mktemp("going on"), images=8, size=64)
+
+
+def typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command line by a shell, with the program beside this Python first on its path."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        command, shell=True, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
+    )
+
+
+def stopped(way: str, moment: str, data: Path, folder: Path, **arguments) -> tuple[Path, str]:
+    """Train in a process of its own that is stopped; return the run's folder and the line that says so."""
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    given = {**QUICK, "data": str(data), "project": str(folder), "name": "a run", **arguments}
+    words = [str(script), way, moment, json.dumps(ROCM), json.dumps(given)]
+    run = (
+        ["yolo-rocm", "run", "--preset", "cpu", *(f"--rocm={w}" for w in rocm_words())] if way == "run" else ["python"]
+    )
+    done = typed(shlex.join([*run, *words]), folder)
+    text = done.stdout + done.stderr
+    (line,) = [line for line in text.splitlines() if "stopped by Ctrl-C" in line]
+    return folder / "a run", line
+
+
+def rocm_words() -> list[str]:
+    return [f"{section}.{key}={json.dumps(value)}" for section, keys in ROCM.items() for key, value in keys.items()]
+
+
+@pytest.mark.parametrize("way", ["train", "run"])
+def test_the_printed_command_goes_on_with_the_same_run(way, data, tmp_path):
+    folder, line = stopped(way, "batch", data, tmp_path, workers=1)
+    assert "a run/weights/last.pt is whole and holds epoch 1. To go on" in line
+    assert "it leaves out the callbacks of your script" in line
+    before = json.loads((folder / "rocm.json").read_text())["settings"]["values"]
+    assert (folder / "report.html").stat().st_size > 1000
+    done = typed(line.partition("with them): ")[2], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "goes on exactly as if it had not been stopped after epoch 1" in done.stdout + done.stderr
+    with (folder / "results.csv").open() as file:
+        assert [row["epoch"].strip() for row in csv.DictReader(file)] == ["1", "2"]
+    after = json.loads((folder / "rocm.json").read_text())["settings"]["values"]
+    assert {key: row["value"] for key, row in before.items() if not key.startswith("loader.workers")} == {
+        key: row["value"] for key, row in after.items() if not key.startswith("loader.workers")
+    }
+    assert after["loader.workers"] == {"value": 1, "origin": "argument"}
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a run"]
+
+
+@pytest.mark.parametrize("moment", ["evaluation", "end"])
+def test_a_training_that_is_complete_is_not_resumed(moment, data, tmp_path):
+    folder, line = stopped("register", moment, data, tmp_path, epochs=1)
+    assert "The training is complete: " in line
+    assert "resume=true" not in line
+    if moment == "end":
+        assert "yolo-rocm" not in line
+        return
+    command = line.partition("Only its final evaluation was cut off; to repeat it: ")[2]
+    done = typed(f"{command} plots=false", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"all +2 ", done.stdout + done.stderr)  # the two images of the run's own data
+    refused = typed(f"yolo-rocm train model={shlex.quote(str(folder / 'weights' / 'last.pt'))} resume=true", tmp_path)
+    assert refused.returncode == 1
+    assert "cannot be resumed, its training is complete" in " ".join((refused.stdout + refused.stderr).split())
+
+
+def test_what_is_no_checkpoint_is_not_resumed():
+    import yolo_rocm
+
+    with pytest.raises(ConfigError, match=r"yolov8n\.yaml cannot be resumed, it is no checkpoint"):
+        yolo_rocm.train("yolov8n.yaml", preset="cpu", resume=True)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("auto", None, None, None),
+        (None, {}, "", 0),
+        ("rx5600xt", {"conv": {"engine": "gemm", "vendor": "on", "devices": ["cpu", "cuda"]}}, [0, 1], 4),
+        ("cpu", {"env": {"HSA_X": {"value": "none", "why": "it's needed"}}, "train": {"lr0": 1e-05}}, "cuda:0", None),
+        ("cpu", {"conv": {"memory_mb": None}, "train": {"name": "1", "project": "on", "classes": [1, 2]}}, 0, 2),
+    ],
+    ids=str,
+)
+def test_the_command_line_reads_what_the_command_says(given):
+    preset, rocm, device, workers = given
+    program, mode, *words = shlex.split(run_command(*given).train(Path("/a folder/last.pt")))
+    assert (program, mode) == ("yolo-rocm", "train")
+    read = parse(words)
+    assert (read.pop("model"), read.pop("resume")) == ("/a folder/last.pt", True)
+    assert read.pop("preset", None) == (preset if preset != "auto" else None)
+    assert read.pop("rocm", {}) == (rocm or {})
+    assert read.pop("workers", None) == workers
+    assert read.pop("device", "") == ("0,1" if isinstance(device, list) else "" if device is None else device)
+    assert not read
+
+
+def test_a_preset_that_has_no_name_is_told_as_what_it_stands_on_and_its_sections(tmp_path, monkeypatch):
+    preset = {"base": "cpu", "conv": {"engine": "aten", "memory_mb": 7}, "loader": {"workers": 3}, "name": "mine"}
+    rocm = {"conv": {"engine": "gemm"}, "train": {"lr0": 0.5}}
+    words = shlex.split(run_command(preset, rocm, None, None).train(Path("last.pt")))
+    read = parse(words[2:])
+    same = resolve(preset, rocm).preset.model_dump(exclude={"name", "base"})
+    assert resolve(read["preset"], read["rocm"]).preset.model_dump(exclude={"name", "base"}) == same
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("conv: {engine: gemm}\n")
+    for file in ("mine.yaml", Path("mine.yaml")):
+        assert f"preset={tmp_path / 'mine.yaml'}" in run_command(file, None, None, None).train(Path("last.pt"))
+
+
+def test_a_run_of_torchrun_is_started_by_torchrun_again():
+    one = run_command("cpu", None, "0,1", None, Place(0, 0, 2, 2))
+    assert one.train(Path("last.pt")) == (
+        "torchrun --nproc_per_node 2 -m yolo_rocm train model=last.pt preset=cpu device=0,1 resume=true"
+    )
+    assert one.val(Path("best.pt")) == "yolo-rocm val model=best.pt preset=cpu device=0,1"
+    two = run_command("cpu", None, None, None, Place(0, 0, 4, 2)).train(Path("last.pt"))
+    assert two.startswith("torchrun --nnodes 2 --node_rank N --master_addr HOST0 --nproc_per_node 2 -m yolo_rocm train")

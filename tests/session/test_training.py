@@ -1,0 +1,165 @@
+"""Complete Ultralytics runs on a CPU whose native convolution kernels all raise: what a broken card is to MIOpen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import yolo_rocm
+
+from ..conftest import BCCD
+from ..sick_vendor import MESSAGE, sick_vendor
+
+OURS = {"conv": {"engine": "gemm", "devices": ["cpu"]}}
+QUICK = {"epochs": 2, "imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
+RUNS = [
+    ("yolov8n.yaml", "detect"),
+    ("yolo11n.yaml", "detect"),
+    ("yolo26n.yaml", "detect"),
+    ("yolo11n-seg.yaml", "segment"),
+    ("yolov8n-pose.yaml", "pose"),
+    ("yolo11n-obb.yaml", "obb"),
+    ("yolov8n-cls.yaml", "classify"),
+    ("yolo26n-sem.yaml", "semantic"),
+    ("yolo26n-depth.yaml", "depth"),
+]
+FOUND = {"classify": "probs", "obb": "obb", "semantic": "semantic_mask", "depth": "depth"}
+
+
+def an_image(data: Path) -> str:
+    folder = data if data.is_dir() else data.parent / "images"
+    return str(sorted((folder / "val").rglob("*.jpg"))[0])
+
+
+def test_stock_ultralytics_dies_on_the_sick_vendor(made_data, tmp_path):
+    from ultralytics import YOLO
+
+    yolo = YOLO("yolov8n.yaml")
+    with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
+        yolo.train(data=str(made_data()), project=str(tmp_path), **QUICK)
+    with sick_vendor(forward=False), pytest.raises(RuntimeError, match=MESSAGE):
+        yolo.train(data=str(made_data()), project=str(tmp_path), **QUICK)
+
+
+@pytest.mark.parametrize(("model", "task"), RUNS, ids=[model for model, _ in RUNS])
+def test_a_whole_run_on_the_sick_vendor(model, task, made_data, tmp_path):
+    """Train, validate, final evaluation of the fused best.pt, standalone val, predict."""
+    from ultralytics import YOLO
+    from ultralytics.nn.tasks import yaml_model_load
+
+    try:
+        yaml_model_load(model)
+    except FileNotFoundError:
+        pytest.skip(f"this Ultralytics has no {model}")
+    data = made_data(task)
+    with sick_vendor():
+        options = {**QUICK, "epochs": 1, "project": str(tmp_path), "name": "run"}
+        metrics = yolo_rocm.train(model, data=data, preset="cpu", rocm=OURS, **options)
+        best = tmp_path / "run" / "weights" / "best.pt"
+        assert best.exists()
+        assert len((tmp_path / "run" / "results.csv").read_text().splitlines()) == 2
+        assert metrics.results_dict
+        yolo = YOLO(best)
+        handle = yolo_rocm.register(yolo, "cpu", OURS)
+        assert yolo.val(data=str(data), imgsz=64, device="cpu", plots=False, project=str(tmp_path)).results_dict
+        (result,) = yolo.predict(an_image(data), imgsz=64, device="cpu", verbose=False)
+        assert getattr(result, FOUND.get(task, "boxes")) is not None
+        assert set(handle.report.engines()) == {"gemm"}
+        handle.remove()
+        with pytest.raises(RuntimeError, match=MESSAGE):
+            yolo.predict(an_image(data), imgsz=64, device="cpu", verbose=False)
+    report = json.loads((tmp_path / "run" / "rocm.json").read_text())
+    names = {name for name, module in yolo.model.named_modules() if isinstance(module, torch.nn.Conv2d)}
+    layers = report["convolutions"]["layers"]
+    reached = {row["layer"] for row in layers if row["engine"] == "gemm"}
+    assert reached >= names
+    assert {row["engine"] for row in layers} == {"gemm"}
+    assert report["settings"]["values"]["conv.engine"] == {"value": "gemm", "origin": "rocm"}
+
+
+PLAIN = """
+import json, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "yolo_rocm":
+            raise ModuleNotFoundError(f"{name} must not be needed")
+
+sys.meta_path.insert(0, Refuse())
+try:
+    import yolo_rocm
+    sys.exit("yolo_rocm could be imported")
+except ModuleNotFoundError:
+    pass
+from ultralytics import YOLO
+result = YOLO(sys.argv[1]).predict(sys.argv[2], imgsz=64, device="cpu", verbose=False, conf=0.001)[0]
+print("BOXES", json.dumps(result.boxes.data.tolist()))
+"""
+
+
+def test_the_checkpoint_needs_nothing_of_us_and_predicts_the_same(made_data, tmp_path):
+    from ultralytics import YOLO
+
+    with sick_vendor():
+        yolo_rocm.train(
+            "yolov8n.yaml", data=made_data(), preset="cpu", rocm=OURS, project=str(tmp_path), name="run", **QUICK
+        )
+        best, image = str(tmp_path / "run" / "weights" / "best.pt"), an_image(made_data())
+        yolo = YOLO(best)
+        yolo_rocm.register(yolo, "cpu", OURS)
+        (ours,) = yolo.predict(image, imgsz=64, device="cpu", verbose=False, conf=0.001)
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, best, image], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    plain = torch.tensor(json.loads(done.stdout.partition("BOXES ")[2]))
+    assert plain.numel() > 0
+    torch.testing.assert_close(ours.boxes.data, plain, rtol=1e-4, atol=1e-4)
+
+
+def losses(data: Path, folder: Path, steps: int, patched: bool, **arguments) -> list[float]:
+    """Train and return the loss of every step."""
+    from ultralytics import YOLO
+
+    yolo, seen = YOLO("yolov8n.yaml"), []
+
+    def note(trainer) -> None:
+        seen.append(float(trainer.loss.detach()))
+        trainer.stop = trainer.stop or len(seen) >= steps
+
+    if patched:
+        yolo_rocm.register(yolo, "cpu", OURS)
+    yolo.add_callback("on_train_batch_end", note)
+    # Without checkpoints: writing them takes longer than twenty steps.
+    yolo.train(data=str(data), project=str(folder), val=False, save=False, **{**QUICK, "epochs": 10, **arguments})
+    return seen[:steps]
+
+
+def test_losses_follow_stock_for_twenty_steps(made_data, tmp_path):
+    stock = losses(made_data(), tmp_path, 20, patched=False)
+    ours = losses(made_data(), tmp_path, 20, patched=True)
+    assert len(stock) == 20
+    assert ours == pytest.approx(stock, rel=1e-3)
+
+
+@pytest.mark.once
+@pytest.mark.skipif(not BCCD.exists(), reason="the bccd data set is not beside the checkout")
+def test_losses_follow_stock_on_real_images(tmp_path):
+    data = tmp_path / "bccd.yaml"
+    names = next(line for line in (BCCD / "data.yaml").read_text().splitlines() if line.startswith("names"))
+    data.write_text(f"path: {tmp_path}\ntrain: images/train\nval: images/val\n{names}\n")
+    for split, count in (("train", 40), ("val", 8)):
+        for kind in ("images", "labels"):  # linked one by one: Ultralytics writes a cache file beside the labels
+            (tmp_path / kind / split).mkdir(parents=True)
+            for file in sorted((BCCD / kind / split).glob("*.*"))[:count]:
+                (tmp_path / kind / split / file.name).symlink_to(file)
+    # As many epochs as there are steps for: Ultralytics wants a checkpoint, and the last epoch writes one.
+    stock = losses(data, tmp_path, 20, patched=False, epochs=2)
+    ours = losses(data, tmp_path, 20, patched=True, epochs=2)
+    assert len(stock) == 20
+    assert ours == pytest.approx(stock, rel=1e-3)

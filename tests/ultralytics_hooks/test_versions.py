@@ -1,0 +1,286 @@
+"""Versions: a future Ultralytics is judged by what it has; what was tested is said once, by the ladder."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import json
+import logging
+import re
+import subprocess
+import sys
+import time
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.diagnosis.checks import run_checks
+from yolo_rocm.diagnosis.context import Patient
+from yolo_rocm.errors import StackError
+from yolo_rocm.hardware import Machine
+from yolo_rocm.hardware.packages import Misfit, Packages
+from yolo_rocm.session import events as session_events
+from yolo_rocm.session import session
+from yolo_rocm.ultralytics_hooks import children, probes, versions
+from yolo_rocm.ultralytics_hooks.probes import PROBES, TRAINING, Probe
+
+pytestmark = pytest.mark.once
+
+PROJECT = Path(__file__).parents[2]
+PACKAGE = Path(yolo_rocm.__file__).parent
+FUTURE = "99.1.0"
+
+
+@pytest.fixture
+def future(monkeypatch, caplog):
+    """Make the installed Ultralytics newer than any tested; what was found out about the real one is forgotten."""
+    import ultralytics
+
+    def forget() -> None:
+        probes.missing.cache_clear()
+        versions._accepted.clear()
+
+    forget()
+    monkeypatch.setattr(ultralytics, "__version__", FUTURE)
+    monkeypatch.delenv(versions.ANY_VARIABLE, raising=False)
+    logger = logging.getLogger("ultralytics")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+    forget()
+
+
+def test_a_torch_that_cannot_use_the_installed_numpy_is_refused_before_a_run(future, monkeypatch):
+    misfit = Misfit("torch 1.13.1 was built for NumPy 1", 'pip install "numpy<2"')
+    with monkeypatch.context() as made:
+        made.setattr(Packages, "numpy_misfit", lambda self: misfit)
+        with pytest.raises(StackError, match=r'^torch 1\.13\.1 was built for NumPy 1\. Run: pip install "numpy<2"$'):
+            hooks.require()
+    hooks.require()
+
+
+def test_a_future_version_in_which_everything_is_found_works_and_says_so_once(future):
+    for _ in range(3):
+        hooks.require()
+    said = [record for record in future.records if FUTURE in record.getMessage()]
+    assert len(said) == 1
+    assert f"newer than any tested ({hooks.newest_tested()})" in said[0].getMessage()
+    assert said[0].levelno == logging.INFO
+
+
+def test_a_version_that_is_no_number_is_judged_by_what_it_has(future, monkeypatch):
+    monkeypatch.setattr("ultralytics.__version__", "my-fork")
+    hooks.require()
+    assert "my-fork" in future.text
+
+
+def test_a_future_version_without_a_name_is_refused_with_the_reason(future, monkeypatch):
+    from ultralytics import YOLO
+    from ultralytics.data import build
+
+    yolo = YOLO("yolov8n.yaml")
+    monkeypatch.delattr(build, "InfiniteDataLoader")
+    for enter in (hooks.require, lambda: yolo_rocm.register(yolo, "cpu"), lambda: yolo_rocm.train("yolov8n.yaml")):
+        with pytest.raises(StackError) as refused:
+            enter()
+        text = str(refused.value)
+        assert "ultralytics.data.build.InfiniteDataLoader is not there" in text
+        assert "used for loading by the preset's policy" in text
+        assert "YOLO_ROCM_ANY_ULTRALYTICS=1" in text
+        assert f"ultralytics=={hooks.newest_tested()}" in text
+    assert "train" not in vars(yolo)
+
+
+def test_the_switch_goes_on_anyway(future, monkeypatch):
+    from ultralytics.data import build
+
+    monkeypatch.delattr(build, "InfiniteDataLoader")
+    monkeypatch.setenv(versions.ANY_VARIABLE, "1")
+    hooks.require()
+    assert [record.levelno for record in future.records] == [logging.WARNING]
+    assert "InfiniteDataLoader is not there" in future.text
+
+
+def test_the_switch_helps_even_without_the_logger(future, monkeypatch):
+    monkeypatch.delattr("ultralytics.utils.colorstr")
+    monkeypatch.setenv(versions.ANY_VARIABLE, "1")
+    hooks.require()
+    assert "colorstr is not there" in future.text
+
+
+def test_a_missing_ultralytics_is_named_with_what_comes_before_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ultralytics", raising=False)
+    monkeypatch.setattr(versions.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(StackError, match=r"not installed.*torchvision.*first.*pip install ultralytics"):
+        hooks.require()
+
+
+def test_a_version_that_is_too_old_is_refused(future, monkeypatch):
+    monkeypatch.setattr("ultralytics.__version__", "8.2.103")
+    monkeypatch.setenv(versions.ANY_VARIABLE, "1")
+    with pytest.raises(StackError, match=r"8\.2\.103 is too old, 8\.3\.0 or newer"):
+        hooks.require()
+
+
+def test_asking_for_everything_that_training_needs_takes_no_time():
+    hooks.require()
+    took = []
+    for _ in range(5):
+        probes.missing.cache_clear()
+        started = time.perf_counter()
+        assert probes.missing(TRAINING) == ()
+        took.append(time.perf_counter() - started)
+    assert min(took) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"places": ("ultralytics.no_such_module.x",)}, "is not there"),
+        ({"places": ("ultralytics.engine.model.Model.no_such_mode",)}, "is not there"),
+        ({"takes": ("no_such_argument",)}, "no argument no_such_argument"),
+        ({"names": ("no_such_name",)}, "no 'no_such_name'"),
+        ({"says": ("no such text",)}, "no 'no such text'"),
+        ({"places": ("ultralytics.utils.DEFAULT_CFG_DICT",), "keys": ("no_such_key",)}, "no key 'no_such_key'"),
+        ({"places": ("ultralytics.YOLO",), "extends": "NoSuchBase"}, "no base NoSuchBase"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_each_way_of_asking_can_be_answered_with_no(wrong, text):
+    good = {"places": ("ultralytics.engine.model.Model.__init__",), "feature": "x", "use": "y"}
+    assert text in Probe(**{**good, **wrong}).problem()
+    assert Probe(**good, names=("callbacks",), takes=("model",)).problem() == ""
+
+
+def test_one_of_several_places_is_enough():
+    places = ("ultralytics.nowhere", "ultralytics.YOLO")
+    assert Probe(places, "x", "y").problem() == ""
+    assert Probe(("ultralytics.nowhere", "ultralytics.elsewhere"), "x", "y").problem().count("is not there") == 2
+
+
+@functools.cache
+def sources() -> dict[Path, list[ast.AST]]:
+    """Return the nodes of every module of the package."""
+    return {file: list(ast.walk(ast.parse(file.read_text(encoding="utf-8")))) for file in PACKAGE.rglob("*.py")}
+
+
+def test_whatever_is_imported_from_ultralytics_has_a_probe():
+    imported = set()
+    for node in (node for nodes in sources().values() for node in nodes):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ultralytics":
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            imported |= {a.name for a in node.names if a.name.startswith("ultralytics.")}
+    places = [place for probe in PROBES for place in probe.places]
+    assert len(imported) > 15
+    assert [name for name in imported if not any(p == name or p.startswith(f"{name}.") for p in places)] == []
+
+
+def test_every_event_that_is_listened_to_has_a_probe():
+    events = next(probe for probe in PROBES if probe.keys and "default_callbacks" in probe.places[0])
+    listens = {name for name in vars(session_events.TrainingEvents) if name.startswith("on_") or name == "teardown"}
+    assert set(events.keys) == listens
+
+
+def test_no_other_module_knows_a_number_of_ultralytics():
+    number = re.compile(r"8\.\d+\.\d+")
+    for file, nodes in sources().items():
+        if file != Path(versions.__file__):
+            texts = [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+            assert [text for text in texts if number.fullmatch(text)] == [], file
+
+
+def test_what_is_asked_for_and_has_no_place_is_left_off_in_one_line(future, monkeypatch):
+    from ultralytics.data import augment
+
+    monkeypatch.delattr(augment.RandomFlip, "apply_image", raising=False)
+    for base in augment.RandomFlip.__mro__[1:]:
+        if "apply_image" in vars(base):
+            monkeypatch.delattr(base, "apply_image")
+    asked = session.Session("cpu", {"loader": {"device_augment": True}})
+    assert [line for line in asked._opening_lines() if "left off" in line] == [
+        "loader.device_augment is left off with this Ultralytics: " + probes.missing(hooks.DEVICE_AUGMENT)[0]
+    ]
+    assert not asked.device_augment
+    assert not asked.loader_policy().adapter.device_augment
+    assert not [line for line in session.Session("cpu", None)._opening_lines() if "left off" in line]
+
+
+@pytest.mark.parametrize(
+    "command", [["yolo", "train", "a=1"], [sys.executable, "-m", "ultralytics.cfg.__init__", "train", "a=1"]]
+)
+def test_children_of_every_version_become_ours(monkeypatch, command):
+    ran = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **kwargs: ran.append((command, kwargs["env"]["A"])))
+    with hooks.children_follow({"A": "1"}):
+        children._run_child(command, check=True)
+    assert ran == [([sys.executable, "-m", "yolo_rocm.launch.child", "train", "a=1"], "1")]
+
+
+def test_the_doctor_needs_no_torch_to_know_versions():
+    code = "import sys, yolo_rocm.diagnosis.doctor; sys.exit('torch' in sys.modules or 'ultralytics' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_doctor_asks_in_another_process_what_the_ladder_does_not_know(monkeypatch):
+    assert versions.lacks(str(hooks.newest_tested()), ask=False) == {}
+    assert (
+        versions.lacks(None, ask=True) == versions.lacks("8.2.0", ask=True) == versions.lacks(FUTURE, ask=False) == {}
+    )
+    assert versions.lacks(FUTURE, ask=True) == json.loads(json.dumps(probes.all_missing()))
+
+
+def test_the_doctor_reports_an_ultralytics_that_cannot_be_imported(monkeypatch, tmp_path):
+    (tmp_path / "ultralytics.py").write_text("raise ImportError('broken on purpose')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    lacks = versions.lacks(FUTURE, ask=True)
+    assert "broken on purpose" in lacks[TRAINING][0]
+    machine = Machine(torch="2.10.0", build="cpu")
+    vars(machine).update(ultralytics=FUTURE)
+    assert [f.id for f in run_checks(Patient(machine, lacks=lacks)) if "ultralytics" in f.id] == ["ultralytics-lacks"]
+
+
+def load_ladder():
+    loader = SourceFileLoader("ladder", str(PROJECT / ".ci" / "ladder"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("ladder", loader))
+    dont, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = dont
+    return module
+
+
+def test_the_page_shows_what_the_ladder_found():
+    ladder = load_ladder()
+    text = ladder.PAGE.read_text(encoding="utf-8")
+    assert ladder.with_table(text) == text
+    for row in versions.tested():
+        assert f"| {row['ultralytics']} | {row['torch']} | {row['python']} | " in text
+
+
+def test_every_rung_was_climbed():
+    ladder = load_ladder()
+    have = {(row["ultralytics"], row["torch"]) for row in versions.tested() if row["result"] == "pass"}
+    newest = str(hooks.newest_tested())
+    for stack, (_, _, wanted) in ladder.STACKS.items():
+        torch = max((torch for _, torch in have), key=ladder.number) if stack == ladder.NEWEST else stack
+        assert {(newest if v == ladder.NEWEST else v, torch) for v in wanted} <= have
+
+
+def test_a_rung_that_fails_is_shown_and_raises_no_newest_version(monkeypatch, tmp_path):
+    ladder = load_ladder()
+    row = {**versions.tested()[0], "ultralytics": "98.0.0", "result": "fail", "failed": "RuntimeError: a|b"}
+    assert "| **fail**: RuntimeError: a/b |" in ladder.table([row])
+    file = tmp_path / "tested.csv"
+    file.write_bytes(versions.TESTED_FILE.read_bytes())
+    monkeypatch.setattr(ladder, "CSV", file)
+    monkeypatch.setattr(versions, "TESTED_FILE", file)
+    ladder.write([row])
+    ladder.write([row])
+    assert [r["ultralytics"] for r in versions.tested()].count("98.0.0") == 1
+    assert versions.newest_tested.__wrapped__() == versions.newest_tested()

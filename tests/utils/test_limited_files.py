@@ -1,0 +1,151 @@
+"""Files that anybody may have written: bombs, towers and nonsense end in one line, and before memory is filled."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+import yolo_rocm
+from yolo_rocm.diagnosis.vendor_health import Health, recall, remember
+from yolo_rocm.engines.plan_store import PlanStore
+from yolo_rocm.errors import ConfigError, PresetError
+from yolo_rocm.preset.cfg_file import keys_of, parse, read
+from yolo_rocm.report.files import Reader
+from yolo_rocm.utils.limited_files import UnreadableError, parse_yaml, read_json, read_yaml
+
+pytestmark = pytest.mark.once
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
+MERGES = "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12))
+CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 90))
+HOSTILE = {
+    "alias bomb": (BOMB, "more than 20,000 values"),
+    "merge bomb": (MERGES, "more than 20,000 values"),
+    "chain of aliases": (CHAIN, "nested deeper than 32"),
+    "itself": ("a: &a [*a]\n", "*a contains itself"),
+    "itself under a name used before": ("a: &a [1]\nb: &a [*a]\n", "*a contains itself"),
+    "brackets": ("a: " + "[" * 200_000 + "\n", "nested deeper than 32"),
+    "braces": ("{a: " * 100_000, "nested deeper than 32"),
+    "indentation": ("".join(" " * n + "a:\n" for n in range(900)), "nested deeper than 32"),
+    "keys": ("".join(f"k{n}: 1\n" for n in range(30_000)), "more than 20,000 values"),
+    "many keys": ("".join(f"key{n}: 1\n" for n in range(1_000_000)), "KiB"),
+    "long number": ("a: " + "1" * 400_000 + "\n", "a value of more than 20,000 characters"),
+    "no day": ("a: 2024-13-45\n", "not YAML: month must be in 1..12"),
+    "code": ("a: !!python/object/apply:os.system [true]\n", "could not determine a constructor"),
+    "no boolean": ("a: !!bool foo\n", "not YAML: 'foo'"),
+    "no time": ("a: !!timestamp foo\n", "not YAML"),
+    "no number": ("a: !!int ''\n", "not YAML"),
+    "unhashable key": ("? {a: 1}\n: 2\n", "unhashable key"),
+    "undefined": ("a: *b\n", "undefined alias"),
+    "two documents": ("a: 1\n---\nb: 1\n", "expected a single document"),
+    "syntax": ("a: 1\nb: [\n", "line 3, column 1"),
+}
+CASES = pytest.mark.parametrize(("text", "words"), HOSTILE.values(), ids=HOSTILE)
+
+
+@CASES
+def test_hostile_yaml_is_one_clear_error_wherever_it_lies(tmp_path, text, words):
+    path = tmp_path / "cfg.yaml"
+    path.write_text(text)
+    for error, reading in (
+        (UnreadableError, lambda: read_yaml(path)),
+        (UnreadableError, lambda: parse_yaml(text)),
+        (ConfigError, lambda: read(path)),
+        (ConfigError, lambda: parse([str(path)])),
+        (ConfigError, lambda: keys_of(path)),
+        (PresetError, lambda: yolo_rocm.load_preset(path)),
+    ):
+        with pytest.raises(error) as raised:
+            reading()
+        assert words in str(raised.value)
+        assert len(str(raised.value).splitlines()) == 1
+        if error is not UnreadableError:
+            assert str(path) in str(raised.value)
+    (tmp_path / "args.yaml").write_text(text)
+    reader = Reader(tmp_path)
+    assert reader.yaml("args.yaml", "no arguments") == {}
+    assert words in reader.remarks[0]
+
+
+def test_hostile_values_of_the_command_line_stay_text():
+    tower = "[" * 100_000
+    assert parse([f"name={tower}"]) == {"name": tower}
+
+
+def test_what_people_write_is_read(tmp_path):
+    text = (
+        "base: &b {workers: 2, timeout: 60}\nloader: {<<: *b, workers: 4}\nname: \u00df\nno: ~\nlist: [1, [2, [3]]]\n"
+    )
+    found = parse_yaml(text)
+    assert found["loader"] == {"workers": 4, "timeout": 60}
+    assert (found["name"], found[False], found["list"]) == ("\u00df", None, [1, [2, [3]]])
+    (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfepochs: 3\r\nname: x\r\n")  # as Windows' editor saves it
+    assert read(tmp_path / "bom.yaml") == {"epochs": 3, "name": "x"}
+    deep = "[" * 28 + "]" * 28
+    assert parse_yaml(deep) is not None
+    many = "\n".join(f"k{n}: {n}" for n in range(9_000))
+    assert len(parse_yaml(many)) == 9_000
+    assert len(parse_yaml("a: " + "x" * 19_000)["a"]) == 19_000
+    assert parse_yaml("") is None
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "cfg.yaml").write_bytes(b"a: \xff\n")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        read(tmp_path / "cfg.yaml")
+    with pytest.raises(PresetError, match="not UTF-8"):
+        yolo_rocm.load_preset(tmp_path / "cfg.yaml")
+
+
+@pytest.mark.parametrize(("text", "key"), [("5: 1\n", "5"), ("data: x\n1.5: 2\n", "1.5"), ("on: 1\n", "True")])
+def test_keys_that_are_no_words(tmp_path, text, key):
+    (tmp_path / "cfg.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"has the key {key}; keys are words"):
+        read(tmp_path / "cfg.yaml")
+    assert all(isinstance(each, str) for each in keys_of(tmp_path / "cfg.yaml"))
+    with pytest.raises(PresetError, match="Keys should be strings"):
+        yolo_rocm.load_preset(tmp_path / "cfg.yaml")
+
+
+BAD_JSON = {
+    "tower": ("[" * 200_000, "nested too deep"),
+    "tower inside": ('{"entries": ' + '{"a": ' * 100_000, "nested too deep"),
+    "large": (" " * (17 * 2**20), "larger than 16384 KiB"),
+    "half": ('{"entries": {"a', "not JSON"),
+    "long number": ('{"entries": ' + "1" * 5000 + "}", "."),
+    "bytes": ("\xff", "not UTF-8"),
+    "list": ("[]", "."),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), BAD_JSON.values(), ids=BAD_JSON)
+def test_hostile_json_of_ours_costs_one_line_and_is_written_anew(tmp_path, text, words, caplog):
+    data = text.encode("latin-1")
+    store = PlanStore("cpu", tmp_path)
+    store.path.write_bytes(data)
+    with caplog.at_level(logging.WARNING, "yolo_rocm"):
+        store = PlanStore("cpu", tmp_path)
+        assert store.entries == {}
+        store.add({"problem": {"forward": "columns"}})
+    (record,) = caplog.records
+    assert words in record.getMessage()
+    assert "measured again" in record.getMessage()
+    assert PlanStore("cpu", tmp_path).entries == {"problem": {"forward": "columns"}}
+    caplog.clear()
+    path = tmp_path / "health.json"
+    path.write_bytes(data)
+    with caplog.at_level(logging.WARNING, "yolo_rocm"):
+        assert recall(path) is None
+    (record,) = caplog.records
+    assert "run `yolo-rocm doctor` again" in record.getMessage()
+    remember(Health({"fp32": True}, {}, "2026-01-01"), path)
+    assert recall(path).conv == {"fp32": True}
+
+
+def test_json_of_ours_comes_back(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"a": [1, {"b": None}]}))
+    assert read_json(tmp_path / "a.json") == {"a": [1, {"b": None}]}
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "b.json")

@@ -1,0 +1,122 @@
+"""`yolo-rocm bench train`: whole training steps, way beside way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Column, Table
+
+from ..utils.console import console, print_json, stdout_for_json
+from ..utils.progress import progress
+from .options import AsJson, cell, is_slow, numbers, out
+
+if TYPE_CHECKING:
+    from ..bench.train_table import TrainRow
+
+
+def bench_train(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL] [batch=] [imgsz=] [amp=true|false] [engine=] [memory_mb=] [steps=] [tune_s=] [out=]"
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out the two ways that take longest.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Time whole training steps of a detector and their memory: torch as it is, vendor off, and ours."""
+    from ..preset.restart import in_time
+
+    with in_time(), stdout_for_json(as_json):
+        entries, problems = _bench_train(words, quick, quiet=as_json)
+    if as_json:
+        print_json([_finite(entry) for entry in entries])
+    for problem in problems:
+        console(stderr=True).print(problem, markup=False, soft_wrap=True, highlight=False)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[list[dict[str, Any]], list[str]]:
+    from ..bench import train as measure
+    from ..bench import train_table as tables
+    from ..bench.layers import OURS, default_device
+    from ..bench.threads import threads_of_a_training
+
+    keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "engine": OURS, "steps": 15}
+    given = numbers(words, {**keys, "memory_mb": None, "tune_s": None, "out": "yolo-rocm-bench"})
+    device = default_device()
+    ways = measure.ways(given["engine"], given["memory_mb"], quick)
+    sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
+    with threads_of_a_training(device):
+        bench = measure.TrainBench(device=device, **sizes)
+        with progress("training steps, way beside way", timed=True, slow=is_slow(given)) as show:
+            bench.run(ways, lambda done, total, _: show(done, total))
+    table = tables.rows(ways, given["amp"])
+    dtype = "amp" if given["amp"] else "fp32"
+    name = f"train-{Path(given['model']).stem}-{dtype}-b{given['batch']}-{given['imgsz']}"
+    entries = tables.stamped(table, device, "yolo-rocm bench train " + " ".join(words or []))
+    title = f"{given['model']} {dtype} batch {given['batch']} imgsz {given['imgsz']} on {entries[0]['device']}"
+    folder = Path(given["out"])
+    tables.write_csv(folder / f"{name}.csv", entries)
+    tables.plot(folder / f"{name}.png", table, title)
+    if not quiet:
+        _print(table, title)
+        out.print(tables.summary(ways, table), markup=False)
+        out.print(f"\nevery number: {folder / name}.csv, drawn: {folder / name}.png", markup=False)
+    return entries, tables.failures(table, bench.held_mb)
+
+
+def _print(rows: Sequence[TrainRow], title: str) -> None:
+    table = _table("step ms", "to stock", "to vendor\noff", "loss", "tuning s", title=title)
+    notes = []
+    for row in rows:
+        times = (cell(row.step_ms, 1), cell(row.to_stock, 3, "x"), cell(row.to_vendor_off, 3, "x"))
+        loss = f"{cell(row.loss, 4)}{' wrong' if row.wrong else ''}"
+        table.add_row(row.way, *times, loss, cell(row.tuning_s, 1))
+        left_out = f"{row.overflows} steps overflowed" if row.overflows else ""
+        if note := "; ".join(part for part in (row.error and f"failed: {row.error}", row.served, left_out) if part):
+            notes.append(f"{row.way}: {note}")
+    out.print(table)
+    for note in notes:
+        out.print(note, markup=False)
+    out.print(
+        "A step is forward, loss, backward, clipping and SGD; the median of interleaved turns, TF32 off, the vendor "
+        "library searching for its fastest kernels (cudnn.benchmark). Ratios are to the faster layout of stock and of "
+        "vendor off, in time and in memory. Loss: after two steps.",
+        markup=False,
+    )
+    if any(row.peak_mb for row in rows):
+        _print_memory(rows)
+
+
+def _print_memory(rows: Sequence[TrainRow]) -> None:
+    table = _table("peak\nMB", "to stock", "requested\nMB", "to stock", "reserved\nMB", "to stock", title="memory")
+    for row in rows:
+        pairs = (
+            (row.peak_mb, row.memory_to_stock),
+            (row.requested_mb, row.requested_to_stock),
+            (row.reserved_mb, row.reserved_to_stock),
+        )
+        table.add_row(row.way, *(text for mb, ratio in pairs for text in (cell(mb, 0), cell(ratio, 3, "x"))))
+    out.print(table)
+    out.print(
+        "Peak: memory allocated in timed steps, each way alone. Requested: what tensors and workspaces have asked for "
+        "of it, without what the allocator leaves unsplit. Reserved: what the process holds of the card, with what it "
+        "keeps for later.",
+        markup=False,
+    )
+
+
+def _table(*heads: str, title: str) -> Table:
+    """Return a table of ways whose numbers are never cut, however narrow the terminal is."""
+    return Table(*(Column(head, no_wrap=True) for head in ("way", *heads)), box=None, title=title)
+
+
+def _finite(entry: dict[str, Any]) -> dict[str, Any]:
+    """Replace what JSON has no number for."""
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in entry.items()}

@@ -1,0 +1,79 @@
+"""What ends a command: one line for an everyday mistake, the whole traceback for everything else and with --debug."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from ..errors import YoloRocmError
+
+DEBUG = "--debug"
+_HINT = f"({DEBUG} shows where it happened)"
+
+
+def split_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
+    """Return whether `--debug` is among the words, and the words with it in front, where it is an option of ours.
+
+    It may stand anywhere, but not behind `run`: what follows that is the business of the script.
+    """
+    first = next((position for position, word in enumerate(words) if not word.startswith("-")), len(words))
+    ours = first if list(words[first : first + 1]) == ["run"] else len(words)
+    debug = DEBUG in words[:ours]
+    rest = [word for position, word in enumerate(words) if word != DEBUG or position >= ours]
+    return debug, [DEBUG, *rest] if debug else rest
+
+
+def everyday(error: BaseException) -> str | None:
+    """Return an everyday mistake in words; None for what may be a bug, which must not be hidden."""
+    if isinstance(error, YoloRocmError):
+        return str(error)
+    if not _raised_by("ultralytics", error):
+        return None
+    for each in _chain(error):
+        if isinstance(each, ConnectionError):
+            return f"a download failed: {_one_line(each)}"
+    if str(error).startswith("Dataset '"):  # how Ultralytics says that data cannot be used, whatever the cause
+        return _one_line(error)
+    return None
+
+
+def end_in_one_line(error: BaseException) -> None:
+    """Say an everyday mistake on stderr; anything else is raised again.
+
+    Raises:
+        BaseException: The error itself.
+    """
+    told = everyday(error)
+    if told is None:
+        raise error
+    from ..utils.console import console
+
+    hint = "" if isinstance(error, YoloRocmError) else f" {_HINT}"
+    console(stderr=True).print(f"error: {told}{hint}", markup=False)
+    sys.exit(1)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those that led to it."""
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        yield each
+        each = each.__cause__ or each.__context__
+
+
+def _raised_by(package: str, error: BaseException) -> bool:
+    """Return whether the error was raised in a package, or in something that it called."""
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == package:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _one_line(error: BaseException) -> str:
+    """Return an error's words on one line, without the pictures that Ultralytics puts in."""
+    text = " ".join(str(error).split())
+    return " ".join(text.encode("ascii", "ignore").decode().split())

@@ -1,0 +1,47 @@
+"""What the commands of the command line share: where they print, and how they read `key=value` words."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from ..utils.console import console
+
+out: Final = console()
+AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON, and nothing else, to stdout.")]
+
+_MODES: Final = ("train", "val", "predict", "track", "export", "benchmark")
+KEY_VALUES: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+def in_our_order(words: list[str]) -> list[str]:
+    """Turn Ultralytics' `TASK MODE ...` into `MODE task=TASK ...`; everything else stays as it is."""
+    from ..preset.cfg_file import TASKS
+
+    if len(words) > 1 and words[0] in TASKS and words[1] in _MODES:
+        return [words[1], f"task={words[0]}", *words[2:]]
+    return words
+
+
+def numbers(words: list[str] | None, defaults: dict[str, Any], first: str = "model") -> dict[str, Any]:
+    """Read `[FIRST] key=value...` of bench and tune; a first word without `=` is the value of `first`."""
+    from ..errors import ConfigError, nearest
+    from ..preset.cfg_file import parse
+
+    words = list(words or [])
+    given = parse([f"{first}={words.pop(0)}", *words] if words and "=" not in words[0] else words)
+    for key in given:
+        if key not in defaults:
+            raise ConfigError(f"unknown key '{key}'{nearest(key, defaults)} Allowed: {', '.join(defaults)}.")
+    return {**defaults, **given}
+
+
+def cell(value: float | None, digits: int, unit: str = "") -> str:
+    """Return a number for a table; a dash where there is none."""
+    return "-" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def is_slow(given: dict[str, Any]) -> bool:
+    """Tell whether measuring a model at this size is known to take long: from a megapixel a batch on, a minute."""
+    return bool(given["batch"] * given["imgsz"] ** 2 >= 2**20)

@@ -1,0 +1,126 @@
+"""What the checks look at: a machine, the preset it would train with, and the environment that training would see."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
+
+from ..hardware import OVERRIDE, Gpu, Machine, overridden_gfx
+from ..hardware.files import text
+from ..preset import variables as environment
+from ..preset.schema import Preset
+from .known_failures import ANY_GFX
+
+MULTI_ARCH_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
+THEROCK_RELEASES = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Everything a check may look at; nothing here starts torch.
+
+    Attributes:
+        machine: What it is.
+        preset: What it would train with.
+        environ: Variables a training would see: the user's, and those the preset adds.
+        home: The user's home folder.
+        filters_before: `MIOPEN_DEBUG_*` variables when a doctor looked last; None where none did.
+        lacks: Features that the installed Ultralytics has no place for, and why.
+    """
+
+    machine: Machine
+    preset: Preset = field(default_factory=Preset)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    home: Path = Path("/home/user")
+    filters_before: Mapping[str, str] | None = None
+    lacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def hip(self) -> bool:
+        """Whether torch is a ROCm build."""
+        return self.machine.build == "hip"
+
+    @property
+    def amd(self) -> tuple[Gpu, ...]:
+        """All AMD GPUs, whether torch can use them or not."""
+        return tuple(gpu for gpu in self.machine.gpus if gpu.vendor == "amd")
+
+    @property
+    def gpu(self) -> Gpu | None:
+        """The AMD GPU to train on, or None."""
+        gpu = self.machine.gpu
+        return gpu if gpu is not None and gpu.vendor == "amd" else None
+
+    def override(self, gpu: Gpu) -> str | None:
+        """Return the override in force for a GPU; one for its node wins over the general one. Linux only."""
+        if self.machine.system != "linux":
+            return None
+        return self.environ.get(f"{OVERRIDE}_{gpu.node}") or self.environ.get(OVERRIDE)
+
+    def target(self, gpu: Gpu) -> str | None:
+        """Return the target kernels are chosen for."""
+        return overridden_gfx(self.override(gpu)) or gpu.gfx
+
+    @property
+    def amp(self) -> bool:
+        """Whether training would use fp16; Ultralytics' default is yes."""
+        return bool(self.preset.train.get("amp", True))
+
+    @property
+    def vendor_serves(self) -> bool:
+        """Whether MIOpen would serve convolutions."""
+        return self.preset.conv.vendor == "on" and self.preset.conv.engine in ("auto", "vendor")
+
+    @cached_property
+    def torch_tag(self) -> str | None:
+        """Local part of torch's version, e.g. `rocm7.0`; None where there is none."""
+        return self._tag("torch")
+
+    @cached_property
+    def torchvision_tag(self) -> str | None:
+        """Local part of torchvision's version."""
+        return self._tag("torchvision")
+
+    @property
+    def has_torchvision(self) -> bool:
+        """Whether torchvision is installed beside torch."""
+        folder = self.machine.torch_folder
+        return folder is not None and (folder.parent / "torchvision").is_dir()
+
+    def _tag(self, package: str) -> str | None:
+        folder = self.machine.torch_folder
+        if folder is None:
+            return None
+        version = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text(folder.parent / package / "version.py"))
+        return version.group(1).partition("+")[2] or None if version else None
+
+
+def at_least(what: str | None, wanted: str) -> bool:
+    """Compare versions; what is not there or no version is not at least anything."""
+    try:
+        return what is not None and Version(what) >= Version(wanted)
+    except InvalidVersion:
+        return False
+
+
+def install_command(gfx: str | None) -> str:
+    """Return the command that installs torch and torchvision for a card."""
+    target = gfx or ANY_GFX
+    return f'pip install --index-url {MULTI_ARCH_INDEX} "torch[device-{target}]" "torchvision[device-{target}]"'
+
+
+def training_environment(preset: Preset, machine: Machine) -> dict[str, str]:
+    """Return the variables a training with this preset would see."""
+    added = {d.name: d.value for d in environment.plan(preset, machine) if d.action == "set"}
+    return {**os.environ, **added}
+
+
+def miopen_filters(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that narrow down what MIOpen may choose from."""
+    return {name: value for name, value in sorted(environ.items()) if name.startswith("MIOPEN_DEBUG_")}

@@ -1,0 +1,95 @@
+"""Ask the device in a process of its own, which may hang, crash or talk nonsense without taking us with it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .outcome import Limits, Outcome
+from .probe_process import ProbeProcess
+from .probes import Probe
+
+# So many deaths of one dtype, or of one way to compute something: what is left of it would die the same way.
+_MOST_DEATHS: Final = {"dtype": 2, "way": 3}
+
+
+def child_command(device: str = "cuda") -> list[str]:
+    """Return the command of the real child."""
+    return [sys.executable, "-m", "yolo_rocm.diagnosis.probe_child", "--device", device]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One outcome per probe, in their order, and the end of what the processes printed besides."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    said: str = ""
+
+
+def run_probes(
+    probes: Sequence[Probe],
+    command: Sequence[str],
+    limits: Limits | None = None,
+    env: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Answers:
+    """Put every probe to a child process; one that dies is replaced, and the others go on after the culprit.
+
+    Nothing is raised, whatever the child does.
+
+    Args:
+        probes: What to ask, in this order.
+        command: The child; the names of the probes are added as its last argument.
+        limits: How long to wait.
+        env: Environment of the child; that of this process by default.
+        progress: Called with (answered, all) after each answer.
+    """
+    limits = limits or Limits()
+    outcomes: dict[str, Outcome] = {}
+    deaths: Counter[str] = Counter()
+    said: list[str] = []
+    deadline = time.monotonic() + limits.total
+
+    def heard() -> None:
+        if progress is not None:
+            progress(len(outcomes), len(probes))
+
+    def skip(reason: str, beginning: str = "") -> None:
+        for probe in probes:
+            if f"{probe.name}/".startswith(beginning):
+                outcomes.setdefault(probe.name, Outcome(probe.name, "skipped", reason))
+
+    def died(probe: Probe) -> None:
+        for scope, beginning in (("dtype", f"{probe.group}/"), ("way", f"{probe.kind}/{probe.way}/")):
+            if probe.way or scope == "dtype":
+                deaths[beginning] += 1
+                if deaths[beginning] >= _MOST_DEATHS[scope]:
+                    skip(f"{deaths[beginning]} probes of {beginning[:-1]} ended the process", beginning)
+
+    while True:
+        waiting = [probe for probe in probes if probe.name not in outcomes]
+        if not waiting:
+            break
+        if time.monotonic() >= deadline:
+            skip(f"{limits.total:.0f} s were over")
+            break
+        heard()
+        child = ProbeProcess(command, waiting, env)
+        culprit = child.talk(outcomes, limits, deadline, heard)
+        said.append(child.said)
+        if culprit is not None:
+            outcomes[culprit.name] = culprit
+            probe = next(p for p in probes if p.name == culprit.name)
+            died(probe)
+            if child.immortal:
+                skip("a process that cannot be killed holds the device")
+            elif probe.kind == "device":
+                skip("the device did not answer")
+        elif child.restart_after in outcomes:
+            died(next(p for p in probes if p.name == child.restart_after))
+    heard()
+    return Answers(tuple(outcomes[probe.name] for probe in probes), "\n".join(said))

@@ -1,0 +1,167 @@
+"""What the probes learned about the vendor library, kept per GPU and software stack, and what `auto` makes of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final
+
+from filelock import FileLock, Timeout
+
+from ..hardware import OVERRIDE, Machine
+from ..preset.schema import Conv
+from ..utils.limited_files import read_json
+from ..utils.paths import cache_folder, replace_file
+from .outcome import DEATHS, Outcome
+from .probes import DTYPES
+
+LOG = logging.getLogger("yolo_rocm")
+_LOCK_SECONDS: Final = 10.0
+_FORMAT: Final = 1
+# What a training runs in: AMP of Ultralytics is fp16 on a GPU and off on a CPU.
+_TRAINS_IN: Final = {"cuda": ("fp32", "fp16"), "cpu": ("fp32",)}
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether the vendor library answered the probes, and rightly.
+
+    Attributes:
+        conv: By dtype; one that was not asked is not there.
+        norm: The same for BatchNorm.
+        when: Day of the probes.
+        filters: `MIOPEN_DEBUG_*` variables that were set.
+        path: File it was read from.
+    """
+
+    conv: Mapping[str, bool] = field(default_factory=dict)
+    norm: Mapping[str, bool] = field(default_factory=dict)
+    when: str = ""
+    filters: Mapping[str, str] = field(default_factory=dict)
+    path: Path | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, outcomes: Iterable[Outcome], filters: Mapping[str, str] | None = None) -> Health:
+        """Sum up probes: a dtype is healthy where every probe of it was answered rightly.
+
+        One that was skipped is not known, unless it was skipped because others of its kind ended the process.
+        """
+        told: dict[str, dict[str, bool]] = {"conv": {}, "norm": {}}
+        asked = [(outcome, outcome.name.split("/")) for outcome in outcomes]
+        vendors = [(outcome, words[0], words[2]) for outcome, words in asked if words[1:2] == ["vendor"]]
+        deadly = {kind for outcome, kind, _ in vendors if outcome.status in DEATHS}
+        for outcome, kind, dtype in vendors:
+            if outcome.status != "skipped" or kind in deadly:
+                told[kind][dtype] = told[kind].get(dtype, True) and outcome.status == "ok"
+        today = datetime.now(timezone.utc).date().isoformat()
+        return cls(told["conv"], told["norm"], today, dict(filters or {}))
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was learned."""
+        return bool(self.conv or self.norm)
+
+
+def memory_file(machine: Machine, device: str = "cuda", environ: Mapping[str, str] | None = None) -> Path:
+    """Return the file for this GPU and stack; what an override makes of the card is another card."""
+    environ = os.environ if environ is None else environ
+    gpu = machine.gpu if device == "cuda" else None
+    parts = [device, machine.system, f"torch{machine.torch}", machine.build, machine.hip]
+    if gpu is not None:
+        memory = f"{gpu.vram_gb:.0f}GB" if gpu.vram_gb else None
+        override = environ.get(f"{OVERRIDE}_{gpu.node}") or environ.get(OVERRIDE)
+        parts[1:1] = [gpu.vendor, gpu.gfx, gpu.name, memory, f"as{override}" if override else None]
+    name = "-".join(re.sub(r"[^A-Za-z0-9.]+", "_", str(part)) for part in parts if part)
+    return cache_folder() / f"health-{name}.json"
+
+
+def remember(health: Health, path: Path) -> None:
+    """Keep what was learned; a folder that cannot be written costs a log line and nothing else."""
+    data = {
+        "format": _FORMAT,
+        "conv": dict(health.conv),
+        "norm": dict(health.norm),
+        "when": health.when,
+        "filters": dict(health.filters),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock", timeout=_LOCK_SECONDS):
+            replace_file(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
+    except (OSError, Timeout) as error:
+        LOG.warning("what the probes found cannot be kept in %s (%s)", path, error)
+
+
+def recall(path: Path) -> Health | None:
+    """Return what was learned before, or None."""
+    try:
+        data: Any = read_json(path)
+        if data["format"] != _FORMAT:
+            return None
+        conv, norm = (
+            {dtype: healthy for dtype, healthy in data[kind].items() if dtype in DTYPES and isinstance(healthy, bool)}
+            for kind in ("conv", "norm")
+        )
+        filters = {str(name): str(value) for name, value in data["filters"].items()}
+        return Health(conv, norm, str(data["when"]), filters, path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        LOG.warning("what the probes found in %s cannot be read (%s); run `yolo-rocm doctor` again", path, error)
+        return None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a run makes of the memory.
+
+    Attributes:
+        vendor: Whether the vendor library is on for the run: a candidate for `auto`, and what serves BatchNorm.
+        conv_avoids: Dtypes in which it must not serve convolutions.
+        lines: What to tell the user.
+    """
+
+    vendor: bool
+    conv_avoids: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+
+def advise(conv: Conv, health: Health | None, explicit: bool = False) -> Advice:
+    """Steer `engine: auto` by what was learned; an engine that was asked for by name is only warned about.
+
+    Args:
+        conv: Section of the preset.
+        health: What was learned.
+        explicit: Whether the user himself has set `conv.vendor`; the memory never switches on what he has switched off.
+    """
+    preset_says = conv.vendor == "on"
+    if health is None or not health.known:
+        return Advice(preset_says)
+    trains_in = _TRAINS_IN[conv.devices[0]]
+    norm = tuple(dtype for dtype in trains_in if health.norm.get(dtype) is False)
+    sick = tuple(dtype for dtype in DTYPES if health.conv.get(dtype) is False)
+    learned = f"(`yolo-rocm doctor`, {health.when}, {health.path})"
+    if not preset_says:
+        proven = all(health.conv.get(dtype) and health.norm.get(dtype) for dtype in trains_in)
+        if conv.engine != "auto" or explicit or not proven:
+            return Advice(False)
+        line = "the vendor library passed its probes here, so auto may use it; rocm.conv.vendor=off keeps it out"
+        return Advice(True, sick, (f"{line} {learned}",))
+    failed = (("BatchNorm", norm), ("convolution", sick))
+    found = [f"{what} in {' and '.join(dtypes)}" for what, dtypes in failed if dtypes]
+    if not found:
+        return Advice(True)
+    trouble = f"the vendor library failed its probes of {', and of '.join(found)}"
+    if conv.engine == "auto" and norm:
+        return Advice(False, sick, (f"{trouble}: it is off for this run {learned}",))
+    if conv.engine == "auto":
+        return Advice(True, sick, (f"{trouble}: auto does without it there {learned}",))
+    if conv.engine == "vendor":
+        return Advice(True, lines=(f"{trouble}; rocm.conv.engine=auto goes around it {learned}",))
+    return Advice(True, lines=(f"{trouble}; rocm.conv.vendor=off goes around it {learned}",) if norm else ())

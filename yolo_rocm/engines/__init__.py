@@ -1,0 +1,1 @@
+"""What all operators share: measuring, choosing, remembering, qualifying and launching kernels."""

@@ -1,0 +1,106 @@
+"""Candidates that fail: an ordinary failure costs a line, one that takes the device with it ends the process's work.
+
+After a fault a GPU answers nothing any more in the same process, and every later call fails too, often in words that
+mean something else. So the device is asked after each failure. Who made it fault is kept on disk, and left out by the
+next process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import torch
+
+from ..conv.problem import ConvProblem
+from ..errors import DeviceLostError
+from .devices import alive
+from .plan_store import PlanStore
+
+LOG = logging.getLogger("yolo_rocm")
+_lock = threading.Lock()
+_known: dict[str, PlanStore] = {}  # device -> {algorithm: {dtype: why}}
+_told: set[tuple[str, str, torch.dtype, str]] = set()
+
+
+def recall(device: str) -> None:
+    """Read which algorithms have made a device fault, once a process; each is told in a line."""
+    if device in _known:
+        return
+    with _lock:
+        if device in _known:
+            return
+        store = PlanStore(device, kind="faults")
+        for name, by_dtype in store.entries.items():
+            for dtype, why in by_dtype.items():
+                LOG.warning("'%s' is left out on %s for %s: %s", name, device, dtype, _left_out(why, store))
+        _known[device] = store
+
+
+def reasons(name: str, problem: ConvProblem) -> list[str]:
+    """Return why an algorithm is left out on the problem's device, as far as `recall` has read."""
+    store = _known.get(problem.device)
+    why = None if store is None else store.entries.get(name, {}).get(_short(problem.dtype))
+    return [] if store is None or why is None else [_left_out(why, store)]
+
+
+def dropped(name: str, problem: ConvProblem, which: str, why: str, expected: bool = False) -> None:
+    """Tell that a candidate is left out of a choice: a warning the first time, then for those who ask for more.
+
+    Args:
+        name: The algorithm.
+        problem: The problem.
+        which: The pass.
+        why: The reason.
+        expected: Whether it is nothing to be warned about.
+    """
+    kind = (name, problem.device, problem.dtype, why)
+    level = logging.INFO if expected or kind in _told else logging.WARNING
+    _told.add(kind)
+    LOG.log(level, "%s is left out for %s, %s: %s", name, problem, which, why)
+
+
+def raise_if_lost(error: Exception, problem: ConvProblem, name: str | None = None, which: str = "") -> None:
+    """Ask whether the device still answers after an error.
+
+    Args:
+        error: What was raised.
+        problem: What was being computed.
+        name: The algorithm that computed it; None where it was none.
+        which: The pass.
+
+    Raises:
+        DeviceLostError: It does not. It names the algorithm, which is left out here by every later process.
+    """
+    if alive(problem.device):
+        return
+    doing = "memory was taken for" if name is None else f"'{name}' computed {which} of"
+    text = f"{problem.device} does not answer any more since {doing} {problem}: {in_one_line(error)}. "
+    if name is not None:
+        recall(problem.device)
+        store, dtype = _known[problem.device], _short(problem.dtype)
+        why = f"it made the device fault in {which} of {problem} ({in_one_line(error)})"
+        store.add({name: {**store.entries.get(name, {}), dtype: why}})
+        text += f"It is left out here for {dtype} from now on; delete {store.path} to have it tried again. "
+    text += "Nothing more can be computed there in this process: start the same command again."
+    raise DeviceLostError(text) from error
+
+
+def in_one_line(error: BaseException) -> str:
+    """Return the kind of an error and the first line of what it says."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+def forget() -> None:
+    """Read and tell everything again."""
+    with _lock:
+        _known.clear()
+        _told.clear()
+
+
+def _left_out(why: str, store: PlanStore) -> str:
+    return f"{why}; delete {store.path} to have it tried again"
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,143 @@
+"""Why Triton cannot serve a device, and which family of tiles a device belongs to.
+
+Triton itself is not imported, and torch only where a device is asked about: the doctor asks without either.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Final
+
+from ...conv.kernels.tiles import FMA, MFMA, NVIDIA, WMMA
+
+OLDEST_TRITON: Final = (3, 0)
+OLDEST_TORCH: Final = (2, 0)
+# By gfx target, as Triton's AMD backend knows them; what is missing cannot be compiled for.
+_AMD_FAMILIES: Final = (
+    (r"gfx10[13]\d", FMA),
+    (r"gfx11\d\d", WMMA),
+    (r"gfx12\d\d", WMMA),
+    (r"gfx90a|gfx908|gfx94\d|gfx95\d", MFMA),
+)
+_OLDEST_NVIDIA: Final = (7, 0)
+# Distributions that bring the module `triton`.
+_DISTRIBUTIONS: Final = ("triton", "pytorch-triton-rocm", "triton-rocm", "pytorch-triton", "triton-windows")
+
+
+def interpreted() -> bool:
+    """Tell whether Triton runs kernels in Python, on a CPU, as tests do."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@lru_cache(maxsize=1)
+def triton_version() -> tuple[int, ...]:
+    """Return Triton's version, empty where there is none."""
+    return _numbers(_installed())
+
+
+def _installed() -> str:
+    for name in _DISTRIBUTIONS:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
+@lru_cache(maxsize=8)
+def missing_reason(torch_version: str | None = None) -> str | None:
+    """Say why this Python has no Triton that can be used, None where it has.
+
+    Args:
+        torch_version: The version of torch, for those who do not want it imported; asked of torch by default.
+    """
+    if torch_version is None:
+        import torch
+
+        torch_version = torch.__version__
+    if _numbers(torch_version) < OLDEST_TORCH:
+        return f"torch {torch_version} is older than {_dotted(OLDEST_TORCH)}, the first that has Triton"
+    if find_spec("triton") is None or not triton_version():
+        return "Triton is not installed"
+    if triton_version() < OLDEST_TRITON:
+        return f"Triton {_dotted(triton_version())} is older than {_dotted(OLDEST_TRITON)}"
+    return None
+
+
+def in_words(device: str) -> str:
+    """Say whether Triton serves a device: its version, or the reason against it."""
+    return device_reason(device) or f"available ({_installed()})"
+
+
+def in_words_unasked(torch_version: str | None) -> str:
+    """Say what is known about Triton without torch and without asking a device."""
+    if torch_version is None:
+        return "torch is not installed"
+    return missing_reason(torch_version) or f"installed ({_installed()}), the device was not asked"
+
+
+def amd_family(gfx: str) -> str | None:
+    """Return the family of a gfx target, None where Triton does not compile for it."""
+    return next((family for pattern, family in _AMD_FAMILIES if re.fullmatch(pattern, gfx)), None)
+
+
+@lru_cache(maxsize=64)
+def device_reason(device: str) -> str | None:
+    """Say why Triton cannot serve a device, None where it can."""
+    missing = missing_reason()
+    if missing is not None:
+        return missing
+    if not device.startswith("cuda"):
+        return None if interpreted() else f"Triton has no kernels for {device.partition(':')[0]}"
+    import torch
+
+    if not torch.cuda.is_available():
+        return "there is no GPU"
+    if torch.version.hip is None:
+        capability = torch.cuda.get_device_capability(torch.device(device))
+        return None if capability >= _OLDEST_NVIDIA else f"Triton does not compile for compute capability {capability}"
+    gfx = gfx_target(device)
+    return None if amd_family(gfx) else f"Triton does not compile for {gfx}"
+
+
+@lru_cache(maxsize=64)
+def gfx_target(device: str) -> str:
+    """Return the gfx target that torch compiles for on a device; an override of it counts."""
+    import torch
+
+    name = getattr(torch.cuda.get_device_properties(torch.device(device)), "gcnArchName", "unknown")
+    return str(name).partition(":")[0]
+
+
+@lru_cache(maxsize=64)
+def family(device: str) -> str:
+    """Return the family of tiles for a device that Triton serves; the interpreter takes those of FMA units."""
+    if not device.startswith("cuda"):
+        return FMA
+    import torch
+
+    if torch.version.hip is None:
+        return NVIDIA
+    return amd_family(gfx_target(device)) or FMA
+
+
+@lru_cache(maxsize=64)
+def processors(device: str) -> int:
+    """Return how many multiprocessors a device has."""
+    if not device.startswith("cuda"):
+        return 1
+    import torch
+
+    return int(torch.cuda.get_device_properties(torch.device(device)).multi_processor_count)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))

@@ -1,0 +1,120 @@
+"""The launch that skips Triton's own: it is Triton's inner call, which no document promises, so it has to prove itself.
+
+It is used with versions of Triton whose source makes the very call. The first time that a kernel is launched, the
+result of Triton's own launch is compared with what this one gives for the same tensors, to the last bit. Whatever goes
+wrong, then or later, is told once, and from then on the process launches through Triton alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import torch
+
+from ...conv.kernels.calls import Call
+from .available import triton_version
+
+LOG = logging.getLogger("yolo_rocm")
+# From the first on, a compiled kernel takes constants among its arguments, in order. 3.6 was run; the others were read.
+OLDEST, NEWEST = (3, 3), (3, 9)
+_LARGEST_COMPARED: Final = 2**26  # bytes: a result is copied for the comparison, and smaller ones come first
+_BITS: Final = {2: torch.int16, 4: torch.int32}
+# None where torch was built without GPUs: then nothing is ever repeated.
+_current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+current_device: Final[Any] = getattr(torch._C, "_cuda_getDevice", None)
+_proven: set[tuple[str, str]] = set()
+_given_up: list[str] = []  # why, where it was
+
+
+def given_up() -> str | None:
+    """Return why launches go through Triton alone in this process, None where they do not."""
+    return _given_up[0] if _given_up else None
+
+
+def forget() -> None:
+    """Begin anew."""
+    _proven.clear()
+    _given_up.clear()
+
+
+def direct(compiled: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
+    """Return a launch that was just made as a function of the device's number and its tensors' addresses.
+
+    Args:
+        compiled: What Triton has launched.
+        call: The launch.
+        tensors: Its tensors; the last one is its result, whole.
+
+    Returns:
+        A function that answers False, and launches nothing, where torch is on another device, where an address is not
+        a multiple of 16, or where it has failed. None where the call has to be made through Triton.
+    """
+    if _given_up or not OLDEST <= triton_version() <= NEWEST or odd(tensor.data_ptr() for tensor in tensors):
+        return None
+    try:
+        again = _repeated(compiled, call)
+    except AttributeError as error:
+        _give_up(f"a compiled kernel is not what it was: {error}")
+        return None
+    if (call.module, call.kernel) not in _proven:
+        if not _comparable(tensors[-1]):
+            return None
+        if _agrees(again, tensors):
+            _proven.add((call.module, call.kernel))
+    return None if _given_up else again
+
+
+def _repeated(compiled: Any, call: Call) -> Callable[..., bool]:
+    no_hooks = (None, None, None)  # what a hook would be told, and the hooks before and after a launch
+    run, grid = compiled.run, call.grid
+    kernel = (compiled.function, compiled.packed_metadata, *no_hooks)
+    rest = (*call.numbers, *call.constants.values())
+
+    def again(number: int, *addresses: int, of: Any = compiled) -> bool:  # which unloads its code when it is freed
+        if _given_up or odd(addresses) or number != current_device():
+            return False
+        try:
+            run(*grid, _current_stream(number), *kernel, *addresses, *rest)
+        except Exception as error:  # anything: Triton's own launch is asked next, and says what is the matter
+            _give_up(f"{type(error).__name__}: {error}")
+            return False
+        return True
+
+    return again
+
+
+def _comparable(result: torch.Tensor) -> bool:
+    """Return whether a result can be compared now: not while work is recorded into a graph, nor a very large one."""
+    capturing = result.is_cuda and torch.cuda.is_current_stream_capturing()
+    return not capturing and result.numel() * result.element_size() <= _LARGEST_COMPARED
+
+
+def _agrees(again: Callable[..., bool], tensors: tuple[torch.Tensor, ...]) -> bool:
+    """Return whether a launch writes what Triton's own has just written; afterwards that is there in any case."""
+    result = tensors[-1]
+    expected = result.clone()
+    result.fill_(float("nan"))
+    launched = again(result.get_device(), *(tensor.data_ptr() for tensor in tensors))
+    kind = _BITS[result.element_size()]
+    if launched and torch.equal(result.view(kind), expected.view(kind)):
+        return True
+    result.copy_(expected)
+    _give_up("it gives other numbers than Triton's own launch")
+    return False
+
+
+def _give_up(why: str) -> None:
+    if not _given_up:
+        _given_up.append(why)
+        version = ".".join(map(str, triton_version()))
+        LOG.warning("kernels are launched through Triton %s's own, slower way from now on: %s", version, why)
+
+
+def odd(addresses: Iterable[int]) -> bool:
+    """Return whether one is no multiple of 16; kernels are compiled for these, as torch allocates; views may differ."""
+    together = 0
+    for address in addresses:
+        together |= address
+    return together % 16 != 0

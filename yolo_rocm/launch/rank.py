@@ -1,0 +1,67 @@
+"""`python -m yolo_rocm.launch.rank FILE`: one process of Ultralytics' multi-GPU launcher, under its parent's preset."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import threading
+import time
+
+from ..errors import YoloRocmError
+from ..session.handoff import described, settle
+
+
+def main() -> None:
+    """Run the file that Ultralytics has written for its ranks under the session described in the environment."""
+    file = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    session, parent = described()
+    _end_with_parents(parent)
+    settle(session)
+    from .. import ultralytics_hooks as hooks
+    from ..utils.process_group import is_first_to
+
+    try:
+        runpy.run_path(file, run_name="__main__")
+    except YoloRocmError as error:
+        if is_first_to("refusal"):
+            sys.stderr.write(f"error: {error}\n")
+        sys.exit(1)
+    except Exception as error:
+        hooks.say_diagnosis(error)
+        raise
+
+
+def _end_with_parents(training: int | None) -> None:
+    """End this process when its launcher, or the process that called `train`, is gone without a word.
+
+    A launcher that is killed tells nobody, and ranks would wait for each other for hours. Where process ids cannot be
+    asked for without harm (Windows), nothing is watched.
+    """
+    if os.name != "posix":
+        return
+    launcher = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == launcher and _lives(training):
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="rank-watch", daemon=True).start()
+
+
+def _lives(process: int | None) -> bool:
+    if process is None:
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+if __name__ == "__main__":
+    main()

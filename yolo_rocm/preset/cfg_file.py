@@ -1,0 +1,133 @@
+"""The command line's arguments: an optional YAML file, then `key=value` pairs over it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ConfigError
+from ..utils.limited_files import UnreadableError, parse_yaml, read_yaml
+
+# Ultralytics' tasks, and their smallest models.
+TASKS: Final = {
+    "detect": "yolo11n.pt",
+    "segment": "yolo11n-seg.pt",
+    "classify": "yolo11n-cls.pt",
+    "pose": "yolo11n-pose.pt",
+    "obb": "yolo11n-obb.pt",
+    "semantic": "yolo26n-sem.pt",
+    "depth": "yolo26n-depth.pt",
+}
+_EXPONENT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
+
+
+def parse(words: Sequence[str]) -> dict[str, Any]:
+    """Turn `cfg.yaml key=value rocm.conv.engine=gemm` into one dictionary.
+
+    Ultralytics' own ways of saying the same are understood too: a task among the first words, and `--key value`.
+
+    Raises:
+        ConfigError: A file is missing or not a YAML mapping, or a word is neither a file nor `key=value`.
+    """
+    result: dict[str, Any] = {}
+    pairs = _paired(words)
+    if any(word in TASKS for word in pairs[:2]):
+        task = next(word for word in pairs[:2] if word in TASKS)
+        pairs.remove(task)
+        pairs.insert(len(pairs) and "=" not in pairs[0], f"task={task}")
+    for position, word in enumerate(pairs):
+        key, separator, text = word.partition("=")
+        if separator:
+            _put(result, key.strip(), _value(text), word)
+        elif position == 0:
+            result.update(read(Path(word)))
+        else:
+            raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only stand first.")
+    return result
+
+
+def _paired(words: Sequence[str]) -> list[str]:
+    """Turn `--key value` into `key=value`.
+
+    Raises:
+        ConfigError: An option without a value.
+    """
+    pairs: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--") and "=" not in word:
+            if not rest or rest[0].startswith("--") or "=" in rest[0]:
+                raise ConfigError(f"{word} needs a value: {word.removeprefix('--')}=VALUE.")
+            word = f"{word}={rest.pop(0)}"
+        pairs.append(word.removeprefix("--"))
+    return pairs
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: It is missing, not YAML, empty, not a mapping of words, or larger or deeper than any configuration.
+    """
+    data = _load(path)
+    if data is None:
+        raise ConfigError(f"configuration file {path} is empty. It takes Ultralytics keys, `preset:` and `rocm:`.")
+    if not isinstance(data, dict):
+        raise ConfigError(f"configuration file {path} must hold `key: value` lines, got a {type(data).__name__}.")
+    for key in data:
+        if not isinstance(key, str):
+            raise ConfigError(f"configuration file {path} has the key {key!r}; keys are words, such as `epochs: 3`.")
+    return data
+
+
+def _load(path: Path) -> Any:
+    try:
+        return read_yaml(path)
+    except FileNotFoundError:
+        raise ConfigError(f"configuration file {path} does not exist. Give a YAML file or key=value pairs.") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration file {path}: {error.strerror or error}.") from None
+    except UnreadableError as error:
+        raise ConfigError(f"configuration file {path} cannot be read: {error}.") from None
+
+
+def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:
+    if not key:
+        raise ConfigError(f"expected key=value, got {word!r}.")
+    *sections, name = key.split(".")
+    if sections and sections[0] != "rocm":
+        raise ConfigError(f"unknown key {key!r}. Only keys of the preset have dots, as in rocm.conv.engine=gemm.")
+    place = result
+    for section in sections:
+        below = place.setdefault(section, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"{word!r}: '{section}' already holds {below!r}, not a section.")
+        place = below
+    place[name] = value
+
+
+def _value(text: str) -> Any:
+    """Read a value as YAML does, plus Python's spellings that `yolo` takes: None, True, False, lists and 1e-4."""
+    if text.lower() == "none":
+        return None
+    if text == "-":  # a format of `benchmark`, for YAML a list
+        return text
+    if _EXPONENT.fullmatch(text):  # for YAML 1.1 a number only with a point and a sign: 1.0e-4
+        return float(text)
+    try:
+        return parse_yaml(text) if text else ""
+    except UnreadableError:
+        return text
+
+
+def keys_of(path: Any) -> list[str]:
+    """Return the keys a user's `cfg=` file sets; they win over a preset like arguments do.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    data = _load(Path(path)) if path and Path(path).is_file() else None
+    return [str(key) for key in data] if isinstance(data, dict) else []

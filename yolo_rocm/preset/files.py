@@ -1,0 +1,112 @@
+"""The files presets come from: those shipped, the user's own, and the names both answer to."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import PresetError, nearest
+from ..utils.limited_files import UnreadableError, read_yaml
+from ..utils.paths import user_presets_folder
+
+FAMILY: Final = "family/"
+_FEW: Final = 5
+
+
+def config_root() -> Path:
+    """Return the folder of the shipped presets: inside the wheel, or at the top of a checkout."""
+    inside = Path(__file__).parents[1] / "configs"
+    return inside if inside.is_dir() else Path(__file__).parents[2] / "configs"
+
+
+def shipped_presets() -> dict[str, Path]:
+    """Return the shipped presets by name."""
+    return _by_name(config_root() / "gpu")
+
+
+def user_presets() -> dict[str, Path]:
+    """Return the presets in the user's own folder by name."""
+    return _by_name(user_presets_folder())
+
+
+def _by_name(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def presets() -> list[str]:
+    """Return the names of all presets: those shipped, and those in the user's own folder."""
+    return sorted({**shipped_presets(), **user_presets()})
+
+
+def find(name: str, *, own: bool = True) -> tuple[Path, str]:
+    """Return the file of a preset and what to call it where origins are told.
+
+    Args:
+        name: A preset's name, what a card is sold as (`RX 6650 XT`), or `family/NAME`.
+        own: Look into the user's folder first.
+
+    Raises:
+        PresetError: There is none of this name.
+    """
+    if name.startswith(FAMILY):
+        path = config_root() / f"{name}.yaml"
+        if path.is_file() and path.parent == config_root() / "family":
+            return path, f"configs/{name}.yaml"
+    mine = user_presets() if own else {}
+    if name in mine:
+        return mine[name], str(mine[name])
+    shipped = shipped_presets()
+    found = name if name in shipped else _sold_as(name, shipped)
+    if found is None:
+        near = _near(name, {**shipped, **mine})
+        raise PresetError(
+            f"unknown preset {name!r}{nearest(name, [*mine, *shipped])} "
+            f"{'Near it: ' + ', '.join(near) + '. ' if near else ''}"
+            "`yolo-rocm presets` lists all of them; `auto`, a YAML file and a dictionary are allowed too."
+        )
+    return shipped[found], f"configs/gpu/{found}.yaml"
+
+
+def plain(name: str | None) -> str:
+    """Reduce a name to what tells cards apart: `AMD Radeon RX 6650 XT` -> `rx6650xt`."""
+    return re.sub(r"[^a-z0-9/]|\b(?:amd|radeon|instinct)\b", "", (name or "").lower())
+
+
+def _sold_as(name: str, shipped: dict[str, Path]) -> str | None:
+    """Return the preset of a card as its box names it; people leave out the `RX` or the `Pro`."""
+    wanted = plain(name)
+    for prefix in ("", "rx", "pro"):
+        for preset, path in shipped.items():
+            if wanted and prefix + wanted in {plain(each) for each in _names(path)}:
+                return preset
+    return None
+
+
+def _names(path: Path) -> list[str]:
+    return list((read(path).get("match") or {}).get("names", []))
+
+
+def _near(name: str, known: dict[str, Path]) -> list[str]:
+    """Return the presets, a handful at most, whose name is like a name that is none, or has a part of it."""
+    wanted = plain(name)
+    parts = [preset for preset in sorted(known) if len(wanted) > 2 and wanted in plain(preset)]
+    return list(dict.fromkeys([*parts, *difflib.get_close_matches(wanted, known, n=_FEW, cutoff=0.5)]))[:_FEW]
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a preset file.
+
+    Raises:
+        PresetError: It is missing, not YAML, not a mapping, or larger or deeper than any preset.
+    """
+    try:
+        data = read_yaml(path)
+    except OSError as error:
+        raise PresetError(f"cannot read preset {path}: {error.strerror or error}.") from error
+    except UnreadableError as error:
+        raise PresetError(f"preset {path} cannot be read: {error}.") from None
+    if not isinstance(data, dict):
+        raise PresetError(f"preset {path} must be a mapping of sections, got {type(data).__name__}.")
+    return data

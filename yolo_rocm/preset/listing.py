@@ -1,0 +1,48 @@
+"""All presets at a glance, by family."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import PresetError
+from ..hardware import INTEGRATED, Machine, family_of
+from .files import shipped_presets, user_presets
+from .schema import resolve
+
+OWN: Final = "your own"
+_ANY: Final = "any"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One preset of the list."""
+
+    name: str
+    gfx: tuple[str, ...]
+    title: str
+    evidence: str
+
+
+def grouped(machine: Machine) -> list[tuple[str, list[Row]]]:
+    """Return (group, presets) in the order of the families' age; the user's own first, those for any card last."""
+    groups: dict[str, list[Row]] = {}
+    for name in user_presets():
+        try:
+            groups.setdefault(OWN, []).append(_row(name, machine)[1])
+        except PresetError as error:  # one broken file must not hide the others
+            groups.setdefault(OWN, []).append(Row(name, (), f"cannot be used: {error}", "none"))
+    for name in shipped_presets():
+        if name not in user_presets():
+            group, row = _row(name, machine)
+            groups.setdefault(group, []).append(row)
+    order = [OWN, *sorted(group for group in groups if group not in (OWN, _ANY)), _ANY]
+    return [(group, groups[group]) for group in order if group in groups]
+
+
+def _row(name: str, machine: Machine) -> tuple[str, Row]:
+    preset = resolve(name, machine=machine).preset
+    gfx = tuple(preset.match.gfx)
+    family = family_of(gfx[0]) if gfx else None
+    inside = ", inside processors" if gfx and gfx[0] in INTEGRATED else ""
+    return f"{family.upper()}{inside}" if family else _ANY, Row(name, gfx, preset.title, preset.evidence)

@@ -1,0 +1,114 @@
+"""`preset: auto`: the preset for a machine, and the batch for its memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import PresetError
+from ..hardware import Gpu, Machine
+from .files import plain, read, shipped_presets, user_presets
+
+PRESET_VARIABLE: Final = "YOLO_ROCM_PRESET"
+
+# The one report there is: batch 8 at 640 px on an RX 5600 XT with 6 GB. Ultralytics gathers gradients up to a nominal
+# batch of 64 (`nbs`), so up to there a larger batch makes a step faster and leaves the optimiser's step what it was.
+_BATCH, _GB, _PIXELS, _MOST = 8, 6, 640, 64
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A preset's name, why it was chosen, and what is worth saying."""
+
+    name: str
+    why: str
+    notes: tuple[str, ...] = ()
+
+
+def wanted_by_user() -> str | None:
+    """Return what `YOLO_ROCM_PRESET` asks for in place of `auto`."""
+    wanted = os.environ.get(PRESET_VARIABLE, "").strip()
+    return wanted if wanted and wanted != "auto" else None
+
+
+def choose(machine: Machine, *, own: bool = True) -> Choice:
+    """Pick the preset for a machine: by true gfx target, then by name, then by memory.
+
+    Args:
+        machine: Facts to choose by.
+        own: Look at the user's own presets first.
+    """
+    gpu = machine.gpu
+    if gpu is None:
+        return Choice("cpu", f"preset cpu: {machine.no_gpu_reason}")
+    if gpu.vendor == "nvidia":
+        return Choice("nvidia", f"preset nvidia: {gpu}, {stack(machine)}")
+    notes: list[str] = []
+    for presets, whose in ((user_presets() if own else {}, "your own "), (shipped_presets(), "")):
+        fitting = sorted(_fitting(presets, gpu, notes, tolerant=bool(whose)))
+        if fitting:
+            another_name, _, name = fitting[0]
+            how = f" is nearest by memory to {name}" if another_name and len(fitting) > 1 else ""
+            return Choice(name, f"{whose}preset {name}: {gpu}{how}, {stack(machine)}", tuple(notes))
+    return Choice("generic", f"preset generic: no preset of its own for {gpu}, {stack(machine)}", tuple(notes))
+
+
+def _fitting(
+    presets: Mapping[str, Path], gpu: Gpu, notes: list[str], tolerant: bool
+) -> Iterator[tuple[bool, float, str]]:
+    for name, path in presets.items():
+        try:
+            match = read(path).get("match") or {}
+            if gpu.gfx is None or gpu.gfx not in match.get("gfx", []):
+                continue
+            named = plain(gpu.name) in {plain(each) for each in match.get("names", [])}
+            memory = 0.0 if gpu.integrated else abs(float(match.get("vram_gb") or 1e6) - (gpu.vram_gb or 0))
+        except (PresetError, AttributeError, TypeError, ValueError) as error:
+            if not tolerant:
+                raise
+            notes.append(f"your preset {path} is left out: {error}")
+            continue
+        # Two cards of one name and different memory (MI50, RX 5500 XT) are told apart by memory where both are shipped.
+        yield not named, round(memory), name
+
+
+def stack(machine: Machine) -> str:
+    """Say on what a choice was made besides the card: system, torch, ROCm."""
+    system = "+".join(machine.overlays or (machine.system,))
+    torch = f"torch {machine.torch}" if machine.torch else "no torch"
+    return f"{system}, {torch}{f' with ROCm {machine.hip}' if machine.hip else ''}"
+
+
+def batch_for(memory_gb: float | None, *, shared: bool = False, imgsz: Any = None) -> int | None:
+    """Return the batch for a card's memory: 8 for each 6 GB, rounded down to a power of two, from 1 to 64.
+
+    Args:
+        memory_gb: Memory the card may use; None gives None.
+        shared: The memory is the system's, of which half is left to everything else.
+        imgsz: Image size of the training; larger images than 640 px shrink the batch with their area.
+    """
+    if not memory_gb:
+        return None
+    # Drivers keep some: a card of 24 GB reports 23.98.
+    room = round(memory_gb) / (2 if shared else 1) * _BATCH / _GB
+    if isinstance(imgsz, int | float) and not isinstance(imgsz, bool) and imgsz > _PIXELS:
+        room *= (_PIXELS / imgsz) ** 2
+    batch = 1
+    while batch * 2 <= min(room, _MOST):
+        batch *= 2
+    return batch
+
+
+def batch_of(match: Mapping[str, Any], machine: Machine, imgsz: Any = None) -> tuple[int | None, str]:
+    """Return the batch for the machine's card if the preset is for it, else for the card the preset names, and why."""
+    gpu = machine.gpu
+    targets = match.get("gfx") or []
+    if gpu is not None and gpu.memory_gb and (gpu.gfx in targets or not targets):
+        shared = gpu.integrated
+        said = f"{gpu.memory_gb:.0f} GB{' shared with the system' if shared else ''}"
+        return batch_for(gpu.memory_gb, shared=shared, imgsz=imgsz), said
+    size = match.get("vram_gb")
+    return batch_for(size, imgsz=imgsz), f"{size:g} GB of the card it is for" if size else "memory not known"

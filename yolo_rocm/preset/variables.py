@@ -1,0 +1,260 @@
+"""Environment variables of a preset: which ones apply here, set in time, and put back."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from ..errors import PresetError, StackError
+from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, Machine
+from ..utils.paths import cache_folder
+from . import moments as variables
+from .moments import Moment
+from .schema import Preset, When
+
+RANK_VARIABLE: Final = "LOCAL_RANK"
+_CACHES: Final = {"MIOPEN_USER_DB_PATH": "db", "MIOPEN_CUSTOM_CACHE_DIR": "kernels"}
+# What this process has set by itself: a nested plan must not take it for the user's word.
+_ours: dict[str, str] = {}
+_holders: Counter[str] = Counter()  # how many runs and registrations want each of them; the last one puts it back
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of one variable of a preset.
+
+    Attributes:
+        name: The variable.
+        value: What it will hold; for `keep`, what it holds.
+        action: `set`, `skip` (a condition does not hold) or `keep` (the user has set it).
+        reason: Why.
+        required: No training on the card without it.
+        wanted: What the preset would have set in place of the user's value; None where it would set nothing.
+        folder: The value is a folder that must exist.
+    """
+
+    name: str
+    value: str
+    action: str
+    reason: str
+    required: bool = False
+    wanted: str | None = None
+    folder: bool = False
+
+    @property
+    def said(self) -> str | None:
+        """A line for the user where his value wins over another one; None where there is nothing to say."""
+        if self.action != "keep" or self.wanted == self.value:
+            return None
+        return f"{self.name}={self.value} stays as set in the environment: {self.reason}"
+
+
+def plan(preset: Preset, machine: Machine, device: Any = None) -> list[Decision]:
+    """Decide for every variable of `preset` and of the machine, without changing anything. What the user has set wins.
+
+    Args:
+        preset: The preset.
+        machine: Facts its conditions are held against.
+        device: Ultralytics' `device` argument; where the user names GPUs, none is hidden from him.
+    """
+    decisions = []
+    for name, variable in preset.env.items():
+        unmet = _unmet(variable.when, machine, f"env.{name}.when", preset.match.gfx)
+        current = _users(name)
+        if current is None and name == OVERRIDE and machine.gpu is not None:
+            current = _users(
+                f"{name}_{machine.gpu.node}"
+            )  # of one card; it wins over the other (libhsakmt, topology.c)
+        if current is not None:
+            wins = f"this preset would not set it ({unmet})" if unmet else f"the preset would set {variable.value}"
+            wanted = None if unmet else variable.value
+            decisions.append(Decision(name, current, "keep", f"what the user sets wins; {wins}", wanted=wanted))
+        elif unmet:
+            decisions.append(Decision(name, variable.value, "skip", unmet))
+        else:
+            decisions.append(Decision(name, variable.value, "set", variable.why, required=variable.required))
+    planned = {decision.name for decision in decisions}
+    others = (*_hide_integrated(machine, device), *_own_caches(machine))
+    return [*decisions, *(decision for decision in others if decision.name not in planned)]
+
+
+def _users(name: str) -> str | None:
+    """Return what the user has set a variable to; None for what we have set ourselves."""
+    current = os.environ.get(name)
+    return None if current is not None and _ours.get(name) == current else current
+
+
+def _hide_integrated(machine: Machine, device: Any) -> Iterator[Decision]:
+    """Hide an integrated GPU beside a discrete one. Only on Linux: elsewhere the runtime's order is not known."""
+    if machine.system != "linux" or not machine.clashing:
+        return
+    if any(_users(name) is not None for name in (HIDES_FIRST, *HIDES_NEXT)):
+        return
+    value = ",".join(str(index) for index, gpu in enumerate(machine.visible) if not gpu.integrated)
+    if _counts_alike(device, machine):
+        why = f"hides {machine.clashing[0]} from torch: training beside it crashed (ROCm/pytorch#2241, pytorch#119637)"
+        yield Decision(HIDES_FIRST, value, "set", why)
+    else:
+        yield Decision(HIDES_FIRST, value, "skip", f"device={device} would then mean another GPU")
+
+
+def _counts_alike(device: Any, machine: Machine) -> bool:
+    """Tell whether the GPUs a user names keep their numbers when integrated ones are hidden."""
+    numbers = [int(word) for word in re.findall(r"\d+", str(device if device is not None else ""))]
+    return all(not gpu.integrated for gpu in machine.visible[: max(numbers, default=-1) + 1])
+
+
+def _own_caches(machine: Machine) -> Iterator[Decision]:
+    """Give every process of a distributed training MIOpen folders of its own: shared ones lock and break."""
+    rank = os.environ.get(RANK_VARIABLE, "")
+    if machine.build != "hip" or not rank.isdigit():
+        return
+    top = cache_folder() / "miopen" / (machine.hip or "unknown") / f"rank{rank}"
+    for name, folder in _CACHES.items():
+        if _users(name) is None:
+            why = f"keeps the database of rank {rank} apart from the others' (ROCm/MIOpen#2214, pytorch#60477)"
+            yield Decision(name, str(top / folder), "set", why, folder=True)
+
+
+def late(decisions: list[Decision]) -> list[Decision]:
+    """Return the variables to set whose moment has passed for certain."""
+    return [
+        decision
+        for decision in decisions
+        if decision.action == "set" and decision.name not in _ours and variables.passed(variables.moment(decision.name))
+    ]
+
+
+def early(decisions: list[Decision]) -> list[Decision]:
+    """Return the variables that are read before a run's first convolution, and do not depend on the run's arguments."""
+    moments = (Moment.TORCH, Moment.RUNTIME)
+    return [d for d in decisions if d.name != HIDES_FIRST and variables.moment(d.name) in moments]
+
+
+@contextmanager
+def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool = True) -> Iterator[list[str]]:
+    """Set the variables that `plan` decided to set, and put everything back at the end. Nested use counts.
+
+    Args:
+        decisions: From `plan`.
+        system: Operating system, for the command that sets a variable.
+        needs_gpu: The run is for the GPU, so that a missing required variable ends it.
+
+    Yields:
+        One line for each variable that cannot take effect any more, or perhaps not, with what to do about it, or that
+        another run of this process holds at another value.
+
+    Raises:
+        StackError: A variable came too late without which the card cannot train.
+    """
+    missed = late(decisions)
+    lines = [_too_late(decision, system) for decision in missed]
+    if needs_gpu and any(decision.required for decision in missed):
+        raise StackError("\n".join(lines))
+    wanted = [d for d in decisions if d.action == "set" and d not in missed]
+    if variables.vendor_may_have_run():
+        lines += [
+            f"{d.name}={d.value} is set now and has no effect if a convolution has run in this process before: it is "
+            f"read {Moment.MIOPEN.value}. It would: {d.reason}"
+            for d in wanted
+            if variables.moment(d.name) is Moment.MIOPEN and d.name not in _ours
+        ]
+    held: list[str] = []
+    try:
+        for d in wanted:
+            problem = _hold(d)
+            if problem:
+                lines.append(problem)
+            else:
+                held.append(d.name)
+        yield lines
+    finally:
+        for name in held:
+            _let_go(name)
+
+
+def _hold(decision: Decision) -> str | None:
+    """Set a variable for one more holder; return why not, where it is not."""
+    name, value = decision.name, decision.value
+    with _lock:
+        if _ours.get(name, value) != value:
+            return f"{name}={value} is not set: another run of this process holds it at {_ours[name]}"
+        problem = _make_folder(decision)
+        if problem is None:
+            if name not in _ours:
+                os.environ[name] = _ours[name] = value
+            _holders[name] += 1
+        return problem
+
+
+def _let_go(name: str) -> None:
+    with _lock:
+        _holders[name] -= 1
+        if not _holders[name]:
+            del _holders[name]
+            if _ours.pop(name, None) == os.environ.get(name):
+                os.environ.pop(name, None)
+
+
+def _make_folder(decision: Decision) -> str | None:
+    if decision.folder:
+        try:
+            Path(decision.value).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            return f"{decision.name} is not set: {decision.value} cannot be made ({error.strerror or error})"
+    return None
+
+
+def _too_late(decision: Decision, system: str) -> str:
+    when = variables.moment(decision.name)
+    read = f" It is read {when.value}, and that has happened in this process." if when else ""
+    command = (
+        f"set {decision.name}={decision.value}" if system == "windows" else f"export {decision.name}={decision.value}"
+    )
+    weight = " This card cannot train without it." if decision.required else ""
+    return (
+        f"{decision.name}={decision.value} comes too late.{read} It would: {decision.reason}.{weight} "
+        f"Set it in the shell before Python starts (`{command}`), or use `yolo-rocm train`, which does so itself."
+    )
+
+
+def _unmet(when: When, machine: Machine, key: str, targets: Sequence[str]) -> str:
+    """Return why a condition does not hold, or an empty string."""
+    if when.os and not set(when.os) & {machine.system, *machine.overlays}:
+        return f"only on {' or '.join(when.os)}, this is {machine.system}"
+    for word, wanted, have in (("torch", when.torch, machine.torch), ("ROCm", when.hip, machine.hip)):
+        if not wanted:
+            continue
+        try:
+            specifier = SpecifierSet(wanted, prereleases=True)
+        except InvalidSpecifier:
+            raise PresetError(f"{key}: {wanted!r} is not a version specifier such as '<2' or '>=5.2,<5.3'.") from None
+        if have is None or have not in specifier:
+            return f"only with {word} {wanted}, this is {have or f'no {word}'}"
+    return _unmet_kernels(when, machine, targets)
+
+
+def _unmet_kernels(when: When, machine: Machine, targets: Sequence[str]) -> str:
+    """Hold conditions on torch's kernels; where its list cannot be read, it counts as having none for the card.
+
+    The card is the machine's; where the kernel does not tell, as in some containers, the one the preset is for.
+    """
+    if when.own_kernels is not None:
+        gfx = (machine.gpu.gfx if machine.gpu is not None else None) or next(iter(targets), None)
+        if gfx is None:
+            return "only for a card whose target is known"
+        if (gfx in machine.archs) != when.own_kernels:
+            return f"torch has {'no ' if when.own_kernels else ''}kernels of its own for {gfx}"
+    if when.kernels_for is not None and when.kernels_for not in machine.archs:
+        return f"torch has no {when.kernels_for} kernels" if machine.archs else "torch's list of targets cannot be read"
+    return ""

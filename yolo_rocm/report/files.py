@@ -1,0 +1,119 @@
+"""Reading what a training left behind: a missing, half-written or strange file becomes a remark, not an error."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from ..utils.limited_files import parse_yaml
+
+# Nothing a training writes comes near it; what does is no file of ours, and would only fill the memory.
+_LARGEST: Final = 512 * 2**20
+
+
+class Reader:
+    """Reads the files of one run folder.
+
+    Attributes:
+        folder: The folder.
+        remarks: What was missing or could not be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.remarks: list[str] = []
+
+    def json(self, name: str, loses: str) -> dict[str, Any]:
+        """Return the object in a JSON file; empty where there is none."""
+        return self._object(name, loses, json.loads)
+
+    def yaml(self, name: str, loses: str) -> dict[str, Any]:
+        """Return the mapping in a YAML file; empty where there is none."""
+        return self._object(name, loses, parse_yaml)
+
+    def _object(self, name: str, loses: str, parse: Any) -> dict[str, Any]:
+        try:
+            self._small_enough(name)
+            found = parse((self.folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            self.remarks.append(f"{name} is missing: {loses}")
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
+            return {}
+        if not isinstance(found, dict):
+            self.remarks.append(f"{name} holds a {type(found).__name__} instead of a mapping: {loses}")
+            return {}
+        return found
+
+    def table(self, name: str, loses: str) -> tuple[list[str], list[list[str]]]:
+        """Return the columns and the whole rows of a CSV file. A row that was being written at the end is left out."""
+        try:
+            self._small_enough(name)
+            with (self.folder / name).open(newline="", encoding="utf-8", errors="replace") as file:
+                rows = list(csv.reader(_whole_lines(file)))
+        except FileNotFoundError:
+            self.remarks.append(f"{name} is missing: {loses}")
+            return [], []
+        except (OSError, ValueError, csv.Error) as error:
+            self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
+            return [], []
+        if not rows:
+            self.remarks.append(f"{name} is empty: {loses}")
+            return [], []
+        columns = [cell.strip() for cell in rows[0]]
+        whole = [row for row in rows[1:] if len(row) == len(columns)]
+        broken = sum(1 for row in rows[1:] if row) - len(whole) + (not _ends_whole(self.folder / name))
+        if broken > 0:
+            self.remarks.append(f"{name} has {broken} half-written {'line' if broken == 1 else 'lines'}, left out")
+        if not whole:
+            self.remarks.append(f"{name} has no whole line: {loses}")
+        return columns, whole
+
+    def _small_enough(self, name: str) -> None:
+        size = (self.folder / name).stat().st_size
+        if size > _LARGEST:
+            raise ValueError(f"{size / 2**20:.0f} MiB")
+
+
+def _whole_lines(file: TextIO) -> Iterator[str]:
+    """Yield lines that were written to their end; a number cut short would still read as a number."""
+    for line in file:
+        if line.endswith(("\n", "\r")):
+            yield line.replace("\0", "")
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        if file.tell() == 0:
+            return True
+        file.seek(-1, 2)
+        return file.read(1) in b"\r\n"
+
+
+def number(text: Any) -> float | None:
+    """Return a finite number, or None for anything else."""
+    try:
+        value = float(text)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return a mapping; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def rows_of(value: Any) -> list[dict[str, Any]]:
+    """Return the mappings in a list; nothing for anything else."""
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"

@@ -1,0 +1,166 @@
+"""The page itself: one file with its style, script, drawings and data inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .._version import __version__
+from ..errors import ConfigError
+from ..utils.atomic import commit, stage
+from . import head, sections
+from .batches import MOST_BATCHES
+from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, overlaid
+from .compare import INCONCLUSIVE, differences
+from .files import mapping
+from .run_data import PASSES, Run, read_run
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PAGE_FILE: Final = "report.html"
+COMPARISON_FILE: Final = "report_compared.html"
+_PLOT: Final = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM}
+
+
+def write_page(folder: Path, other: Path | None = None, out: Path | None = None) -> tuple[Path, list[Run]]:
+    """Make the page of a run, or of two side by side.
+
+    Args:
+        folder: The folder of a run.
+        other: The folder of another one to compare it with.
+        out: Where to write; by default beside the results of the first run.
+
+    Returns:
+        The file written, and the runs in it.
+
+    Raises:
+        ConfigError: One of the folders is not that of a training, or the page cannot be written.
+    """
+    folders = [each for each in (folder, other) if each is not None]
+    runs = [read_run(each, MOST_BATCHES // len(folders)) for each in folders]
+    path = out or Path(folder) / (PAGE_FILE if other is None else COMPARISON_FILE)
+    page = render(runs).encode(errors="replace")  # a file name may hold bytes that are no text
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        commit(stage(path, page, durable=False), path)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the page to '{path}': {error.strerror or error}. Give a file in a folder you may write to."
+        ) from error
+    return path, runs
+
+
+def render(runs: Sequence[Run]) -> str:
+    """Return the page of one or two runs."""
+    charts: dict[str, Any] = {}
+    drawn: dict[str, list[dict[str, Any]]] = {}
+    for group, members in _charts(runs).items():
+        drawn[group] = []
+        for chart in members:
+            if chart.shown:
+                charts[f"chart-{len(charts)}"] = chart.data()
+                drawn[group].append({"id": f"chart-{len(charts) - 1}", "chart": chart, "drawing": chart.drawing()})
+    labels = "AB" if len(runs) > 1 else ("",)
+    views = [_view(run, label, sections.MOST_LAYERS // len(runs)) for run, label in zip(runs, labels, strict=False)]
+    script = _asset("page.js")
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            runs=views,
+            charts=drawn,
+            on_gpu=any(run.compute == "GPU" for run in runs),
+            differences=differences(*runs) if len(runs) == 2 else None,
+            inconclusive=INCONCLUSIVE,
+            plot=_PLOT,
+            passes=PASSES,
+            style=_asset("page.css"),
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            data=json_for_script({"charts": charts, "timelines": [run.batches for run in runs]}),
+            version=__version__,
+            made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        )
+    )
+
+
+def _charts(runs: Sequence[Run]) -> dict[str, list[Chart]]:
+    """Return the charts by section; those of two runs lie over each other."""
+    makers = {
+        "speed": sections.speed_charts, "device": sections.device_charts, "learning": sections.learning_charts
+    }  # fmt: skip
+    groups = {}
+    for group, make in makers.items():
+        each = [make(run) for run in runs]
+        groups[group] = each[0] if len(each) == 1 else [overlaid(*pair) for pair in zip(*each, strict=True)]
+    return groups
+
+
+def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
+    layers, left_out = sections.layer_rows(run, most_layers)
+    unit, by_algorithm = run.by_algorithm
+    settings = mapping(run.facts.get("settings"))
+    return {
+        "label": label,
+        "name": run.name,
+        "folder": str(run.folder.absolute()),
+        "head": head.head_rows(run),
+        "verdict": run.verdict,
+        "tiles": head.tiles(run),
+        "remarks": run.remarks,
+        "batches": run.batches,
+        "layers": layers,
+        "layers_left_out": left_out,
+        "timed": any(row["total"] is not None for row in layers),
+        "untimed": sum(row["total"] is None for row in layers),
+        "rest_of_step": head.rest_of_step(run),
+        "spaced": any(row["workspace"] is not None for row in layers),
+        "algorithms": _bars(by_algorithm),
+        "algorithm_unit": unit,
+        "why": sections.text(settings.get("why") or ""),
+        "notes": [sections.text(note) for note in settings.get("notes") or () if isinstance(note, str)],
+        "preset": sections.preset_rows(run),
+        "arguments": sections.argument_rows(run),
+        "stack": sections.stack_rows(run),
+        "findings": sections.finding_rows(run),
+        "broken": sections.broken_images(run),
+    }
+
+
+def _bars(values: dict[str, float]) -> list[tuple[str, float, float]]:
+    total = sum(values.values())
+    return [(name, value, value / total) for name, value in values.items()] if total else []
+
+
+def json_for_script(data: Any) -> str:
+    """Return JSON that cannot end the script element it stands in, whatever the texts in it are."""
+    told = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        told = told.replace(character, f"\\u{ord(character):04x}")
+    return told
+
+
+@cache
+def _asset(name: str) -> str:
+    return (resources.files(__package__) / "templates" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import DictLoader, Environment, StrictUndefined
+
+    return Environment(
+        loader=DictLoader({"page.html": _asset("page.html")}),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

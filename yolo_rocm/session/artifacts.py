@@ -1,0 +1,66 @@
+"""What a training leaves for its reader when it ends: facts for `rocm.json`, the page, and its plots as pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import ultralytics_hooks as hooks
+
+if TYPE_CHECKING:
+    from ..hardware import Machine
+    from ..preset.schema import Settings
+
+
+def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
+    """Return the machine and what the doctor's checks find without asking the device, as plain data.
+
+    A training is going on: a check that fails itself costs its findings, not the run.
+    """
+    from ..diagnosis.checks import run_checks
+    from ..diagnosis.context import Patient, training_environment
+    from ..diagnosis.doctor import machine_facts
+
+    try:
+        patient = Patient(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
+        findings = [dataclasses.asdict(finding) for finding in run_checks(patient)]
+        return {"machine": machine_facts(machine), "findings": findings}
+    except Exception as error:
+        hooks.say(f"the doctor's findings are not in the report: {type(error).__name__}: {error}", warning=True)
+        return {}
+
+
+def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -> None:
+    """Write `report.html` beside the results, and its plots where the training makes plots.
+
+    The training is over and its results are safe: whatever goes wrong here is one line of warning.
+
+    Args:
+        trainer: The trainer.
+        settings: The preset; it may not want the page.
+        pictures: Draw the plots; a run that is being stopped has no time for them.
+    """
+    if not wanted(settings):
+        return
+    try:
+        from ..report.page import write_page
+
+        path, (run,) = write_page(Path(trainer.save_dir))
+        hooks.say(f"{run.verdict.sentence} See {path}")
+    except Exception as error:
+        hooks.say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+        return
+    if pictures and getattr(trainer.args, "plots", False):
+        try:
+            from ..report.pictures import draw_pictures
+
+            for picture in draw_pictures(run, Path(trainer.save_dir)):
+                trainer.on_plot(picture)
+        except Exception as error:
+            hooks.say(f"the plots of the report were not drawn: {type(error).__name__}: {error}", warning=True)
+
+
+def wanted(settings: Settings) -> bool:
+    """Tell whether the preset asks for the page."""
+    return settings.preset.report.html

@@ -1,0 +1,225 @@
+"""The checkpoints of one training: each whole or not there, and with all that is needed to go on exactly."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import ultralytics_hooks as hooks
+from ..data.loader import PolicyLoaderMixin
+from ..data.resume_position import Position
+from ..errors import CheckpointError
+from ..utils.atomic import free_bytes, no_room, partial
+from .resume_file import StateFile, lacks, random_states, set_random_states
+
+if TYPE_CHECKING:
+    from ..preset.schema import Settings
+    from .run_command import RunCommand
+
+
+class Checkpoints:
+    """What is done when a trainer saves, resumes, and ends. Told of every event by `TrainingRun`.
+
+    Args:
+        trainer: The trainer, before it has built anything.
+        settings: The preset; `checkpoint.exact_resume` and what else has to be the same when resuming.
+        command: How the run was started, for the command that resumes.
+    """
+
+    def __init__(self, trainer: Any, settings: Settings, command: RunCommand) -> None:
+        self._trainer: Callable[[], Any] = weakref.ref(trainer)
+        self._settings = settings
+        self._last = Path(trainer.last)
+        self._whole: int | None = None  # epochs in last.pt
+        self._best = Path(trainer.best)
+        self._complete = self._evaluated = False  # last.pt holds the last epoch; the final evaluation is done
+        self._command = command
+        self._file = StateFile(Path(trainer.wdir))
+        self._exact = settings.preset.checkpoint.exact_resume and hooks.in_one_process()
+        self._state: dict[str, Any] | None = None
+        self._loader_fits = False
+        self.steps = hooks.OptimizerSteps(trainer)
+        hooks.write_whole_checkpoints(trainer, self)
+
+    def begin(self) -> None:
+        """Put everything back that the checkpoint lacks, once the trainer has resumed in its own way."""
+        trainer = self._trainer()
+        if trainer is None or not hooks.is_writer():
+            return
+        source = hooks.resumed_from(trainer)
+        if source is None:
+            return
+        self._whole = trainer.start_epoch
+        for name in ("last.pt", "best.pt"):
+            partial(self._last.with_name(name)).unlink(missing_ok=True)
+        hooks.drop_unfinished_results(trainer)
+        if not self._settings.preset.checkpoint.exact_resume:
+            return
+        if not self._exact:
+            self._inexact("several processes train")
+            return
+        found = StateFile(source.parent).find(source)
+        reason = found.reason if found.state is None else lacks(found.state) or hooks.unfit(trainer, found.state)
+        if reason or found.state is None:
+            self._inexact(reason)
+            return
+        self._state = found.state
+        hooks.restore_trainer(trainer, self._state)
+        changes = self._changes(self._state["facts"], self._facts(trainer))
+        self._loader_fits = not {"batch", "number of images", "epochs"} & set(changes)
+        why = [f"{name} was {was} and is {now}" for name, (was, now) in changes.items()]
+        why += self._obstacles(trainer, self._state)
+        if why:
+            self._inexact("; ".join(why), "weights and optimizer are as they were, what follows is not: ")
+        else:
+            hooks.say(f"goes on exactly as if it had not been stopped after epoch {self._whole}")
+
+    def _inexact(self, why: str, what: str = "goes on from the checkpoint alone, in half precision: ") -> None:
+        hooks.say(f"{what}{why}", warning=True)
+
+    def _facts(self, trainer: Any) -> dict[str, Any]:
+        conv, loader = self._settings.preset.conv, self._settings.preset.loader
+        facts = {
+            **hooks.resume_facts(trainer),
+            "conv.engine": conv.engine,
+            "conv.vendor": conv.vendor,
+            "loader.reproducible": loader.reproducible,
+            "loader.device_augment": loader.device_augment,
+            "loader.reduced_decode": loader.reduced_decode,
+        }
+        if loader.reproducible != "strict":
+            facts["workers"] = hooks.worker_count(trainer.train_loader)
+        return facts
+
+    @staticmethod
+    def _changes(was: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        return {name: (was.get(name), now[name]) for name in now if was.get(name) != now[name]}
+
+    def _obstacles(self, trainer: Any, state: dict[str, Any]) -> list[str]:
+        """Return why the same settings would still not give the same digits."""
+        found = []
+        if state["loader"] is None:
+            found.append("the loader is not one of this package")
+        elif self._settings.preset.loader.reproducible != "strict" and hooks.worker_count(trainer.train_loader):
+            found.append("loading workers start anew (rocm.loader.reproducible=strict makes batches independent of it)")
+        if trainer.device.type != "cpu":
+            found.append("kernels of a GPU may add in another order")
+        if getattr(trainer.args, "time", None):
+            found.append("the number of epochs depends on time")
+        return found
+
+    def epoch_starts(self) -> None:
+        """Put back what the training loop clears before its first epoch."""
+        trainer = self._trainer()
+        if trainer is None:
+            return
+        self.steps.epoch_starts(trainer)
+        state, self._state = self._state, None
+        if state is None:
+            return
+        if self._loader_fits:
+            hooks.restore_gradients(trainer, state)
+            self.steps.go_on_from(state["last_step"])
+            if state["loader"] is not None and isinstance(trainer.train_loader, PolicyLoaderMixin):
+                trainer.train_loader.go_on_from(Position(**state["loader"]))
+        set_random_states(state["random"])
+
+    def before(self, path: Path, data: bytes) -> None:
+        """Write the state that belongs to a new `last.pt`, before that gets its name."""
+        trainer = self._trainer()
+        if path.name != self._last.name or not self._exact or trainer is None:
+            return
+        try:
+            loader = trainer.train_loader
+            position = loader.position() if isinstance(loader, PolicyLoaderMixin) else None
+            if position is not None and hooks.closes_mosaic_next(trainer):
+                position = replace(position, anew=True)
+            state = {
+                **hooks.trainer_state(trainer),
+                "facts": self._facts(trainer),
+                "loader": None if position is None else asdict(position),
+                "last_step": self.steps.last,
+                "random": random_states(),
+            }
+            self._file.stage(state, data)
+        except Exception as error:  # a luxury: it must never cost the checkpoint
+            self._exact = False
+            self._file.remove()
+            hooks.say(
+                f"what exact resuming needs cannot be kept, from here on resuming is as in stock Ultralytics: {error}",
+                warning=True,
+            )
+
+    def after(self, path: Path) -> None:
+        """Note which epoch is safe now."""
+        trainer = self._trainer()
+        if path.name == self._last.name and trainer is not None:
+            self._whole = hooks.finished_epochs(trainer)
+            self._complete = hooks.is_last_epoch(trainer)
+            if self._exact:
+                with suppress(OSError):  # it is found under its other name too
+                    self._file.commit()
+
+    def make_room(self) -> bool:
+        """Remove the states: they are larger than the checkpoint, and it can do without."""
+        removed = self._file.remove()
+        if removed:
+            self._exact = False
+            hooks.say("the disk is full: gave up what exact resuming needs, for the checkpoint's sake", warning=True)
+        return removed
+
+    def failed(self, path: Path, size: int, error: OSError) -> CheckpointError:
+        """Say what could not be written, what is whole, and how to go on."""
+        free = free_bytes(path.parent)
+        room = "" if free is None else f", {free / 2**20:.1f} MiB are free"
+        remedy = "Make room" if no_room(error) else "Repair that"
+        again = "then train again, or give another folder: project="
+        then = f"then go on: {self._going_on()}" if self._whole else again
+        return CheckpointError(
+            f"cannot write {path}: {error.strerror or error}; {size / 2**20:.1f} MiB are needed{room}. "
+            f"{self.standing()} {remedy}, {then}"
+        )
+
+    def no_room(self, error: OSError) -> CheckpointError:
+        """Say the same of any other file of the run that does not fit."""
+        name = error.filename or f"a file of {self._last.parent.parent}"
+        free = free_bytes(self._last.parent)
+        room = "" if free is None else f"; {free / 2**20:.1f} MiB are free in the folder of the run"
+        then = f" Make room, then go on: {self._going_on()}" if self._whole else ""
+        return CheckpointError(f"cannot write {name}: {error.strerror or error}{room}. {self.standing()}{then}")
+
+    def standing(self) -> str:
+        """Say which checkpoint is whole."""
+        if self._whole is None or not self._last.exists():
+            return "No epoch had been saved."
+        if self._complete:
+            return f"The training is complete: {self._last} is whole and holds epoch {self._whole}, the last one."
+        return f"{self._last} is whole and holds epoch {self._whole}."
+
+    def _going_on(self) -> str:
+        """Return the command for what is left to be done: a complete training has its evaluation left."""
+        if self._complete:
+            return self._command.val(self._best if self._best.exists() else self._last)
+        return self._command.train(self._last)
+
+    def stopped(self, how: str) -> str:
+        """Return the line for the user after Ctrl-C and the like."""
+        said = f"{how}. {self.standing()}"
+        if not self._whole or self._evaluated:
+            return said
+        if self._complete:
+            return f"{said} Only its final evaluation was cut off; to repeat it: {self._going_on()}"
+        trainer = self._trainer()
+        own = "" if trainer is None else hooks.code_of_script(trainer)
+        script = f" (it leaves out {own} of your script: there, YOLO(...).train(resume=True) goes on with them)"
+        return f"{said} To go on{script if own else ''}: {self._going_on()}"
+
+    def finished(self) -> None:
+        """Remove the state: a training that is complete cannot be resumed."""
+        self._evaluated = True
+        if self._whole is not None:  # else it belongs to an earlier run in the same folder
+            self._file.remove()

@@ -1,0 +1,85 @@
+"""The commands that go on with a run: its checkpoint, and what it was given that a checkpoint does not hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..preset.cfg_file import parse
+from ..preset.schema import SECTIONS
+from ..utils.process_group import Place
+
+_PROGRAM: Final = ("yolo-rocm",)
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """A run as words of the command line.
+
+    Attributes:
+        words: What was given besides Ultralytics' arguments, which are in the checkpoint.
+        launcher: The words before `train`.
+    """
+
+    words: tuple[str, ...] = ()
+    launcher: tuple[str, ...] = _PROGRAM
+
+    def train(self, last: Path) -> str:
+        """Return the command that resumes from a checkpoint."""
+        return _quoted([*self.launcher, "train", f"model={last}", *self.words, "resume=true"])
+
+    def val(self, weights: Path) -> str:
+        """Return the command that evaluates weights on the data they were trained with."""
+        return _quoted([*_PROGRAM, "val", f"model={weights}", *self.words])
+
+
+def run_command(
+    preset: Any, rocm: Mapping[str, Any] | None, device: Any, workers: int | None, launched: Place | None = None
+) -> RunCommand:
+    """Describe a run.
+
+    Args:
+        preset: A preset's name, file or dictionary.
+        rocm: Sections over it.
+        device: Ultralytics' `device` argument.
+        workers: Its `workers`, where they were given.
+        launched: Where this process stands, if a launcher such as torchrun has started it.
+    """
+    over: Mapping[str, Any] = rocm or {}
+    below: Mapping[str, Any] = {}
+    if isinstance(preset, Mapping):  # a dictionary has no name: it is told as sections over what it stands on
+        below, preset = preset, preset.get("base")
+    sections = {key: {**(below.get(key) or {}), **(over.get(key) or {})} for key in SECTIONS}
+    words = []
+    if preset and preset != "auto":
+        name = str(preset)
+        words.append(f"preset={Path(name).resolve() if Path(name).suffix in {'.yaml', '.yml'} else name}")
+    words += [f"rocm.{key}.{name}={_text(item)}" for key, value in sections.items() for name, item in value.items()]
+    if workers is not None:
+        words.append(f"workers={workers}")
+    if device not in (None, ""):
+        words.append(f"device={','.join(map(str, device)) if isinstance(device, list | tuple) else device}")
+    return RunCommand(tuple(words), _PROGRAM if launched is None else _torchrun(launched))
+
+
+def _torchrun(here: Place) -> tuple[str, ...]:
+    machines = here.world // here.local_world
+    several = ("--nnodes", str(machines), "--node_rank", "N", "--master_addr", "HOST0") if machines > 1 else ()
+    return ("torchrun", *several, "--nproc_per_node", str(here.local_world), "-m", "yolo_rocm")
+
+
+def _text(value: Any) -> str:
+    """Write a value so that the command line reads the same value."""
+    plain = json.dumps(value, default=str)
+    short = str(value)
+    return short if isinstance(value, str) and parse([f"key={short}"])["key"] == value else plain
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return shlex.join(words) if os.name == "posix" else subprocess.list2cmdline(words)

@@ -1,0 +1,135 @@
+"""YAML and JSON that anybody may have written: size, depth and number of values are limited before it is built."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+# A configuration has some hundred values, and known_failures.yaml, the largest file of ours, some thousand.
+_YAML_BYTES: Final = 512 * 2**10
+_VALUES: Final = 20_000
+_DEPTH: Final = 32
+_LONGEST: Final = 20_000  # characters of one value: a number of 100,000 digits takes a second to read
+_JSON_BYTES: Final = 16 * 2**20
+# Choosing a preset reads all of them; libyaml, where PyYAML was built with it, does so ten times faster.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class UnreadableError(ValueError):
+    """Text that is not what it should be, or too much of it. The message is one line and says which."""
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file.
+
+    Raises:
+        OSError: It cannot be opened.
+        UnreadableError: It is not YAML, or larger or deeper than any configuration.
+    """
+    return parse_yaml(_text(path, _YAML_BYTES))
+
+
+def parse_yaml(text: str) -> Any:
+    """Read YAML; see `read_yaml`."""
+    if len(text) > _YAML_BYTES:
+        raise UnreadableError(f"more than {_YAML_BYTES // 2**10} KiB")
+    try:
+        _measure(text)
+        return yaml.load(text, Loader=_LOADER)
+    except UnreadableError:
+        raise
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise UnreadableError(f"not YAML: {', '.join(filter(None, (error.context, error.problem)))}{where}") from None
+    except (
+        yaml.YAMLError,
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        # A date without such a day, `!!bool foo`: the safe loader lets Python's own errors pass.
+        raise UnreadableError(f"not YAML: {_first_line(error)}") from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of ours.
+
+    Raises:
+        OSError: It cannot be opened.
+        UnreadableError: It is not JSON, or larger or deeper than what we write.
+    """
+    text = _text(path, _JSON_BYTES)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise UnreadableError("nested too deep") from None
+    except ValueError as error:
+        raise UnreadableError(f"not JSON: {_first_line(error)}") from None
+
+
+@dataclass
+class _Open:
+    """A sequence or mapping that is being read: its values so far, those behind aliases included, and their depth."""
+
+    anchor: str | None
+    values: int = 1
+    height: int = 1
+
+
+def _measure(text: str) -> None:
+    """Go through the events of the parser, which holds no tree, and stop at the first that is too much."""
+    known: dict[str, _Open] = {}  # by anchor
+    stack = [_Open(None)]
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            stack.append(_Open(event.anchor))
+            _allow(stack, 0, 0)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            done = stack.pop()
+            if done.anchor is not None:
+                known[done.anchor] = done
+            _allow(stack, done.values, done.height + 1)
+        elif isinstance(event, yaml.AliasEvent):
+            if any(each.anchor == event.anchor for each in stack):
+                raise UnreadableError(f"*{event.anchor} contains itself")
+            meant = known.get(str(event.anchor))  # None: the loader says that it is not defined
+            _allow(stack, meant.values if meant else 1, meant.height + 1 if meant else 1)
+        elif isinstance(event, yaml.ScalarEvent):
+            if len(event.value) > _LONGEST:
+                raise UnreadableError(f"a value of more than {_LONGEST:,} characters")
+            if event.anchor is not None:
+                known[event.anchor] = _Open(None)
+            _allow(stack, 1, 1)
+
+
+def _allow(stack: list[_Open], values: int, height: int) -> None:
+    inner = stack[-1]
+    inner.values += values
+    inner.height = max(inner.height, height)
+    if sum(each.values for each in stack) > _VALUES:
+        raise UnreadableError(f"more than {_VALUES:,} values")
+    if len(stack) + inner.height > _DEPTH:
+        raise UnreadableError(f"nested deeper than {_DEPTH}")
+
+
+def _text(path: Path, most: int) -> str:
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise UnreadableError(f"larger than {most // 2**10} KiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableError(f"not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

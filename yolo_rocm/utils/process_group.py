@@ -1,0 +1,211 @@
+"""The process group of a training of several processes, as the variables of a launcher such as torchrun describe it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from ..errors import ConfigError, StackError
+
+# What Ultralytics waits for a rank that validates or caches images.
+_PATIENCE: Final = timedelta(hours=3)
+_BLOCKING: Final = "TORCH_NCCL_BLOCKING_WAIT"  # without it NCCL and RCCL ignore the timeout
+_ended_well = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this process stands among those that a launcher has started.
+
+    Attributes:
+        rank: Its number among all of them; 0 writes and reports.
+        local_rank: Its number on this machine, which chooses the GPU.
+        world: How many there are.
+        local_world: How many of them run on this machine.
+    """
+
+    rank: int
+    local_rank: int
+    world: int
+    local_world: int
+
+
+def place() -> Place | None:
+    """Return the place of this process; None where no launcher's variables are set."""
+    words = [os.environ.get(name, "") for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")]
+    if not all(word.isdigit() for word in words):
+        return None
+    rank, local, world = (int(word) for word in words)
+    return Place(rank, local, world, local_world() or world)
+
+
+def local_world() -> int | None:
+    """Return how many training processes of this launch run on this machine; None where no launcher says so."""
+    word = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(word)) if word.isdigit() else None
+
+
+def gpus_named(device: Any) -> int:
+    """Return how many GPUs Ultralytics' `device` argument names, as text or as a list; 1 where it names none."""
+    names = device if isinstance(device, list | tuple) else str(device or "").split(",")
+    return max(1, len([name for name in names if str(name).strip()]))
+
+
+def local_device(asked: Any, here: Place) -> Any:
+    """Return the torch device of this process.
+
+    Args:
+        asked: Ultralytics' `device` argument: nothing, `cpu`, or the GPUs of this machine, one for each process.
+        here: The place of this process.
+
+    Raises:
+        ConfigError: There are fewer GPUs than processes.
+    """
+    import torch
+
+    text = str("" if asked is None else asked).lower()
+    if text in ("cpu", "mps") or not torch.cuda.is_available():
+        return torch.device("cpu")
+    names = re.findall(r"\d+", text)
+    if names and len(names) < here.local_world:
+        raise ConfigError(
+            f"device={asked} names {len(names)} GPUs for {here.local_world} processes on this machine. Name one for "
+            "each, leave device out, or start fewer (--nproc_per_node)."
+        )
+    # Older Ultralytics hides every other GPU, so that those named count from 0.
+    hidden = not names or os.environ.get("CUDA_VISIBLE_DEVICES") == ",".join(names)
+    index = here.local_rank if hidden else int(names[here.local_rank])
+    if index >= torch.cuda.device_count():
+        raise ConfigError(
+            f"process {here.local_rank} of this machine needs GPU {index}, and torch finds "
+            f"{torch.cuda.device_count()}. Start one process for each GPU (--nproc_per_node)."
+        )
+    return torch.device("cuda", index)
+
+
+def join(here: Place, device: Any) -> None:
+    """Join the group of all processes, once; it holds as long as this process lives.
+
+    A group cannot be joined a second time with the same launcher, so a second training uses the first one's.
+
+    Args:
+        here: The place of this process.
+        device: Its device: NCCL, which RCCL answers for on AMD, serves GPUs, Gloo a CPU.
+
+    Raises:
+        StackError: This torch was built without distributed training.
+    """
+    import torch
+    from torch import distributed
+
+    if not distributed.is_available():
+        raise StackError("this torch was built without torch.distributed: train with one process and one GPU.")
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(device)
+    if distributed.is_initialized():
+        return
+    backend = "nccl" if on_gpu and distributed.is_nccl_available() else "gloo"
+    os.environ.setdefault(_BLOCKING, "1")  # as long as the group, which is as long as this process
+    distributed.init_process_group(backend, timeout=_PATIENCE, rank=here.rank, world_size=here.world)
+    atexit.register(_leave)
+
+
+def training_ended(well: bool) -> None:
+    """Tell how the newest training ended: a group with a rank that failed is not waited for."""
+    global _ended_well
+    _ended_well = well
+
+
+def _leave() -> None:
+    from torch import distributed
+
+    if _ended_well and distributed.is_initialized():
+        with suppress(RuntimeError, ValueError):
+            distributed.destroy_process_group()
+
+
+def from_first(value: Any) -> Any:
+    """Return what rank 0 has passed, in every rank."""
+    from torch import distributed
+
+    values = [value]
+    distributed.broadcast_object_list(values, src=0)
+    return values[0]
+
+
+def is_first_to(deed: str) -> bool:
+    """Tell whether this process is the first of its group to ask for `deed`; True where there is no group to ask."""
+    from torch import distributed
+
+    try:
+        if not (distributed.is_available() and distributed.is_initialized()):
+            return True
+        store = distributed.distributed_c10d._get_default_store()
+        return bool(store.add(f"yolo_rocm/{deed}", 1) == 1)
+    except Exception:  # the store went with the rank that held it
+        return True
+
+
+@contextmanager
+def gloo_like_nccl() -> Iterator[None]:
+    """Let Gloo do what trainers written for NCCL ask for: averages, truth values, barriers of a device.
+
+    Its own threads know nothing of inference mode, in which validation runs, and older ones refuse its tensors.
+    """
+    import torch
+    from torch import distributed
+
+    def is_gloo(group: Any) -> bool:
+        return bool(distributed.is_initialized() and distributed.get_backend(group) == "gloo")
+
+    def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: Any, dst: int, op: Any = distributed.ReduceOp.SUM, group: Any = None, **more: Any) -> Any:
+            if not is_gloo(group):
+                return original(tensor, dst, op, group, **more)
+            averages = op == distributed.ReduceOp.AVG
+            with torch.inference_mode(False):
+                plain = tensor.clone()
+                result = original(plain, dst, distributed.ReduceOp.SUM if averages else op, group, **more)
+            if distributed.get_rank() == dst:
+                tensor.copy_(plain / distributed.get_world_size(group) if averages else plain)
+            return result
+
+        return call
+
+    def gather_object(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            with torch.inference_mode(False):
+                return original(*args, **more)
+
+        return call
+
+    def broadcast(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: Any, src: int, group: Any = None, **more: Any) -> Any:
+            if str(tensor.dtype) != "torch.bool" or not is_gloo(group):
+                return original(tensor, src, group, **more)
+            number = tensor.int()
+            result = original(number, src, group, **more)
+            tensor.copy_(number.bool())
+            return result
+
+        return call
+
+    def barrier(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
+            return original(group, async_op, None if is_gloo(group) else device_ids)
+
+        return call
+
+    with ExitStack() as undo:
+        for wrap in (reduce, gather_object, broadcast, barrier):
+            original = getattr(distributed, wrap.__name__)
+            setattr(distributed, wrap.__name__, wrap(original))
+            undo.callback(setattr, distributed, wrap.__name__, original)
+        yield

@@ -9,26 +9,20 @@ from typing import Any, Final
 
 from ..api import run_training
 from ..hardware import detect
-from .demo_data import make_data
 
 IMAGES: Final = 96
 SIZE: Final = 96
 EPOCHS: Final = 30
 
 
-def make_demo_data(folder: Path, progress: Callable[[int, int], None]) -> Path:
-    """Make the demo's images and labels, calling `progress` with (done, all)."""
-    return make_data(folder / "data", images=IMAGES, size=SIZE, progress=progress)
-
-
 def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[str], None]) -> dict[str, Any]:
     """Train a nano model and say accuracy, speed, what was patched and where the results are.
 
-    Without a GPU the package's own convolutions serve the CPU, so that the demo shows the product and not torch.
+    Without a GPU our own kernels compute the convolutions on the CPU, so that the demo shows the product and not torch.
 
     Args:
         folder: Where results go.
-        data: The data set, from `make_demo_data`.
+        data: The data set: `IMAGES` images of `SIZE` pixels.
         epochs: Epochs to train.
         preset: Preset to use.
         say: Prints a line.

@@ -110,20 +110,19 @@ def progress(
     else:
         pace, ending = Pace(limit_s, slow=slow), ", stopped after"
 
+        def write(words: str) -> None:
+            with suppress(OSError, ValueError):  # a pipe that nobody reads any more
+                stream.write(f"{title}: {words}\n")
+                stream.flush()
+
         def show(done: int, total: int) -> None:
             pace.reached(done, total)
             if pace.line_due():
-                _write(stream, f"{title}: {pace.words()}")
+                write(pace.words())
 
         try:
             yield show
             ending = " in"
         finally:
             if pace.line_at_s is not None:
-                _write(stream, f"{title}: {pace.words(ending)}")
-
-
-def _write(stream: TextIO, line: str) -> None:
-    with suppress(OSError, ValueError):  # a pipe that nobody reads any more
-        stream.write(f"{line}\n")
-        stream.flush()
+                write(pace.words(ending))

@@ -94,9 +94,9 @@ def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int
                 rows.append(_row(layer, which, timing.algorithm, timing.milliseconds, workspace))
         with installed(patch):
             for which in layer.passes:
-                measured = milliseconds(_through_torch(problem, operands, which), device, repeats)
+                spent = milliseconds(_through_torch(problem, operands, which), device, repeats)
                 chosen = getattr(planner.plan(problem), which).algorithm
-                rows.append(_row(layer, which, AUTO, measured, min(chosen.workspace_bytes(problem), planner.budget)))
+                rows.append(_row(layer, which, AUTO, spent, min(chosen.workspace_bytes(problem), planner.budget)))
     return rows if quick else rows + _plain_patch(layer, operands, repeats)
 
 

@@ -14,7 +14,7 @@ from .faults import in_one_line, raise_if_lost
 from .measure import relative_error
 from .triton.available import interpreted
 from .triton.launch import Spills
-from .triton.quarantine import strike_out
+from .triton.quarantine import quarantine_kernel
 from .tuning import PASSES, Operands, run_pass
 
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
@@ -48,7 +48,7 @@ def check(algorithm: Algorithm, problem: ConvProblem, which: str | None = None) 
         pass  # slow, not wrong
     except Exception as error:  # a compiler may raise anything
         raise_if_lost(error, problem, algorithm.name, which)
-        strike_out(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
+        quarantine_kernel(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
 
 
 def forget() -> None:
@@ -66,7 +66,7 @@ def _check(algorithm: Algorithm, kernel: str, problem: ConvProblem) -> None:
             return
         why = _wrong(algorithm, _small(problem, kernel))
         if why is not None:
-            strike_out(*key, why)
+            quarantine_kernel(*key, why)
         _seen.add(key)
 
 

@@ -16,7 +16,8 @@ from ..errors import YoloRocmError
 from ..hardware import detect
 from ..preset import variables
 from ..preset.cfg_file import keys_of, read
-from ..preset.schema import Settings, resolve
+from ..preset.resolve import resolve
+from ..preset.schema import Settings
 from ..utils.off_switch import enabled
 from . import sigterm
 from .events import TrainingEvents

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 
-from ..engines.chunking import chunks, second_try, workspace
+from ..engines.chunking import budget_of_second_try, chunks, workspace
 from .algorithms.base import Algorithm, Bound, Grads, add_bias
 from .problem import ConvProblem, laid_out
 
@@ -20,152 +19,25 @@ def fitted(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Bound:
 
     Whether anything has to be cut is decided here, once. When memory runs out, a pass gets one smaller try.
     """
-    if workspace(algorithm, problem) <= budget:
-        whole_forward, whole_backward = algorithm.bound(problem)
-    else:
-        whole_forward = partial(_forward, algorithm, problem, budget)
-        whole_backward = partial(_backward, algorithm, problem, budget)
+    parts = _Chunked(algorithm, problem, budget)
+    fits = workspace(algorithm, problem) <= budget
+    first_forward, first_backward = algorithm.bound(problem) if fits else Bound(parts.forward, parts.backward)
 
     def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         try:
-            return whole_forward(x, weight, bias)
+            return first_forward(x, weight, bias)
         except torch.cuda.OutOfMemoryError:
             pass  # outside of the handler the failed try's tensors are free
-        return second_try(lambda smaller: _forward(algorithm, problem, smaller, x, weight, bias), budget)
+        return replace(parts, budget=budget_of_second_try(budget)).forward(x, weight, bias)
 
     def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
         try:
-            return whole_backward(grad, x, weight, wanted)
+            return first_backward(grad, x, weight, wanted)
         except torch.cuda.OutOfMemoryError:
             pass
-        return second_try(lambda smaller: _backward(algorithm, problem, smaller, grad, x, weight, wanted), budget)
+        return replace(parts, budget=budget_of_second_try(budget)).backward(grad, x, weight, wanted)
 
     return Bound(forward, backward)
-
-
-def _forward(
-    algorithm: Algorithm,
-    problem: ConvProblem,
-    budget: int,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-) -> torch.Tensor:
-    if workspace(algorithm, problem) <= budget:
-        return algorithm.forward(problem, x, weight, bias)
-    return _image(algorithm, problem, budget, True, x, weight, bias)
-
-
-def _backward(
-    algorithm: Algorithm,
-    problem: ConvProblem,
-    budget: int,
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    wanted: tuple[bool, bool],
-) -> Grads:
-    if workspace(algorithm, problem) <= budget:
-        return algorithm.backward(problem, grad, x, weight, wanted)
-    for_weight = _grad_weight(algorithm, problem, budget, grad, x) if wanted[1] else None
-    return _image(algorithm, problem, budget, False, grad, weight) if wanted[0] else None, for_weight
-
-
-def _image(
-    algorithm: Algorithm,
-    problem: ConvProblem,
-    budget: int,
-    forward: bool,
-    source: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Compute the output, or the gradient of the input, in parts."""
-
-    def run(part: ConvProblem, source: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        return algorithm.forward(part, source, weight, bias) if forward else algorithm.grad_input(part, source, weight)
-
-    gathers = forward != problem.transposed  # rows of the result are read off the source; otherwise added to the result
-    shape = problem.output_shape if forward else problem.input_shape
-    result = laid_out(torch.empty(shape, dtype=problem.dtype, device=source.device), problem.channels_last)
-    for samples, part in _samples(algorithm, problem, budget):
-        into, of = result[samples], source[samples]
-        if _whole(algorithm, part, budget):
-            into.copy_(run(part, of, bias))
-        elif gathers:
-            for rows in _rows(algorithm, part, budget):
-                into[:, :, rows.small] = run(rows.problem, rows.cut(of), bias)
-        else:
-            into.zero_()
-            for rows in _rows(algorithm, part, budget):
-                rows.add(into, run(rows.problem, of[:, :, rows.small]))
-            add_bias(into, bias)
-    return result
-
-
-def _grad_weight(
-    algorithm: Algorithm, problem: ConvProblem, budget: int, grad: torch.Tensor, x: torch.Tensor
-) -> torch.Tensor:
-    # Partial weights are added in full precision, like the native kernels do inside.
-    wide = torch.float32 if problem.dtype in (torch.float16, torch.bfloat16) else problem.dtype
-    total = torch.zeros(problem.weight_shape, dtype=wide, device=grad.device)
-    for samples, part in _samples(algorithm, problem, budget):
-        g, image = grad[samples], x[samples]
-        if _whole(algorithm, part, budget):
-            total += algorithm.grad_weight(part, g, image)
-            continue
-        for rows in _rows(algorithm, part, budget):
-            if problem.transposed:
-                total += algorithm.grad_weight(rows.problem, rows.cut(g), image[:, :, rows.small])
-            else:
-                total += algorithm.grad_weight(rows.problem, g[:, :, rows.small], rows.cut(image))
-    return total.to(problem.dtype)
-
-
-def _samples(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Iterator[tuple[slice, ConvProblem]]:
-    """Cut the batch into parts whose workspace fits, down to one sample."""
-    for samples in chunks(problem.batch, workspace(algorithm, _with_batch(problem, 1)), budget):
-        yield samples, _with_batch(problem, samples.stop - samples.start)
-
-
-def _with_batch(problem: ConvProblem, batch: int) -> ConvProblem:
-    return replace(problem, input_shape=(batch, *problem.input_shape[1:]))
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """A band of a convolution's small side (output; input of a transposed one) and what it meets on the large side."""
-
-    problem: ConvProblem
-    small: slice
-    first: int  # large side, in coordinates that begin before the padding
-    count: int
-    padding: int
-    size: int
-
-    def _inside(self) -> tuple[slice, int, int]:
-        """Return the rows of the large side in the band, and how many rows of padding are before and after them."""
-        start = min(max(self.first - self.padding, 0), self.size)
-        stop = min(max(self.first - self.padding + self.count, start), self.size)
-        before = min(self.count, max(0, self.padding - self.first))
-        return slice(start, stop), before, self.count - before - (stop - start)
-
-    def cut(self, large: torch.Tensor) -> torch.Tensor:
-        """Return the band of the large side, with zeros where it reaches into the padding."""
-        rows, before, after = self._inside()
-        border = [0, 0] * (large.dim() - 3) + [before, after]
-        return F.pad(large[:, :, rows], border) if before or after else large[:, :, rows]
-
-    def add(self, large: torch.Tensor, band: torch.Tensor) -> None:
-        """Add a band to the large side, without the part that reaches into the padding."""
-        rows, before, after = self._inside()
-        large[:, :, rows] += band[:, :, before : self.count - after]
-
-
-def _whole(algorithm: Algorithm, problem: ConvProblem, budget: int) -> bool:
-    """Return whether a problem is run whole: because it fits, or because bands of rows would take no less."""
-    taken = workspace(algorithm, problem)
-    return taken <= budget or workspace(algorithm, _band(problem, 1)) >= taken
 
 
 def smallest_workspace(algorithm: Algorithm, problem: ConvProblem) -> int:
@@ -180,31 +52,121 @@ def largest_workspace(algorithm: Algorithm, problem: ConvProblem, budget: int) -
     return whole if whole <= budget else min(whole, max(budget, smallest_workspace(algorithm, problem)))
 
 
+@dataclass(frozen=True)
+class _Chunked:
+    """The passes of an algorithm, in parts where they do not fit.
+
+    A band is some rows of a convolution's small side (its output; the input of a transposed one), and those that they
+    meet on the large side, padding included.
+    """
+
+    algorithm: Algorithm
+    problem: ConvProblem
+    budget: int
+
+    def forward(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        if self._fits(self.problem):
+            return self.algorithm.forward(self.problem, x, weight, bias)
+        return self._image(True, x, weight, bias)
+
+    def backward(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
+        if self._fits(self.problem):
+            return self.algorithm.backward(self.problem, grad, x, weight, wanted)
+        for_weight = self._grad_weight(grad, x) if wanted[1] else None
+        return self._image(False, grad, weight) if wanted[0] else None, for_weight
+
+    def _image(
+        self, forward: bool, source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Compute the output, or the gradient of the input."""
+
+        def run(part: ConvProblem, source: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+            if forward:
+                return self.algorithm.forward(part, source, weight, bias)
+            return self.algorithm.grad_input(part, source, weight)
+
+        problem = self.problem
+        shape = problem.output_shape if forward else problem.input_shape
+        result = laid_out(torch.empty(shape, dtype=problem.dtype, device=source.device), problem.channels_last)
+        for samples, part in self._samples():
+            into, of = result[samples], source[samples]
+            if not self._has_to_be_cut(part):
+                into.copy_(run(part, of, bias))
+            elif forward != problem.transposed:  # from the large side to the small one
+                of = _padded(problem, of)
+                for band, small, large in self._bands(part):
+                    into[:, :, small] = run(band, of[:, :, large], bias)
+            else:
+                total = _padded(problem, torch.zeros_like(into))
+                for band, small, large in self._bands(part):
+                    total[:, :, large] += run(band, of[:, :, small])
+                into.copy_(add_bias(total[:, :, problem.padding[0] :][:, :, : into.shape[2]], bias))
+        return result
+
+    def _grad_weight(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        problem, algorithm = self.problem, self.algorithm
+        # Partial weights are added in full precision, like the native kernels do inside.
+        wide = torch.float32 if problem.dtype in (torch.float16, torch.bfloat16) else problem.dtype
+        total = torch.zeros(problem.weight_shape, dtype=wide, device=grad.device)
+        for samples, part in self._samples():
+            if not self._has_to_be_cut(part):
+                total += algorithm.grad_weight(part, grad[samples], x[samples])
+            elif problem.transposed:
+                padded = _padded(problem, grad[samples])
+                for band, small, large in self._bands(part):
+                    total += algorithm.grad_weight(band, padded[:, :, large], x[samples, :, small])
+            else:
+                padded = _padded(problem, x[samples])
+                for band, small, large in self._bands(part):
+                    total += algorithm.grad_weight(band, grad[samples, :, small], padded[:, :, large])
+        return total.to(problem.dtype)
+
+    def _fits(self, problem: ConvProblem) -> bool:
+        return workspace(self.algorithm, problem) <= self.budget
+
+    def _has_to_be_cut(self, problem: ConvProblem) -> bool:
+        """Return whether a problem does not fit whole, and bands of rows would take less."""
+        one_row = workspace(self.algorithm, _band(problem, 1))
+        return not self._fits(problem) and one_row < workspace(self.algorithm, problem)
+
+    def _samples(self) -> Iterator[tuple[slice, ConvProblem]]:
+        """Cut the batch into parts whose workspace fits, down to one sample."""
+        one = workspace(self.algorithm, _with_batch(self.problem, 1))
+        for samples in chunks(self.problem.batch, one, self.budget):
+            yield samples, _with_batch(self.problem, samples.stop - samples.start)
+
+    def _bands(self, problem: ConvProblem) -> Iterator[tuple[ConvProblem, slice, slice]]:
+        """Cut the first spatial dimension into bands whose workspace fits, down to one row of the small side."""
+        total = step = (problem.input_size if problem.transposed else problem.output_size)[0]
+        while step > 1 and not self._fits(_band(problem, step)):
+            step = math.ceil(step / 2)
+        for start in range(0, total, step):
+            stop, first = min(start + step, total), start * problem.stride[0]
+            large = slice(first, first + _rows_met(problem, stop - start))
+            yield _band(problem, stop - start), slice(start, stop), large
+
+
+def _with_batch(problem: ConvProblem, batch: int) -> ConvProblem:
+    return replace(problem, input_shape=(batch, *problem.input_shape[1:]))
+
+
+def _rows_met(problem: ConvProblem, rows: int) -> int:
+    """Return how many rows of the large side so many rows of the small side meet."""
+    return (rows - 1) * problem.stride[0] + problem.dilation[0] * (problem.kernel[0] - 1) + 1
+
+
 def _band(problem: ConvProblem, rows: int) -> ConvProblem:
     """Return the problem of `rows` rows of the small side; what padding it needs is part of its input."""
-    tall = rows if problem.transposed else (rows - 1) * problem.stride[0] + _reach(problem)
+    height = rows if problem.transposed else _rows_met(problem, rows)
     return replace(
         problem,
-        input_shape=(*problem.input_shape[:2], tall, *problem.input_size[1:]),
+        input_shape=(*problem.input_shape[:2], height, *problem.input_size[1:]),
         padding=(0, *problem.padding[1:]),
         output_padding=(0, *problem.output_padding[1:]),
     )
 
 
-def _reach(problem: ConvProblem) -> int:
-    """Return the rows of the large side that one row of the small side meets."""
-    return problem.dilation[0] * (problem.kernel[0] - 1) + 1
-
-
-def _rows(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Iterator[_Rows]:
-    """Cut the first spatial dimension into bands whose workspace fits, down to one row."""
-    total = problem.input_size[0] if problem.transposed else problem.output_size[0]
-    size = problem.output_size[0] if problem.transposed else problem.input_size[0]
-    step = total
-    while step > 1 and workspace(algorithm, _band(problem, step)) > budget:
-        step = math.ceil(step / 2)
-    for start in range(0, total, step):
-        stop = min(start + step, total)
-        count = (stop - start - 1) * problem.stride[0] + _reach(problem)
-        first = start * problem.stride[0]
-        yield _Rows(_band(problem, stop - start), slice(start, stop), first, count, problem.padding[0], size)
+def _padded(problem: ConvProblem, large: torch.Tensor) -> torch.Tensor:
+    """Return the large side with its padding of rows."""
+    rows = problem.padding[0]
+    return F.pad(large, [0, 0] * (large.dim() - 3) + [rows, rows]) if rows else large

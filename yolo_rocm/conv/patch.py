@@ -10,7 +10,7 @@ import torch
 
 from ..errors import ConfigError, nearest
 from . import chunking
-from .algorithms.base import Bound, Grads, add_bias
+from .algorithms.base import Bound, Grads
 from .names import PASSES
 from .plan import ConvPlan, Planner
 from .problem import ConvProblem
@@ -33,9 +33,6 @@ class Route:
 
     def __init__(self, problem: ConvProblem, plan: ConvPlan, served: Served, budget: int) -> None:
         self.problem, self.served = problem, served
-        if problem.empty:
-            self.forward, self.backward = Bound(partial(_empty_output, problem), _empty_gradients)
-            return
         fitted = {choice.algorithm: chunking.fitted(choice.algorithm, problem, budget) for choice in plan.values()}
         forward, for_input, for_weight = (fitted[plan[which].algorithm] for which in PASSES)
         self.forward, self.backward = forward.forward, for_input.backward
@@ -54,16 +51,6 @@ def _by_two(
     # The weight's first: see `Algorithm.backward`.
     grad_weight = for_weight.backward(grad, x, weight, (False, True))[1] if wanted[1] else None
     return for_input.backward(grad, x, weight, (True, False))[0] if wanted[0] else None, grad_weight
-
-
-def _empty_output(
-    problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-) -> torch.Tensor:
-    return add_bias(torch.zeros(problem.output_shape, dtype=x.dtype, device=x.device), bias)
-
-
-def _empty_gradients(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
-    return torch.zeros_like(x) if wanted[0] else None, torch.zeros_like(weight) if wanted[1] else None
 
 
 class Patch:
@@ -87,27 +74,16 @@ class Patch:
         """Return the route of a call, or None for the native kernel.
 
         While torch.jit.trace records (TorchScript, ONNX), only the native kernel leaves a convolution in the graph. A
-        call that is wrong in itself also goes there: torch's own message is the one users know.
+        call that is wrong in itself also goes there, torch's own message being the one users know, and one without
+        elements, for which torch computes nothing.
         """
         if torch._C._get_tracing_state() is not None:
             return None
         stride, padding, dilation, transposed, output_padding, groups = geometry
         key = (
-            x.shape,
-            x.stride(),
-            x.dtype,
-            x.device,
-            weight.shape,
-            weight.stride(),
-            weight.dtype,
-            weight.device,
-            *stride,
-            *padding,
-            *dilation,
-            transposed,
-            *output_padding,
-            groups,
-        )
+            x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), weight.dtype, weight.device,
+            *stride, *padding, *dilation, transposed, *output_padding, groups,
+        )  # fmt: skip
         if self._generation != self.planner.generation:
             self._generation = self.planner.generation
             self._known = {}
@@ -116,7 +92,7 @@ class Patch:
             return known[key]
         except KeyError:
             problem = ConvProblem.of(x, weight, *geometry)
-        if x.dtype != weight.dtype or x.device != weight.device or problem.problems():
+        if x.dtype != weight.dtype or x.device != weight.device or problem.problems() or problem.empty:
             known[key] = None
             return None
         plan = self.planner.plan(problem)

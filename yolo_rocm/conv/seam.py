@@ -8,7 +8,6 @@ it stay reachable. Modules are never touched, so checkpoints stay those of plain
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -31,7 +30,6 @@ _lock = threading.RLock()
 _patches: list[Patch] = []  # on now, the newest last
 _opened: list[ExitStack] = []  # by patch(), until unpatch()
 _libraries: dict[str, Any] = {}
-_kept: Counter[str] = Counter()  # device types whose kernels stay, see `kept`
 # The newest patch of each device type. Read without the lock on every convolution: replaced as a whole.
 _serving: dict[str, Patch] = {}
 
@@ -83,22 +81,6 @@ def installed(patch: Patch) -> Iterator[None]:
                 _install()
 
 
-@contextmanager
-def kept(devices: Sequence[str]) -> Iterator[None]:
-    """Leave the kernels with the dispatcher while the context is open, for patches that come and go in it.
-
-    While no patch is on, they pass calls on to the native kernels: results, and `active_devices()`, are torch's own.
-    """
-    with _lock:
-        _kept.update(devices)
-    try:
-        yield
-    finally:
-        with _lock:
-            _kept.subtract(devices)
-            _install()
-
-
 def patch(
     devices: Sequence[str] = ("cuda",), engine: str = "auto", *, vendor: bool = False, memory_mb: int | None = None
 ) -> ConvReport:
@@ -129,29 +111,19 @@ def _install() -> None:
     for device in set(serving) - set(_libraries):
         _libraries[device] = dispatcher.put_in(DISPATCH_KEYS[device], _kernels())
     _serving = serving
-    for device in set(_libraries) - set(serving) - set(+_kept):
+    for device in set(_libraries) - set(serving):
         if dispatcher.take_out(_libraries[device], DISPATCH_KEYS[device], _kernels()):
             del _libraries[device]  # otherwise it passes calls on to the native kernels
 
 
+# Both get stride, padding, dilation, transposed, output padding and groups as `geometry`; torch passes no keywords.
 def _kernels() -> dict[str, Callable[..., Any]]:
     return {"convolution": _convolution, "convolution_backward": _convolution_backward}
 
 
-def _convolution(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> torch.Tensor:
+def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any) -> torch.Tensor:
     if dispatcher.CALLERS_COUNT:
         dispatcher.note_caller()
-    geometry = (stride, padding, dilation, transposed, output_padding, groups)
     patch = _serving.get("cuda" if x.is_cuda else x.device.type)
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
@@ -166,19 +138,9 @@ def _convolution(
 
 
 def _convolution_backward(
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    mask: Sequence[bool],
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Sequence[int] | None, *rest: Any
 ) -> tuple[torch.Tensor | None, ...]:
-    geometry = (stride, padding, dilation, transposed, output_padding, groups)
+    geometry, mask = rest[:-1], rest[-1]
     patch = _serving.get("cuda" if x.is_cuda else x.device.type)
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:

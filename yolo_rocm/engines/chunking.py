@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from .operator import BaseAlgorithm, Problem
 
-T = TypeVar("T")
 # After an out-of-memory error the next try may use this part of the budget.
 _SECOND_TRY = 8
 
@@ -34,10 +33,10 @@ def chunks(batch: int, one: int, budget: int) -> Iterator[slice]:
         yield slice(start, min(start + step, batch))
 
 
-def second_try(run: Callable[[int], T], budget: int) -> T:
-    """Run something that has failed for want of memory once more, with a smaller budget.
+def budget_of_second_try(budget: int) -> int:
+    """Give cached memory back after a pass has run out of it, and return what the next try may take.
 
     To be called outside of the exception's handler, so that the tensors of the failed try are free.
     """
     torch.cuda.empty_cache()
-    return run(budget // _SECOND_TRY)
+    return budget // _SECOND_TRY

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -21,29 +21,19 @@ _HEAD_START_MS = (0.3, 8.0)
 _BURST_MS, _BURST_CALLS = 20.0, 16
 
 
-class Times(NamedTuple):
-    """What a call takes.
-
-    Attributes:
-        device_ms: Time of the device.
-        host_ms: Time until Python has handed everything to the device; the same on a CPU.
-    """
-
-    device_ms: float
-    host_ms: float
-
-
 def milliseconds(
     call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
 ) -> float:
     """Return the median time of `call` on its device; see `timed`."""
-    return timed(call, device, repeats, give_up, head_start).device_ms
+    return timed(call, device, repeats, give_up, head_start)[0]
 
 
 def timed(
     call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
-) -> Times:
-    """Measure `call` after two warm-ups: the median time of its device, and the shortest time of Python.
+) -> tuple[float, float]:
+    """Return the median time of the device for `call`, and the shortest that Python took, after two warm-ups.
+
+    Python's is the time until everything is handed to the device; the same on a CPU. Both are milliseconds.
 
     Args:
         call: What to time.
@@ -57,7 +47,9 @@ def timed(
         return _timed(call, device, repeats, give_up, head_start)
 
 
-def _timed(call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool) -> Times:
+def _timed(
+    call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool
+) -> tuple[float, float]:
     on_gpu = device.type == "cuda"
     call()
     if on_gpu:
@@ -80,7 +72,7 @@ def _timed(call: Callable[[], object], device: torch.device, repeats: int, give_
         if give_up and times[0] > give_up:
             break
     median = sorted(times)[len(times) // 2]
-    return Times(median, min(hosts) if on_gpu else median)
+    return median, min(hosts) if on_gpu else median
 
 
 def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, calls: int) -> tuple[float, float]:

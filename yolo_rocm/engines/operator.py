@@ -27,12 +27,8 @@ class Problem(Protocol):
         """Work of one pass: problems with more of it are measured first."""
 
     @property
-    def empty(self) -> bool:
-        """Whether there is nothing to compute."""
-
-    @property
     def key(self) -> str:
-        """Name on disk, without the device's number; its size, which layers of one kind differ in, is ` on 2x8x16x16 `."""
+        """Name on disk, without the device's number; the size that calls of a layer differ in is ` on 2x8x16x16 `."""
 
 
 P = TypeVar("P", bound=Problem)
@@ -108,7 +104,7 @@ class Operator(ABC, Generic[P, A]):
 
     @abstractmethod
     def small(self, problem: P, kernel: str) -> P:
-        """Return a small problem of the same data type, device and layout, to qualify a kernel on: odd sizes, a stride."""
+        """Return a small problem of the same data type, device and layout, to qualify a kernel on."""
 
     def one_sample(self, problem: P) -> P:
         """Return the part of a problem that shows how exact an algorithm is on it."""

@@ -198,7 +198,7 @@ class BasePlanner(Generic[P, A]):
 
     def unmeasured(self, problems: Iterable[P]) -> list[P]:
         """Return those of the problems, each once, for which there is something to measure that is not known yet."""
-        return [p for p in dict.fromkeys(problems) if not self.measured(p) and not p.empty and self.candidates(p)]
+        return [p for p in dict.fromkeys(problems) if not self.measured(p) and self.candidates(p)]
 
     def use(self, choices: dict[P, Entry]) -> None:
         """Plan these problems with these algorithms from now on, and keep that on disk."""

@@ -92,7 +92,7 @@ def time_candidates(
                 if not _agrees(operator.run(algorithm, problem, which, operands, budget), reference):
                     LOG.warning("%s is left out for %s, %s: it gives wrong numbers", algorithm.name, problem, which)
                     continue
-            times = timed(
+            device_ms, host_ms = timed(
                 operator.call(algorithm, problem, which, operands, budget),
                 device,
                 repeats=7 if thorough else 5,
@@ -109,7 +109,7 @@ def time_candidates(
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             continue
-        timings.append(Timing(algorithm.name, times.device_ms, times.host_ms))
+        timings.append(Timing(algorithm.name, device_ms, host_ms))
     return sorted(timings, key=lambda timing: timing.cost)
 
 

@@ -49,6 +49,11 @@ def note_caller() -> None:
     _callers.add(threading.get_ident())
 
 
+def forget_caller() -> None:
+    """Forget it: this thread is about to end its patch, so it is not in one of them."""
+    _callers.discard(threading.get_ident())
+
+
 def take_out(library: Any, key: str, names: Mapping[str, Any]) -> bool:
     """Take kernels out of the dispatcher; False where another thread may be about to call one, and they have to stay.
 

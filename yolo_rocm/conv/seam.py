@@ -75,6 +75,7 @@ def installed(patch: Patch) -> Iterator[None]:
                 _install()
             yield
         finally:
+            dispatcher.forget_caller()
             with _lock:
                 newest = max((i for i, each in enumerate(_patches) if each is patch), default=len(_patches))
                 del _patches[newest : newest + 1]

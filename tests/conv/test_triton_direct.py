@@ -11,7 +11,7 @@ import torch
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.engines.triton import direct, launch
 
-CALL = calls.turn((2, 24, 9, 11))
+CALL = calls.transpose((2, 24, 9, 11))
 
 
 class Kernel:

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 import yolo_rocm
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm
 from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.tiles import FMA, NVIDIA
+from yolo_rocm.conv.kernels.tiles import SplitK
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.engines.triton.available import FMA, NVIDIA, missing_reason
 
 from ..interpreted import interpreter
 from ..sick_vendor import sick_vendor
@@ -141,7 +141,7 @@ def test_odd_shapes(poisoned, name):
 def test_depthwise_blocks(poisoned, monkeypatch, family, dtype, channels_last):
     """More channels than a block of any family has, and more pixels than one of most."""
     monkeypatch.setattr(triton_depthwise, "family", lambda device: family)
-    monkeypatch.setattr(triton_common, "_shares", {})
+    monkeypatch.setattr(triton_common, "_splits", {})
     channels = 66 if channels_last else 9
     problem = conv((2, channels, 7, 10), channels, (3, 3), (1, 1), (1, 1), groups=channels)
     assert_exact(BY_NAME["triton_depthwise"], replace(problem, dtype=dtype, channels_last=channels_last))
@@ -208,24 +208,24 @@ def test_bias_and_tensors_that_are_views(name):
 
 
 @pytest.fixture
-def many_shares(monkeypatch):
-    """The pixels of a gradient of a weight are cut into many shares, as on a GPU of many processors."""
+def many_splits(monkeypatch):
+    """The pixels of a gradient of a weight are split over many programs, as on a GPU of many processors."""
     for module in (triton_gemm, triton_depthwise):
         monkeypatch.setattr(module, "processors", lambda device: 8)
-    monkeypatch.setattr(calls, "_LEAST_STEPS", 1)
-    monkeypatch.setattr(calls, "_LEAST_DEPTHWISE_STEPS", 1)
-    triton_common._shares.clear()
+    monkeypatch.setattr(calls, "GEMM_SPLIT", SplitK(programs=8, steps=1))
+    monkeypatch.setattr(calls, "DEPTHWISE_SPLIT", {"nchw": SplitK(programs=16, steps=1)})
+    triton_common._splits.clear()
     yield
-    triton_common._shares.clear()
+    triton_common._splits.clear()
 
 
 @pytest.mark.parametrize("name", ["triton_m", "triton_rows_s", "triton_depthwise"])
-def test_shares_add_up_to_the_same_every_time(poisoned, many_shares, monkeypatch, name):
+def test_partial_sums_add_up_to_the_same_every_time(poisoned, many_splits, monkeypatch, name):
     groups = 4 if name == "triton_depthwise" else 2 if name == "triton_m" else 1
     problem = conv((3, 4, 17, 19), 4, (3, 3), (1, 1), (1, 1), groups=groups)
     taken = []
-    sum_shares = calls.sum_shares
-    monkeypatch.setattr(calls, "sum_shares", lambda p, shares, gw: taken.append(shares) or sum_shares(p, shares, gw))
+    inner = calls.sum_partials
+    monkeypatch.setattr(calls, "sum_partials", lambda p, splits, gw: taken.append(splits) or inner(p, splits, gw))
     algorithm, operands = BY_NAME[name], Operands.of(problem)
     first, second = (run(algorithm, problem, "grad_weight", operands) for _ in range(2))
     assert torch.equal(first, second)
@@ -237,7 +237,7 @@ def test_shares_add_up_to_the_same_every_time(poisoned, many_shares, monkeypatch
 
 @pytest.mark.parametrize(("dtype", "terms"), [(torch.float16, 2304), (torch.bfloat16, 288)], ids=["fp16", "bf16"])
 @pytest.mark.parametrize("name", ["triton_s", "triton_depthwise"])
-def test_half_precision_is_added_up_in_fp32(many_shares, name, dtype, terms):
+def test_half_precision_is_added_up_in_fp32(many_splits, name, dtype, terms):
     """A sum of ones in half precision stops at 2048 or 256; sums on the way to a small result leave its range."""
     groups = 2 if name == "triton_depthwise" else 1
     problem = replace(conv((1, 2, 48, terms // 48), 2, (1, 1), groups=groups), dtype=dtype)

@@ -11,18 +11,19 @@ from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import (
     ALGORITHMS,
     BY_NAME,
+    triton_base,
+    triton_channels_last,
     triton_common,
     triton_depthwise,
     triton_gemm,
-    triton_grad_input,
 )
-from yolo_rocm.conv.kernels.tiles import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import qualification
 from yolo_rocm.engines.names import single_engines
 from yolo_rocm.engines.triton import available
+from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 from yolo_rocm.errors import ConfigError
 
 from .problems import made_problem as conv
@@ -105,7 +106,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
     def nothing(key, call, tensors):
         return None
 
-    for module in (triton_common, triton_gemm, triton_depthwise, triton_grad_input):
+    for module in (triton_base, triton_channels_last):
         monkeypatch.setattr(module, "launch", nothing)
     tried = set()
     for problem in layers_of("yolo11n.yaml", torch.float16, channels_last):
@@ -117,7 +118,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
         for algorithm in TRITON:
             if algorithm.not_supported_reasons(problem):
                 continue
-            triton_common._shares.clear()
+            triton_common._splits.clear()
             taken.clear()
             with monkeypatch.context() as patch:
                 patch.setattr(torch, "empty", counting(empty))
@@ -128,7 +129,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
             workspace = sum(taken) - result.numel() * result.element_size()
             assert 0 < workspace <= algorithm.workspace_bytes(problem), (algorithm.name, str(problem))
             tried.add(algorithm.name)
-    triton_common._shares.clear()
+    triton_common._splits.clear()
     wanted = {a.name for a in TRITON if not (channels_last and a.name.endswith("_turned"))}
     assert tried == wanted - {"triton_transposed"}
 

@@ -14,7 +14,7 @@ from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import qualification
 from yolo_rocm.engines.triton import launch, quarantine
-from yolo_rocm.engines.triton.quarantine import strike_out, struck_out
+from yolo_rocm.engines.triton.quarantine import quarantine_kernel, quarantine_reason
 from yolo_rocm.engines.tuning import time_candidates
 
 from .problems import made_problem as conv
@@ -39,7 +39,7 @@ class Fake(Algorithm):
 
     def not_supported_reasons(self, problem):
         """Serve everything until struck out."""
-        why = struck_out(problem.device, "fake", problem.dtype)
+        why = quarantine_reason(problem.device, "fake", problem.dtype)
         return [] if why is None else [why]
 
     def workspace_bytes(self, problem):
@@ -90,7 +90,7 @@ def trusting(fresh, monkeypatch, caplog):
 
 @pytest.mark.parametrize("which", PASSES)
 @pytest.mark.parametrize("how", BAD)
-def test_a_bad_kernel_is_struck_out_with_one_line(trusting, monkeypatch, how, which):
+def test_a_bad_kernel_is_quarantine_reason_with_one_line(trusting, monkeypatch, how, which):
     bad, words = BAD[how]
     fake = Fake(which, bad)
     monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["unfold"]))
@@ -142,7 +142,7 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
 
 
 @pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)
-def test_what_is_struck_out_serves_no_more(fresh, monkeypatch, algorithm):
+def test_what_is_quarantine_reason_serves_no_more(fresh, monkeypatch, algorithm):
     """By the kernel that all sizes of its tiles share, and by the tile alone; for one data type."""
     card(monkeypatch)
     problems = [
@@ -154,7 +154,7 @@ def test_what_is_struck_out_serves_no_more(fresh, monkeypatch, algorithm):
     problem = next(p for p in problems if not algorithm.not_supported_reasons(p))
     tested = algorithm.tested_by()
     for name in (tested.kernel, tested.name):
-        strike_out(problem.device, name, problem.dtype, "it fails")
+        quarantine_kernel(problem.device, name, problem.dtype, "it fails")
         assert algorithm.not_supported_reasons(problem) == ["it fails"], name
         assert not algorithm.not_supported_reasons(replace(problem, dtype=torch.float16))
         quarantine.forget()

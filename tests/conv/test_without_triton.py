@@ -90,7 +90,7 @@ def test_the_words_about_triton(tmp_path, monkeypatch, asked_anew):
         patched.setattr(available, "find_spec", lambda name: None)
         assert available.in_words_unasked("2.10.0") == "Triton is not installed"
     assert available.in_words_unasked(None) == "torch is not installed"
-    cases = (("2.1.0", "Triton 2.1 is older than 3.0"), ("3.6.0", "installed (3.6.0), the device was not asked"))
+    cases = (("2.1.0", "Triton 2.1 is older than 3.0"), ("3.6.0", "installed (3.6.0), the device was not queried"))
     for version, words in cases:
         folder = tmp_path / version
         folder.mkdir()

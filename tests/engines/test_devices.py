@@ -11,12 +11,12 @@ import torch
 from yolo_rocm.conv import step_timer
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.tiles import FMA, WMMA
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.engines import measure, qualification
 from yolo_rocm.engines.devices import on
 from yolo_rocm.engines.triton import available, direct, launch
+from yolo_rocm.engines.triton.available import FMA, WMMA
 from yolo_rocm.engines.tuning import compile_ahead, time_candidates
 
 from ..conv.problems import made_problem
@@ -87,7 +87,7 @@ def test_kernels_are_compiled_for_the_card(cards, monkeypatch, algorithm):
 
 def test_what_is_compiled_for_one_card_is_compiled_for_the_other(cards):
     for device in ("cuda:0", CARD, CARD):
-        launch.prepare(calls.turn((2, 24, 9, 11)), (torch.float32,) * 2, device)
+        launch.prepare(calls.transpose((2, 24, 9, 11)), (torch.float32,) * 2, device)
     assert [number for what, number in cards.happened if what == "compile"] == [0, 1]
 
 
@@ -129,7 +129,7 @@ def test_a_step_is_marked_on_its_card(cards):
 @pytest.mark.parametrize("number", [0, 1])
 def test_kernels_are_launched_where_their_tensors_are(cards, number):
     tensor = SimpleNamespace(get_device=lambda: number, data_ptr=lambda: 32)
-    launch.launch("key", lambda: calls.turn((2, 24, 9, 11)), (tensor, tensor))
+    launch.launch("key", lambda: calls.transpose((2, 24, 9, 11)), (tensor, tensor))
     assert cards.happened == [("launch", number)]
 
 

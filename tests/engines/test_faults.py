@@ -16,7 +16,7 @@ from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import devices, faults, qualification, tuning
 from yolo_rocm.engines.triton.launch import Spills
-from yolo_rocm.engines.triton.quarantine import struck_out
+from yolo_rocm.engines.triton.quarantine import quarantine_reason
 from yolo_rocm.engines.tuning import time_candidates
 from yolo_rocm.errors import DeviceLostError, EngineError, YoloRocmError
 
@@ -268,7 +268,7 @@ def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, c
     planner = Planner("triton+gemm")
     with pytest.raises(DeviceLostError, match="'failing' computed grad_weight of"):
         planner.checked_candidates(PROBLEM)
-    assert struck_out("cpu", "failing", torch.float32) is None  # not as one that merely fails
+    assert quarantine_reason("cpu", "failing", torch.float32) is None  # not as one that merely fails
     faults.forget()
     failing.ran = 0
     assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["unfold"]

@@ -12,7 +12,7 @@ from .measure import relative_error
 from .operator import A, Operator, P
 from .triton.available import interpreted
 from .triton.launch import Spills
-from .triton.quarantine import strike_out
+from .triton.quarantine import quarantine_kernel
 
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
 _ROUNDINGS: Final = 64
@@ -42,7 +42,7 @@ def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None 
         if key not in _seen:
             why = _wrong(operator, tested, operator.small(problem, tested.kernel))
             if why is not None:
-                strike_out(*key, why)
+                quarantine_kernel(*key, why)
             _seen.add(key)
     if which is None or algorithm.not_supported_reasons(problem):
         return
@@ -52,7 +52,7 @@ def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None 
         pass  # slow, not wrong
     except Exception as error:  # a compiler may raise anything
         raise_if_lost(error, problem, algorithm.name, which)
-        strike_out(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
+        quarantine_kernel(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
 
 
 def forget() -> None:

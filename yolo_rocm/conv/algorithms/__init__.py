@@ -13,9 +13,9 @@ from .pointwise import Pointwise
 from .shift import ShiftRows, ShiftTaps
 from .strips import Strips
 from .transposed import Transposed, TransposedShuffle
+from .triton_channels_last import TritonChannelsLast
 from .triton_depthwise import TritonDepthwise
 from .triton_gemm import TritonFlat, TritonGemm, TritonRows
-from .triton_grad_input import TritonTurned
 from .triton_transposed import TritonTransposed
 from .unfold import Unfold
 from .windows import Windows
@@ -43,7 +43,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     TritonDepthwise(),
     TritonFlat(),
     *_TILES,
-    *(TritonTurned(tile) for tile in _TILES),
+    *(TritonChannelsLast(tile) for tile in _TILES),
     TritonTransposed((TritonGemm("l"),)),
     Aten(),
 )

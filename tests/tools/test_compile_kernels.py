@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from yolo_rocm.conv.kernels import offline
-from yolo_rocm.conv.kernels.tiles import FMA, MFMA, WMMA
-from yolo_rocm.engines.triton.available import amd_family, missing_reason
+from tools import compile_kernels
+from yolo_rocm.engines.triton.available import FMA, MFMA, WMMA, amd_family, missing_reason
 
 from ..pages import PROJECT
 
@@ -33,7 +32,7 @@ def python(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def compile_for(tmp_path: Path, target: str, dtypes: tuple[str, ...], layouts: tuple[str, ...]) -> list[dict[str, str]]:
     words = ["--dtypes", *dtypes, "--layouts", *layouts, "--workers", "1"]  # tests side by side have the cores
-    done = python(tmp_path, "-m", "yolo_rocm.conv.kernels.offline", target, *words)
+    done = python(tmp_path, str(PROJECT / "tools" / "compile_kernels.py"), target, *words)
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert done.returncode == 0, (done.stderr[-2000:], [row for row in rows if row["error"] or row["spills"] != "0"])
     return rows
@@ -68,7 +67,7 @@ def listed(targets, dtypes, layouts) -> list[tuple[str, ...]]:
         for target in targets
         for dtype in dtypes
         for layout in layouts
-        for kernel in offline.curated(target, dtype, layout == "nhwc")
+        for kernel in compile_kernels.curated(target, dtype, layout == "nhwc")
     ]
 
 
@@ -117,7 +116,7 @@ class TestTheOtherHalf:
 
 
 def test_every_target_is_compiled_for():
-    assert list(COMPILED) == list(offline.TARGETS)
+    assert list(COMPILED) == list(compile_kernels.TARGETS)
     assert len(COMPILED) == 7
     for family in (FMA, WMMA, MFMA):
         own = [what for target, what in COMPILED.items() if amd_family(target) == family]
@@ -127,17 +126,19 @@ def test_every_target_is_compiled_for():
 
 NOT_WIDENED = """
 import json, torch
-from yolo_rocm.conv.kernels import calls, offline
-from yolo_rocm.conv.kernels.tiles import FMA, tiles
-layer = offline._layer(64, 64, 1, 1, torch.float16, True)
+from tools import compile_kernels
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.tiles import tiles
+from yolo_rocm.engines.triton.available import FMA
+layer = compile_kernels._layer(64, 64, 1, 1, torch.float16, True)
 x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output_shape, layer.weight_shape))
 found = {}
 for upcast in (True, False):
     call = calls.forward(layer, x, weight, y, False, tiles(FMA, True).gather["m"], calls.Dot(upcast=upcast))
-    kernel = offline.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4)
-    text, _ = offline.assembly(kernel, "gfx1030")
-    found[str(upcast)] = offline.multiplier(text), offline.assembles_for(text, "gfx1030", "gfx1010")
-    found[str(upcast)] += (offline.build([(kernel, "gfx1030")])[0].also_legal_on,)
+    kernel = compile_kernels.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4)
+    text, _ = compile_kernels.assembly(kernel, "gfx1030")
+    found[str(upcast)] = compile_kernels.multiplier(text), compile_kernels.assembles_for(text, "gfx1030", "gfx1010")
+    found[str(upcast)] += (compile_kernels.build([(kernel, "gfx1030")])[0].also_legal_on,)
 print(json.dumps(found))
 """
 
@@ -159,23 +160,23 @@ def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path
 
 ABORTING = """
 import os, sys
-from yolo_rocm.conv.kernels import offline
-real = offline.assembly
+from tools import compile_kernels
+real = compile_kernels.assembly
 def assembly(kernel, target):
     if kernel.name == "forward":
         os.abort()
     if kernel.name == "grad_input":
         raise NotImplementedError("cannot select")
-    if kernel.name == "turn":
+    if kernel.name == "transpose":
         lines = (".vgpr_count: 24", ".vgpr_spill_count: 3", ".sgpr_spill_count: 2", "; Occupancy: 9", "  v_wmma_f32 v0")
         return "\\n".join(lines), 512
     lines = (".vgpr_count: 24", ".vgpr_spill_count: 0", "; Occupancy: 16", *["  v_fmac_f32 v0"] * 2, "  v_fma_f32 v1")
     return "\\n".join(lines), 0
-offline.assembly = assembly
-offline._load_compiler = lambda: None
-offline.version = lambda name: "made up"
-sys.argv = ["offline", "gfx1100", "--dtypes", "fp32", "--layouts", "nhwc", "--workers", "2"]
-sys.exit(offline.main())
+compile_kernels.assembly = assembly
+compile_kernels._load_compiler = lambda: None
+compile_kernels.version = lambda name: "made up"
+sys.argv = ["compile_kernels", "gfx1100", "--dtypes", "fp32", "--layouts", "nhwc", "--workers", "2"]
+sys.exit(compile_kernels.main())
 """
 
 
@@ -188,20 +189,20 @@ def test_a_compiler_that_dies_is_an_error_in_the_table(tmp_path):
     assert done.returncode == 1
     assert by_name["forward"]["error"] == "the compiler died with exit code -6"
     assert by_name["grad_input"]["error"] == "NotImplementedError: cannot select"
-    turn = by_name["turn"]
+    transpose = by_name["transpose"]
     numbers = ("registers", "spills", "occupancy", "lds_bytes", "multiplies_by")
-    assert [turn[key] for key in numbers] == ["24", "5", "9", "512", "v_wmma"]
-    assert [by_name["sum_shares"][key] for key in numbers] == ["24", "0", "16", "0", "v_fmac v_fma"]
+    assert [transpose[key] for key in numbers] == ["24", "5", "9", "512", "v_wmma"]
+    assert [by_name["sum_partials"][key] for key in numbers] == ["24", "0", "16", "0", "v_fmac v_fma"]
 
 
 def test_the_page_shows_the_tiles_of_today():
-    """A tile that changes is to be compiled again: `python -m yolo_rocm.conv.kernels.offline > FILE`."""
+    """A tile that changes is to be compiled again: `python tools/compile_kernels.py > FILE`."""
     with (PROJECT / "docs" / "compiled.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert names(rows) == listed(offline.TARGETS, offline.DTYPES, ("nhwc", "nchw"))
+    assert names(rows) == listed(compile_kernels.TARGETS, compile_kernels.DTYPES, ("nhwc", "nchw"))
     check(rows)
 
 
 def test_a_target_without_a_family_is_refused():
     with pytest.raises(ValueError, match="no family of tiles for gfx906"):
-        next(offline.curated("gfx906", "fp32", True))
+        next(compile_kernels.curated("gfx906", "fp32", True))

@@ -1,8 +1,8 @@
-"""Compile kernel calls for GPUs that are not there, and read from the assembly what a kernel needs.
+"""Compile the Triton kernels for AMD GPUs that are not there, and read from the assembly what each kernel needs.
 
 Run as a program it compiles every curated tile for a list of targets and prints a table:
 
-    python -m yolo_rocm.conv.kernels.offline gfx1010 gfx1100 gfx942
+    python tools/compile_kernels.py gfx1010 gfx1100 gfx942
 
 Compilations run in child processes: where LLVM cannot select an instruction it aborts, it does not raise.
 """
@@ -29,12 +29,13 @@ from typing import Any, Final
 
 import torch
 
-from ...engines.triton.available import amd_family
-from ...engines.triton.launch import kernel_of
-from ..problem import ConvProblem
-from . import calls
-from .calls import Call, Dot, strides
-from .tiles import FMA, MFMA, ROW_SIZES, SIZES, block, tiles
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.calls import Dot, Strides, strides
+from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, block, tiles
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.triton.available import FMA, MFMA, amd_family
+from yolo_rocm.engines.triton.call import Call
+from yolo_rocm.engines.triton.launch import kernel_of
 
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx90a", "gfx942")
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -87,20 +88,20 @@ def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
     layout = "nhwc" if channels_last else "nchw"
     plain, strided, image, deep = (_layer(*sizes, kind, channels_last) for sizes in _LAYERS)
 
-    def by(problem: ConvProblem) -> tuple[calls.Strides, calls.Strides, calls.Strides, calls.Strides]:
+    def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides, Strides]:
         shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
         x, y, _ = (strides(shape, channels_last) for shape in shapes)
-        outs, channels, _, width = problem.weight_shape
-        return x, y, (1, outs, width * channels * outs, channels * outs), strides(problem.weight_shape, True)
+        o, c, _, width = problem.weight_shape
+        return x, y, (1, o, width * c * o, c * o), strides(problem.weight_shape, True)
 
     def kernel(name: str, tile: object, call: Call, tensors: int = 4) -> Kernel:
         types = (kind,) * tensors if tensors == 4 else (kind, kind, torch.float32)
         return Kernel(name, str(tile), dtype, layout, call, types)
 
-    x, y, outs_together, packed = by(plain)
+    x, y, out_channels_last, packed = by(plain)
     for size in SIZES:
         tile = known.gather[size]
-        weight = packed if half else outs_together
+        weight = packed if half else out_channels_last
         yield kernel("forward", tile, calls.forward(plain, x, weight, y, False, tile, dot))
         sx, sy, _, sw = by(strided)
         yield kernel("grad_input", tile, calls.grad_input(strided, sy, sw, sx, tile, dot))
@@ -120,9 +121,9 @@ def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
         yield kernel(f"{named} grad_weight", each, calls.depthwise_weight(deeper, dy, dx, each, 32)[0], 3)
     if not channels_last:
         return  # the two below are the same for every layout
-    total = calls.sum_shares(plain, 64, packed)
-    yield Kernel("sum_shares", "32x64", dtype, layout, total, (torch.float32, kind))
-    yield Kernel("turn", "32x64", dtype, layout, calls.turn(plain.input_shape), (kind, kind))
+    total = calls.sum_partials(plain, 64, packed)
+    yield Kernel("sum_partials", "32x64", dtype, layout, total, (torch.float32, kind))
+    yield Kernel("transpose", "32x64", dtype, layout, calls.transpose(plain.input_shape), (kind, kind))
 
 
 def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
@@ -142,7 +143,7 @@ def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
 
 
 def build(kernels: Sequence[tuple[Kernel, str]]) -> list[Built]:
-    """Compile kernels for their targets and say what each needs; in a process of its own, anew after an abort."""
+    """Compile kernels for their targets and return what each needs; in a child process, a new one after an abort."""
     built: list[Built] = []
     while len(built) < len(kernels):
         answers, exit_code = _answers_of_a_child(kernels[len(built) :])
@@ -155,7 +156,7 @@ def build(kernels: Sequence[tuple[Kernel, str]]) -> list[Built]:
 
 
 def _answers_of_a_child(kernels: Sequence[tuple[Kernel, str]]) -> tuple[list[Any], int | None]:
-    """Return what a child says of the kernels, in order, up to the one it dies of, and its exit code."""
+    """Return a child's answers for the kernels, in order, up to the one it dies of, and its exit code."""
     context = multiprocessing.get_context("fork")
     with _forking:
         ours, theirs = context.Pipe(duplex=False)
@@ -182,7 +183,7 @@ def _build_in_child(answers: Connection, kernels: Sequence[tuple[Kernel, str]]) 
 
 
 def _needs(text: str, shared: int, target: str) -> tuple[int, int, int, int, str, str]:
-    """Return what assembly tells, as `Built` has it."""
+    """Return what the assembly says, as `Built` has it."""
     return (
         _number(r"\.vgpr_count:\s+(\d+)", text),
         _number(r"\.vgpr_spill_count:\s+(\d+)", text) + _number(r"\.sgpr_spill_count:\s+(\d+)", text),
@@ -196,11 +197,11 @@ def _needs(text: str, shared: int, target: str) -> tuple[int, int, int, int, str
 def build_all(kernels: Sequence[tuple[Kernel, str]], workers: int | None = None) -> list[Built]:
     """Compile many, a few at once."""
     _load_compiler()
-    # Copying this process with the compiler in it takes a quarter of what a kernel does: a child compiles its share.
+    # Copying this process with the compiler in it takes a quarter of what a kernel does: each child compiles many.
     count = workers or os.cpu_count() or 1
     with ThreadPoolExecutor(count) as pool:
-        shares = list(pool.map(build, (kernels[first::count] for first in range(count))))
-    return [shares[index % count][index // count] for index in range(len(kernels))]
+        parts = list(pool.map(build, (kernels[first::count] for first in range(count))))
+    return [parts[index % count][index // count] for index in range(len(kernels))]
 
 
 def assembles_for(text: str, written_for: str, target: str) -> str | None:
@@ -266,12 +267,12 @@ def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[st
 
 
 _DEPTHWISE: Final = (3, 5, 7)
-# channels, outs, groups, stride: an ordinary layer, a downsampling one, the first one, a depthwise one
+# input and output channels, groups, stride: an ordinary layer, a downsampling one, the first one, a depthwise one
 _LAYERS: Final = ((64, 64, 1, 1), (64, 64, 1, 2), (3, 16, 1, 2), (64, 64, 64, 1))
 
 
-def _layer(channels: int, outs: int, groups: int, stride: int, dtype: torch.dtype, last: bool) -> ConvProblem:
-    weight = (outs, channels // groups, 3, 3)
+def _layer(channels: int, out_channels: int, groups: int, stride: int, dtype: torch.dtype, last: bool) -> ConvProblem:
+    weight = (out_channels, channels // groups, 3, 3)
     return ConvProblem(
         (8, channels, 80, 80), weight, (stride,) * 2, (1, 1), (1, 1), (0, 0), groups, False, dtype, "cuda:0", last
     )

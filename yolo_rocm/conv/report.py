@@ -44,21 +44,17 @@ class LayerRow:
         row: dict[str, Any] = {"layer": self.name, "module": self.kind}
         if self.served is None:
             return {**row, "engine": None, "reason": "has not run yet"}
-        plan = self.served.plan
-        row.update(problem=str(self.served.problem), engine=plan.engine, reason=plan["forward"].reason)
-        row.update({which: plan[which].algorithm.name for which in PASSES})
+        plan, problem = self.served.plan, self.served.problem
+        algorithms = {which: plan[which].algorithm for which in PASSES}
+        row.update(problem=str(problem), engine=plan.engine, reason=plan["forward"].reason)
+        row.update({which: algorithm.name for which, algorithm in algorithms.items()})
         row.update(times_ms={which: round(ms, 4) for which, ms in self.times_ms.items()})
-        if self.budget is not None:
-            row.update(workspace_bytes={which: self._workspace(which) for which in PASSES})
+        if self.budget is not None:  # what passes may take in addition to their results; unknown of native kernels
+            row["workspace_bytes"] = {
+                which: None if a.engine in NATIVE else largest_workspace(a, problem, self.budget)
+                for which, a in algorithms.items()
+            }
         return row
-
-    def _workspace(self, which: str) -> int | None:
-        """Return what a pass may take in addition to its result; None for the native kernels, whose is unknown."""
-        assert self.served is not None
-        assert self.budget is not None
-        algorithm = self.served.plan[which].algorithm
-        own = algorithm.engine not in NATIVE
-        return largest_workspace(algorithm, self.served.problem, self.budget) if own else None
 
 
 class ConvReport:
@@ -103,15 +99,12 @@ class ConvReport:
 
         The hook is torch's global one: nothing is attached to the model, so nothing can end up in a checkpoint.
         """
-        names = {
-            id(module): name
-            for name, module in model.named_modules()
-            if isinstance(module, torch.nn.modules.conv._ConvNd)
-        }
-        for module_name, module in model.named_modules():
-            if id(module) in names:
-                self._kinds[module_name] = type(module).__name__
-                self._layers.setdefault(module_name, [])
+        names: dict[int, str] = {}
+        for layer, module in model.named_modules():
+            if isinstance(module, torch.nn.modules.conv._ConvNd):
+                names[id(module)] = layer
+                self._kinds[layer] = type(module).__name__
+                self._layers.setdefault(layer, [])
 
         def announce(module: torch.nn.Module, inputs: Any) -> None:
             name = names.get(id(module))
@@ -190,7 +183,4 @@ class ConvReport:
 
     def entry(self, problem: ConvProblem, plan: ConvPlan) -> Served:
         """Return the entry of a problem, made on first sight."""
-        served = self.served.get(problem)
-        if served is None:
-            served = self.served.setdefault(problem, Served(problem, plan))
-        return served
+        return self.served.setdefault(problem, Served(problem, plan))

@@ -25,8 +25,6 @@ _logged: set[tuple[str, str, torch.dtype, str]] = set()
 
 def recall(device: str) -> None:
     """Read which algorithms have made a device fault, once per process; each is logged in a line."""
-    if device in _known:
-        return
     with _lock:
         if device in _known:
             return
@@ -45,15 +43,7 @@ def reasons(name: str, problem: Problem) -> list[str]:
 
 
 def dropped(name: str, problem: Problem, which: str, why: str, expected: bool = False) -> None:
-    """Log that a candidate is left out of a choice: a warning the first time, then at a lower level.
-
-    Args:
-        name: The algorithm.
-        problem: The problem.
-        which: The pass.
-        why: The reason.
-        expected: Whether it is nothing to be warned about.
-    """
+    """Log that an algorithm is left out of a choice: a warning the first time, unless it was to be expected."""
     kind = (name, problem.device, problem.dtype, why)
     level = logging.INFO if expected or kind in _logged else logging.WARNING
     _logged.add(kind)
@@ -61,13 +51,7 @@ def dropped(name: str, problem: Problem, which: str, why: str, expected: bool = 
 
 
 def raise_if_lost(error: Exception, problem: Problem, name: str | None = None, which: str = "") -> None:
-    """Check whether the device still computes after an error.
-
-    Args:
-        error: What was raised.
-        problem: What was being computed.
-        name: The algorithm that computed it; None where it was none.
-        which: The pass.
+    """Check whether the device still computes after an error of an algorithm, or of none, in a pass of a problem.
 
     Raises:
         DeviceLostError: It does not. It names the algorithm, which is left out here by every later process.

@@ -43,34 +43,21 @@ def timed(
         head_start: Leave out launch gaps, as in a training step, where Python runs ahead of the GPU. Not for a call
             that launches so much that Python can never be ahead of it: several of these are timed together.
     """
+    on_gpu, times, hosts = device.type == "cuda", [], []
     with on(device):  # events and the head start are of the current device
-        return _timed(call, device, repeats, give_up, head_start)
-
-
-def _timed(
-    call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool
-) -> tuple[float, float]:
-    on_gpu = device.type == "cuda"
-    call()
-    if on_gpu:
-        torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    call()
-    enqueueing = (time.perf_counter() - started) * 1e3
-    hosts = [enqueueing]
-    can_wait = head_start and hasattr(torch.cuda, "_sleep")
-    wait = min(max(2 * enqueueing, _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
-    calls = 1 if head_start else min(max(round(_BURST_MS / max(enqueueing, 1e-3)), 1), _BURST_CALLS)
-    times: list[float] = []
-    for _ in range(repeats):
+        call()
         if on_gpu:
-            on_device, on_host = _once_on_gpu(call, device, wait, calls)
+            torch.cuda.synchronize(device)
+        hosts.append(_once(call))
+        can_wait = head_start and hasattr(torch.cuda, "_sleep")
+        wait = min(max(2 * hosts[0], _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
+        calls = 1 if head_start else min(max(round(_BURST_MS / max(hosts[0], 1e-3)), 1), _BURST_CALLS)
+        for _ in range(repeats):
+            on_device, on_host = _once_on_gpu(call, device, wait, calls) if on_gpu else (_once(call), 0.0)
             times.append(on_device)
             hosts.append(on_host)
-        else:
-            times.append(_once(call))
-        if give_up and times[0] > give_up:
-            break
+            if give_up and times[0] > give_up:
+                break
     median = sorted(times)[len(times) // 2]
     return median, min(hosts) if on_gpu else median
 

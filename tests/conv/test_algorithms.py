@@ -89,8 +89,8 @@ def test_each_algorithm_on_torchs_own_samples(algorithm):
     assert all(algorithm.name in text for text in refused)
 
 
-# GPUs only; 3x3 with 64 channels; 5x5 and larger; kernel equal to stride: torch's samples have none of these.
-NOT_IN_TORCHS_SAMPLES = {"depthwise_kernel", "winograd4", "fft", "transposed_shuffle"}
+# GPUs only; 3x3 with 64 channels; kernel equal to stride: torch's samples have none of these.
+NOT_IN_TORCHS_SAMPLES = {"depthwise_kernel", "winograd4", "transposed_shuffle"}
 if not any(op.name.endswith("conv3d") for op in CONVOLUTIONS):
     NOT_IN_TORCHS_SAMPLES.add("pointwise")  # those of torch 1.13 have no 1x1 either
 

@@ -41,13 +41,13 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Timings by decree: `windows` is fastest forward, `columns` in backward."""
+    """Timings by decree: `planes` is fastest forward, `columns` in backward."""
     asked = []
 
     def tune(operator, problems, candidates, budget, limit_s):
         for p in problems:
             asked.append(p)
-            yield p, {which: [Timing("windows" if which == "forward" else "columns", 1.0)] for which in PASSES}
+            yield p, {which: [Timing("planes" if which == "forward" else "columns", 1.0)] for which in PASSES}
 
     monkeypatch.setattr(planner_module, "tune", tune)
     return asked
@@ -67,7 +67,7 @@ def test_tuning_chooses_per_pass_and_says_so(folder, clock):
     before = planner.plan(problem())
     planner.tune([problem()])
     made = planner.plan(problem())
-    assert [made[which].algorithm.name for which in PASSES] == ["windows", "columns", "columns"]
+    assert [made[which].algorithm.name for which in PASSES] == ["planes", "columns", "columns"]
     assert made["forward"].reason == "fastest when measured"
     assert "by heuristics" in before["forward"].reason
     assert planner.generation == 1
@@ -93,7 +93,7 @@ def test_an_engine_that_saves_next_to_nothing_is_not_chosen_for_a_training(folde
 def test_what_was_measured_is_known_to_the_next_process(folder, clock):
     Planner("gemm").tune([problem()])
     second = Planner("gemm")
-    assert second.plan(problem())["forward"].algorithm.name == "windows"
+    assert second.plan(problem())["forward"].algorithm.name == "planes"
     assert second.tune([problem()]) == {}
     assert len(clock) == 1
 
@@ -103,7 +103,7 @@ def test_another_size_takes_the_nearest_and_is_not_tuned_again(folder, clock):
     planner.tune([problem(16), problem(64)])
     for each in (planner, Planner("gemm")):  # this process, and the next one
         made = each.plan(problem(48, batch=3))
-        assert made["forward"].algorithm.name == "windows"
+        assert made["forward"].algorithm.name == "planes"
         assert made["forward"].reason == "fastest when measured on 2x8x64x64"
     other_layer = planner.plan(problem(16, kernel=5))
     assert "by heuristics" in other_layer["forward"].reason
@@ -138,7 +138,7 @@ def test_a_broken_file_costs_a_log_line(folder, clock, text, caplog):
 def test_an_algorithm_that_is_gone_is_not_planned(folder, clock):
     Planner("gemm").tune([problem()])
     (file,) = folder.glob("conv-*.json")
-    file.write_text(file.read_text().replace("windows", "removed_since"))
+    file.write_text(file.read_text().replace("planes", "removed_since"))
     made = Planner("gemm").plan(problem())
     assert "by heuristics" in made["forward"].reason
     assert made["grad_input"].algorithm.name == "columns"
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written_costs_a_log_line(tmp_path, monkeypatch,
     with caplog.at_level(logging.WARNING, logger="yolo_rocm"):
         planner.tune([problem()])
     assert "cannot be kept" in caplog.text
-    assert planner.plan(problem())["forward"].algorithm.name == "windows"
+    assert planner.plan(problem())["forward"].algorithm.name == "planes"
 
 
 def _write(folder: str, number: int) -> None:
@@ -209,8 +209,8 @@ def test_a_candidate_that_fails_is_left_out(monkeypatch):
     def broken(*args):
         raise RuntimeError("miopenStatusUnknownError")
 
-    monkeypatch.setattr("yolo_rocm.conv.algorithms.windows.Windows.forward", broken)
-    candidates = [BY_NAME["windows"], BY_NAME["unfold"]]
+    monkeypatch.setattr("yolo_rocm.conv.algorithms.planes.Planes.forward", broken)
+    candidates = [BY_NAME["planes"], BY_NAME["unfold"]]
     rows = time_candidates(CONVOLUTION, problem(), "forward", candidates, Operands.of(problem()), 1 << 30)
     assert [row.algorithm for row in rows] == ["unfold"]
 

@@ -84,6 +84,22 @@ def test_every_kernel_is_called():
     assert {(call.module, call.kernel) for call, _ in described(conv()).values()} == jitted
 
 
+@pytest.mark.parametrize("name", [name for _, name in KERNELS if name != "first_tap"])
+def test_every_kernel_has_its_formula_and_a_table_of_its_parameters(name):
+    """The formula is in the docstring; the signature is the table: each line of it has a comment with words."""
+    ((module, node),) = ((module, node) for (module, kernel), node in KERNELS.items() if kernel == name)
+    assert (
+        " = sum over " in (text := ast.get_docstring(node)) or "= bias" in text or "out[b, p, c] = src[b, c, p]" in text
+    )
+    lines = (Path(calls.__file__).parent / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8").splitlines()
+    signature = lines[node.lineno : node.body[0].lineno - 2]
+    for line in signature:
+        names, _, words = line.partition("#")
+        assert names.strip().endswith(","), line
+        assert len(words.split()) >= 2, line
+    assert sum(line.partition("#")[0].count(",") for line in signature) == len(node.args.args)
+
+
 def first_tap() -> Callable[[int, int, int, int], int]:
     """Return the kernels' own `first_tap` as a Python function: its integers are Python's."""
     node = KERNELS[calls.IMPLICIT_GEMM, "first_tap"]

@@ -33,7 +33,7 @@ def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[s
         return ("pointwise", *ANYTHING)
     on_cpu = problem.device.startswith("cpu")
     if problem.groups > 1:
-        depthwise = ("depthwise_shift",) if on_cpu else ("depthwise_kernel", "depthwise_bands", "depthwise_shift")
+        depthwise = ("depthwise_shift",) if on_cpu else ("depthwise_kernel", "depthwise_shift")
         return (*depthwise, *(("windows", "unfold") if which == "grad_weight" else ANYTHING))
     if on_cpu:
         return ("columns", *ANYTHING)

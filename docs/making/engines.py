@@ -11,8 +11,8 @@ from typing import Final
 import torch
 
 from yolo_rocm.conv.algorithms import ALGORITHMS, Algorithm
-from yolo_rocm.conv.plan import ENGINES
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.names import ENGINES
 from yolo_rocm.engines.triton.available import device_reason
 
 from .markdown import code, first_paragraph, joined, table

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 
 from yolo_rocm.conv.algorithms import BY_NAME, depthwise
 from yolo_rocm.conv.heuristics import preferred
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import made_problem, native_passes
 
@@ -60,4 +61,4 @@ def test_all_passes_are_those_of_a_convolution(monkeypatch, name):
     operands = Operands.of(problem)
     exact = native_passes(problem, operands)
     for which in PASSES:
-        torch.testing.assert_close(run_pass(KERNEL, problem, which, operands, 1 << 40), exact[which])
+        torch.testing.assert_close(CONVOLUTION.run(KERNEL, problem, which, operands, 1 << 40), exact[which])

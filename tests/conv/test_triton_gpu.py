@@ -17,14 +17,15 @@ import yolo_rocm
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.heuristics import preferred
+from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.patch import Patch
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.conv.seam import installed
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.precision import without_tf32
 from yolo_rocm.engines.triton import direct, launch
 from yolo_rocm.engines.triton.available import device_reason, triton_version
-from yolo_rocm.engines.tuning import PASSES, Operands, compile_ahead, run_pass
+from yolo_rocm.engines.tuning import compile_ahead
 from yolo_rocm.errors import EngineError
 
 from ..torch_samples import CONVOLUTIONS
@@ -51,7 +52,7 @@ def ieee():
 
 
 def run(algorithm, problem, which, operands):
-    return run_pass(algorithm, problem, which, operands, ROOM)
+    return CONVOLUTION.run(algorithm, problem, which, operands, ROOM)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
@@ -59,7 +60,7 @@ def run(algorithm, problem, which, operands):
 @pytest.mark.parametrize("model", ["yolov8n.yaml", "yolo11n.yaml"])
 def test_every_tile_is_as_exact_as_native_on_every_layer(model, channels_last, dtype):
     problems = [layer.problem for layer in model_layers(model, 320, 2, dtype, DEVICE, channels_last)]
-    compile_ahead(problems, lambda p: [a for a in TRITON if not a.not_supported_reasons(p)])
+    compile_ahead(CONVOLUTION, problems, lambda p: [a for a in TRITON if not a.not_supported_reasons(p)])
     worst = {}
     for problem in problems:
         operands = Operands.of(problem)
@@ -334,10 +335,10 @@ def test_tuning_keeps_to_its_minute_and_the_next_run_has_nothing_to_do(tmp_path,
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))  # nothing compiled before
     problems = [layer.problem for layer in model_layers("yolov8n.yaml", 640, 8, torch.float16, DEVICE, True)]
     started = time.monotonic()
-    first = Planner("auto", vendor=True).tune(problems)
+    first = Planner("auto", vendor_library=True).tune(problems)
     spent = time.monotonic() - started
     assert spent < 70, spent
     assert len(first) == len(set(problems))
     started = time.monotonic()
-    assert Planner("auto", vendor=True).tune(problems) == {}
+    assert Planner("auto", vendor_library=True).tune(problems) == {}
     assert time.monotonic() - started < 5

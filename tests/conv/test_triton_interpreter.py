@@ -15,10 +15,11 @@ import yolo_rocm
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import SplitK
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton.available import FMA, NVIDIA, missing_reason
-from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from ..interpreted import interpreter
 from ..sick_vendor import sick_vendor
@@ -42,7 +43,7 @@ def interpreting():
 
 
 def run(algorithm, problem, which, operands):
-    return run_pass(algorithm, problem, which, operands, ROOM)
+    return CONVOLUTION.run(algorithm, problem, which, operands, ROOM)
 
 
 def own_passes(algorithm):

@@ -17,12 +17,13 @@ from yolo_rocm.conv.algorithms import (
     triton_depthwise,
     triton_gemm,
 )
-from yolo_rocm.conv.plan import Planner, check_engine
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import qualification
+from yolo_rocm.engines.names import single_engines
 from yolo_rocm.engines.triton import available
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
-from yolo_rocm.engines.tuning import PASSES
 from yolo_rocm.errors import ConfigError
 
 from .problems import made_problem as conv
@@ -213,8 +214,8 @@ def test_what_the_kernels_do_not_serve(fresh, monkeypatch):
 
 
 def test_engines_may_be_joined(fresh, monkeypatch):
-    assert check_engine("gemm+triton") == ["gemm", "triton"]
-    assert check_engine("triton+gemm+triton") == ["triton", "gemm"]
+    assert single_engines("gemm+triton") == ["gemm", "triton"]
+    assert single_engines("triton+gemm+triton") == ["triton", "gemm"]
     problem = conv(device="cpu")
     planner = Planner("gemm+triton", remember=False)
     assert {a.engine for a in planner.candidates(problem)} == {"gemm"}  # nothing of Triton serves a CPU

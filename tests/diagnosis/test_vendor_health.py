@@ -176,7 +176,7 @@ def problem(dtype):
 
 
 def test_the_planner_avoids_the_vendor_library_in_one_dtype():
-    planner = Planner("auto", vendor=True, remember=False, avoid_vendor=[torch.float16])
+    planner = Planner("auto", vendor_library=True, remember=False, avoid_vendor=[torch.float16])
     assert planner.plan(problem(torch.float32)).engine == "vendor"
     assert "vendor" not in [a.engine for a in planner.candidates(problem(torch.float16))]
     assert planner.plan(problem(torch.float16)).engine == "gemm"
@@ -185,7 +185,10 @@ def test_the_planner_avoids_the_vendor_library_in_one_dtype():
 
 
 def test_choices_measured_before_are_not_taken_over_by_the_one_that_avoids():
-    healthy, sick = Planner("auto", vendor=True), Planner("auto", vendor=True, avoid_vendor=[torch.float32])
+    healthy, sick = (
+        Planner("auto", vendor_library=True),
+        Planner("auto", vendor_library=True, avoid_vendor=[torch.float32]),
+    )
     assert healthy._key(problem(torch.float32)) != sick._key(problem(torch.float32))
     assert healthy._key(problem(torch.float16)) == sick._key(problem(torch.float16))
 

@@ -290,7 +290,7 @@ def test_a_training_in_a_thread_beside_an_object_that_is_not_registered(make, ma
     assert seen == ["PolicyDataLoader"] * 2
     assert engines(handle) == {"gemm"}
     assert seam.active_devices() == ()
-    seam.settle()  # older torch keeps kernels of which this thread was a guest
+    seam._install()  # older torch keeps kernels of which this thread was a guest
 
 
 def test_loaders_of_other_threads_are_left_alone():

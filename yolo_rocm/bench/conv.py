@@ -13,13 +13,14 @@ import torch.nn.functional as F
 
 from ..conv.algorithms import BY_NAME
 from ..conv.backend_flags import vendor_off
+from ..conv.names import PASSES
 from ..conv.patch import Patch
-from ..conv.plan import Planner
+from ..conv.plan import CONVOLUTION, Operands, Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..engines.measure import as_in_the_seam, milliseconds
 from ..engines.plan_store import device_name
-from ..engines.tuning import PASSES, Operands, time_candidates
+from ..engines.tuning import time_candidates
 from . import results
 from .layers import ModelLayer
 
@@ -89,13 +90,13 @@ def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int
                 rows.append(_row(layer, which, VENDOR_OFF, milliseconds(call, device, repeats, head_start=False), 0))
         for which in layer.passes:
             ways = dict.fromkeys(algorithms)
-            for timing in time_candidates(problem, which, ways, operands, planner.budget, thorough=True):
+            for timing in time_candidates(CONVOLUTION, problem, which, ways, operands, planner.budget, thorough=True):
                 workspace = min(BY_NAME[timing.algorithm].workspace_bytes(problem), planner.budget)
                 rows.append(_row(layer, which, timing.algorithm, timing.milliseconds, workspace))
         with installed(patch):
             for which in layer.passes:
                 spent = milliseconds(_through_torch(problem, operands, which), device, repeats)
-                chosen = getattr(planner.plan(problem), which).algorithm
+                chosen = planner.plan(problem)[which].algorithm
                 rows.append(_row(layer, which, AUTO, spent, min(chosen.workspace_bytes(problem), planner.budget)))
     return rows if quick else rows + _plain_patch(layer, operands, repeats)
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import torch
 
 from .. import ultralytics_hooks as hooks
+from ..conv.names import PASSES
 from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
-from ..engines.tuning import PASSES
 from ..errors import ConfigError, nearest
 from ..utils.progress import progress
 

@@ -101,7 +101,7 @@ def ways(engine: str = OURS, memory_mb: int | None = None, quick: bool = False) 
     everything = [
         *(Way(kind, layout) for kind in (STOCK_KIND, OFF_KIND) for layout in (False, True)),
         *(ours(OURS_KIND, layout, Planner(engine, memory_mb=memory_mb, remember=False)) for layout in (False, True)),
-        ours(AUTO_KIND, True, Planner("auto", vendor=True, memory_mb=memory_mb, remember=False)),
+        ours(AUTO_KIND, True, Planner("auto", vendor_library=True, memory_mb=memory_mb, remember=False)),
     ]
     return [way for way in everything if not quick or (way.kind, way.channels_last) not in _SLOW]
 

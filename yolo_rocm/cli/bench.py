@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..conv.names import PASSES
 from ..utils.console import print_json, stdout_for_json
 from ..utils.progress import progress
 from .bench_train import bench_train
@@ -75,7 +76,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
 
 
 def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float], title: str) -> None:
-    columns = ("forward", "grad_input", "grad_weight", "sum")
+    columns = (*PASSES, "sum")
     heads = ("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", "largest workspace MB")
     bases = [sums.get(base, {}).get("sum") for base in ("vendor", "vendor off")]
     rows = [

@@ -40,8 +40,8 @@ def tune(
 def _tune(words: list[str] | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return what computes each convolution and in what time, and how many have been measured."""
     from ..bench.layers import layers_of
+    from ..conv.names import PASSES
     from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
-    from ..engines.tuning import PASSES
 
     keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "layout": "nchw", "engine": "auto"}
     given = numbers(words, {**keys, "memory_mb": None})
@@ -55,7 +55,7 @@ def _tune(words: list[str] | None) -> tuple[list[dict[str, Any]], dict[str, Any]
     rows: list[dict[str, Any]] = []
     for problem in problems:
         plan, measured = planner.plan(problem), timings.get(problem, {})
-        names = {which: getattr(plan, which).algorithm.name for which in PASSES}
+        names = {which: plan[which].algorithm.name for which in PASSES}
         found = ((which, timing) for which in PASSES for timing in measured.get(which, []))
         times = {which: timing.milliseconds for which, timing in found if timing.algorithm == names[which]}
         rows.append({"convolution": str(problem), **names, "times_ms": times})

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from ..engines.names import ENGINES, SINGLE, single_engines
 from ..errors import PresetError, nearest
 from . import allowed_variables
 
@@ -59,10 +60,17 @@ class Variable(_Section):
         return value
 
 
+def _known_engine(value: str) -> str:
+    single_engines(value)  # the planner's own check
+    return value
+
+
 class Conv(_Section):
     """How convolutions are computed."""
 
-    engine: Literal["auto", "vendor", "aten", "gemm", "triton", "gemm+triton"] = "auto"
+    engine: Annotated[str, AfterValidator(_known_engine)] = Field(
+        default="auto", description=f"one of {', '.join(ENGINES)}, or several of the last {len(SINGLE)} joined by +"
+    )
     devices: list[Literal["cuda", "cpu"]] = Field(default=["cuda"], min_length=1)
     vendor: Literal["on", "off"] = Field(default="off", description="MIOpen/cuDNN for the whole run, BatchNorm too")
     memory_mb: int | None = Field(default=None, ge=1, description="workspace of one convolution, MiB")
@@ -189,7 +197,7 @@ def _explain(item: Any, origin: str) -> str:
         close = nearest(str(item["loc"][-1]), allowed)
         return f"unknown key '{key}' in {origin}{close} Allowed: {', '.join(allowed)}."
     if item["type"] == "value_error":
-        return f"wrong '{key}' in {origin}: {item['ctx']['error']}."
+        return f"wrong '{key}' in {origin}: {str(item['ctx']['error']).rstrip('.')}."
     return f"wrong value for '{key}' in {origin}: got {item['input']!r}. {item['msg']}."
 
 

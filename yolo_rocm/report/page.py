@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .._version import __version__
+from ..conv.names import PASSES
 from ..errors import ConfigError
 from ..utils.atomic import write_file
 from . import head, sections
@@ -20,7 +21,7 @@ from .batches import MOST_BATCHES
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, overlaid
 from .compare import INCONCLUSIVE, differences
 from .files import mapping
-from .run_data import PASSES, Run, read_run
+from .run_data import Run, read_run
 
 if TYPE_CHECKING:
     from jinja2 import Environment

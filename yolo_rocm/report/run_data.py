@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from ..conv.names import PASSES
 from ..data.bottleneck import Bottleneck, judge
 from ..data.wait_meter import EPOCHS_FILE, TIMELINE_FILE
 from ..errors import ConfigError
@@ -20,7 +21,6 @@ from .series import CLOCK, Columns, by_epoch, by_time
 FACTS_FILE: Final = "rocm.json"
 RESULTS_FILE: Final = "results.csv"
 ARGUMENTS_FILE: Final = "args.yaml"
-PASSES: Final = ("forward", "grad_input", "grad_weight")
 _NOTHING: Final = Columns([], {})
 # Looks at the machine that make a mean.
 _ENOUGH: Final = 3

@@ -369,13 +369,9 @@ class Session(TrainingEvents):
         """Compute each item under the preset, and give torch back in between.
 
         What runs between two items is the caller's: it may use torch for something else, run another stream under
-        another preset, or never come back. So the preset is let go each time; what takes time, kernels in torch's
-        dispatcher, stays until the stream ends, is closed or forgotten, and passes calls on meanwhile.
+        another preset, or never come back. So the preset is let go each time.
         """
-        from ..conv.seam import kept
-
-        assert self._patch is not None  # the mode that made the stream ran under the preset
-        with kept(self._patch.devices), closing(results):
+        with closing(results):
             while True:
                 with self.active():
                     try:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from ..utils.console import is_terminal
 from ..utils.process_group import is_first_to
-from ..utils.progress import Pace
 from .ranks import reports
 
 PREFIX: Final = "ROCm: "
@@ -54,6 +53,8 @@ def progress(title: str, limit_s: float | None = None) -> Iterator[Callable[[int
         A function to be called with (done, all).
     """
     from ultralytics.utils import TQDM
+
+    from ..utils.progress import Pace
 
     pace, on_terminal = Pace(limit_s), is_terminal(sys.stdout)
     bars: list[Any] = []

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .. import ultralytics_hooks as hooks
+from .run import run, run_method
 from .session import Session
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ class ModeOutcome:
     Attributes:
         result: What Ultralytics returned: metrics of `val`, the file of `export`, the table of `benchmark`, and how
             many images were predicted.
-        report: What the convolutions were served by.
+        report: What the convolutions were computed by.
         settings: Final values of the preset.
     """
 
@@ -49,7 +51,7 @@ def run_mode(
         mode: One of `MODES`.
         model: Weights, an exported model or a model YAML.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
-        rocm: Sections laid over the preset for this run.
+        rocm: Sections over the preset for this run.
         task: Where the model's file does not tell it.
         **arguments: Ultralytics' arguments for the mode. As `yolo` does, `predict` and `track` save by default.
 
@@ -59,18 +61,15 @@ def run_mode(
     arguments.pop("mode", None)  # a file made for another mode has it
     session = Session(preset, rocm, **arguments)
     with session.environment():
-        from .. import ultralytics_hooks as hooks
-
         hooks.require()
         hooks.check_mode(mode, model, arguments)
         if mode in _STREAMS:
             # A video of any length: one result at a time is in memory, not all of them.
             arguments = {"save": True, **arguments, "stream": True}
-        # A model YAML is run once while it is built, to find its strides.
-        with session.active():
+        with run(session, arguments):  # a model YAML is run once while it is built, to find its strides
             yolo = hooks.load_model(model, task)
-        result = session.run_mode(yolo, mode, getattr(yolo, mode), (), arguments)
-        if mode in _STREAMS:
-            last = deque(enumerate(result, start=1), maxlen=1)
-            result = last[0][0] if last else 0
+            result = run_method(session, yolo, mode, getattr(yolo, mode), (), arguments)
+            if mode in _STREAMS:
+                last = deque(enumerate(result, start=1), maxlen=1)
+                result = last[0][0] if last else 0
     return ModeOutcome(result, session.report, session.settings)

@@ -8,9 +8,9 @@ from .arguments import benchmark_takes_format, check_arguments, check_data, chec
 from .checkpoints import Saving, discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
-from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
+from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
 from .loaders import loaders_built_by, loaders_follow
-from .log import PREFIX, progress, say, say_diagnosis
+from .log import PREFIX, progress_bar, say, say_from_any_rank
 from .memory_errors import is_memory_error, memory_errors_recognised, recognise_in_backward
 from .models import (
     MODES,
@@ -94,6 +94,7 @@ __all__ = [
     "asked_workers",
     "augment_on_device",
     "benchmark_takes_format",
+    "calls_wrapped",
     "check_arguments",
     "check_data",
     "check_mode",
@@ -131,7 +132,7 @@ __all__ = [
     "newest_tested",
     "place_of_rank",
     "plain_model",
-    "progress",
+    "progress_bar",
     "rank",
     "ranks_asked",
     "ranks_command",
@@ -148,16 +149,15 @@ __all__ = [
     "run_command_line",
     "runs_launched_file",
     "say",
-    "say_diagnosis",
+    "say_from_any_rank",
     "set_trainer_argument",
     "torch_module",
     "trainer_state",
+    "trainers_wrapped",
     "unfit",
     "whole_runs",
     "with_callbacks",
     "worker_count",
-    "wrap_calls",
     "wrap_modes",
-    "wrap_trainers",
     "write_whole_checkpoints",
 ]

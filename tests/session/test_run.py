@@ -80,8 +80,9 @@ def test_every_way_in_activates_once_ends_in_order_once_and_explains_once(yolo, 
                 yolo.train(**arguments)
         else:
             yolo.train(**arguments)
-    built = 1 if way == "callbacks" else 0  # the model, before anything of the training can be wrapped
-    assert counts == {"begun": 1, "_switch_on": 1 + built, "orderly_end": 1, "say_diagnosis": 1}
+    # Some releases build the model between the making of the trainer and its training: callbacks alone switch twice.
+    assert counts.pop("_switch_on") in ((1, 2) if way == "callbacks" else (1,))
+    assert counts == {"begun": 1, "orderly_end": 1, "say_diagnosis": 1}
     assert current() is None
     assert seam.active_devices() == ()
 

@@ -16,7 +16,7 @@ from .. import ultralytics_hooks as hooks
 from ..data.prefetch import prefetch_default
 from ..data.wait_meter import EpochSummary, Meter
 from ..data.worker_count import recommended_workers
-from ..data.worker_start import discard_prestarted, prestart
+from ..data.worker_start import start_server
 from ..errors import YoloRocmError
 from ..telemetry.steps import SampledSteps
 from ..telemetry.watch import watch
@@ -76,14 +76,13 @@ class TrainingRun:
             batch = hooks.asked_batch(trainer)
             count = recommended_workers(wanted=asked, asked=policy.insist, batch_size=batch, memfd=True)
             self._start_interpreters(int(count))
-            self._held.callback(discard_prestarted)
         if self._session.device_augment:
             hooks.augment_on_device(trainer, AUGMENT_KEY)
 
     def _start_interpreters(self, count: int) -> None:
         policy = self._session.loader_policy()
-        if policy.context == "spawn" and count:
-            prestart(count, policy.modules)
+        if policy.context == "forkserver" and count:
+            start_server(policy.modules)
 
     def prefetch_device(self, asked: bool | str) -> Any:
         """Return the GPU of the training if batches are to be copied there ahead of time, or None."""

@@ -80,20 +80,9 @@ def _prefetch_device(wanted: bool | str, trainings: Mapping[Any, Loads]) -> Any:
     return device if ahead else None
 
 
-def start_workers_early(policy: LoaderPolicy, count: int) -> None:
-    """Start interpreters for loading workers while something else is being computed."""
-    from ..data.worker_start import prestart
+def start_workers_early(policy: LoaderPolicy, trainer: Any) -> None:
+    """Start the fork server of a trainer's loading workers, if it is going to have any, while the model is built."""
+    from ..data.worker_start import start_server
 
-    if policy.context == "spawn" and count:
-        prestart(count, policy.modules)
-
-
-def expected_workers(policy: LoaderPolicy, trainer: Any) -> int:
-    """Return how many workers the training loader of a trainer is going to have; it has built none yet."""
-    from ..data.worker_count import recommended_workers
-
-    asked = hooks.asked_workers(trainer, policy.insist, policy.workers)
-    if not asked:
-        return 0
-    batch = hooks.asked_batch(trainer)
-    return int(recommended_workers(wanted=asked, asked=policy.insist, batch_size=batch, memfd=True))
+    if policy.context == "forkserver" and hooks.asked_workers(trainer, policy.insist, policy.workers):
+        start_server(policy.modules)

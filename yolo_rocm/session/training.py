@@ -12,7 +12,6 @@ from typing import Any
 
 from .. import ultralytics_hooks as hooks
 from ..data.wait_meter import EpochSummary, Meter
-from ..data.worker_start import discard_prestarted
 from ..errors import CheckpointError
 from ..telemetry.steps import SampledSteps
 from ..telemetry.watch import watch
@@ -21,7 +20,7 @@ from . import sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
 from .failures import says_out_of_memory
-from .loading import augments_on_device, expected_workers, start_workers_early
+from .loading import augments_on_device, start_workers_early
 from .session import Session
 
 
@@ -45,20 +44,10 @@ class TrainingRun:
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
         self.meter = Meter(*hooks.loading_facts(trainer))
-        self._prepare_loading(trainer)
-        self._checkpoints = Checkpoints(trainer, session.settings, session.command)
-
-    def _prepare_loading(self, trainer: Any) -> None:
-        """Start interpreters for the workers while the model is being built, and leave augmentations to the device."""
-        count = expected_workers(self._session.loader_policy, trainer)
-        self._start_workers_early(count)
-        if count:
-            self._held.callback(discard_prestarted)
-        if augments_on_device(self._session.settings):
+        start_workers_early(session.loader_policy, trainer)
+        if augments_on_device(session.settings):
             hooks.augment_on_device(trainer, AUGMENT_KEY)
-
-    def _start_workers_early(self, count: int) -> None:
-        start_workers_early(self._session.loader_policy, count)
+        self._checkpoints = Checkpoints(trainer, session.settings, session.command)
 
     def hold(self, undo: Callable[[], object]) -> None:
         """Call `undo` when the trainer is let go."""
@@ -90,9 +79,6 @@ class TrainingRun:
             hooks.say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
         self.meter.begin(trainer.epoch + 1)
         self._steps.epoch_starts()
-        if hooks.mosaic_closes_after(trainer):
-            # New workers take over then; their interpreters start while this epoch trains.
-            self._start_workers_early(hooks.worker_count(trainer.train_loader))
 
     def batch_starts(self, trainer: Any) -> None:
         """Attribute convolutions to layers in the first batch, and time them in some."""
@@ -113,8 +99,6 @@ class TrainingRun:
             self._reported = True
             self._naming.close()
             self._session.convolutions.tune()
-            # The workers of the validation are wanted next.
-            self._start_workers_early(hooks.worker_count(getattr(trainer, "test_loader", None)))
             hooks.say(f"{self._session.report.summary()} (each of them in {FACTS_FILE})")
 
     def epoch_trained(self, trainer: Any) -> None:

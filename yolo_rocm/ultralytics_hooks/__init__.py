@@ -1,9 +1,9 @@
 """The room that knows Ultralytics from inside: named probes, and named, undoable patches of its engine and data sets.
 
 The public names of the modules below are this package's own: callers write `hooks.say(...)`, not which file it is in.
-Nothing here imports torch or Ultralytics before it is used. May import rooms below it, from `telemetry` to `utils`; what
-it needs from above (who explains an error, who takes a trainer over) is passed in. A newcomer comes here when a release
-of Ultralytics has moved something: what is relied on is a row in `probes`, and a patch is a `scoped_patch.attribute`.
+Nothing here imports torch or Ultralytics before it is used. May import rooms from `telemetry` down to `utils`; what it
+needs from above (who explains an error, who takes a trainer over) is passed in. A newcomer comes here when a release of
+Ultralytics has moved something: what is relied on is a row in `probes`, and a patch is a `scoped_patch.attribute`.
 """
 
 # ruff: noqa: F403

@@ -24,12 +24,6 @@ def place_of_rank() -> process_group.Place | None:
     return process_group.place() if rank() >= 0 else None
 
 
-def ranks_of_batch() -> int:
-    """Return over how many processes Ultralytics' batch is divided."""
-    here = place_of_rank()
-    return here.world if here is not None else 1
-
-
 def ranks_asked(device: Any) -> int:
     """Return how many processes are going to train together: those of a launcher, or one for each GPU of `device`."""
     here = place_of_rank()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from .probes import EARLY_CALLBACKS, missing
-from .ranks import ranks_of_batch
 
 
 def announces_inside_train() -> bool:
@@ -30,12 +29,6 @@ def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:
     if trainer.device.type in ("cpu", "mps"):
         return 0
     return int(trainer.args.workers) if wanted is None else wanted
-
-
-def asked_batch(trainer: Any) -> int:
-    """Return the batch size of a trainer's process; 16 where it is still to be found (`batch=-1`)."""
-    whole = int(trainer.batch_size) if trainer.batch_size and trainer.batch_size >= 1 else 16
-    return max(1, whole // ranks_of_batch())
 
 
 def worker_count(loader: Any) -> int:

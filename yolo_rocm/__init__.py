@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .diagnosis.doctor import Diagnosis, doctor
     from .diagnosis.findings import Finding
     from .errors import CheckpointError, ConfigError, EngineError, LoaderError, PresetError, StackError, YoloRocmError
-    from .preset.schema import Preset, load_preset, presets
+    from .preset.files import presets
+    from .preset.resolve import load_preset
+    from .preset.schema import Preset
 
 _HOMES = {
     "Registration": "api",
@@ -51,8 +53,8 @@ _HOMES = {
     "StackError": "errors",
     "YoloRocmError": "errors",
     "Preset": "preset.schema",
-    "load_preset": "preset.schema",
-    "presets": "preset.schema",
+    "load_preset": "preset.resolve",
+    "presets": "preset.files",
 }
 
 __all__ = [

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from yolo_rocm.hardware import INTEGRATED, Machine, family_of
 from yolo_rocm.preset.files import FAMILY, config_root, read, shipped_presets
-from yolo_rocm.preset.schema import SECTIONS, Preset, resolve
+from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.preset.schema import SECTIONS, Preset
 
 from .markdown import cell, code, joined, table
 

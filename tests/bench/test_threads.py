@@ -8,14 +8,17 @@ import sys
 import pytest
 import torch
 
-from yolo_rocm.bench.threads import cpu_threads, threads_of_a_training
+from yolo_rocm.bench.threads import threads_of_a_training
 
 
 @pytest.fixture(autouse=True)
 def three_threads():
-    with cpu_threads(3):
-        yield
-        assert torch.get_num_threads() == 3  # whatever a test has done
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    after = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert after == 3  # whatever a test has done
 
 
 @pytest.mark.parametrize(

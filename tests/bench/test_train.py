@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from yolo_rocm.bench import train, train_table
 from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench, Way, ways
-from yolo_rocm.cli import bench_train
+from yolo_rocm.cli import bench_train, options
 from yolo_rocm.cli.main import app
 from yolo_rocm.engines import chunking
 from yolo_rocm.errors import ConfigError, DeviceLostError
@@ -207,7 +207,7 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
 
 def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(bench_train, "out", Console(file=shown, width=80))
+    monkeypatch.setattr(options, "out", Console(file=shown, width=80))
     failed = made("vendor off", False, [9.0], 300.0)
     failed.error = "gone"
     table = train_table.rows([made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0), failed], amp=False)

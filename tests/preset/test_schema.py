@@ -8,7 +8,8 @@ import yaml
 import yolo_rocm
 from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Gpu, Machine
-from yolo_rocm.preset.schema import config_root, resolve
+from yolo_rocm.preset.files import config_root
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
 

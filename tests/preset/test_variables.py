@@ -14,7 +14,7 @@ from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset import moments
 from yolo_rocm.preset import variables as environ
 from yolo_rocm.preset.moments import Moment, moment, passed, runtime_started
-from yolo_rocm.preset.schema import load_preset
+from yolo_rocm.preset.resolve import load_preset
 from yolo_rocm.session.session import Session
 
 from ..fake_trees import make_torch, old_torch, write

@@ -17,7 +17,7 @@ import torch
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import CheckpointError
-from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.checkpoints import Checkpoints
 from yolo_rocm.session.run_command import RunCommand
 from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs, write_whole_checkpoints

@@ -16,7 +16,7 @@ import pytest
 from yolo_rocm.bench.demo_data import make_data
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.preset.cfg_file import parse
-from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.run_command import run_command
 from yolo_rocm.utils.process_group import Place
 

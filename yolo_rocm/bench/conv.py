@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import datetime
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from .._version import __version__
 from ..conv.algorithms import BY_NAME
 from ..conv.backend_flags import vendor_off
 from ..conv.patch import Patch
@@ -22,7 +19,8 @@ from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..engines.measure import as_in_the_seam, milliseconds
 from ..engines.plan_store import device_name
-from ..engines.tuning import Operands, time_candidates
+from ..engines.tuning import PASSES, Operands, time_candidates
+from . import results
 from .layers import ModelLayer
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
@@ -174,45 +172,17 @@ def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
 
 def write_csv(path: Path, rows: Iterable[Row], device: str, command: str) -> None:
     """Write every measurement with what it was measured on."""
-    stamp = {
-        "device": device_name(device),
-        "torch": torch.__version__,
-        "yolo_rocm": __version__,
-        "date": datetime.date.today().isoformat(),
-        "command": command,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*(f.name.rstrip("_") for f in fields(Row)), *stamp])
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({**{key.rstrip("_"): value for key, value in asdict(row).items()}, **stamp})
+    entries = [{key.rstrip("_"): value for key, value in asdict(row).items()} for row in rows]
+    results.write_csv(path, entries, results.stamp(command, device=device_name(device), torch=torch.__version__))
 
 
 def plot(path: Path, rows: Iterable[Row], title: str) -> None:
-    """Draw the totals as stacked bars, one bar per way."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """Draw the totals as stacked bars, one bar for each way."""
     sums = totals(rows)
     ways = [way for way in (VENDOR, AUTO, PLAIN, VENDOR_OFF) if way in sums]
-    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
-    left = [0.0] * len(ways)
-    for which in ("forward", "grad_input", "grad_weight", "backward"):
-        widths = [sums[way].get(which, 0.0) for way in ways]
-        if any(widths):
-            axes.barh(ways, widths, left=left, label=which)
-            left = [a + b for a, b in zip(left, widths, strict=True)]
-    for way, total in zip(ways, left, strict=True):
-        axes.annotate(f" {total:.1f} ms", (total, way), va="center")
-    axes.set(title=title, xlabel="milliseconds, all convolutions of one training step")
-    axes.set_xlim(0, 1.2 * max(left))
-    axes.invert_yaxis()
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    parts = [which for which in (*PASSES, "backward") if any(which in sums[way] for way in ways)]
+    series = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
+    results.draw(path, title, ways, [results.Panel("milliseconds, all convolutions of one training step", 1, series)])
 
 
 def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:

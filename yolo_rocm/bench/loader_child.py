@@ -8,11 +8,13 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-STAGES = ("read", "decode", "augment", "collate", "transfer")
+from .loader import STAGES
 
 
 def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
@@ -30,13 +32,13 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
 
     dataset = datasets.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
     seed_everything(0)
+    adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512) if way["ours"] else None
     policy = None
-    if way["ours"]:
-        adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512)
+    if adapter is not None:
         policy = LoaderPolicy(context=way["context"] or "spawn", adapter=adapter, modules=datasets.MODULES)
     elif way["context"]:
         multiprocessing.set_start_method(way["context"], force=True)
-    stages = _stages(dataset, way) if way.get("stages") else {}
+    stages = _stages(dataset, way["batch"], adapter) if way.get("stages") else {}
     if way.get("ahead"):
         start_server(datasets.MODULES)
         time.sleep(way["ahead"])
@@ -69,8 +71,8 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
     return result, close or (lambda: None)
 
 
-def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, float]:
-    """Return seconds an image spends in each stage, in this process, with the first images left out."""
+def _stages(dataset: Any, size: int, adapter: Any, samples: int = 64) -> dict[str, float]:
+    """Return the seconds an image takes in each stage, in this process, without the first batch."""
     import cv2
     import numpy as np
     import torch
@@ -78,23 +80,20 @@ def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, f
     spent = dict.fromkeys(STAGES, 0.0)
     read, decode = np.fromfile, cv2.imdecode
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    from contextlib import ExitStack
-
-    from ..ultralytics_hooks import datasets
-
     with ExitStack() as undo:
-        if way["ours"]:
-            adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512)
-            undo.enter_context(adapter.attached(dataset, lambda stage, seconds: None, _new_image))
-        order = [i % len(dataset) for i in range(way["batch"] + samples)]
-        kept = [dataset[i] for i in order[: way["batch"]]]
+        if adapter is not None:
+            undo.enter_context(
+                adapter.attached(dataset, lambda stage, seconds: None, partial(np.empty, dtype=np.uint8))
+            )
+        order = [i % len(dataset) for i in range(size + samples)]
+        kept = [dataset[i] for i in order[:size]]
         np.fromfile = _timed(read, spent, "read")
         cv2.imdecode = _timed(decode, spent, "decode")
         undo.callback(setattr, np, "fromfile", read)
         undo.callback(setattr, cv2, "imdecode", decode)
-        for start in range(way["batch"], len(order), way["batch"]):
+        for start in range(size, len(order), size):
             began = time.perf_counter()
-            kept = [dataset[i] for i in order[start : start + way["batch"]]]
+            kept = [dataset[i] for i in order[start : start + size]]
             sampled = time.perf_counter()
             batch = dataset.collate_fn(kept)
             collated = time.perf_counter()
@@ -106,12 +105,6 @@ def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, f
             spent["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
     spent["augment"] -= spent["read"] + spent["decode"]
     return {name: seconds / samples for name, seconds in spent.items()}
-
-
-def _new_image(shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
-    return np.empty(shape, np.uint8)
 
 
 def _timed(function: Callable[..., Any], spent: dict[str, float], stage: str) -> Callable[..., Any]:

@@ -10,26 +10,17 @@ import torch
 
 
 @contextmanager
-def cpu_threads(count: int) -> Iterator[None]:
-    """Compute on the CPU with `count` threads while the context is open."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
 def threads_of_a_training(device: str) -> Iterator[None]:
     """Compute on the CPU with as many threads as a training on `device` has.
 
     Ultralytics asks for one by `OMP_NUM_THREADS` before it imports torch, unless the user has asked for another number,
-    and for all again where the device is a CPU. A benchmark that has imported torch first would measure the GPU beside
+    and for all again where the device is a CPU. A benchmark that has imported torch first would measure the GPU next to
     a pool of threads that no training has.
     """
-    if device.startswith("cpu") or os.environ.get("OMP_NUM_THREADS"):
+    before = torch.get_num_threads()
+    if not device.startswith("cpu") and not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(1)
+    try:
         yield
-        return
-    with cpu_threads(1):
-        yield
+    finally:
+        torch.set_num_threads(before)

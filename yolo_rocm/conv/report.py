@@ -1,4 +1,4 @@
-"""What the seam did: every problem it met, the plan for it, and which layer of a model it belongs to."""
+"""What the seam did: every problem it met, its plan, and which layer of a model it belongs to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from ..engines.chunking import largest_workspace
-from ..engines.tuning import PASSES
-from .plan import Plan
+from ..engines.names import NATIVE
+from .chunking import largest_workspace
+from .names import PASSES
+from .plan import ConvPlan
 from .problem import ConvProblem
 from .step_timer import LayerTimes, StepTimer
 
@@ -23,7 +24,7 @@ class Served:
     """A problem, its plan and how often each direction ran."""
 
     problem: ConvProblem
-    plan: Plan
+    plan: ConvPlan
     forward_calls: int = 0
     backward_calls: int = 0
 
@@ -44,19 +45,19 @@ class LayerRow:
         if self.served is None:
             return {**row, "engine": None, "reason": "has not run yet"}
         plan = self.served.plan
-        row.update(problem=str(self.served.problem), engine=plan.engine, reason=plan.forward.reason)
-        row.update({which: getattr(plan, which).algorithm.name for which in PASSES})
+        row.update(problem=str(self.served.problem), engine=plan.engine, reason=plan["forward"].reason)
+        row.update({which: plan[which].algorithm.name for which in PASSES})
         row.update(times_ms={which: round(ms, 4) for which, ms in self.times_ms.items()})
         if self.budget is not None:
             row.update(workspace_bytes={which: self._workspace(which) for which in PASSES})
         return row
 
     def _workspace(self, which: str) -> int | None:
-        """Return what a pass may take beside its result; None for the native kernels, which do not tell."""
+        """Return what a pass may take in addition to its result; None for the native kernels, whose is unknown."""
         assert self.served is not None
         assert self.budget is not None
-        algorithm = getattr(self.served.plan, which).algorithm
-        own = algorithm.engine not in ("vendor", "aten")
+        algorithm = self.served.plan[which].algorithm
+        own = algorithm.engine not in NATIVE
         return largest_workspace(algorithm, self.served.problem, self.budget) if own else None
 
 
@@ -91,7 +92,7 @@ class ConvReport:
                 self._layers[name].append(served)
         return name
 
-    def replan(self, plan: Callable[[ConvProblem], Plan]) -> None:
+    def replan(self, plan: Callable[[ConvProblem], ConvPlan]) -> None:
         """Take over new plans of the problems seen so far."""
         for served in self.served.values():
             served.plan = plan(served.problem)
@@ -150,7 +151,7 @@ class ConvReport:
         return Counter(served.plan.engine for served in self.served.values())
 
     def summary(self) -> str:
-        """Say in one line how many convolutions each engine serves."""
+        """Say in one line how many convolutions each engine computes."""
         if self._layers and not self.served:
             return f"{len(self._layers)} convolution layers, none of them on a device that rocm.conv.devices names"
         counts = ", ".join(f"{n} {engine}" for engine, n in self.engines().most_common())
@@ -167,7 +168,7 @@ class ConvReport:
                 {
                     "problem": str(s.problem),
                     "engine": s.plan.engine,
-                    "reason": s.plan.forward.reason,
+                    "reason": s.plan["forward"].reason,
                     "forward_calls": s.forward_calls,
                     "backward_calls": s.backward_calls,
                 }
@@ -187,7 +188,7 @@ class ConvReport:
             "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
         )
 
-    def entry(self, problem: ConvProblem, plan: Plan) -> Served:
+    def entry(self, problem: ConvProblem, plan: ConvPlan) -> Served:
         """Return the entry of a problem, made on first sight."""
         served = self.served.get(problem)
         if served is None:

@@ -12,7 +12,8 @@ from .._version import __version__
 from ..engines.triton.available import in_words_unasked
 from ..errors import ConfigError
 from ..hardware import Machine, detect
-from ..preset.schema import Settings, resolve
+from ..preset.resolve import resolve
+from ..preset.schema import Settings
 from ..ultralytics_hooks import versions
 from . import vendor_health as memory
 from .checks import run_checks

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -22,8 +21,7 @@ _HEAD_START_MS = (0.3, 8.0)
 _BURST_MS, _BURST_CALLS = 20.0, 16
 
 
-@dataclass(frozen=True)
-class Spent:
+class Times(NamedTuple):
     """What a call takes.
 
     Attributes:
@@ -34,26 +32,17 @@ class Spent:
     device_ms: float
     host_ms: float
 
-    @property
-    def cost(self) -> float:
-        """Return what a training pays: while Python needs longer than the device, the device waits."""
-        return max(self.device_ms, self.host_ms)
-
 
 def milliseconds(
     call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
 ) -> float:
-    """Return the median time of `call` on its device; see `spent`."""
-    return spent(call, device, repeats, give_up, head_start).device_ms
+    """Return the median time of `call` on its device; see `timed`."""
+    return timed(call, device, repeats, give_up, head_start).device_ms
 
 
-def spent(
-    call: Callable[[], object],
-    device: torch.device,
-    repeats: int = 5,
-    give_up: float = 0.0,
-    head_start: bool = True,
-) -> Spent:
+def timed(
+    call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
+) -> Times:
     """Measure `call` after two warm-ups: the median time of its device, and the shortest time of Python.
 
     Args:
@@ -65,10 +54,10 @@ def spent(
             that launches so much that Python can never be ahead of it: several of these are timed together.
     """
     with on(device):  # events and the head start are of the current device
-        return _spent(call, device, repeats, give_up, head_start)
+        return _timed(call, device, repeats, give_up, head_start)
 
 
-def _spent(call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool) -> Spent:
+def _timed(call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool) -> Times:
     on_gpu = device.type == "cuda"
     call()
     if on_gpu:
@@ -91,7 +80,7 @@ def _spent(call: Callable[[], object], device: torch.device, repeats: int, give_
         if give_up and times[0] > give_up:
             break
     median = sorted(times)[len(times) // 2]
-    return Spent(median, min(hosts) if on_gpu else median)
+    return Times(median, min(hosts) if on_gpu else median)
 
 
 def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, calls: int) -> tuple[float, float]:
@@ -134,7 +123,7 @@ def _once(call: Callable[[], object]) -> float:
 def as_in_the_seam() -> Iterator[None]:
     """Run code as kernels run: below autograd and its views, where these cost no bookkeeping, and without TF32."""
     with without_tf32():
-        # torch 1.13 has only the first half: there a view still tells what it is a view of.
+        # torch 1.13 has only the first half: there a view still knows what it is a view of.
         below: Any = getattr(torch._C, "_AutoDispatchBelowADInplaceOrView", torch._C._AutoDispatchBelowAutograd)()
         try:
             # torch 1.13 is below autograd while the object lives; newer ones want it entered.

@@ -20,8 +20,8 @@ from typing import Any, Final, NoReturn
 from ..errors import ConfigError, StackError, nearest
 from ..hardware import detect
 from ..preset import variables as environ
+from ..preset.resolve import resolve
 from ..preset.restart import become
-from ..preset.schema import resolve
 from ..session.handoff import CHILD_VARIABLE
 from ..utils.off_switch import enabled
 

@@ -8,7 +8,7 @@ from typing import Final
 from ..errors import PresetError
 from ..hardware import INTEGRATED, Machine, family_of
 from .files import shipped_presets, user_presets
-from .schema import resolve
+from .resolve import resolve
 
 OWN: Final = "your own"
 _ANY: Final = "any"

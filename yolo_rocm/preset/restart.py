@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 from ..hardware import detect
 from ..utils.off_switch import enabled
 from . import variables as environ
-from .schema import resolve
+from .resolve import resolve
 
 RESTARTED_VARIABLE: Final = "YOLO_ROCM_RESTARTED"
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from .. import ultralytics_hooks as hooks
 from ..hardware import detect
 from ..preset import variables
-from ..preset.schema import Settings, resolve
+from ..preset.resolve import resolve
+from ..preset.schema import Settings
 from ..utils.off_switch import enabled
 from .announcement import opening_lines
 from .convolutions import Convolutions

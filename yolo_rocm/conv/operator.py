@@ -1,0 +1,109 @@
+"""Convolution as the engine room knows it: its passes, algorithms and heuristics, and how they are run and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ..engines.operator import Operator, Tensors
+from . import chunking
+from .algorithms import ALGORITHMS, Algorithm
+from .heuristics import preferred
+from .names import PASSES
+from .problem import ConvProblem, laid_out
+
+# (input channels, output channels, groups) of the small problem that a kernel is qualified on
+_SMALL = {"flat": (3, 20, 1), "depthwise": (24, 24, 24)}
+_SMALL_GEMM = (24, 40, 1)
+
+
+class Operands(NamedTuple):
+    """Random tensors of a problem: input, weight and gradient of the output."""
+
+    x: torch.Tensor
+    weight: torch.Tensor
+    grad: torch.Tensor
+
+    @classmethod
+    def of(cls, problem: ConvProblem, seed: int = 0) -> Operands:
+        """Draw them."""
+        device = torch.device(problem.device)
+        generator = torch.Generator(device=device).manual_seed(seed)
+
+        def draw(shape: tuple[int, ...], scale: float = 1.0) -> torch.Tensor:
+            values = torch.randn(shape, device=device, generator=generator).mul_(scale).to(problem.dtype)
+            return laid_out(values, problem.channels_last)
+
+        return cls(draw(problem.input_shape), draw(problem.weight_shape, 0.05), draw(problem.output_shape))
+
+
+class Convolution(Operator[ConvProblem, Algorithm]):
+    """The operator."""
+
+    name = "conv"
+    passes = PASSES
+    algorithms = ALGORITHMS
+
+    def preferred(self, problem: ConvProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
+        """Return names of algorithms for one pass, best guess first."""
+        return preferred(problem, which, triton="triton" in engines and "gemm" not in engines)
+
+    def reference(self, problem: ConvProblem) -> Algorithm:
+        """Return the plain sum."""
+        name = "transposed" if problem.transposed else "unfold"
+        return next(algorithm for algorithm in ALGORITHMS if algorithm.name == name)
+
+    def operands(self, problem: ConvProblem) -> Operands:
+        """Return random tensors of a problem."""
+        return Operands.of(problem)
+
+    def call(
+        self, algorithm: Algorithm, problem: ConvProblem, which: str, operands: Tensors, budget: int
+    ) -> Callable[[], torch.Tensor]:
+        """Return a pass as the seam runs it, chunking included, into the layout the seam returns."""
+        x, weight, grad = operands
+        forward, backward = chunking.fitted(algorithm, problem, budget)
+        last = problem.channels_last
+        if which == "forward":
+            return lambda: laid_out(forward(x, weight, None), last)
+        wanted = (which == "grad_input", which == "grad_weight")
+        index = wanted.index(True)
+
+        def run() -> torch.Tensor:
+            result: Any = backward(grad, x, weight, wanted)[index]
+            return laid_out(result, last)
+
+        return run
+
+    def cast(self, problem: ConvProblem, dtype: torch.dtype, device: str) -> ConvProblem:
+        """Return the same problem in another data type, on another device."""
+        return replace(problem, dtype=dtype, device=device)
+
+    def small(self, problem: ConvProblem, kernel: str) -> ConvProblem:
+        """Return a problem with odd sizes and a stride that a kernel supports."""
+        channels, out_channels, groups = _SMALL.get(kernel, _SMALL_GEMM)
+        return replace(
+            problem,
+            input_shape=(2, channels, 13, 11),
+            weight_shape=(out_channels, channels // groups, 3, 3),
+            stride=(2, 2),
+            padding=(1, 1),
+            dilation=(1, 1),
+            output_padding=(0, 0),
+            groups=groups,
+            transposed=False,
+        )
+
+    def one_sample(self, problem: ConvProblem) -> ConvProblem:
+        """Return the problem with a batch of one."""
+        return replace(problem, input_shape=(1, *problem.input_shape[1:]))
+
+    def smallest_workspace(self, algorithm: Algorithm, problem: ConvProblem) -> int:
+        """Return the workspace of one row of one sample."""
+        return chunking.smallest_workspace(algorithm, problem)
+
+
+CONVOLUTION = Convolution()

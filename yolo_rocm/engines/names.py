@@ -1,0 +1,28 @@
+"""The names of the engines, and the one check of a setting such as `conv.engine`. No torch: presets import this."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import ConfigError, nearest
+
+# vendor: torch's own kernels with the vendor library on; aten: the same with it off; gemm, triton: this package's.
+NATIVE: Final = ("vendor", "aten")
+SINGLE: Final = (*NATIVE, "gemm", "triton")
+ENGINES: Final = ("auto", *SINGLE)
+
+
+def single_engines(setting: str) -> list[str]:
+    """Return the engines that a setting names, each once: one of `ENGINES`, or several of `SINGLE` joined by `+`.
+
+    Raises:
+        ConfigError: It names one that does not exist.
+    """
+    names = list(SINGLE) if setting == "auto" else setting.split("+")
+    for name in names:
+        if name not in SINGLE:
+            raise ConfigError(
+                f"unknown engine {name!r}{nearest(name, ENGINES)} Allowed: {', '.join(ENGINES)}, or several of the "
+                f"last {len(SINGLE)} joined by '+'."
+            )
+    return list(dict.fromkeys(names))

@@ -73,7 +73,7 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
         settings: The preset; it may not want the page.
         pictures: Draw the plots; a run that is being stopped has no time for them.
     """
-    if not wanted(settings):
+    if not settings.preset.report.html:
         return
     try:
         from ..report.page import write_page
@@ -91,8 +91,3 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
                 trainer.on_plot(picture)
         except Exception as error:
             hooks.say(f"the plots of the report were not drawn: {type(error).__name__}: {error}", warning=True)
-
-
-def wanted(settings: Settings) -> bool:
-    """Return whether the preset asks for the page."""
-    return settings.preset.report.html

@@ -1,4 +1,4 @@
-"""The three ways in: train, register on a YOLO object, or take the callbacks."""
+"""The ways in: train or run a mode, register a YOLO object or every one of the process, or take the callbacks."""
 
 from __future__ import annotations
 
@@ -174,13 +174,21 @@ def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = N
 
 
 @dataclass(frozen=True)
-class TrainingOutcome:
-    """What a finished training leaves behind."""
+class RunOutcome:
+    """What a finished run leaves behind.
 
-    metrics: Any
+    Attributes:
+        result: What Ultralytics returned: metrics of `train` and `val`, the file of `export`, the table of
+            `benchmark`, and how many images were predicted.
+        report: What the convolutions were computed by.
+        settings: Final values of the preset.
+        folder: The folder of a training.
+    """
+
+    result: Any
     report: ConvReport | None
     settings: Settings
-    folder: Path
+    folder: Path | None = None
 
 
 def train(
@@ -206,7 +214,7 @@ def train(
         YoloRocmError: A preset, argument or data set is wrong, or an engine cannot compute the model; nothing is left
             patched and no run folder behind.
     """
-    return run_training(model, data, preset, rocm, **arguments).metrics
+    return run_training(model, data, preset, rocm, **arguments).result
 
 
 def run_training(
@@ -215,8 +223,8 @@ def run_training(
     preset: PresetSource = "auto",
     rocm: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> TrainingOutcome:
-    """Train like `train` and return metrics, report, settings and the run's folder together."""
+) -> RunOutcome:
+    """Train like `train`, and return the run's report, settings and folder too."""
     session = Session(preset, rocm, **arguments)
     with session.environment():
         hooks.require()
@@ -231,4 +239,42 @@ def run_training(
                 hooks.check_resumable(yolo)
             with _registered_for_one_run(yolo, session):
                 metrics = yolo.train(**arguments)
-            return TrainingOutcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))
+            return RunOutcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))
+
+
+def run_mode(
+    mode: str,
+    /,
+    model: Any = None,
+    preset: PresetSource = "auto",
+    rocm: Mapping[str, Any] | None = None,
+    task: str | None = None,
+    **arguments: Any,
+) -> RunOutcome:
+    """Run a mode of a model other than training under a preset: what the command line's sub-commands run.
+
+    Args:
+        mode: `val`, `predict`, `track`, `export` or `benchmark`.
+        model: Weights, an exported model or a model YAML.
+        preset: A preset's name, `auto`, a YAML file or a dictionary.
+        rocm: Sections over the preset for this run.
+        task: Where the model's file does not tell it.
+        **arguments: Ultralytics' arguments for the mode. As `yolo` does, `predict` and `track` save by default.
+
+    Raises:
+        YoloRocmError: A preset, an argument, the model or the data is wrong; nothing has run.
+    """
+    arguments.pop("mode", None)  # a file made for another mode has it
+    session = Session(preset, rocm, **arguments)
+    with session.environment():
+        hooks.require()
+        hooks.check_mode(mode, model, arguments)
+        streams = mode in ("predict", "track")
+        if streams:  # a video of any length: one result at a time is in memory, not all of them
+            arguments = {"save": True, **arguments, "stream": True}
+        with run(session, arguments):
+            yolo = hooks.load_model(model, task)
+            result = run_method(session, yolo, mode, getattr(yolo, mode), (), arguments)
+            if streams:
+                result = sum(1 for _ in result)
+    return RunOutcome(result, session.report, session.settings)

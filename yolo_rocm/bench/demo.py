@@ -63,7 +63,7 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    box = outcome.metrics.box
+    box = outcome.result.box
     patched = outcome.report.summary() if outcome.report else "nothing, YOLO_ROCM=0"
     say(f"\nmAP50-95  {box.map:.3f} (mAP50 {box.map50:.3f}) after {epochs} epochs")
     speed = IMAGES * epochs / seconds

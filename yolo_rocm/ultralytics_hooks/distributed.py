@@ -94,7 +94,7 @@ class _Rank:
         return get_save_dir
 
     def taken_over(self, original: Callable[..., None]) -> Callable[..., None]:
-        """Tell of each trainer once it has been made."""
+        """Pass on each trainer once it has been made."""
 
         @functools.wraps(original)
         def initialise(trainer: Any, *args: Any, **kwargs: Any) -> None:

@@ -207,7 +207,7 @@ PROBES: Final[tuple[Need, ...]] = (
 
 @functools.cache
 def missing(feature: str) -> tuple[str, ...]:
-    """Return why a feature cannot be had with the installed Ultralytics; nothing where it can. Asked once a process."""
+    """Return why a feature cannot be had with the installed Ultralytics; nothing where it can. Cached."""
     return tuple(problem for probe in PROBES if probe.feature == feature and (problem := probe.problem()))
 
 

@@ -8,7 +8,7 @@ from .probes import EARLY_CALLBACKS, missing
 
 
 def announces_inside_train() -> bool:
-    """Tell whether trainers announce themselves when `train()` has begun, not when they are made.
+    """Return whether trainers announce themselves when `train()` has begun, not when they are made.
 
     Whether one has its data by then says nothing: releases between the two ways read it first.
     """
@@ -37,7 +37,7 @@ def worker_count(loader: Any) -> int:
 
 
 def mosaic_closes_after(trainer: Any) -> bool:
-    """Tell whether the epoch that begins is the last one with mosaics, after which workers start again."""
+    """Return whether the epoch that begins is the last one with mosaics, after which workers start again."""
     closing = int(getattr(trainer.args, "close_mosaic", 0) or 0)
     return bool(closing) and trainer.epoch + 1 == trainer.epochs - closing
 

@@ -20,7 +20,7 @@ _ended_well = False
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands among those that a launcher has started.
+    """Which of the processes that a launcher has started this one is.
 
     Attributes:
         rank: Its number among all of them; 0 writes and reports.
@@ -95,7 +95,7 @@ def join(here: Place, device: Any) -> None:
 
     Args:
         here: The place of this process.
-        device: Its device: NCCL, which RCCL answers for on AMD, serves GPUs, Gloo a CPU.
+        device: Its device. GPUs communicate by NCCL, which is RCCL on AMD, CPUs by Gloo.
 
     Raises:
         StackError: This torch was built without distributed training.
@@ -117,7 +117,7 @@ def join(here: Place, device: Any) -> None:
 
 
 def training_ended(well: bool) -> None:
-    """Tell how the newest training ended: a group with a rank that failed is not waited for."""
+    """Note how the newest training ended: a group with a rank that failed is not waited for."""
     global _ended_well
     _ended_well = well
 
@@ -140,7 +140,7 @@ def from_first(value: Any) -> Any:
 
 
 def is_first_to(deed: str) -> bool:
-    """Tell whether this process is the first of its group to ask for `deed`; True where there is no group to ask."""
+    """Return whether this process is the first of its group to ask for `deed`; True where there is no group."""
     from torch import distributed
 
     try:

@@ -76,9 +76,9 @@ def torch_is_left_as_found() -> Iterator[None]:
     loader = sys.modules.get("torch.utils.data.dataloader")
     if loader is not None:
         assert not hasattr(loader.DataLoader.__init__, "__wrapped__")
-    processes = sys.modules.get("yolo_rocm.data.worker_start")
-    if processes is not None:
-        assert processes._standby._waiting == []
+    server = sys.modules.get("multiprocessing.forkserver")
+    if server is not None:
+        assert server._forkserver._preload_modules == ["__main__"]
     torch = sys.modules.get("torch")
     if torch is not None:
         assert torch.backends.cudnn.enabled

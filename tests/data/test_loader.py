@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from yolo_rocm import ConfigError, LoaderError, create_dataloader
 from yolo_rocm.data.seeding import seed_everything
+from yolo_rocm.data.main_guard import DEFAULT_METHOD
 from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
 
@@ -329,7 +330,7 @@ class Stream(IterableDataset):
 
 def test_an_iterable_data_set_gets_torchs_loader_started_the_same_way():
     loader = create_dataloader(Stream(), 5, num_workers=1)
-    assert loader.multiprocessing_context.get_start_method() == "spawn"
+    assert loader.multiprocessing_context.get_start_method() == DEFAULT_METHOD
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 

@@ -239,8 +239,8 @@ def test_a_training_that_dies_offers_its_diagnosis(made_data, tmp_path, monkeypa
 
 
 def test_a_diagnosis_that_fails_does_not_hide_the_error(monkeypatch):
-    from yolo_rocm import ultralytics_hooks as hooks
     from yolo_rocm.diagnosis import known_failures
+    from yolo_rocm.session.failures import say_diagnosis
 
     monkeypatch.setattr(known_failures, "explain", lambda error: 1 / 0)
-    hooks.say_diagnosis(RuntimeError("anything"))
+    say_diagnosis(RuntimeError("anything"))

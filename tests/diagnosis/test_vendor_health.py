@@ -245,7 +245,8 @@ def test_a_preset_that_trusts_nothing_trusts_what_was_proven(said, health, rocm,
         remember(health, memory_file(session.machine, "cuda"))
     with session.active():
         assert torch._C._get_cudnn_enabled() == on
-        assert ("vendor" in [a.engine for a in session._patch.planner.candidates(problem(torch.float32))]) == on
+        planner = session.convolutions._patch.planner
+        assert ("vendor" in [a.engine for a in planner.candidates(problem(torch.float32))]) == on
     assert torch._C._get_cudnn_enabled()
     assert any("passed its probes" in line for line in said) == on
 

@@ -10,6 +10,7 @@ from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.files import config_root
 from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
 
 LINUX = Machine(system="linux", overlays=("linux",), torch="1.13.1", build="hip", hip="5.2.21151")
@@ -85,7 +86,7 @@ def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
     later_than_the_oldest = {"channels_last"}
     train = resolve(name, machine=LINUX).preset.train
     assert set(train) <= {*DEFAULT_CFG_DICT, *later_than_the_oldest}
-    passed_on = Session(name, None).train_arguments({"epochs": 1})
+    passed_on = train_arguments(Session(name, None).settings, {"epochs": 1})
     assert passed_on == {**{key: value for key, value in train.items() if key in DEFAULT_CFG_DICT}, "epochs": 1}
 
 

@@ -123,7 +123,7 @@ def test_inside_a_training_lines_go_through_the_logger(clock, monkeypatch, capsy
     said = []
     monkeypatch.setattr(log, "say", said.append)
     for seconds in (4.0, 0.1):
-        with hooks.progress("measuring convolutions", 60) as show:
+        with hooks.progress_bar("measuring convolutions", 60) as show:
             for done in range(5):
                 show(done, 4)
                 clock.t += seconds
@@ -156,7 +156,7 @@ def test_inside_a_training_a_terminal_gets_ultralytics_own_bar(clock, monkeypatc
 
     monkeypatch.setattr(utils, "TQDM", Bar)
     monkeypatch.setattr(log, "is_terminal", lambda stream: True)
-    with hooks.progress("measuring convolutions", 60) as show:
+    with hooks.progress_bar("measuring convolutions", 60) as show:
         for done in range(4):
             show(done, 3)
             clock.t += 4.0

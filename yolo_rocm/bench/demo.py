@@ -42,7 +42,7 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
     seconds = time.perf_counter() - started
     import torch
 
-    box = outcome.metrics.box
+    box = outcome.result.box
     facts: dict[str, Any] = {
         "map": float(box.map),
         "map50": float(box.map50),

@@ -28,7 +28,7 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
 
     from ..data.policy import LoaderPolicy
     from ..data.seeding import seed_everything
-    from ..data.worker_start import prestart
+    from ..data.worker_start import start_server
     from ..ultralytics_hooks import datasets
 
     dataset = datasets.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
@@ -41,7 +41,7 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
         multiprocessing.set_start_method(way["context"], force=True)
     stages = _stages(dataset, way["batch"], adapter) if way.get("stages") else {}
     if way.get("ahead"):
-        prestart(way["workers"], datasets.MODULES)
+        start_server(datasets.MODULES)
         time.sleep(way["ahead"])
     began = time.perf_counter()
     loader = datasets.training_loader(dataset, way["batch"], way["workers"], policy)

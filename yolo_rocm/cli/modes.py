@@ -38,10 +38,9 @@ def _command(mode: str) -> Callable[..., None]:
         table: Annotated[bool, typer.Option("--table", help="Print every convolution and what computes it.")] = False,
     ) -> None:
         # All before `restart_if_late`: it looks at what is imported.
-        from ..api import run_training
+        from ..api import run_mode, run_training
         from ..preset.cfg_file import TASKS, parse
         from ..preset.restart import restart_if_late
-        from ..session.modes import run_mode
         from ..ultralytics_hooks import reports
 
         arguments = parse(words or [])

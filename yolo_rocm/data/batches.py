@@ -15,7 +15,7 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from .policy import LoaderPolicy
 from .pool import Pool
-from .preflight import main_reference
+from .preflight import check_before_start
 from .reader import BatchReader, Request, Trace
 from .shared_lists import Packed
 
@@ -40,6 +40,7 @@ class Batches:
         pinned: Copy batches into pinned memory.
         device: Copy batches to this device ahead of time; None leaves that to the consumer.
         kind: What the batches are for, told to the observer.
+        batch_bytes: Bytes of one batch in /dev/shm; 0 if unknown, or if batches do not go there.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Batches:
         pinned: bool = False,
         device: torch.device | None = None,
         kind: str = "train",
+        batch_bytes: int = 0,
     ) -> None:
         self._held, self._epoch = ExitStack(), ExitStack()
         self._observe, self._kind = policy.observe, kind
@@ -67,8 +69,17 @@ class Batches:
         if workers == 0:
             self._held.enter_context(reader.attached())
             return
+        lists = policy.adapter.lists(reader.dataset)
+        needs_main = check_before_start(
+            {"dataset": reader.dataset, "collate_fn": reader.collate, "worker_init_fn": init},
+            method=policy.context,
+            workers=workers,
+            prefetch=prefetch,
+            batch_bytes=batch_bytes,
+            shared=lists.values(),
+        )
         self.pool = Pool(
-            Packed(reader, policy.adapter.lists(reader.dataset)),
+            Packed(reader, lists),
             workers=workers,
             context=policy.context,
             prefetch=prefetch,
@@ -76,7 +87,7 @@ class Batches:
             init=init,
             timeout=policy.timeout,
             modules=policy.modules,
-            needs_main=main_reference(reader) is not None,
+            needs_main=needs_main,
             tell=policy.tell,
         )
         self._held.callback(self.pool.close)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..errors import ConfigError, LoaderError
 from .loader import PolicyLoaderMixin
+from .main_guard import DEFAULT_METHOD
 from .pinning import decide_pinning
 from .policy import LoaderPolicy
 from .reader import PlainAdapter
@@ -72,7 +73,7 @@ def create_dataloader(
     shuffle: bool = False,
     seed: int | None = None,
     num_workers: int | None = None,
-    context: str = "spawn",
+    context: str = DEFAULT_METHOD,
     pin_memory: bool | str = "auto",
     prefetch: int | None = None,
     timeout: float = 120,
@@ -91,7 +92,7 @@ def create_dataloader(
         shuffle: Draw a new order for every epoch.
         seed: Makes order and workers reproducible; without it both differ from run to run.
         num_workers: None takes what `recommended_workers` says.
-        context: `spawn`, `forkserver` or `fork`.
+        context: `spawn`, `forkserver` (the default on Linux) or `fork`.
         pin_memory: True, False, or `auto`: where there is a GPU, it works and it fits.
         prefetch: Batches each worker holds ready; 2 by default.
         timeout: Seconds to wait for a batch before an error; 0 waits for ever.
@@ -164,7 +165,7 @@ def torch_arguments(policy: LoaderPolicy, given: Mapping[str, Any]) -> dict[str,
         return result
     result.setdefault("persistent_workers", policy.persistent)
     if result.get("multiprocessing_context") is None:
-        result["multiprocessing_context"] = worker_context(policy.context, policy.modules)
+        result["multiprocessing_context"] = worker_context(policy.context)
     if policy.prefetch is not None:
         result.setdefault("prefetch_factor", policy.prefetch)
     result.setdefault("timeout", policy.timeout)
@@ -214,7 +215,7 @@ class PatchedDataLoaders:
 
 
 def patch_dataloader(
-    context: str = "spawn", *, persistent: bool = True, timeout: float = 120, pin_memory: bool | str = "auto"
+    context: str = DEFAULT_METHOD, *, persistent: bool = True, timeout: float = 120, pin_memory: bool | str = "auto"
 ) -> PatchedDataLoaders:
     """Let every DataLoader made from now on follow the policy, where its caller has not set the argument.
 

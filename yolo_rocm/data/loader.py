@@ -13,7 +13,6 @@ import torch
 from .batches import Batches
 from .pinning import decide_pinning
 from .policy import LoaderPolicy, shuffles
-from .preflight import check_before_start
 from .reader import BatchReader
 from .resume_position import Passes, Position, next_seed
 from .transport import HAS_MEMFD
@@ -70,14 +69,6 @@ class PolicyLoaderMixin:
         kind = "train" if shuffles(loader.sampler) else "val"
         reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken)
         workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
-        check_before_start(
-            {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn},
-            method=policy.context,
-            workers=workers,
-            prefetch=prefetch,
-            batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
-            always_main=False,
-        )
         if self._goes_on is not None and not self._goes_on.anew:
             self._seed = next_seed(self._goes_on, own_seeds=policy.reproducible == "strict", workers=workers)
         else:
@@ -93,6 +84,7 @@ class PolicyLoaderMixin:
             pinned=self._pinned,
             device=policy.device() if kind == "train" else None,
             kind=kind,
+            batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
         )
 
     def _draw_seed(self) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.utils.data import SequentialSampler
 
+from .main_guard import DEFAULT_METHOD
 from .reader import Adapter, PlainAdapter, Trace
 from .transport import HAS_MEMFD
 from .worker_count import IMAGE_BYTES, recommended_workers
@@ -55,7 +56,7 @@ class LoaderPolicy:
         observe: Takes the kind of loader, the trace of a batch, when it was asked for and when it came.
     """
 
-    context: str = "spawn"
+    context: str = DEFAULT_METHOD
     workers: int | None = None
     persistent: bool = True
     pin_memory: bool | str = "auto"

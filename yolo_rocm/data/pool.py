@@ -15,13 +15,12 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from ..errors import LoaderError
-from .preflight import pickle_problem
 from .reader import Request, Trace
 from .shared_lists import Packed
 from .stack_file import StackFile
 from .transport import Attachments, receive, send
 from .worker import Duty, Failure
-from .worker_start import start_process
+from .worker_start import start_process, start_server
 
 MAX_REPLACEMENTS: Final = 3
 _GRACE: Final = 0.3  # seconds a worker has to leave by itself
@@ -78,6 +77,9 @@ class Pool:
         self._order: deque[_Worker] = deque()
         self.replaced = 0
         try:
+            if context == "forkserver" and (problem := start_server(modules)):
+                tell(f"the fork server cannot start ({problem}): workers are spawned, which takes longer")
+                self._context = "spawn"
             packed.share()
             for number in range(workers):
                 duty = Duty(number, workers, prefetch, base_seed, init, StackFile(), patience)
@@ -108,9 +110,7 @@ class Pool:
         try:
             process, connection = start_process(self._context, self._packed, duty, self._modules, self._needs_main)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
-            # The quick check looks at samples of long lists only: now every item is worth a look.
-            problem = pickle_problem(self._packed.unpack(), "reader", exact=True)
-            raise LoaderError(problem or f"a worker cannot be described to a new process: {error}") from error
+            raise LoaderError(f"what a loading worker needs cannot be sent to it: {error}") from error
         return _Worker(process, connection, duty)
 
     def _ask(self, worker: _Worker) -> None:

@@ -78,7 +78,7 @@ class PolicyLoaderMixin:
             batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
             always_main=False,
         )
-        if self._goes_on is not None and not self._goes_on.anew:
+        if self._goes_on is not None and not self._goes_on.closed:
             self._seed = next_seed(self._goes_on, own_seeds=policy.reproducible == "strict", workers=workers)
         else:
             self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
@@ -125,35 +125,42 @@ class PolicyLoaderMixin:
 
     def _begin(self, iterator: Any) -> None:
         loader: Any = self
-        one_pass = getattr(loader.batch_sampler, "sampler", None)  # an endless loader repeats it
-        self._passes = None
-        if not self.endless or loader.generator is None or one_pass is None or has_epochs(loader.sampler):
+        self._passes = self._new_passes()
+        if self._passes is None:
             iterator.begin(self._indices())
             return
-        self._passes = Passes(one_pass, loader.generator, len(loader))
         position, self._goes_on = self._goes_on, None
         if position is not None and position.memory is not None and loader.num_workers == 0:
             self.policy.adapter.remember(loader.dataset, position.memory)
-        if position is None or position.anew:
-            iterator.begin(iter(self._passes))
+        if position is None or position.closed:
+            iterator.begin(self._passes.batches())
         else:
-            iterator.begin(self._passes.going_on(position), first=position.given)
+            iterator.begin(self._passes.batches(position), first=position.given)
+
+    def _new_passes(self) -> Passes | None:
+        loader: Any = self
+        one_pass = getattr(loader.batch_sampler, "sampler", None)  # an endless loader repeats it
+        if not self.endless or loader.generator is None or one_pass is None or has_epochs(loader.sampler):
+            return None
+        return Passes(one_pass, loader.generator, len(loader))
 
     def position(self) -> Position | None:
-        """Return where an endless loader stands, between two epochs; None where that cannot be said."""
+        """Return where an endless loader is, between two epochs; None where that cannot be said."""
         if self._passes is None:
             return None
         loader: Any = self
         memory = self.policy.adapter.memory(loader.dataset) if loader.num_workers == 0 else None
-        return self._passes.position(self._seed, memory, anew=self.iterator is None)
+        return self._passes.position(self._seed, memory, closed=self.iterator is None)
 
     def go_on_from(self, position: Position) -> None:
-        """Continue where another loader stood, when the next epoch begins."""
+        """Continue where another loader was, when the next epoch begins."""
         self.close()
+        skipping = self._new_passes()
+        if skipping is None:
+            return
         self._goes_on, self._next_seed = position, None
-        if position.anew:
-            loader: Any = self
-            loader.generator.set_state(position.generator)
+        if position.closed:
+            skipping.skip(position)
 
     def close(self) -> None:
         """End the workers."""

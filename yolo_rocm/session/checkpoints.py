@@ -1,24 +1,28 @@
-"""The checkpoints of one training: each whole or not there, and with all that is needed to go on exactly."""
+"""The checkpoints of one training: each whole or not there, and what is said and done to go on from one."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import ultralytics_hooks as hooks
 from ..data.loader import PolicyLoaderMixin
 from ..data.resume_position import Position
+from ..data.seeding import random_states, set_random_states
 from ..errors import CheckpointError
 from ..utils.atomic import free_bytes, no_room, partial
-from .resume_file import StateFile, lacks, random_states, set_random_states
+from .resume_file import STATE_FILE, StateFile
 
 if TYPE_CHECKING:
     from ..preset.schema import Settings
     from .run_command import RunCommand
+
+# Settings on which the digits of a training depend, next to those of Ultralytics.
+_SAME: Final = ("conv.engine", "conv.vendor", "loader.device_augment", "loader.reduced_decode", "loader.reproducible")
 
 
 class Checkpoints:
@@ -32,12 +36,10 @@ class Checkpoints:
 
     def __init__(self, trainer: Any, settings: Settings, command: RunCommand) -> None:
         self._trainer: Callable[[], Any] = weakref.ref(trainer)
-        self._settings = settings
-        self._last = Path(trainer.last)
+        self._preset, self._command = settings.preset, command
+        self._last, self._best = Path(trainer.last), Path(trainer.best)
         self._whole: int | None = None  # epochs in last.pt
-        self._best = Path(trainer.best)
         self._complete = self._evaluated = False  # last.pt holds the last epoch; the final evaluation is done
-        self._command = command
         self._file = StateFile(Path(trainer.wdir))
         self._exact = settings.preset.checkpoint.exact_resume and hooks.in_one_process()
         self._state: dict[str, Any] | None = None
@@ -48,69 +50,51 @@ class Checkpoints:
     def begin(self) -> None:
         """Put everything back that the checkpoint lacks, once the trainer has resumed in its own way."""
         trainer = self._trainer()
-        if trainer is None or not hooks.is_writer():
-            return
-        source = hooks.resumed_from(trainer)
+        source = hooks.resumed_from(trainer) if trainer is not None and hooks.is_writer() else None
         if source is None:
             return
         self._whole = trainer.start_epoch
-        for name in ("last.pt", "best.pt"):
-            partial(self._last.with_name(name)).unlink(missing_ok=True)
+        for path in (self._last, self._best):
+            partial(path).unlink(missing_ok=True)
         hooks.drop_unfinished_results(trainer)
-        if not self._settings.preset.checkpoint.exact_resume:
-            return
-        if not self._exact:
-            self._inexact("several processes train")
-            return
-        found = StateFile(source.parent).find(source)
-        reason = found.reason if found.state is None else lacks(found.state) or hooks.unfit(trainer, found.state)
-        if reason or found.state is None:
-            self._inexact(reason)
-            return
-        self._state = found.state
-        hooks.restore_trainer(trainer, self._state)
-        changes = self._changes(self._state["facts"], self._facts(trainer))
-        self._loader_fits = not {"batch", "number of images", "epochs"} & set(changes)
-        why = [f"{name} was {was} and is {now}" for name, (was, now) in changes.items()]
-        why += self._obstacles(trainer, self._state)
+        state, reason = StateFile(source.parent).find(source)
+        if state is not None:
+            reason = hooks.unfit(trainer, state) if hooks.in_one_process() else "several processes train"
+        if state is not None and not reason:
+            self._restore(trainer, state)
+        elif reason or self._exact:
+            reason = reason or f"there is no {STATE_FILE} next to it"
+            hooks.say(f"goes on from the checkpoint alone, in half precision: {reason}", warning=True)
+
+    def _restore(self, trainer: Any, state: dict[str, Any]) -> None:
+        hooks.restore_trainer(trainer, state)
+        self._state = state
+        was, now = state["facts"], self._facts(trainer)
+        changed = [name for name in now if was.get(name) != now[name]]
+        self._loader_fits = not {"batch", "number of images", "epochs"} & set(changed)
+        why = [f"{name} was {was.get(name)} and is {now[name]}" for name in changed]
+        if state["loader"] is None:
+            why.append("the loader is not one of this package")
+        elif now.get("workers"):
+            why.append("loading workers start anew (rocm.loader.reproducible=strict makes batches independent of it)")
+        if trainer.device.type != "cpu":
+            why.append("kernels of a GPU may add in another order")
+        if getattr(trainer.args, "time", None):
+            why.append("the number of epochs depends on time")
         if why:
-            self._inexact("; ".join(why), "weights and optimizer are as they were, what follows is not: ")
+            reasons = "; ".join(why)
+            hooks.say(f"weights and optimizer are as they were, what follows is not: {reasons}", warning=True)
         else:
             hooks.say(f"goes on exactly as if it had not been stopped after epoch {self._whole}")
 
-    def _inexact(self, why: str, what: str = "goes on from the checkpoint alone, in half precision: ") -> None:
-        hooks.say(f"{what}{why}", warning=True)
-
     def _facts(self, trainer: Any) -> dict[str, Any]:
-        conv, loader = self._settings.preset.conv, self._settings.preset.loader
-        facts = {
-            **hooks.resume_facts(trainer),
-            "conv.engine": conv.engine,
-            "conv.vendor": conv.vendor,
-            "loader.reproducible": loader.reproducible,
-            "loader.device_augment": loader.device_augment,
-            "loader.reduced_decode": loader.reduced_decode,
-        }
+        """Return what has to be the same for the same digits; batches of strict loaders do not depend on workers."""
+        facts, loader = hooks.resume_facts(trainer), self._preset.loader
+        for name in _SAME:
+            facts[name] = attrgetter(name)(self._preset)
         if loader.reproducible != "strict":
             facts["workers"] = hooks.worker_count(trainer.train_loader)
         return facts
-
-    @staticmethod
-    def _changes(was: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        return {name: (was.get(name), now[name]) for name in now if was.get(name) != now[name]}
-
-    def _obstacles(self, trainer: Any, state: dict[str, Any]) -> list[str]:
-        """Return why the same settings would still not give the same digits."""
-        found = []
-        if state["loader"] is None:
-            found.append("the loader is not one of this package")
-        elif self._settings.preset.loader.reproducible != "strict" and hooks.worker_count(trainer.train_loader):
-            found.append("loading workers start anew (rocm.loader.reproducible=strict makes batches independent of it)")
-        if trainer.device.type != "cpu":
-            found.append("kernels of a GPU may add in another order")
-        if getattr(trainer.args, "time", None):
-            found.append("the number of epochs depends on time")
-        return found
 
     def epoch_starts(self) -> None:
         """Put back what the training loop clears before its first epoch."""
@@ -136,8 +120,8 @@ class Checkpoints:
         try:
             loader = trainer.train_loader
             position = loader.position() if isinstance(loader, PolicyLoaderMixin) else None
-            if position is not None and hooks.closes_mosaic_next(trainer):
-                position = replace(position, anew=True)
+            if position is not None and hooks.mosaic_closes_after(trainer):
+                position = replace(position, closed=True)
             state = {
                 **hooks.trainer_state(trainer),
                 "facts": self._facts(trainer),
@@ -148,7 +132,6 @@ class Checkpoints:
             self._file.stage(state, data)
         except Exception as error:  # a luxury: it must never cost the checkpoint
             self._exact = False
-            self._file.remove()
             hooks.say(
                 f"what exact resuming needs cannot be kept, from here on resuming is as in stock Ultralytics: {error}",
                 warning=True,
@@ -161,8 +144,9 @@ class Checkpoints:
             self._whole = hooks.finished_epochs(trainer)
             self._complete = hooks.is_last_epoch(trainer)
             if self._exact:
-                with suppress(OSError):  # it is found under its other name too
-                    self._file.commit()
+                self._file.commit()
+            else:
+                self._file.remove()  # of an earlier checkpoint
 
     def make_room(self) -> bool:
         """Remove the states: they are larger than the checkpoint, and it can do without."""
@@ -173,24 +157,23 @@ class Checkpoints:
         return removed
 
     def failed(self, path: Path, size: int, error: OSError) -> CheckpointError:
-        """Say what could not be written, what is whole, and how to go on."""
-        free = free_bytes(path.parent)
-        room = "" if free is None else f", {free / 2**20:.1f} MiB are free"
-        remedy = "Make room" if no_room(error) else "Repair that"
-        again = "then train again, or give another folder: project="
-        then = f"then go on: {self._going_on()}" if self._whole else again
-        return CheckpointError(
-            f"cannot write {path}: {error.strerror or error}; {size / 2**20:.1f} MiB are needed{room}. "
-            f"{self.standing()} {remedy}, {then}"
-        )
+        """Say which checkpoint could not be written, what is whole, and how to go on."""
+        return self._refusal(str(path), error, f"{size / 2**20:.1f} MiB are needed")
 
     def no_room(self, error: OSError) -> CheckpointError:
         """Say the same of any other file of the run that does not fit."""
-        name = error.filename or f"a file of {self._last.parent.parent}"
+        return self._refusal(error.filename or f"a file of {self._last.parent.parent}", error)
+
+    def _refusal(self, name: str, error: OSError, *facts: str) -> CheckpointError:
         free = free_bytes(self._last.parent)
-        room = "" if free is None else f"; {free / 2**20:.1f} MiB are free in the folder of the run"
-        then = f" Make room, then go on: {self._going_on()}" if self._whole else ""
-        return CheckpointError(f"cannot write {name}: {error.strerror or error}{room}. {self.standing()}{then}")
+        if free is not None:
+            facts = (*facts, f"{free / 2**20:.1f} MiB are free in the folder of the run")
+        remedy = "Make room" if no_room(error) else "Repair that"
+        again = f"go on: {self._going_on()}" if self._whole else "train again, or give another folder: project="
+        return CheckpointError(
+            f"cannot write {name}: {'; '.join((error.strerror or str(error), *facts))}. "
+            f"{self.standing()} {remedy}, then {again}"
+        )
 
     def standing(self) -> str:
         """Say which checkpoint is whole."""

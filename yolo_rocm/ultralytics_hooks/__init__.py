@@ -40,7 +40,6 @@ from .ranks import place_of_rank, rank, ranks_asked, ranks_of_batch, reports
 from .resuming import (
     OptimizerSteps,
     check_resumable,
-    closes_mosaic_next,
     code_of_script,
     drop_unfinished_results,
     finished_epochs,
@@ -101,7 +100,6 @@ __all__ = [
     "check_resumable",
     "children_follow",
     "class_names",
-    "closes_mosaic_next",
     "code_of_script",
     "default_argument",
     "detector",

@@ -1,13 +1,12 @@
-"""All that a trainer is made of between two epochs, taken out and put back.
+"""What resuming needs to know of a trainer, and all that one is made of between two epochs, taken out and put back.
 
 Ultralytics' own checkpoint holds the averaged weights and the optimizer in half precision and not the weights in
-training, nor gradients that are being accumulated, nor random states. It stays as it is; this is for a file beside it.
+training, nor gradients that are being accumulated, nor random states. It stays as it is; this is for a file next to it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from ..errors import ConfigError
 from ..utils.atomic import commit, stage
 from .models import plain_model
 
-_STOPPER = ("best_fitness", "best_epoch", "possible_stop")
+# Progress of a trainer that its checkpoint lacks, or holds rounded.
+_PROGRESS = ("best_fitness", "fitness", "metrics", "accumulate")
 
 
 def resumed_from(trainer: Any) -> Path | None:
@@ -26,7 +26,7 @@ def resumed_from(trainer: Any) -> Path | None:
 
 
 def in_one_process() -> bool:
-    """Tell whether training runs in this process alone."""
+    """Return whether training runs in this process alone."""
     from ultralytics.utils import RANK
 
     return bool(RANK == -1)
@@ -69,118 +69,6 @@ def check_resumable(yolo: Any) -> None:
     )
 
 
-def resume_facts(trainer: Any) -> dict[str, Any]:
-    """Return what has to be the same for a training to go on to the last digit, by the name people have for it."""
-    import torch
-    import ultralytics
-
-    args = trainer.args
-    names = ("imgsz", "close_mosaic", "freeze", "time", "cache", "fraction", "rect", "single_cls", "multi_scale")
-    return {
-        "torch": str(torch.__version__),
-        "Ultralytics": str(ultralytics.__version__),
-        "device": str(trainer.device.type),
-        "threads of torch": torch.get_num_threads(),
-        "AMP": bool(trainer.amp),
-        "batch": int(trainer.batch_size),
-        "number of images": len(trainer.train_loader.dataset),
-        "epochs": int(trainer.epochs),
-        **{name: str(getattr(args, name, None)) for name in names},
-    }
-
-
-def closes_mosaic_next(trainer: Any) -> bool:
-    """Tell whether the loader will start anew before the epoch after the one just trained."""
-    closing = int(getattr(trainer.args, "close_mosaic", 0) or 0)
-    return bool(closing) and trainer.epoch + 1 == max(0, trainer.epochs - closing)
-
-
-def trainer_state(trainer: Any) -> dict[str, Any]:
-    """Return weights, averages, optimizer and progress of a trainer as tensors and plain data; nothing is copied."""
-    model = plain_model(trainer.model)
-    stopper = vars(trainer.stopper)
-    return {
-        "model": dict(model.state_dict()),
-        "ema": dict(trainer.ema.ema.state_dict()),
-        "updates": int(trainer.ema.updates),
-        "optimizer": _plain(trainer.optimizer.state_dict()),
-        "scaler": _plain(trainer.scaler.state_dict()),
-        "gradients": {name: p.grad for name, p in model.named_parameters() if p.grad is not None},
-        "criterion": _progress_of(getattr(model, "criterion", None)),
-        "stopper": {name: _plain(stopper[name]) for name in _STOPPER if name in stopper},
-        "trainer": {
-            "best_fitness": _plain(trainer.best_fitness),
-            "fitness": _plain(trainer.fitness),
-            "metrics": _plain(dict(trainer.metrics or {})),
-            "accumulate": int(trainer.accumulate),
-        },
-    }
-
-
-def unfit(trainer: Any, state: dict[str, Any]) -> str:
-    """Say why a state does not belong to the model and optimizer of a trainer; nothing if it does."""
-    model = plain_model(trainer.model)
-    for what, module in (("model", model), ("ema", trainer.ema.ema)):
-        if _shapes(module.state_dict()) != _shapes(state[what]):
-            return f"its {what} has other layers"
-    saved = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
-    if saved != [len(group["params"]) for group in trainer.optimizer.param_groups]:
-        return "its optimizer has other parameters"
-    return ""
-
-
-def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(getattr(value, "shape", ())) for name, value in state.items()}
-
-
-def restore_trainer(trainer: Any, state: dict[str, Any]) -> None:
-    """Put weights, averages, optimizer and progress back, once the trainer has resumed in its own way."""
-    model = plain_model(trainer.model)
-    model.load_state_dict(state["model"])
-    trainer.ema.ema.load_state_dict(state["ema"])
-    trainer.ema.updates = state["updates"]
-    for saved, group in zip(state["optimizer"]["param_groups"], trainer.optimizer.param_groups, strict=True):
-        if "fused" in group:
-            saved["fused"] = group["fused"]  # which kernel runs is for the device at hand to decide
-    trainer.optimizer.load_state_dict(state["optimizer"])
-    if state["scaler"] and trainer.scaler.is_enabled():
-        trainer.scaler.load_state_dict(state["scaler"])
-    if state["criterion"] and hasattr(model, "init_criterion"):
-        if getattr(model, "criterion", None) is None:
-            model.criterion = model.init_criterion()
-        vars(model.criterion).update(state["criterion"])
-    vars(trainer.stopper).update(state["stopper"])
-    for name in ("best_fitness", "fitness"):
-        setattr(trainer, name, state["trainer"][name])
-    trainer.metrics = {**(trainer.metrics or {}), **state["trainer"]["metrics"]}
-
-
-def restore_gradients(trainer: Any, state: dict[str, Any]) -> None:
-    """Put back gradients that were being accumulated; the trainer clears them before its first epoch."""
-    trainer.accumulate = state["trainer"]["accumulate"]
-    for name, parameter in plain_model(trainer.model).named_parameters():
-        if name in state["gradients"]:
-            parameter.grad = state["gradients"][name].to(parameter.device)
-
-
-def _progress_of(criterion: Any) -> dict[str, Any]:
-    """Return the numbers of a loss that changes from epoch to epoch; it has an `update` then."""
-    if not hasattr(criterion, "update"):
-        return {}
-    return {name: value for name, value in vars(criterion).items() if type(value) in (int, float)}
-
-
-def _plain(value: Any) -> Any:
-    """Turn numpy's numbers into Python's: a file of tensors and plain data can be loaded without running code."""
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(item) for item in value)
-    if hasattr(value, "item") and not hasattr(value, "requires_grad"):
-        return value.item()
-    return value
-
-
 def drop_unfinished_results(trainer: Any) -> None:
     """Take rows out of `results.csv` that belong to epochs after the checkpoint: they are trained again.
 
@@ -202,24 +90,101 @@ def _epoch_of(line: str) -> float:
     return int(first) if first.isdigit() else float("inf")
 
 
+def resume_facts(trainer: Any) -> dict[str, Any]:
+    """Return what has to be the same for a training to go on to the last digit, by the name people have for it."""
+    import torch
+    import ultralytics
+
+    names = ("imgsz", "close_mosaic", "freeze", "time", "cache", "fraction", "rect", "single_cls", "multi_scale")
+    return {
+        "torch": str(torch.__version__),
+        "Ultralytics": str(ultralytics.__version__),
+        "device": str(trainer.device.type),
+        "threads of torch": torch.get_num_threads(),
+        "AMP": bool(trainer.amp),
+        "batch": int(trainer.batch_size),
+        "number of images": len(trainer.train_loader.dataset),
+        "epochs": int(trainer.epochs),
+        **{name: str(getattr(trainer.args, name, None)) for name in names},
+    }
+
+
+def trainer_state(trainer: Any) -> dict[str, Any]:
+    """Return weights, averages, optimizer and progress of a trainer; nothing is copied."""
+    model = plain_model(trainer.model)
+    criterion = getattr(model, "criterion", None)
+    changing = vars(criterion) if hasattr(criterion, "update") else {}  # a loss that changes from epoch to epoch
+    return {
+        "model": model.state_dict(),
+        "ema": trainer.ema.ema.state_dict(),
+        "updates": trainer.ema.updates,
+        "optimizer": trainer.optimizer.state_dict(),
+        "scaler": trainer.scaler.state_dict(),
+        "gradients": {name: p.grad for name, p in model.named_parameters() if p.grad is not None},
+        "criterion": {name: value for name, value in changing.items() if type(value) in (int, float)},
+        "stopper": {name: value for name, value in vars(trainer.stopper).items() if name != "patience"},
+        "trainer": {name: getattr(trainer, name) for name in _PROGRESS},
+    }
+
+
+def unfit(trainer: Any, state: dict[str, Any]) -> str:
+    """Say why a state does not belong to the model and optimizer of a trainer; nothing if it does."""
+    for what, module in (("model", plain_model(trainer.model)), ("ema", trainer.ema.ema)):
+        found = {name: value.shape for name, value in module.state_dict().items()}
+        if found != {name: value.shape for name, value in state[what].items()}:
+            return f"its {what} has other layers"
+    saved = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
+    if saved != [len(group["params"]) for group in trainer.optimizer.param_groups]:
+        return "its optimizer has other parameters"
+    return ""
+
+
+def restore_trainer(trainer: Any, state: dict[str, Any]) -> None:
+    """Put weights, averages, optimizer and progress back, once the trainer has resumed in its own way."""
+    model = plain_model(trainer.model)
+    model.load_state_dict(state["model"])
+    trainer.ema.ema.load_state_dict(state["ema"])
+    trainer.ema.updates = state["updates"]
+    for saved, group in zip(state["optimizer"]["param_groups"], trainer.optimizer.param_groups, strict=True):
+        if "fused" in group:
+            saved["fused"] = group["fused"]  # which kernel runs is for the device at hand to decide
+    trainer.optimizer.load_state_dict(state["optimizer"])
+    if state["scaler"] and trainer.scaler.is_enabled():
+        trainer.scaler.load_state_dict(state["scaler"])
+    if state["criterion"] and hasattr(model, "init_criterion"):
+        if getattr(model, "criterion", None) is None:
+            model.criterion = model.init_criterion()
+        vars(model.criterion).update(state["criterion"])
+    vars(trainer.stopper).update(state["stopper"])
+    progress = state["trainer"]
+    trainer.best_fitness, trainer.fitness = progress["best_fitness"], progress["fitness"]
+    trainer.metrics = {**(trainer.metrics or {}), **(progress["metrics"] or {})}
+
+
+def restore_gradients(trainer: Any, state: dict[str, Any]) -> None:
+    """Put back gradients that were being accumulated; the trainer clears them before its first epoch."""
+    trainer.accumulate = state["trainer"]["accumulate"]
+    for name, parameter in plain_model(trainer.model).named_parameters():
+        if name in state["gradients"]:
+            parameter.grad = state["gradients"][name].to(parameter.device)
+
+
 class OptimizerSteps:
     """Knows the batch after which the optimizer made its last step, and goes on from one that another process made.
 
     The training loop keeps that number in a local variable, and begins with a step at once when it resumes. So while
-    going on, this decides when a step is due, by the rule of the loop: the loop's own steps are left out, and those it
-    would miss are made when the batch ends.
+    going on, the loop's own steps are left out, and those due by its rule are made when a batch ends.
     """
 
     def __init__(self, trainer: Any) -> None:
-        self._batch = self._epoch = -1
-        self.last = -1
-        self._takes_over = self._stepped = False
+        self._batch = self._epoch = self.last = -1
+        self._takes_over = False
         original = trainer.optimizer_step
 
-        def step(forced: bool = False) -> None:
-            if forced or self._wanted(trainer):
+        def step(due: bool = False) -> None:
+            if due or not self._takes_over:
                 original()
-                self.last, self._stepped = self._batch, True
+                self.last = self._batch
 
         trainer.optimizer_step = step  # on the trainer, so that nothing here keeps the trainer alive
 
@@ -237,12 +202,8 @@ class OptimizerSteps:
     def batch_starts(self) -> None:
         """Count the batch."""
         self._batch += 1
-        self._stepped = False
-
-    def _wanted(self, trainer: Any) -> bool:
-        return not self._takes_over or bool(self._batch - self.last >= trainer.accumulate)
 
     def batch_ends(self, trainer: Any) -> None:
-        """Make the step that the loop missed."""
-        if self._takes_over and not self._stepped and self._wanted(trainer):
-            trainer.optimizer_step(forced=True)
+        """Make the step that is due, where the loop does not."""
+        if self._takes_over and self._batch - self.last >= trainer.accumulate:
+            trainer.optimizer_step(due=True)

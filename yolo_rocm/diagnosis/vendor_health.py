@@ -16,8 +16,9 @@ from filelock import FileLock, Timeout
 
 from ..hardware import OVERRIDE, Machine
 from ..preset.schema import Conv
+from ..utils.atomic import write_file
 from ..utils.limited_files import read_json
-from ..utils.paths import cache_folder, replace_file
+from ..utils.paths import cache_folder
 from .outcome import DEATHS, Outcome
 from .probes import DTYPES
 
@@ -93,7 +94,7 @@ def remember(health: Health, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock", timeout=_LOCK_SECONDS):
-            replace_file(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
+            write_file(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
     except (OSError, Timeout) as error:
         LOG.warning("what the probes found cannot be kept in %s (%s)", path, error)
 

@@ -12,8 +12,9 @@ import torch
 from filelock import FileLock, Timeout
 
 from .._version import __version__
+from ..utils.atomic import write_file
 from ..utils.limited_files import read_json
-from ..utils.paths import cache_folder, replace_file
+from ..utils.paths import cache_folder
 
 LOG = logging.getLogger("yolo_rocm")
 _LOCK_SECONDS = 10.0
@@ -64,6 +65,6 @@ class PlanStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
                 merged = {**self._read(quiet=True), **entries}
-                replace_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
+                write_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
         except (OSError, Timeout) as error:
             LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)

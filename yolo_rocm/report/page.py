@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._version import __version__
 from ..errors import ConfigError
-from ..utils.atomic import commit, stage
+from ..utils.atomic import write_file
 from . import head, sections
 from .batches import MOST_BATCHES
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, overlaid
@@ -50,7 +50,7 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
     page = render(runs).encode(errors="replace")  # a file name may hold bytes that are no text
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        commit(stage(path, page, durable=False), path)
+        write_file(path, page)
     except OSError as error:
         raise ConfigError(
             f"cannot write the page to '{path}': {error.strerror or error}. Give a file in a folder you may write to."

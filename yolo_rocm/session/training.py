@@ -21,7 +21,7 @@ from ..errors import YoloRocmError
 from ..telemetry.steps import SampledSteps
 from ..telemetry.watch import watch
 from ..ultralytics_hooks.datasets import AUGMENT_KEY
-from ..utils.atomic import commit, no_room, stage
+from ..utils.atomic import no_room, write_file
 from . import sigterm
 from .artifacts import surroundings, write_run_page
 from .checkpoints import Checkpoints
@@ -303,7 +303,7 @@ class TrainingRun:
             **surroundings(self._session.machine, self._session.settings),
         }
         path = Path(trainer.save_dir) / REPORT_FILE
-        commit(stage(path, (json.dumps(data, indent=2, default=str) + "\n").encode(), durable=False), path)
+        write_file(path, json.dumps(data, indent=2, default=str) + "\n")
 
     def close(self) -> None:
         """Let go of the trainer; safe to call twice."""

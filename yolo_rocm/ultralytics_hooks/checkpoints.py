@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..errors import CheckpointError
-from ..utils.atomic import commit, free_bytes, no_room, partial, problem_with, stage, sync
+from ..utils.atomic import free_bytes, no_room, problem_with, write_file
 from ..utils.swap import Swap
 
 
@@ -48,15 +48,17 @@ def _path_class(saving: Saving) -> Any:
         def write_bytes(self, data: bytes) -> int:
             """Write a checkpoint; the old one stays until the new one is whole."""
             path = Path(self)
+
+            def write() -> None:
+                write_file(path, data, durable=True, before=lambda: saving.before(path, data))
+
             try:
                 try:
-                    staged = stage(path, data)
+                    write()
                 except OSError as error:
                     if not no_room(error) or not saving.make_room():
                         raise
-                    staged = stage(path, data)
-                saving.before(path, data)
-                commit(staged, path)
+                    write()
             except OSError as error:
                 raise saving.failed(path, len(data), error) from error
             saving.after(path)
@@ -73,21 +75,21 @@ def _strips_whole(original: Callable[..., Any]) -> Callable[..., Any]:
         path = Path(f)
         if s or not path.is_file():
             return original(f, s, *args, **kwargs)
-        staged = partial(path)
-        try:
-            _check_room(path)
+        result: Any = None
+
+        def strip(staged: Path) -> None:  # writes nothing where Ultralytics cannot read the checkpoint
+            nonlocal result
             with _names_the_file(staged):
                 result = original(f, str(staged), *args, **kwargs)
-            if staged.exists():  # it is not where Ultralytics could not read the checkpoint
-                sync(staged)
-                commit(staged, path)
+
+        try:
+            _check_room(path)
+            write_file(path, strip, durable=True)
         except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
             raise CheckpointError(
                 f"the training is complete, but {path} could not be written without its optimizer: {error}. "
                 f"It is whole as it was, with optimizer; make room, and it can be used as it is."
             ) from error
-        finally:
-            staged.unlink(missing_ok=True)
         return result
 
     return strip_optimizer

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..utils.atomic import commit, stage
+from ..utils.atomic import write_file
 from .models import plain_model
 
 # Progress of a trainer that its checkpoint lacks, or holds rounded.
@@ -82,7 +82,7 @@ def drop_unfinished_results(trainer: Any) -> None:
     kept = lines[:1] + [line for line in lines[1:] if _epoch_of(line) <= trainer.start_epoch]
     after = "".join(f"{line}\n" for line in kept)
     if after != before:
-        commit(stage(path, after.replace("\n", os.linesep).encode("utf-8")), path)
+        write_file(path, after.replace("\n", os.linesep), durable=True)
 
 
 def _epoch_of(line: str) -> float:

@@ -140,8 +140,6 @@ def test_reduction_by_hand():
     assert reduction(1600, 100, 640) == 2
     assert reduction(1600, 3200, 640, short_side=True) == 2
     assert reduction(100, 3200, 640, short_side=True) == 1
-    with pytest.raises(ValueError, match="at least 1"):
-        reduction(0, 10, 640)
 
 
 def test_flags():

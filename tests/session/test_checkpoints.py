@@ -141,7 +141,7 @@ def crowded(made_data, tmp_path_factory):
 
     folder, lines = tmp_path_factory.mktemp("crowded"), []
     yolo = YOLO("yolov8n.yaml")
-    handle = yolo_rocm.register(yolo, "cpu")
+    handle = yolo_rocm.register(yolo, "cpu", {"checkpoint": {"exact_resume": True}})
     limits, inside = {1: 35 << 20, 2: 1 << 20}, []
 
     def crowd(trainer) -> None:  # last.pt has 29 MiB, what exact resuming needs 58
@@ -180,7 +180,9 @@ def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
     assert "MiB are needed" in message
     assert "MiB are free" in message
     assert f"{last} is whole and holds epoch 2." in message
-    assert f"yolo-rocm train model={last} preset=cpu device=cpu resume=true" in message
+    assert (
+        f"yolo-rocm train model={last} preset=cpu rocm.checkpoint.exact_resume=true device=cpu resume=true" in message
+    )
     assert torch.load(last, weights_only=False)["epoch"] == 1
     assert {path.name for path in last.parent.iterdir()} <= {"last.pt", "best.pt"}
 
@@ -206,7 +208,9 @@ def told(monkeypatch):
 @pytest.fixture
 def kept(tmp_path):
     trainer = Trainer(tmp_path)
-    return trainer, Checkpoints(trainer, resolve("cpu"), RunCommand(("preset=cpu",)))
+    return trainer, Checkpoints(
+        trainer, resolve("cpu", {"checkpoint": {"exact_resume": True}}), RunCommand(("preset=cpu",))
+    )
 
 
 def test_any_other_file_that_does_not_fit_is_named_with_how_to_go_on(kept, tmp_path):

@@ -11,19 +11,18 @@ import pytest
 import torch
 
 from yolo_rocm.bench.demo_data import make_data
+from yolo_rocm.data.decode import truncation
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.verify import fingerprint
 from yolo_rocm.ultralytics_hooks import REDUCED_DECODE, missing
+from yolo_rocm.ultralytics_hooks.bench_data import training_data, training_loader
 from yolo_rocm.ultralytics_hooks.datasets import (
     AUGMENT_KEY,
     MODULES,
     UltralyticsAdapter,
-    device_augment_possible,
-    training_data,
-    training_loader,
-    truncation,
 )
+from yolo_rocm.ultralytics_hooks.device_augment import device_augment_possible
 
 SIZE, BATCH = 64, 4
 
@@ -76,7 +75,7 @@ def test_a_bound_on_mosaic_images_changes_no_pixel(data, monkeypatch):
 
     def watched(self, index, image):
         keep(self, index, image)
-        held.append(sum(i.nbytes for i in self.images if i is not None))
+        held.append(sum(i.nbytes for i in self if i is not None))
 
     monkeypatch.setattr(mosaic.BoundedImages, "__setitem__", watched)
     found = []
@@ -277,7 +276,7 @@ def test_classification_loads_through_workers(tmp_path):
 def test_images_are_formatted_as_ultralytics_does(bgr, channels):
     from ultralytics.data.augment import Format
 
-    from yolo_rocm.ultralytics_hooks.datasets import PlaneFormatter
+    from yolo_rocm.ultralytics_hooks.image_format import PlaneFormatter
 
     formatter = Format(bgr=bgr)
     places: list[tuple[int, ...]] = []
@@ -297,7 +296,7 @@ def test_images_are_formatted_as_ultralytics_does(bgr, channels):
 def test_a_formatter_that_works_otherwise_is_left_alone(monkeypatch):
     from ultralytics.data.augment import Format
 
-    from yolo_rocm.ultralytics_hooks.datasets import PlaneFormatter
+    from yolo_rocm.ultralytics_hooks.image_format import PlaneFormatter
 
     monkeypatch.setattr(Format, "_format_img", lambda self, image: torch.zeros(1))
     assert not PlaneFormatter(Format(), new_image).agrees()
@@ -307,13 +306,13 @@ def test_a_formatter_that_works_otherwise_is_left_alone(monkeypatch):
 def test_the_draws_of_a_recorded_hsv_are_those_of_the_real_one():
     from ultralytics.data.augment import RandomHSV
 
-    from yolo_rocm.ultralytics_hooks.datasets import _RecordHSV
+    from yolo_rocm.ultralytics_hooks.device_augment import RecordHSV
 
     transform = RandomHSV(0.015, 0.7, 0.4)
     np.random.seed(4)
     random.seed(4)
     wanted = np.random.uniform(-1, 1, 3) * [0.015, 0.7, 0.4]
     np.random.seed(4)
-    drawn = _RecordHSV(transform)({})["rocm_gains"]
+    drawn = RecordHSV(transform)({})["rocm_gains"]
     np.testing.assert_array_equal(drawn, wanted)
-    assert _RecordHSV(RandomHSV(0, 0, 0))({})["rocm_gains"] is None
+    assert RecordHSV(RandomHSV(0, 0, 0))({})["rocm_gains"] is None

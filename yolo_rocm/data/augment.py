@@ -1,4 +1,4 @@
-"""Colour jitter and flips on a batch that already lies on the device, with the pixels OpenCV would have given.
+"""Colour jitter and flips on a batch that is already on the device, with the pixels OpenCV would have given.
 
 Workers that leave these two steps out send the batch earlier; what they drew travels along as `Recorded`, so the
 distributions and the random state of the workers stay those of the caller. Saturation and value come from the tables
@@ -8,7 +8,7 @@ few columns of a row, where the width is no multiple of its vector, are rounded 
 https://github.com/opencv/opencv/blob/4.x/modules/imgproc/src/color_hsv.simd.hpp
 
 Measured over all 2**24 colours against the aarch64 builds of OpenCV 4.11 and 5.0: equal, except for the 0.04 % of
-colours whose saturation lies on a tie that those builds' own division misses by one level (1 level in the result, 2
+colours whose saturation is on a tie that those builds' own division misses by one level (1 level in the result, 2
 where the gain stretches the saturation). OpenCV's portable code takes it from tables, as is done here.
 """
 
@@ -20,12 +20,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-HUES = 180
-"""Hue levels of an 8-bit HSV image in OpenCV."""
+HUES = 180  # hue levels of an 8-bit HSV image in OpenCV
 _STRIDE = HUES + 1  # a shifted hue may round up to 180 itself
 _LOWEST = 30  # reds on the blue side come out of the division as -30 ... -1
 _FIXED = 4096.0  # 12 fractional bits
-_BYTES_PER_PIXEL = 32  # temporaries of `_convert` alive at once
+_GPU_PIXELS = (256 << 20) // 32  # `_convert` has temporaries of 32 bytes a pixel alive at once: 256 MB of them
 _IMAGES_AT_ONCE = 16  # keeps image number * 210 + hue with its 12 fractional bits inside float32's 24
 _CPU_PIXELS = 1 << 14  # temporaries stay in a core's second-level cache
 
@@ -85,8 +84,6 @@ def hsv_tables(gains: Tensor) -> Tensor:
     Returns:
         (B, 3, 256) uint8 on the device of `gains`. Saturation 0 stays 0, so greys stay grey.
     """
-    if gains.ndim != 2 or gains.shape[1] != 3:
-        raise ValueError(f"gains must have the shape (images, 3), got {tuple(gains.shape)}")
     gains = gains.double()
     level = torch.arange(256, dtype=torch.float64, device=gains.device)
     hue = (level + gains[:, :1] * HUES).remainder(HUES)
@@ -94,40 +91,33 @@ def hsv_tables(gains: Tensor) -> Tensor:
     return torch.cat((hue[:, None], scaled), 1).to(torch.uint8)
 
 
-def apply_hsv(images: Tensor, tables: Tensor, *, out: Tensor | None = None, budget_mb: int = 256) -> Tensor:
+def apply_hsv(images: Tensor, tables: Tensor) -> Tensor:
     """Send a batch through HSV and back with each image's own tables.
 
     Counted from the operations, 260 bytes of memory traffic per pixel in 38 kernels (the pictures themselves are 6 of
-    them, the rest are 8- to 32-bit temporaries): sixteen 640 x 640 images move 1.7 GB. About 32 bytes per pixel are
-    held at a time, `budget_mb` in all; a larger batch is done in pieces, on a CPU in pieces that fit its cache. No step
-    waits for the device. Every operation is exact or rounds once, so that every device gives the same pixels.
+    them, the rest are 8- to 32-bit temporaries): sixteen 640 x 640 images move 1.7 GB. A large batch is done in pieces,
+    on a CPU in pieces that fit its cache. No step waits for the device. Every operation is exact or rounds once, so
+    that every device gives the same pixels.
 
     Args:
         images: (B, 3, H, W) uint8, red first.
         tables: (B, 3, 256) uint8 from `hsv_tables`, on any device.
-        out: Where to write; may be `images`. Must be contiguous. New memory by default.
-        budget_mb: Most megabytes of temporaries at a time.
 
     Returns:
-        `out`, (B, 3, H, W) uint8.
+        (B, 3, H, W) uint8 in new memory.
     """
-    if images.ndim != 4 or images.shape[1] != 3 or images.dtype != torch.uint8:
-        raise ValueError(f"images must be uint8 of shape (B, 3, H, W), got {images.dtype} {tuple(images.shape)}")
-    count, _, height, width = images.shape
-    if tables.shape != (count, 3, 256) or tables.dtype != torch.uint8:
-        raise ValueError(f"tables must be uint8 of shape ({count}, 3, 256), got {tables.dtype} {tuple(tables.shape)}")
     images = images.contiguous()
-    if out is None:
-        out = torch.empty_like(images)
-    elif out.shape != images.shape or out.dtype != torch.uint8 or not out.is_contiguous():
-        raise ValueError(f"out must be contiguous uint8 of shape {tuple(images.shape)}, got {tuple(out.shape)}")
+    out = torch.empty_like(images)
     if not images.numel():
         return out
+    count, _, height, width = images.shape
     constants = _constants(images.device)
-    tables = _moved(tables, images.device)
+    if tables.device.type == "cpu" and images.device.type == "cuda":
+        tables = tables.pin_memory()  # copied without waiting for what the device still has to do
+    tables = tables.to(images.device, non_blocking=True)
     source, target = images.view(count, 3, -1), out.view(count, 3, -1)
     area = height * width
-    at_once = _CPU_PIXELS if images.device.type == "cpu" else max(1, (budget_mb << 20) // _BYTES_PER_PIXEL)
+    at_once = _CPU_PIXELS if images.device.type == "cpu" else _GPU_PIXELS
     step = min(area, at_once)
     group = min(_IMAGES_AT_ONCE, max(1, at_once // area))
     for first in range(0, count, group):
@@ -170,7 +160,7 @@ def _pick(table: Tensor, index: Tensor) -> Tensor:
 
 
 def _convert(source: Tensor, target: Tensor, lookup: _Lookup, constants: _Constants) -> None:
-    """Convert (n, 3, P) pixels; reads all of `source` before it writes to `target`."""
+    """Convert (n, 3, P) pixels."""
     red, green, blue = source.unbind(1)
     value = torch.maximum(torch.maximum(red, green), blue)
     spread = value - torch.minimum(torch.minimum(red, green), blue)
@@ -194,36 +184,21 @@ def _convert(source: Tensor, target: Tensor, lookup: _Lookup, constants: _Consta
         target[:, channel].copy_(_pick(share, at).mul_(brightness).mul_(255))
 
 
-def apply_flips(
-    images: Tensor, left_right: Tensor | None, up_down: Tensor | None, *, out: Tensor | None = None
-) -> Tensor:
-    """Mirror the marked images of a batch.
+def apply_flips(images: Tensor, left_right: Tensor | None, up_down: Tensor | None) -> Tensor:
+    """Mirror the marked images of a batch, in place.
 
-    Moves 12 bytes per pixel of a flipped image, and 6 of every image unless `out` is `images`.
+    Moves 12 bytes per pixel of a flipped image.
 
     Args:
         images: (B, C, H, W).
         left_right: (B,) bool, best on the CPU: flags on a device have to be waited for. None flips no image.
         up_down: The same for the other direction.
-        out: Where to write; may be `images`. New memory by default.
-
-    Returns:
-        `out`.
     """
-    flags = []
-    for name, flag in (("left_right", left_right), ("up_down", up_down)):
-        if flag is not None and flag.shape != images.shape[:1]:
-            raise ValueError(f"{name} must have the shape ({len(images)},), got {tuple(flag.shape)}")
-        flags.append([False] * len(images) if flag is None else [bool(one) for one in flag.tolist()])
-    if out is None:
-        out = images.clone()
-    elif out is not images:
-        out.copy_(images)
-    for index, (sideways, upright) in enumerate(zip(*flags, strict=True)):
-        axes = [axis for axis, wanted in ((-1, sideways), (-2, upright)) if wanted]
-        if axes:
-            out[index].copy_(images[index].flip(axes))
-    return out
+    for axis, flags in ((-1, left_right), (-2, up_down)):
+        for index, wanted in enumerate(() if flags is None else flags.tolist()):
+            if wanted:
+                images[index].copy_(images[index].flip(axis))
+    return images
 
 
 @dataclass(frozen=True)
@@ -242,24 +217,8 @@ class Recorded:
     left_right: Tensor | None = None
     up_down: Tensor | None = None
 
-    def apply(self, images: Tensor, *, in_place: bool = False) -> Tensor:
-        """Return the batch as drawn; images that are not uint8 with three channels keep their colours.
-
-        Args:
-            images: (B, C, H, W), red first.
-            in_place: Write the result into `images`.
-        """
-        result = images.contiguous()
-        if in_place and result is not images:
-            raise ValueError("only a contiguous batch can be changed in place")
+    def apply(self, images: Tensor) -> Tensor:
+        """Return a (B, C, H, W) batch, red first, as drawn; other than uint8 in three channels keeps its colours."""
         if self.gains is not None and images.shape[1] == 3 and images.dtype == torch.uint8:
-            result = apply_hsv(result, hsv_tables(self.gains), out=images if in_place else None)
-        fresh = in_place or result is not images
-        return apply_flips(result, self.left_right, self.up_down, out=result if fresh else None)
-
-
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a small tensor on the device, without waiting for what the device still has to do."""
-    if tensor.device.type == "cpu" and device.type == "cuda":
-        tensor = tensor.pin_memory()
-    return tensor.to(device, non_blocking=True)
+            return apply_flips(apply_hsv(images, hsv_tables(self.gains)), self.left_right, self.up_down)
+        return apply_flips(images.clone(), self.left_right, self.up_down)

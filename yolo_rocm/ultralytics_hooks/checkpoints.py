@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..errors import CheckpointError
 from ..utils.atomic import free_bytes, no_room, problem_with, write_file
-from ..utils.swap import Swap
+from ..utils.scoped_patch import attribute
 
 
 class Saving(Protocol):
@@ -33,7 +33,7 @@ def write_whole_checkpoints(trainer: Any, saving: Saving) -> None:
     """Let a trainer write `last.pt`, `best.pt` and `epochN.pt` whole or not at all.
 
     `BaseTrainer.save_model` of every version calls `write_bytes` of its paths, so those are given a class that writes
-    beside the name first. A trainer whose own `save_model` opens the files itself is not reached.
+    next to the name first. A trainer whose own `save_model` opens the files itself is not reached.
     """
     kind = _path_class(saving)
     trainer.wdir, trainer.last, trainer.best = kind(trainer.wdir), kind(trainer.last), kind(trainer.best)
@@ -162,18 +162,19 @@ def discard_run_folder(folder: Path) -> None:
 
 
 def is_writer() -> bool:
-    """Tell whether this process writes the checkpoints: the only one, or the first of several."""
+    """Return whether this process writes the checkpoints: the only one, or the first of several."""
     from ultralytics.utils import RANK
 
     return RANK in (-1, 0)
 
 
-_strip = Swap("ultralytics.engine.trainer", "strip_optimizer", _strips_whole)
-_folder = Swap("ultralytics.engine.trainer", "get_save_dir", _checks_folder)
-
-
 @contextmanager
 def whole_runs() -> Iterator[None]:
     """Strip finished checkpoints in one step too, and refuse a run folder that cannot be written before it is made."""
-    with _strip.on(), _folder.on():
+    from ultralytics.engine import trainer
+
+    with ExitStack() as undo:
+        for name, make in (("strip_optimizer", _strips_whole), ("get_save_dir", _checks_folder)):
+            if hasattr(trainer, name):  # see `WHOLE_CHECKPOINTS`
+                undo.enter_context(attribute(trainer.__name__, name).on(make))
         yield

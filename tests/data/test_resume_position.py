@@ -103,15 +103,28 @@ def test_workers_that_go_on_do_not_draw_again_what_they_drew_at_first():
     second.close()
 
 
-def test_there_is_no_position_within_an_epoch():
-    loader = make(0, 5)
-    batches = iter(loader)
-    next(batches)
-    assert loader.position() is None
-    assert len(list(batches)) == 5
-    assert loader.position().given == 6
-    loader.reset()
-    assert loader.iterator is None
+def test_a_position_within_an_epoch_and_a_reset():
+    first, second = make(0, 5), make(0, 99)
+    batches = iter(first)
+    given = [next(batches)["index"].tolist() for _ in range(2)]
+    second.go_on_from(first.position())
+    rest = [batch["index"].tolist() for batch in batches]
+    batches = iter(second)
+    assert [next(batches)["index"].tolist() for _ in range(4)] == rest
+    assert len(given + rest) == 6
+    first.reset()
+    assert first.iterator is None
+
+
+def test_what_workers_drew_ahead_does_not_count_where_batches_are_strict():
+    loaders = [make(workers, 5) for workers in (0, 2)]
+    seen = []
+    for loader in loaders:
+        epoch(loader)
+        loader.reset()
+        seen.append([epoch(loader), epoch(loader)])
+        loader.close()
+    assert seen[0] == seen[1]
 
 
 def test_loaders_of_one_policy_are_closed_together_and_others_go_on():

@@ -18,7 +18,6 @@ import torch
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.bench.demo_data import make_data
-from yolo_rocm.data.resume_position import Passes
 from yolo_rocm.data.seeding import random_states, set_random_states
 from yolo_rocm.session.resume_file import STATE_FILE, StateFile
 from yolo_rocm.telemetry.table import TELEMETRY_FILE
@@ -349,36 +348,6 @@ def test_a_loss_that_changes_from_epoch_to_epoch_goes_on(resumed):
     assert (after.ema.updates, after.best_fitness, after.fitness, after.metrics) == (3, 0.5, 0.25, {"a": 0.5})
     after.model = torch.nn.Linear(3, 2)
     assert hooks.unfit(after, state) == "its model has other layers"
-
-
-@pytest.mark.parametrize("images", [8, 9])
-@pytest.mark.parametrize("ahead", [0, 5])
-def test_passes_go_on_where_they_were(images, ahead):
-    """Also when the batches were drawn ahead, and when the last batch of a pass does not tell that it was the last."""
-
-    def sampler():
-        generator = torch.Generator().manual_seed(3)
-        order = torch.utils.data.RandomSampler(range(images), generator=generator)
-        return torch.utils.data.BatchSampler(order, 2, drop_last=False), generator
-
-    batches, generator = sampler()
-    length = len(batches)
-    wanted = [batch for batch, _ in zip(Passes(batches, generator, length).batches(), range(6 * length), strict=False)]
-    batches, generator = sampler()
-    passes = Passes(batches, generator, length)
-    drawn, got = passes.batches(), []
-    for stop in (2, 4):
-        queue = [next(drawn) for _ in range(ahead)]
-        while len(got) < stop * length:
-            queue.append(next(drawn))
-            got.append(queue.pop(0))
-            passes.count()
-        position = passes.position(seed=1, memory=None, closed=False)
-        batches, generator = sampler()
-        passes = Passes(batches, generator, length)
-        drawn = passes.batches(position)
-    got += [next(drawn) for _ in range(2 * length)]
-    assert got == wanted
 
 
 @pytest.mark.parametrize("accumulate", [1, 2, 4, 7, 16])

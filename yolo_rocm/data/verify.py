@@ -6,7 +6,7 @@ import hashlib
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -81,8 +81,6 @@ def _inside(value: Any) -> list[tuple[str, Any]] | None:
         return sorted(((repr(key), part) for key, part in value.items()), key=lambda item: item[0])
     if isinstance(value, (list, tuple, np.ndarray)):
         return [(str(i), part) for i, part in enumerate(value)]
-    if is_dataclass(value):
-        return [(part.name, getattr(value, part.name)) for part in fields(value)]
     return sorted(vars(value).items()) if hasattr(value, "__dict__") else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ from ..data.loader import PolicyLoaderMixin
 from ..data.resume_position import Position
 from ..data.seeding import random_states, set_random_states
 from ..errors import CheckpointError
-from ..utils.atomic import free_bytes, no_room, partial
+from ..utils.atomic import free_bytes, no_room, partial, write_file
 from .resume_file import STATE_FILE, StateFile
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Checkpoints:
         self._state: dict[str, Any] | None = None
         self._loader_fits = False
         self.steps = hooks.OptimizerSteps(trainer)
-        hooks.write_whole_checkpoints(trainer, self)
+        hooks.write_whole_checkpoints(trainer, self.write)
 
     def begin(self) -> None:
         """Put everything back that the checkpoint lacks, once the trainer has resumed in its own way."""
@@ -58,41 +58,36 @@ class Checkpoints:
             partial(path).unlink(missing_ok=True)
         hooks.drop_unfinished_results(trainer)
         state, reason = StateFile(source.parent).find(source)
-        if state is not None:
-            reason = hooks.unfit(trainer, state) if hooks.in_one_process() else "several processes train"
-        if state is not None and not reason:
+        if state is not None and hooks.in_one_process():
             self._restore(trainer, state)
-        elif reason or self._exact:
-            reason = reason or f"there is no {STATE_FILE} next to it"
+        elif state is not None or reason or self._exact:
+            reason = (
+                "several processes train" if state is not None else reason or f"there is no {STATE_FILE} next to it"
+            )
             hooks.say(f"goes on from the checkpoint alone, in half precision: {reason}", warning=True)
 
     def _restore(self, trainer: Any, state: dict[str, Any]) -> None:
         hooks.restore_trainer(trainer, state)
         self._state = state
         was, now = state["facts"], self._facts(trainer)
-        changed = [name for name in now if was.get(name) != now[name]]
-        self._loader_fits = not {"batch", "number of images", "epochs"} & set(changed)
-        why = [f"{name} was {was.get(name)} and is {now[name]}" for name in changed]
-        if state["loader"] is None:
-            why.append("the loader is not one of this package")
-        elif now.get("workers"):
-            why.append("loading workers start anew (rocm.loader.reproducible=strict makes batches independent of it)")
-        if trainer.device.type != "cpu":
-            why.append("kernels of a GPU may add in another order")
-        if getattr(trainer.args, "time", None):
-            why.append("the number of epochs depends on time")
+        changes = {name: f"{name} was {was.get(name)} and is {now[name]}" for name in now if was.get(name) != now[name]}
+        self._loader_fits = not {"batch", "number of images", "epochs"} & changes.keys()
+        obstacles = {
+            "the loader is not one of this package": state["loader"] is None,
+            "loading workers start anew (rocm.loader.reproducible=strict makes batches the same)": now.get("workers"),
+            "kernels of a GPU may add in another order": trainer.device.type != "cpu",
+            "the number of epochs depends on time": getattr(trainer.args, "time", None),
+        }
+        why = "; ".join([*changes.values(), *(words for words, there in obstacles.items() if there)])
         if why:
-            reasons = "; ".join(why)
-            hooks.say(f"weights and optimizer are as they were, what follows is not: {reasons}", warning=True)
+            hooks.say(f"weights and optimizer are as they were, what follows is not: {why}", warning=True)
         else:
             hooks.say(f"goes on exactly as if it had not been stopped after epoch {self._whole}")
 
     def _facts(self, trainer: Any) -> dict[str, Any]:
         """Return what has to be the same for the same digits; batches of strict loaders do not depend on workers."""
-        facts, loader = hooks.resume_facts(trainer), self._preset.loader
-        for name in _SAME:
-            facts[name] = attrgetter(name)(self._preset)
-        if loader.reproducible != "strict":
+        facts = {**hooks.resume_facts(trainer), **{name: attrgetter(name)(self._preset) for name in _SAME}}
+        if self._preset.loader.reproducible != "strict":
             facts["workers"] = hooks.worker_count(trainer.train_loader)
         return facts
 
@@ -106,16 +101,35 @@ class Checkpoints:
         if state is None:
             return
         if self._loader_fits:
-            hooks.restore_gradients(trainer, state)
-            self.steps.go_on_from(state["last_step"])
+            self.steps.go_on_from(trainer, state)
             if state["loader"] is not None and isinstance(trainer.train_loader, PolicyLoaderMixin):
                 trainer.train_loader.go_on_from(Position(**state["loader"]))
         set_random_states(state["random"])
 
-    def before(self, path: Path, data: bytes) -> None:
-        """Write the state that belongs to a new `last.pt`, before that gets its name."""
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a checkpoint in one step, and the state that belongs to a new `last.pt` before that gets its name.
+
+        Raises:
+            CheckpointError: It cannot be written, also after the states have made room; the old one is left.
+        """
+        of_last = path.name == self._last.name
+        try:
+            write_file(path, data, durable=True, before=lambda: self._keep_state(data) if of_last else None)
+        except OSError as error:
+            if no_room(error) and self._file.remove():
+                self._exact = False
+                hooks.say("the disk is full: what exact resuming needs made room for the checkpoint", warning=True)
+                return self.write(path, data)
+            raise self._refusal(str(path), error, f"{len(data) / 2**20:.1f} MiB are needed") from error
         trainer = self._trainer()
-        if path.name != self._last.name or not self._exact or trainer is None:
+        if of_last and trainer is not None:
+            self._whole = hooks.finished_epochs(trainer)
+            self._complete = hooks.is_last_epoch(trainer)
+            (self._file.commit if self._exact else self._file.remove)()  # a state of an earlier checkpoint is of no use
+
+    def _keep_state(self, data: bytes) -> None:
+        trainer = self._trainer()
+        if trainer is None or not self._exact:
             return
         try:
             loader = trainer.train_loader
@@ -125,43 +139,18 @@ class Checkpoints:
             state = {
                 **hooks.trainer_state(trainer),
                 "facts": self._facts(trainer),
-                "loader": None if position is None else asdict(position),
+                "loader": position and vars(position),
                 "last_step": self.steps.last,
                 "random": random_states(),
             }
             self._file.stage(state, data)
         except Exception as error:  # a luxury: it must never cost the checkpoint
             self._exact = False
-            hooks.say(
-                f"what exact resuming needs cannot be kept, from here on resuming is as in stock Ultralytics: {error}",
-                warning=True,
-            )
-
-    def after(self, path: Path) -> None:
-        """Note which epoch is safe now."""
-        trainer = self._trainer()
-        if path.name == self._last.name and trainer is not None:
-            self._whole = hooks.finished_epochs(trainer)
-            self._complete = hooks.is_last_epoch(trainer)
-            if self._exact:
-                self._file.commit()
-            else:
-                self._file.remove()  # of an earlier checkpoint
-
-    def make_room(self) -> bool:
-        """Remove the states: they are larger than the checkpoint, and it can do without."""
-        removed = self._file.remove()
-        if removed:
-            self._exact = False
-            hooks.say("the disk is full: gave up what exact resuming needs, for the checkpoint's sake", warning=True)
-        return removed
-
-    def failed(self, path: Path, size: int, error: OSError) -> CheckpointError:
-        """Say which checkpoint could not be written, what is whole, and how to go on."""
-        return self._refusal(str(path), error, f"{size / 2**20:.1f} MiB are needed")
+            why = f"from here on resuming is as in stock Ultralytics: {error}"
+            hooks.say(f"what exact resuming needs cannot be kept, {why}", warning=True)
 
     def no_room(self, error: OSError) -> CheckpointError:
-        """Say the same of any other file of the run that does not fit."""
+        """Say of any other file of the run that it does not fit, what is whole, and how to go on."""
         return self._refusal(error.filename or f"a file of {self._last.parent.parent}", error)
 
     def _refusal(self, name: str, error: OSError, *facts: str) -> CheckpointError:

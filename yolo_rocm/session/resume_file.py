@@ -49,12 +49,13 @@ class StateFile:
             os.replace(self._next, self.path)
 
     def remove(self) -> bool:
-        """Remove all states; return whether there was one."""
-        found = [path for path in (self._next, self.path) if path.exists()]
-        for path in found:
+        """Remove all states; return whether any was."""
+        removed = False
+        for path in (self._next, self.path):
             with suppress(OSError):
                 path.unlink()
-        return bool(found)
+                removed = True
+        return removed
 
     def find(self, checkpoint: Path) -> tuple[dict[str, Any] | None, str]:
         """Return the state that belongs to a checkpoint, or None and why not; no reason where there is no state."""

@@ -5,7 +5,7 @@ Its data sets and transforms are the matter of `ultralytics_data`. Nothing here 
 
 from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
-from .checkpoints import Saving, discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
+from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
@@ -45,12 +45,10 @@ from .resuming import (
     finished_epochs,
     in_one_process,
     is_last_epoch,
-    restore_gradients,
     restore_trainer,
     resume_facts,
     resumed_from,
     trainer_state,
-    unfit,
 )
 from .train_steps import detector, installed_version, loss_of, made_batch
 from .trainers import (
@@ -85,7 +83,6 @@ __all__ = [
     "MakeTrainer",
     "ObjectMode",
     "OptimizerSteps",
-    "Saving",
     "all_modes_wrapped",
     "amp_check_without_wait",
     "announces_inside_train",
@@ -139,7 +136,6 @@ __all__ = [
     "recovers_from_nan",
     "reports",
     "require",
-    "restore_gradients",
     "restore_trainer",
     "resume_facts",
     "resumed_from",
@@ -150,7 +146,6 @@ __all__ = [
     "set_trainer_argument",
     "torch_module",
     "trainer_state",
-    "unfit",
     "whole_runs",
     "with_callbacks",
     "worker_count",

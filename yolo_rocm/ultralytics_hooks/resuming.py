@@ -127,18 +127,6 @@ def trainer_state(trainer: Any) -> dict[str, Any]:
     }
 
 
-def unfit(trainer: Any, state: dict[str, Any]) -> str:
-    """Say why a state does not belong to the model and optimizer of a trainer; nothing if it does."""
-    for what, module in (("model", plain_model(trainer.model)), ("ema", trainer.ema.ema)):
-        found = {name: value.shape for name, value in module.state_dict().items()}
-        if found != {name: value.shape for name, value in state[what].items()}:
-            return f"its {what} has other layers"
-    saved = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
-    if saved != [len(group["params"]) for group in trainer.optimizer.param_groups]:
-        return "its optimizer has other parameters"
-    return ""
-
-
 def restore_trainer(trainer: Any, state: dict[str, Any]) -> None:
     """Put weights, averages, optimizer and progress back, once the trainer has resumed in its own way."""
     model = plain_model(trainer.model)
@@ -161,14 +149,6 @@ def restore_trainer(trainer: Any, state: dict[str, Any]) -> None:
     trainer.metrics = {**(trainer.metrics or {}), **(progress["metrics"] or {})}
 
 
-def restore_gradients(trainer: Any, state: dict[str, Any]) -> None:
-    """Put back gradients that were being accumulated; the trainer clears them before its first epoch."""
-    trainer.accumulate = state["trainer"]["accumulate"]
-    for name, parameter in plain_model(trainer.model).named_parameters():
-        if name in state["gradients"]:
-            parameter.grad = state["gradients"][name].to(parameter.device)
-
-
 class OptimizerSteps:
     """Knows the batch after which the optimizer made its last step, and goes on from one that another process made.
 
@@ -188,9 +168,13 @@ class OptimizerSteps:
 
         trainer.optimizer_step = step  # on the trainer, so that nothing here keeps the trainer alive
 
-    def go_on_from(self, last: int) -> None:
-        """Take over, as if the last step had been made after the given batch."""
-        self.last, self._takes_over = last, True
+    def go_on_from(self, trainer: Any, state: dict[str, Any]) -> None:
+        """Take over after another process's last step, with the gradients it was accumulating."""
+        self.last, self._takes_over = state["last_step"], True
+        trainer.accumulate = state["trainer"]["accumulate"]
+        for name, parameter in plain_model(trainer.model).named_parameters():
+            if name in state["gradients"]:
+                parameter.grad = state["gradients"][name].to(parameter.device)
 
     def epoch_starts(self, trainer: Any) -> None:
         """Count batches from here; an epoch that starts again is the loop's own, with another batch size perhaps."""

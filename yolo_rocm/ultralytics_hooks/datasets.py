@@ -43,11 +43,11 @@ class UltralyticsAdapter:
 
     def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
         """Return labels and file names, which are never changed while workers live."""
-        holders = [(f"{number}.", part, _SHARED) for number, part in enumerate(_parts(dataset))]
-        holders.append(("base.", getattr(dataset, "base", None), ("samples", "imgs", "targets")))  # classification
+        found = {f"{i}.{name}": getattr(part, name, None) for i, part in enumerate(_parts(dataset)) for name in _SHARED}
+        base = getattr(dataset, "base", None)  # classification wraps an ImageFolder
+        found |= {f"base.{name}": getattr(base, name, None) for name in ("samples", "imgs", "targets")}
         if not getattr(dataset, "cache_ram", False):
-            holders.append(("", dataset, ("samples",)))
-        found = {f"{prefix}{name}": getattr(holder, name, None) for prefix, holder, names in holders for name in names}
+            found["samples"] = getattr(dataset, "samples", None)
         return {name: value for name, value in found.items() if isinstance(value, list)}
 
     def image_bytes(self, dataset: Any) -> int:

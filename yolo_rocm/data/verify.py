@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -134,12 +135,6 @@ class Draws(Dataset[dict[str, Any]]):
         return {"index": index, "drawn": torch.tensor(drawn, dtype=torch.float64)}
 
 
-def _own_loader() -> Iterable[Any]:
-    from .create import create_dataloader
-
-    return create_dataloader(Draws(), 4, shuffle=True, seed=0, num_workers=2)
-
-
 def verify_reproducibility(
     make_loader: Callable[[], Iterable[Any]] | None = None,
     batches: int = 4,
@@ -161,7 +156,10 @@ def verify_reproducibility(
     """
     if runs < 2 or batches < 1:
         raise LoaderError(f"runs={runs}, batches={batches}: at least 2 runs of 1 batch are needed to compare anything.")
-    make_loader = make_loader or _own_loader
+    if make_loader is None:
+        from .create import create_dataloader
+
+        make_loader = partial(create_dataloader, Draws(), 4, shuffle=True, seed=0, num_workers=2)
     differences: list[Difference] = []
     before = random_states()
     try:

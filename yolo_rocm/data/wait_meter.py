@@ -44,8 +44,8 @@ class EpochSummary:
         wait_s: The other waits.
         stages: Seconds the workers spent, by stage.
         broken: Samples that could not be read.
-        compute: What the training ran on, for the verdict: `GPU` or `CPU`.
-        advice: What to try where data is the bottleneck.
+        share: Part of the epoch spent waiting, once workers had started.
+        verdict: What that means, in a few words.
     """
 
     epoch: int
@@ -56,19 +56,8 @@ class EpochSummary:
     wait_s: float
     stages: dict[str, float]
     broken: int
-    compute: str
-    advice: str
-
-    @property
-    def share(self) -> float:
-        """Part of the epoch spent waiting, once workers had started."""
-        running = self.seconds - self.start_s
-        return self.wait_s / running if running > 0 else 0.0
-
-    @property
-    def verdict(self) -> str:
-        """In a few words."""
-        return judge(self.share, self.compute, self.advice).short
+    share: float
+    verdict: str
 
     def __str__(self) -> str:
         start = f", {self.start_s:.1f} s until the first batch" if self.start_s > 0.5 else ""
@@ -101,20 +90,22 @@ class Meter:
 
     def end_training(self) -> EpochSummary:
         """Sum up the training part of the epoch."""
-        now = time.monotonic()
+        seconds = time.monotonic() - self._rows[0][2] if self._rows else 0.0
         traces = [trace for kind, trace, _, _ in self._rows if kind == "train"]
         waits = [got - asked for kind, _, asked, got in self._rows if kind == "train"]
+        start_s, wait_s = sum(waits[:1]), sum(waits[1:])
+        share = wait_s / (seconds - start_s) if seconds > start_s else 0.0
         return EpochSummary(
             epoch=self._epoch,
             batches=len(traces),
             images=sum(trace.samples for trace in traces),
-            seconds=now - (self._rows[0][2] if self._rows else now),
-            start_s=waits[0] if waits else 0.0,
-            wait_s=sum(waits[1:]),
+            seconds=seconds,
+            start_s=start_s,
+            wait_s=wait_s,
             stages={name: sum(trace.stages.get(name, 0.0) for trace in traces) for name in _STAGES},
             broken=sum(len(trace.broken) for trace in traces),
-            compute=self.compute,
-            advice=self.advice,
+            share=share,
+            verdict=judge(share, self.compute, self.advice).short,
         )
 
     def new_broken(self) -> list[str]:

@@ -41,7 +41,7 @@ class Checkpoints:
         self._whole: int | None = None  # epochs in last.pt
         self._complete = self._evaluated = False  # last.pt holds the last epoch; the final evaluation is done
         self._file = StateFile(Path(trainer.wdir))
-        self._exact = settings.preset.checkpoint.exact_resume and hooks.in_one_process()
+        self._exact = settings.preset.checkpoint.exact_resume and hooks.rank() == -1
         self._state: dict[str, Any] | None = None
         self._loader_fits = False
         self.steps = hooks.OptimizerSteps(trainer)
@@ -58,7 +58,7 @@ class Checkpoints:
             partial(path).unlink(missing_ok=True)
         hooks.drop_unfinished_results(trainer)
         state, reason = StateFile(source.parent).find(source)
-        if state is not None and hooks.in_one_process():
+        if state is not None and hooks.rank() == -1:
             self._restore(trainer, state)
         elif state is not None or reason or self._exact:
             reason = (

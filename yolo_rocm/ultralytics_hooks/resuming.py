@@ -7,6 +7,7 @@ training, nor gradients that are being accumulated, nor random states. It stays 
 from __future__ import annotations
 
 import os
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,6 @@ def resumed_from(trainer: Any) -> Path | None:
     if not getattr(trainer, "resume", False) or not trainer.start_epoch:
         return None
     return Path(str(trainer.args.model))
-
-
-def in_one_process() -> bool:
-    """Return whether training runs in this process alone."""
-    from ultralytics.utils import RANK
-
-    return bool(RANK == -1)
 
 
 def finished_epochs(trainer: Any) -> int:
@@ -79,15 +73,11 @@ def drop_unfinished_results(trainer: Any) -> None:
         return
     before = path.read_text(encoding="utf-8")
     lines = before.splitlines()
-    kept = lines[:1] + [line for line in lines[1:] if _epoch_of(line) <= trainer.start_epoch]
-    after = "".join(f"{line}\n" for line in kept)
+    epochs = [line.partition(",")[0].strip() for line in lines]
+    kept = [number.isdigit() and int(number) <= trainer.start_epoch for number in epochs[1:]]
+    after = "".join(f"{line}\n" for line in [*lines[:1], *compress(lines[1:], kept)])
     if after != before:
         write_file(path, after.replace("\n", os.linesep), durable=True)
-
-
-def _epoch_of(line: str) -> float:
-    first = line.partition(",")[0].strip()
-    return int(first) if first.isdigit() else float("inf")
 
 
 def resume_facts(trainer: Any) -> dict[str, Any]:

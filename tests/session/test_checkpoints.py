@@ -219,7 +219,7 @@ def test_what_exact_resuming_needs_is_given_up_once(told, tmp_path):
     assert trainer.last.read_bytes() == b"second"
     assert len([line for line in told if "resuming is as in stock Ultralytics" in line]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
-    assert "holds epoch 1" in keeping.standing()
+    assert "holds epoch 1" in keeping.saved()
 
 
 def test_stripping_is_one_step_too(crowded, tmp_path, monkeypatch):

@@ -39,7 +39,7 @@ def seed_everything(seed: int, deterministic: bool = False) -> torch.Generator:
 
 
 def seed_worker(worker_id: int) -> None:
-    """Seed `random` and numpy of a worker from the seed that torch has given it, exactly as Ultralytics does."""
+    """Seed `random` and numpy of a worker from the seed that torch has given it."""
     seed = torch.initial_seed() % 2**32
     np.random.seed(seed)
     random.seed(seed)

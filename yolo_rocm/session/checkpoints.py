@@ -144,7 +144,7 @@ class Checkpoints:
                 "random": random_states(),
             }
             self._file.stage(state, data)
-        except Exception as error:  # a luxury: it must never cost the checkpoint
+        except Exception as error:  # it must never cost the checkpoint
             self._exact = False
             why = f"from here on resuming is as in stock Ultralytics: {error}"
             hooks.say(f"what exact resuming needs cannot be kept, {why}", warning=True)
@@ -161,10 +161,10 @@ class Checkpoints:
         again = f"go on: {self._going_on()}" if self._whole else "train again, or give another folder: project="
         return CheckpointError(
             f"cannot write {name}: {'; '.join((error.strerror or str(error), *facts))}. "
-            f"{self.standing()} {remedy}, then {again}"
+            f"{self.saved()} {remedy}, then {again}"
         )
 
-    def standing(self) -> str:
+    def saved(self) -> str:
         """Say which checkpoint is whole."""
         if self._whole is None or not self._last.exists():
             return "No epoch had been saved."
@@ -180,7 +180,7 @@ class Checkpoints:
 
     def stopped(self, how: str) -> str:
         """Return the line for the user after Ctrl-C and the like."""
-        said = f"{how}. {self.standing()}"
+        said = f"{how}. {self.saved()}"
         if not self._whole or self._evaluated:
             return said
         if self._complete:

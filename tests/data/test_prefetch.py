@@ -87,7 +87,7 @@ def test_transform(prefetcher):
     source = [{"img": images.clone(), "drawn": drawn} for _ in range(4)]
 
     def transform(batch):
-        return {**batch, "img": batch["drawn"].apply(batch["img"], in_place=True)}
+        return {**batch, "img": batch["drawn"].apply(batch["img"])}
 
     results = list(prefetcher(source, transform=transform))
     assert len(results) == 4

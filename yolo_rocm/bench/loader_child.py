@@ -29,9 +29,9 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
     from ..data.policy import LoaderPolicy
     from ..data.seeding import seed_everything
     from ..data.worker_start import start_server
-    from ..ultralytics_hooks import datasets
+    from ..ultralytics_hooks import bench_data, datasets
 
-    dataset = datasets.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
+    dataset = bench_data.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
     seed_everything(0)
     adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512) if way["ours"] else None
     policy = None
@@ -44,7 +44,7 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
         start_server(datasets.MODULES)
         time.sleep(way["ahead"])
     began = time.perf_counter()
-    loader = datasets.training_loader(dataset, way["batch"], way["workers"], policy)
+    loader = bench_data.training_loader(dataset, way["batch"], way["workers"], policy)
     batches = iter(loader)
     first_batch = next(batches)
     first = time.perf_counter() - began

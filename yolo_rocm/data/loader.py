@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from .batches import Batches
 from .pinning import decide_pinning
 from .policy import LoaderPolicy, shuffles
 from .reader import BatchReader
-from .resume_position import Passes, Position, next_seed
+from .resume_position import Position
 from .transport import HAS_MEMFD
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -30,7 +32,7 @@ class PolicyLoaderMixin:
     endless = False
     iterator: Any = None
     _complete = False
-    _passes: Passes | None = None
+    _at: Position | None = None
     _goes_on: Position | None = None
     _seed = 0
     _eager = False
@@ -69,8 +71,8 @@ class PolicyLoaderMixin:
         kind = "train" if shuffles(loader.sampler) else "val"
         reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken)
         workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
-        if self._goes_on is not None and not self._goes_on.anew:
-            self._seed = next_seed(self._goes_on, own_seeds=policy.reproducible == "strict", workers=workers)
+        if self._goes_on is not None and not self._goes_on.closed:
+            self._seed = self._goes_on.next_seed(own_seeds=policy.reproducible == "strict", workers=workers)
         else:
             self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
         self._next_seed = None
@@ -90,6 +92,8 @@ class PolicyLoaderMixin:
     def _draw_seed(self) -> int:
         """Draw the seed of the workers before the sampler draws its own, and from the same generator, as torch does."""
         loader: Any = self
+        if self._goes_on is not None and self._goes_on.closed:
+            self._again(self._goes_on)
         return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
 
     def __iter__(self) -> Iterator[Any]:
@@ -104,8 +108,8 @@ class PolicyLoaderMixin:
         try:
             for _ in range(len(loader)):
                 batch = next(iterator)
-                if self._passes is not None:
-                    self._passes.count()
+                if self._at is not None:
+                    self._at = replace(self._at, given=self._at.given + 1)
                 held = [batch]
                 del batch  # see `Batches`: nobody here may hold a batch while it is trained
                 yield held.pop()
@@ -117,43 +121,54 @@ class PolicyLoaderMixin:
 
     def _begin(self, iterator: Any) -> None:
         loader: Any = self
-        one_pass = getattr(loader.batch_sampler, "sampler", None)  # an endless loader repeats it
-        self._passes = None
-        if not self.endless or loader.generator is None or one_pass is None or has_epochs(loader.sampler):
+        self._at = None
+        if not self._is_repeatable():
             iterator.begin(self._indices())
             return
-        self._passes = Passes(one_pass, loader.generator, len(loader))
         position, self._goes_on = self._goes_on, None
         if position is not None and position.memory is not None and loader.num_workers == 0:
             self.policy.adapter.remember(loader.dataset, position.memory)
-        if position is None or position.anew:
-            iterator.begin(iter(self._passes))
+        if position is None or position.closed:
+            self._at = Position(self._seed, 0, loader.generator.get_state())
+            iterator.begin(self._indices())
         else:
-            iterator.begin(self._passes.going_on(position), first=position.given)
+            self._at = replace(position, seed=self._seed)
+            iterator.begin(self._again(position), first=position.given)
+
+    def _is_repeatable(self) -> bool:
+        loader: Any = self
+        return self.endless and loader.generator is not None and not has_epochs(loader.sampler)
+
+    def _again(self, position: Position) -> Iterator[Any]:
+        """Draw the same batches of indices again, from a position on."""
+        loader: Any = self
+        loader.generator.set_state(position.start)
+        indices = self._indices()
+        deque(itertools.islice(indices, position.given), maxlen=0)
+        return indices
 
     def position(self) -> Position | None:
-        """Return where an endless loader stands, between two epochs; None where that cannot be said."""
-        if self._passes is None:
-            return None
+        """Return where an endless loader is, between two epochs; None where that cannot be said."""
         loader: Any = self
+        if self._at is None or not self._at.given:
+            return None
         memory = self.policy.adapter.memory(loader.dataset) if loader.num_workers == 0 else None
-        return self._passes.position(self._seed, memory, anew=self.iterator is None)
+        return replace(self._at, memory=memory, closed=self.iterator is None)
 
     def go_on_from(self, position: Position) -> None:
-        """Continue where another loader stood, when the next epoch begins."""
+        """Continue where another loader was, when the next epoch begins."""
         self.close()
-        self._goes_on, self._next_seed = position, None
-        if position.anew:
-            loader: Any = self
-            loader.generator.set_state(position.generator)
+        if self._is_repeatable():
+            self._goes_on, self._next_seed = position, None
 
     def close(self) -> None:
         """End the workers."""
         if self.iterator is not None:
             self.iterator.close()
             self.iterator = None
-            if self._passes is not None and self.policy.reproducible == "strict":
-                self._passes.forget_ahead()
+            if self._at is not None and self.policy.reproducible == "strict":
+                # As if nothing had been drawn ahead: how much that is depends on workers.
+                self._goes_on = replace(self._at, memory=None, closed=True)
 
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""

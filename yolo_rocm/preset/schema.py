@@ -111,7 +111,7 @@ class Loader(_Section):
 class Checkpoint(_Section):
     """What is kept next to the checkpoints."""
 
-    exact_resume: bool = Field(default=True, description="keep all that resuming needs to go on as if never stopped")
+    exact_resume: bool = Field(default=False, description="keep all that resuming needs to go on as if never stopped")
 
 
 class Report(_Section):

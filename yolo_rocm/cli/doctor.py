@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..diagnosis.doctor import Diagnosis
     from ..diagnosis.known_failures import LogReading
-    from ..diagnosis.outcome import Outcome
+    from ..diagnosis.outcome import ProbeOutcome
 
 _COLUMNS = ("fp32", "fp16", "bf16")
 
@@ -142,9 +142,9 @@ def _print(found: Diagnosis, out: Console) -> None:
     )
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
+def _table(outcomes: Sequence[ProbeOutcome]) -> Table:
     """Return the probes as a table: who computes what, in which dtype, with the largest error or what went wrong."""
-    rows: dict[str, dict[str, list[Outcome]]] = {}
+    rows: dict[str, dict[str, list[ProbeOutcome]]] = {}
     for outcome in outcomes:
         words = outcome.name.split("/")
         dtype = next((word for word in words if word in _COLUMNS), "")
@@ -156,7 +156,7 @@ def _table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
-def _cell(outcomes: Sequence[Outcome]) -> str:
+def _cell(outcomes: Sequence[ProbeOutcome]) -> str:
     if not outcomes:
         return ""
     bad = [outcome for outcome in outcomes if outcome.status != "ok"]
@@ -177,7 +177,7 @@ def _learned(found: Diagnosis) -> list[str]:
     return lines
 
 
-def _facts(outcomes: Sequence[Outcome]) -> list[str]:
+def _facts(outcomes: Sequence[ProbeOutcome]) -> list[str]:
     lines = []
     for outcome in outcomes:
         if outcome.detail:

@@ -77,7 +77,7 @@ class Signature(BaseModel):
 
 
 @dataclass(frozen=True)
-class Match:
+class FailureMatch:
     """A known failure found in a log.
 
     Attributes:
@@ -113,7 +113,7 @@ class LogError:
 class LogReading:
     """What a log shows: known failures, most specific first, and its last error."""
 
-    matches: tuple[Match, ...]
+    matches: tuple[FailureMatch, ...]
     last_error: LogError | None
 
     @property
@@ -148,7 +148,7 @@ def by_id(name: str) -> Signature:
     return next(signature for signature in signatures() if signature.id == name)
 
 
-def read_log(stream: BinaryIO) -> list[Match]:
+def read_log(stream: BinaryIO) -> list[FailureMatch]:
     """Return the known failures in a log, most specific first, each where it was first seen."""
     return list(examine_log(stream).matches)
 
@@ -159,7 +159,7 @@ def examine_log(stream: BinaryIO) -> LogReading:
     The log is read piece by piece, in any encoding; what is no text does no harm.
     """
     waiting = [signature for signature in signatures() if signature.auto_match]
-    found: list[Match] = []
+    found: list[FailureMatch] = []
     last: LogError | None = None
     lines_before = 0
     for piece, fresh in _pieces(stream):
@@ -173,19 +173,19 @@ def examine_log(stream: BinaryIO) -> LogReading:
             if seen is not None:
                 line = lines_before + _lines(piece, seen.start()) + 1
                 gfx = (seen.groupdict().get("gfx") or b"").decode() or None
-                found.append(Match(signature, line, _line_at(piece, seen.start()), gfx))
+                found.append(FailureMatch(signature, line, _line_at(piece, seen.start()), gfx))
                 waiting.remove(signature)
         lines_before += _lines(piece, fresh)
     order = {signature.id: number for number, signature in enumerate(signatures())}
     return LogReading(tuple(sorted(found, key=lambda match: order[match.signature.id])), last)
 
 
-def read_text(text: str) -> list[Match]:
+def read_text(text: str) -> list[FailureMatch]:
     """Return the known failures in a text."""
     return read_log(io.BytesIO(text.encode("utf-8", errors="replace")))
 
 
-def explain(error: BaseException) -> Match | None:
+def explain(error: BaseException) -> FailureMatch | None:
     """Return the most specific known failure that an exception and its traceback show; notes explain no failure."""
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return next((match for match in read_text(told) if match.signature.level != "note"), None)

@@ -18,7 +18,7 @@ from ..hardware import OVERRIDE, Machine
 from ..preset.schema import Conv
 from ..utils.limited_files import read_json
 from ..utils.paths import cache_folder, replace_file
-from .outcome import DEATHS, Outcome
+from .outcome import DEATHS, ProbeOutcome
 from .probes import DTYPES
 
 LOG = logging.getLogger("yolo_rocm")
@@ -47,7 +47,7 @@ class Health:
     path: Path | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome], filters: Mapping[str, str] | None = None) -> Health:
+    def of(cls, outcomes: Iterable[ProbeOutcome], filters: Mapping[str, str] | None = None) -> Health:
         """Sum up probes: a dtype is healthy where every probe of it was answered rightly.
 
         One that was skipped is not known, unless it was skipped because others of its kind ended the process.

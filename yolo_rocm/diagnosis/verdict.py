@@ -9,7 +9,7 @@ from ..hardware import Machine
 from ..preset.schema import Preset
 from ..ultralytics_hooks.versions import behaves
 from .findings import Finding
-from .outcome import DEATHS, Outcome
+from .outcome import DEATHS, ProbeOutcome
 
 HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
 _NOTHING_RUNS = (
@@ -68,7 +68,7 @@ class Setup:
                 needed.add(f"norm/{'vendor' if self.vendor else 'off'}/{dtype}/{layout}")
         return needed
 
-    def fails_by(self, outcome: Outcome) -> bool:
+    def fails_by(self, outcome: ProbeOutcome) -> bool:
         """Tell whether a probe's outcome speaks against it.
 
         Of Triton as one candidate among others only a death does: a kernel that errs or does not compile is left out by
@@ -83,12 +83,12 @@ class Setup:
         tried = name.startswith(tuple(f"conv/triton/{dtype}/" for dtype in dtypes))
         return candidate and tried and outcome.status in DEATHS
 
-    def works(self, outcomes: Iterable[Outcome]) -> bool:
+    def works(self, outcomes: Iterable[ProbeOutcome]) -> bool:
         """Tell whether every probe it needs was answered rightly; one that was not asked is no reason against it."""
         return not any(self.fails_by(outcome) for outcome in outcomes)
 
 
-def way_out(own: Setup, outcomes: Sequence[Outcome]) -> tuple[str, ...] | None:
+def way_out(own: Setup, outcomes: Sequence[ProbeOutcome]) -> tuple[str, ...] | None:
     """Return the arguments with which training works: none, a few, or None where nothing works."""
     for engine, vendor in ((own.engine, own.vendor), ("auto", False), ("gemm", False), ("aten", False)):
         for amp in (own.amp, False):
@@ -116,7 +116,7 @@ def judge(
     preset: str,
     setup: Setup,
     findings: Sequence[Finding],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[ProbeOutcome],
     device: str | None,
 ) -> Verdict:
     """Weigh everything.

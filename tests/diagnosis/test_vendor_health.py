@@ -15,7 +15,7 @@ from tests.fake_trees import RX5600XT, RX7900XTX, make_torch, make_tree
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.diagnosis.outcome import Outcome
+from yolo_rocm.diagnosis.outcome import ProbeOutcome
 from yolo_rocm.diagnosis.vendor_health import Health, advise, memory_file, recall, remember
 from yolo_rocm.hardware import detect
 from yolo_rocm.preset.schema import Conv
@@ -47,14 +47,14 @@ def said(monkeypatch):
 
 def test_probes_are_summed_up_by_dtype():
     outcomes = [
-        Outcome("conv/vendor/fp32/nchw/1x1", "ok"),
-        Outcome("conv/vendor/fp32/nhwc/3x3", "ok"),
-        Outcome("conv/vendor/fp16/nchw/1x1", "ok"),
-        Outcome("conv/vendor/fp16/nchw/3x3", "error"),
-        Outcome("conv/vendor/bf16/nchw/3x3", "skipped"),
-        Outcome("conv/gemm/bf16/nchw/3x3", "error"),
-        Outcome("norm/vendor/fp32/nchw", "wrong"),
-        Outcome("gemm/fp32", "error"),
+        ProbeOutcome("conv/vendor/fp32/nchw/1x1", "ok"),
+        ProbeOutcome("conv/vendor/fp32/nhwc/3x3", "ok"),
+        ProbeOutcome("conv/vendor/fp16/nchw/1x1", "ok"),
+        ProbeOutcome("conv/vendor/fp16/nchw/3x3", "error"),
+        ProbeOutcome("conv/vendor/bf16/nchw/3x3", "skipped"),
+        ProbeOutcome("conv/gemm/bf16/nchw/3x3", "error"),
+        ProbeOutcome("norm/vendor/fp32/nchw", "wrong"),
+        ProbeOutcome("gemm/fp32", "error"),
     ]
     health = Health.of(outcomes, {"MIOPEN_DEBUG_CONV_FFT": "0"})
     assert health.conv == {"fp32": True, "fp16": False}
@@ -64,9 +64,9 @@ def test_probes_are_summed_up_by_dtype():
 
 
 def test_what_was_skipped_after_deaths_is_unhealthy():
-    died = [Outcome("conv/vendor/fp32/nchw/1x1", "segfault"), Outcome("conv/vendor/fp16/nchw/1x1", "skipped")]
+    died = [ProbeOutcome("conv/vendor/fp32/nchw/1x1", "segfault"), ProbeOutcome("conv/vendor/fp16/nchw/1x1", "skipped")]
     assert Health.of(died).conv == {"fp32": False, "fp16": False}
-    in_time = [Outcome("conv/vendor/fp32/nchw/1x1", "wrong"), Outcome("conv/vendor/fp16/nchw/1x1", "skipped")]
+    in_time = [ProbeOutcome("conv/vendor/fp32/nchw/1x1", "wrong"), ProbeOutcome("conv/vendor/fp16/nchw/1x1", "skipped")]
     assert Health.of(in_time).conv == {"fp32": False}
 
 
@@ -140,8 +140,8 @@ CASES = {
     ),
     "norm sick": (("auto", "on"), ALL, SICK_FP16, False, False, (), "BatchNorm in fp16: it is off for this run"),
     "norm sick in bf16 only": (("auto", "on"), ALL, {**ALL, "bf16": False}, False, True, (), None),
-    "engine vendor": (("vendor", "on"), SICK_FP16, ALL, False, True, (), "rocm.conv.engine=auto goes around it"),
-    "engine gemm, norm sick": (("gemm", "on"), ALL, SICK_FP16, False, True, (), "rocm.conv.vendor=off goes around it"),
+    "engine vendor": (("vendor", "on"), SICK_FP16, ALL, False, True, (), "rocm.conv.engine=auto avoids it"),
+    "engine gemm, norm sick": (("gemm", "on"), ALL, SICK_FP16, False, True, (), "rocm.conv.vendor=off avoids it"),
     "engine gemm, conv sick": (("gemm", "on"), SICK_FP16, ALL, False, True, (), None),
     "off by preset, proven": (("auto", "off"), {**ALL, "bf16": False}, ALL, False, True, ("bf16",), "auto may use it"),
     "off by preset, fp16 unknown": (("auto", "off"), {"fp32": True}, ALL, False, False, (), None),

@@ -8,7 +8,7 @@ import pytest
 
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.findings import Finding
-from yolo_rocm.diagnosis.outcome import Outcome
+from yolo_rocm.diagnosis.outcome import ProbeOutcome
 from yolo_rocm.diagnosis.probes import all_probes
 from yolo_rocm.diagnosis.verdict import Setup, judge, way_out
 from yolo_rocm.hardware import Gpu, Machine
@@ -19,9 +19,11 @@ AUTO = Setup("auto", vendor=False, amp=True)
 VENDOR = Setup("vendor", vendor=True, amp=True)
 
 
-def probed(*bad: str, status="error") -> list[Outcome]:
+def probed(*bad: str, status="error") -> list[ProbeOutcome]:
     """Return outcomes of all probes; those whose names begin like one of `bad` have failed."""
-    return [Outcome(n, status if n.startswith(bad) else "ok", "broken" if n.startswith(bad) else "") for n in NAMES]
+    return [
+        ProbeOutcome(n, status if n.startswith(bad) else "ok", "broken" if n.startswith(bad) else "") for n in NAMES
+    ]
 
 
 WAYS = {

@@ -18,7 +18,7 @@ import pytest
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.diagnosis.checks import run_checks
-from yolo_rocm.diagnosis.context import Patient
+from yolo_rocm.diagnosis.context import Context
 from yolo_rocm.errors import StackError
 from yolo_rocm.hardware import Machine
 from yolo_rocm.hardware.packages import Misfit, Packages
@@ -244,7 +244,7 @@ def test_the_doctor_reports_an_ultralytics_that_cannot_be_imported(monkeypatch, 
     assert "broken on purpose" in lacks[TRAINING][0]
     machine = Machine(torch="2.10.0", build="cpu")
     vars(machine).update(ultralytics=FUTURE)
-    assert [f.id for f in run_checks(Patient(machine, lacks=lacks)) if "ultralytics" in f.id] == ["ultralytics-lacks"]
+    assert [f.id for f in run_checks(Context(machine, lacks=lacks)) if "ultralytics" in f.id] == ["ultralytics-lacks"]
 
 
 def load_ladder():

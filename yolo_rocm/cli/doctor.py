@@ -17,7 +17,7 @@ from .options import AsJson, PresetName, out, print_table, say
 if TYPE_CHECKING:
     from ..diagnosis.doctor import Diagnosis
     from ..diagnosis.known_failures import LogReading
-    from ..diagnosis.outcome import Outcome
+    from ..diagnosis.outcome import ProbeOutcome
 
 _COLUMNS = ("fp32", "fp16", "bf16")
 
@@ -138,9 +138,9 @@ def _print(found: Diagnosis) -> None:
     )
 
 
-def _print_probes(outcomes: Sequence[Outcome]) -> None:
+def _print_probes(outcomes: Sequence[ProbeOutcome]) -> None:
     """Print the probes as a table: who computes what, in which dtype, with the largest error or what went wrong."""
-    rows: dict[str, dict[str, list[Outcome]]] = {}
+    rows: dict[str, dict[str, list[ProbeOutcome]]] = {}
     for outcome in outcomes:
         words = outcome.name.split("/")
         dtype = next((word for word in words if word in _COLUMNS), "")
@@ -151,7 +151,7 @@ def _print_probes(outcomes: Sequence[Outcome]) -> None:
     print_table(("probe", *columns), table)
 
 
-def _cell(outcomes: Sequence[Outcome]) -> str:
+def _cell(outcomes: Sequence[ProbeOutcome]) -> str:
     if not outcomes:
         return ""
     bad = [outcome for outcome in outcomes if outcome.status != "ok"]
@@ -172,7 +172,7 @@ def _learned(found: Diagnosis) -> list[str]:
     return lines
 
 
-def _facts(outcomes: Sequence[Outcome]) -> list[str]:
+def _facts(outcomes: Sequence[ProbeOutcome]) -> list[str]:
     lines = []
     for outcome in outcomes:
         if outcome.detail:

@@ -51,12 +51,12 @@ def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
     A training is going on: a check that fails itself costs its findings, not the run.
     """
     from ..diagnosis.checks import run_checks
-    from ..diagnosis.context import Patient, training_environment
+    from ..diagnosis.context import Context, training_environment
     from ..diagnosis.doctor import machine_facts
 
     try:
-        patient = Patient(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
-        findings = [dataclasses.asdict(finding) for finding in run_checks(patient)]
+        context = Context(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
+        findings = [dataclasses.asdict(finding) for finding in run_checks(context)]
         return {"machine": machine_facts(machine), "findings": findings}
     except Exception as error:
         hooks.say(f"the doctor's findings are not in the report: {type(error).__name__}: {error}", warning=True)

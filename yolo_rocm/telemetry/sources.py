@@ -1,9 +1,9 @@
-"""Which sources tell about a training, in the order in which they are believed."""
+"""Which sources are read for a training, in the order in which they are believed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ from .sysfs import AmdSysfs
 
 @dataclass
 class Sources:
-    """What may be asked for a device, decided by the training's thread and opened by the sampling one.
+    """What may be read about a device, decided by the training's thread and opened by the sampling one.
 
-    Importing happens first and there: it is the training's thread that may print. Starting a library and asking a
-    driver may block, and happens in `open`.
+    Modules are imported first, in the training's thread, which may print. Starting a library and asking a driver may
+    block, and happens in `open`.
 
     Attributes:
         card: The GPU as torch sees it; None for a training on processors.
@@ -38,38 +38,28 @@ class Sources:
     pynvml: Any = None
     psutil: Any = None
     root: Path = Path("/")
-
-    def __post_init__(self) -> None:
-        self.refused: dict[str, str] = {}
+    refused: dict[str, str] = field(default_factory=dict, init=False)
 
     def open(self) -> list[Source]:
         """Return the sources that can be used now."""
         opened: list[Source] = []
-        told: set[str] = set()
+        known: set[str] = set()
         for source in self._of_the_card():
-            if told >= OF_THE_CARD:  # sysfs tells all of it on most cards, and costs less than a library
-                break
-            if self._usable(source):
+            if not known >= OF_THE_CARD and self._usable(source):  # sysfs has all of it on most cards, and costs less
                 opened.append(source)
-                told |= OF_THE_CARD - source.read().missing
+                known |= OF_THE_CARD - source.read().missing
+        rest: list[Source] = [Host(self.psutil)]
         if self.card is not None:
-            source = Torch(self.card.index, whole_card="vram_used_mb" not in told)
-            if self._usable(source):
-                opened.append(source)
-        host = Host(self.psutil)
-        if self._usable(host):
-            opened.append(host)
-        return opened
+            rest.insert(0, Torch(self.card.index, whole_card="vram_used_mb" not in known))
+        return [*opened, *filter(self._usable, rest)]
 
-    def _of_the_card(self) -> Iterator[Source]:
+    def _of_the_card(self) -> list[Source]:
         if self.card is None:
-            return
+            return []
         address = self.card.address or (self.gpu.bus if self.gpu else None)
         if self.card.vendor == "amd":
-            yield AmdSysfs(self.gpu, self.root)
-            yield AmdSmi(self.amdsmi, address)
-        else:
-            yield Nvml(self.pynvml, address)
+            return [AmdSysfs(self.gpu, self.root), AmdSmi(self.amdsmi, address)]
+        return [Nvml(self.pynvml, address)]
 
     def _usable(self, source: Source) -> bool:
         try:
@@ -83,7 +73,7 @@ class Sources:
 
 
 def sources_for(device: Any, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> Sources:
-    """Decide what may be asked about a training on a torch device; opens nothing.
+    """Decide what may be read about a training on a torch device; opens nothing.
 
     Args:
         device: The torch device of the training.

@@ -15,9 +15,7 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv import seam
-from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.session.session import Session
 
 from ..sick_vendor import MESSAGE, sick_vendor
@@ -291,26 +289,6 @@ def test_a_training_in_a_thread_beside_an_object_that_is_not_registered(make, ma
     assert engines(handle) == {"gemm"}
     assert seam.active_devices() == ()
     seam.settle()  # older torch keeps kernels of which this thread was a guest
-
-
-def test_loaders_of_other_threads_are_left_alone():
-    from ultralytics.data import build
-
-    data = torch.utils.data.TensorDataset(torch.arange(4.0))
-    made = {}
-
-    def load(name):
-        made[name] = build.InfiniteDataLoader(data, batch_size=2, num_workers=0)
-
-    with hooks.loaders_follow(LoaderPolicy()):
-        load("ours")
-        thread = threading.Thread(target=load, args=("other",))
-        thread.start()
-        thread.join()
-    assert {name: type(loader).__name__ for name, loader in made.items()} == {
-        "ours": "PolicyDataLoader",
-        "other": "InfiniteDataLoader",
-    }
 
 
 @pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch < 2 has no torch.compile")

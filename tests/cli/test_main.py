@@ -217,7 +217,7 @@ def test_sections_cannot_hide_values():
 def test_loader_prints_what_holds_here_and_verifies_it():
     done = run("loader", "--preset", "rx5600xt", "--json", "--verify")
     data = json.loads(done.stdout)
-    assert data["settings"]["context"] == "spawn"
+    assert data["settings"]["context"] == "forkserver"
     assert 0 <= data["workers"] <= 4
     assert data["workers_reason"]
     assert data["reproducible"] is True

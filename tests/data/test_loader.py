@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from yolo_rocm import ConfigError, LoaderError, create_dataloader
-from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.main_guard import DEFAULT_METHOD
+from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
 
@@ -262,6 +262,20 @@ class Short:
 
     def __iter__(self):
         return iter([[0, 1], [2, 3], [4, 5]])
+
+
+def twice(samples: list[dict]) -> dict:
+    """A collation that does more with images than to stack them."""
+    images = torch.stack([sample["img"] for sample in samples])
+    return {"images": images, "sum": images.sum(), "index": [sample["index"] for sample in samples]}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_collation_of_the_users_own_sees_the_images(workers):
+    found = list(create_dataloader(Widths(24), 4, num_workers=workers, context=QUICK, collate_fn=twice))
+    assert [batch["images"].shape for batch in found] == [(4, 3, 32, 64 * (1 + i % 5)) for i in range(6)]
+    for batch in found:
+        assert batch["sum"] == sum(batch["index"]) * batch["images"][0].numel()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -77,7 +77,7 @@ NESTED, LOCAL = made_inside()
 HERE = "test_preflight.py:"
 CULPRITS = [
     (Data(transforms=[len, max, Data(fn=lambda x: x)]), "dataset.transforms[2].fn", f"a lambda defined in {HERE}"),
-    (Data(table={"a": {"b": NESTED}}), "dataset.table['a']['b']", "the function made_inside.<locals>.nested defined in"),
+    (Data(table={"a": {"b": NESTED}}), "dataset.table['a']['b']", "function made_inside.<locals>.nested defined in"),
     (Data(lock=threading.Lock()), "dataset.lock", "_thread.lock"),
     (Data(part=functools.partial(top_level, 1, key=lambda: 0)), "dataset.part.keywords['key']", "a lambda"),
     (Data(part=functools.partial(lambda: 0)), "dataset.part.func", "a lambda"),

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-
 ROOT = Path(__file__).parents[2]
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -179,8 +178,9 @@ def test_a_temporary_folder_too_long_for_the_servers_socket_means_spawned_worker
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
-    lines = run(LONG, tmp_path).stdout.splitlines()
-    assert lines == ["the fork server cannot start (AF_UNIX path too long): workers are spawned, which takes longer", "40"]
+    line, total = run(LONG, tmp_path).stdout.splitlines()
+    assert line == "the fork server cannot start (AF_UNIX path too long): workers are spawned, which takes longer"
+    assert total == "40"
 
 
 @pytest.mark.once

@@ -197,6 +197,7 @@ def test_only_rank_0_writes_and_speaks(ranks):
 LAUNCH = """
 import json, sys
 import yolo_rocm
+from multiprocessing import forkserver
 from ultralytics import YOLO
 
 if __name__ == "__main__":
@@ -208,7 +209,7 @@ if __name__ == "__main__":
         for event, function in yolo_rocm.callbacks("cpu", rocm).items():
             yolo.add_callback(event, function)
     yolo.train(**arguments)
-    print("NAMES", len(yolo.names))
+    print("STARTED", forkserver._forkserver._forkserver_pid, "NAMES", len(yolo.names))
 """
 
 
@@ -232,7 +233,7 @@ def callbacks_travel() -> bool:
 def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, made_data, tmp_path):
     done = launch("register", tmp_path, first_weights, made_data())
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "NAMES 2" in done.stdout
+    assert "STARTED None NAMES 2" in done.stdout
     seen = seen_by(tmp_path)
     for rank in seen:
         assert (rank["active"], rank["sessions"], rank["taken"]) == (("cpu",), 1, True)

@@ -74,7 +74,7 @@ def test_a_documented_no_op_is_not_set():
 def test_the_reported_settings_of_the_rx5600xt():
     preset = resolve("rx5600xt", machine=LINUX).preset
     loader = preset.loader
-    assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("spawn", 4, True, True)
+    assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("forkserver", 4, True, True)
     assert (preset.train["batch"], preset.train["amp"], preset.train["channels_last"]) == (8, False, False)
     assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
 

@@ -1,4 +1,4 @@
-"""Loaders that follow a policy: for any data set, and as the base of those that Ultralytics builds."""
+"""Loaders that follow a policy: what goes before any class of torch's DataLoader."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import default_collate
 
 from .batches import Batches
 from .pinning import decide_pinning
@@ -25,17 +26,16 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 class PolicyLoaderMixin:
     """Goes before a DataLoader class: the arguments follow a policy, and the batches come from `Batches`.
 
-    Subclasses set `endless` where one iterator serves all epochs, as Ultralytics' loader does.
+    Subclasses set `endless` where one iterator gives the batches of all epochs.
     """
 
     policy: LoaderPolicy
     endless = False
     iterator: Any = None
-    _complete = False
+    _complete = False  # the constructor of the class below may ask for an iterator
     _at: Position | None = None
     _goes_on: Position | None = None
     _seed = 0
-    _eager = False
     _next_seed: int | None = None
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
@@ -55,21 +55,22 @@ class PolicyLoaderMixin:
         loader: Any = self
         return iter(loader.batch_sampler)
 
+    def _stacks_images(self) -> bool:
+        """Return whether the collation stacks the images of samples and does nothing else with them."""
+        loader: Any = self
+        return loader.collate_fn is default_collate
+
     def _batch_bytes(self) -> int:
         loader: Any = self
         return self.policy.adapter.image_bytes(loader.dataset) * (loader.batch_size or 1)
 
     def _get_iterator(self) -> Any:
-        if not self._complete:
-            # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset. Ours start when they
-            # are needed, but seeds are drawn when Ultralytics draws them: the samplers go on from the same state.
-            self._eager = True
-            self._next_seed = self._draw_seed()
-            return None
         loader: Any = self
         policy = self.policy
         kind = "train" if shuffles(loader.sampler) else "val"
-        reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken)
+        reader = BatchReader(
+            loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken, self._stacks_images()
+        )
         workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
         if self._goes_on is not None and not self._goes_on.closed:
             self._seed = self._goes_on.next_seed(own_seeds=policy.reproducible == "strict", workers=workers)
@@ -173,8 +174,6 @@ class PolicyLoaderMixin:
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""
         self.close()
-        if self._eager:
-            self._next_seed = self._draw_seed()
 
     def __del__(self) -> None:
         """End the workers."""
@@ -193,7 +192,7 @@ def close_following(policy: LoaderPolicy) -> None:
 
 
 def has_epochs(sampler: Any) -> bool:
-    """Tell whether a sampler draws another order for each epoch it is told, as distributed ones do."""
+    """Return whether a sampler draws another order for each epoch it is told, as distributed ones do."""
     return hasattr(sampler, "set_epoch")
 
 

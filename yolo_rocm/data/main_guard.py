@@ -102,7 +102,7 @@ def main_problem() -> str | None:
             f"them. Move what the loader uses into a .py file of its own and import it, {WITHOUT_WORKERS}."
         )
     line = _unguarded_line(main, path)
-    return line and f"{os.path.basename(path)}, line {line}, starts workers. {_GUARD}"
+    return None if line is None else f"{os.path.basename(path)}, line {line}, starts workers. {_GUARD}"
 
 
 def _unguarded_line(main: Any, path: str) -> int | None:

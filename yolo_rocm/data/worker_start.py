@@ -146,7 +146,7 @@ class _SpawnProcess(_WorkerProcess, contexts.SpawnProcess):
 
 
 class _SpawnContext(contexts.SpawnContext):
-    Process = _SpawnProcess  # type: ignore[assignment]
+    Process = _SpawnProcess
 
 
 if os.name == "posix":
@@ -162,4 +162,4 @@ if os.name == "posix":
             super().start()
 
     class _ForkServerContext(contexts.ForkServerContext):
-        Process = _ForkServerProcess  # type: ignore[assignment]
+        Process = _ForkServerProcess

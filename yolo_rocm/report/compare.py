@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .head import Tile, tiles
 from ..conv.names import PASSES
+from .head import Tile, tiles
 from .run import Run
 from .sections import argument_rows, preset_rows, stack_rows, text
 from .spread import differ, settled

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .._version import __version__
+from ..conv.names import PASSES
 from ..errors import ConfigError
 from ..utils.atomic import write_file
 from . import head, sections
@@ -20,7 +21,6 @@ from .batches import MOST_BATCHES
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, overlaid
 from .compare import INCONCLUSIVE, differences
 from .files import mapping
-from ..conv.names import PASSES
 from .run import Run
 from .run_data import read_run
 

@@ -13,7 +13,6 @@ from ..data.bottleneck import Bottleneck, judge
 from .files import mapping, number, rows_of
 from .series import CLOCK, Columns
 
-
 _NOTHING: Final = Columns([], {})
 # Looks at the machine that make a mean.
 _ENOUGH: Final = 3

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from ..conv.names import PASSES
 from .charts import Chart
 from .files import mapping, number, rows_of
-from ..conv.names import PASSES
 from .run import Run
 from .series import Series, thin
 from .words import name, parameter_group

@@ -138,7 +138,7 @@ def test_relative_links_and_anchors_lead_somewhere(each: Page, generate):
 @every_page
 def test_files_that_are_named_exist(each: Page):
     for words in each.inline:
-        if re.fullmatch(r"(yolo_rocm|configs|tests|examples)/[\w./-]+", words) and "NAME" not in words:
+        if re.fullmatch(r"(yolo_rocm|configs|tests|examples)/[\w./-]+", words) and not re.search("NAME|ROOM", words):
             assert (PROJECT / words).exists(), f"{each.name}: {words}"
 
 
@@ -214,6 +214,15 @@ def unknown_key(key: str) -> str | None:
 def test_commands_exist(each: Page, command_line, ultralytics_keys):
     wrong = [(words, said) for words in each.commands if (said := mistake(words, command_line, ultralytics_keys))]
     assert not wrong, each.name
+
+
+@pytest.mark.parametrize("name", ["failure", "card"])
+def test_an_issue_asks_for_the_bundle_of_the_doctor(name, command_line, ultralytics_keys):
+    form = page(PROJECT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml")
+    assert [mistake(words, command_line, ultralytics_keys) for words in form.commands] == [None] * len(form.commands)
+    assert ["doctor", "--bundle", "report.md"] in form.commands
+    (bundle,) = [part for part in yaml.safe_load(form.text)["body"] if part.get("id") == "bundle"]
+    assert bundle["validations"]["required"]
 
 
 def test_commands_are_found_and_mistakes_too(command_line, ultralytics_keys, tmp_path):

@@ -51,7 +51,7 @@ CIRCLES: set[frozenset[str]] = {
     frozenset({"session.events", "session.handoff", "session.session", "session.training"}),
 }
 SHORT_DOCSTRINGS: set[str] = {
-    "bench", "cli", "conv", "conv.algorithms", "conv.kernels", "data", "diagnosis", "engines", "engines.triton",
+    "bench", "cli", "conv", "conv.algorithms", "conv.kernels", "data", "diagnosis", "engines",
     "hardware", "launch", "preset", "report", "session", "telemetry", "ultralytics_hooks", "utils",
 }  # fmt: skip
 

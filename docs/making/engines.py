@@ -82,11 +82,11 @@ def engines() -> str:
         if len(algorithms) > 1:
             words += f": {len(algorithms)} algorithms, the fastest for each layer and pass"
         rows.append((code(name), words))
-    return table(("`conv.engine`", "convolutions are served by"), rows)
+    return table(("`conv.engine`", "convolutions are computed by"), rows)
 
 
 def algorithms() -> str:
-    """Return every algorithm with what it does and what it serves, in the words of its own docstrings."""
+    """Return every algorithm with what it does and what it supports, in the words of its own docstrings."""
     parts = []
     for engine, members in _by_engine().items():
         if not members:
@@ -103,7 +103,7 @@ def algorithms() -> str:
         parts += [
             f"### Engine `{engine}`",
             *_role(engine, members),
-            table(("algorithm", "how", "what it serves", "note"), rows),
+            table(("algorithm", "how", "what it supports", "note"), rows),
         ]
     return "\n\n".join(parts)
 
@@ -147,7 +147,7 @@ def limits() -> str:
     refused = {label: _refusals(algorithm) for label, algorithm in _kinds_of(ALGORITHMS).items()}
     never = [name for name, reasons in refused.items() if not any(reasons.values())]
     served = table(
-        ("convolution", "served by"),
+        ("convolution", "computed by"),
         (
             (what, joined(code(name) for name, reasons in refused.items() if name not in never and not reasons[what]))
             for what in PROBLEMS

@@ -1,4 +1,4 @@
-"""A script that is safe on Windows, where every data-loading worker starts Python anew and imports this file.
+"""A script that is safe on Windows, where every data-loading worker starts a new Python and imports this file.
 
 Linux runs it unchanged: workers are started in the same way there.
 """
@@ -7,7 +7,7 @@ import sys
 
 import yolo_rocm
 
-# 1. What stands here runs in every worker too: only imports, constants, functions and classes.
+# 1. This part runs in every worker too: only imports, constants, functions and classes.
 EPOCHS = 1
 
 

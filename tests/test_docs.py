@@ -340,7 +340,7 @@ def test_the_algorithm_of_the_page_works(einsum):
             with installed(patch):
                 value = F.conv2d(*leaves)
                 value.square().sum().backward()
-            assert {route.plan.forward.algorithm.name for route in patch._known.values()} == {"einsum"}
+            assert "einsum" in patch.report.table()
         else:
             value = F.conv2d(*leaves)
             value.square().sum().backward()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import yolo_rocm
 
@@ -27,16 +29,20 @@ def test_import_is_light():
     assert len(imported) < 45
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_is_there_also_for_type_checkers():
     for name in yolo_rocm.__all__:
         assert getattr(yolo_rocm, name) is not None
-    assert set(yolo_rocm._HOMES) == set(yolo_rocm.__all__) - {"__version__"}
+        assert name in dir(yolo_rocm)
+    (typed,) = [
+        node for node in ast.parse(Path(yolo_rocm.__file__).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name)
+    ]  # fmt: skip
+    imported = {alias.name for node in typed.body for alias in node.names}
+    assert imported == set(yolo_rocm.__all__) - {"__version__"}
 
 
 def test_no_module_shadows_a_public_name():
     """A module of the same name would replace the function on import."""
-    from pathlib import Path
-
     modules = {path.stem for path in Path(yolo_rocm.__file__).parent.iterdir()}
     assert not modules & set(yolo_rocm.__all__)
 

@@ -142,6 +142,30 @@ def test_files_that_are_named_exist(each: Page):
             assert (PROJECT / words).exists(), f"{each.name}: {words}"
 
 
+# A step of a walk: a module, and a name in it.
+STEP = re.compile(r"^(?P<module>[\w/]+\.py) +(?P<name>[\w.]+)(?:\(\))?  ", re.MULTILINE)
+
+
+def defines(module: Path, name: str) -> bool:
+    """Return whether a module has a class, function or method of this name."""
+    body = ast.parse(module.read_text(encoding="utf-8")).body
+    for part in name.split("."):
+        found = [node for node in body if getattr(node, "name", None) == part]
+        if not found:
+            return False
+        body = found[0].body
+    return True
+
+
+def test_the_walks_lead_through_modules_and_names_that_exist():
+    steps = STEP.findall("\n".join(text for _, text in page(PROJECT / "docs" / "design.md").blocks))
+    assert len(steps) > 40
+    package = PROJECT / "yolo_rocm"
+    assert [step for step in steps if not (package / step[0]).exists()] == []
+    assert [step for step in steps if not defines(package / step[0], step[1])] == []
+    assert not defines(package / "api.py", "Registration.reregister")
+
+
 def test_every_page_is_reached_from_the_readme():
     linked = {(PROJECT / link.partition("#")[0]).resolve() for link in PAGES[0].links if ":" not in link}
     assert {path.resolve() for path in (PROJECT / "docs").glob("*.md")} <= linked

@@ -79,7 +79,7 @@ def test_every_block_is_on_a_page_and_none_is_broken(generate):
 
 
 def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
-    """Layer by layer as `bench conv` writes them, summed as it sums; any other file as it stands."""
+    """Layer by layer as `bench conv` writes them, summed as it sums; any other file as it is."""
     from making import picture
     from making.benchmarks import picture_rows, tables
 

@@ -101,9 +101,17 @@ def _parameter(parameter: inspect.Parameter) -> str:
     if parameter.annotation is not parameter.empty:
         text += f": {parameter.annotation}"
     if parameter.default is not parameter.empty:
-        default = parameter.default
-        text += f" = Path({str(default)!r})" if isinstance(default, PurePath) else f" = {default!r}"
+        text += f" = {_literal(parameter.default)}"
     return text
+
+
+def _literal(value: Any) -> str:
+    """Return a default as the project's style has it, the same on every system."""
+    if isinstance(value, PurePath):
+        return f'Path("{value.as_posix()}")'
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def prose(docstring: str) -> str:

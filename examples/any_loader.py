@@ -1,7 +1,7 @@
 """Load any PyTorch data set with `create_dataloader`, and train something that is not YOLO.
 
-The loader is a `torch.utils.data.DataLoader`. Its workers are started by spawn, which is safe with a GPU runtime, are
-watched, and are replaced when they die; `seed` makes order and augmentation repeatable.
+The loader is a `torch.utils.data.DataLoader`. Its workers have never seen the GPU, are watched, and are
+replaced when they die; `seed` makes order and augmentation repeatable.
 """
 
 import sys

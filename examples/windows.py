@@ -1,6 +1,6 @@
 """A script that is safe on Windows, where every data-loading worker starts a new Python and imports this file.
 
-Linux runs it unchanged: workers are started in the same way there.
+Linux runs it unchanged.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples run as they are."""
 
 from __future__ import annotations
 
@@ -30,8 +30,17 @@ else:
 """
 
 
-# An environment inside a clone makes Ultralytics take the clone for its own and put runs and weights there.
-WRITE_HERE = "from ultralytics import settings; settings.update(dict(runs_dir='runs', weights_dir='weights'))"
+def write_here(folder: Path) -> Path:
+    """Make settings that write runs and weights where a script is run.
+
+    An environment inside a clone makes Ultralytics take the clone for its own and put them there.
+    """
+    from ultralytics.utils import SETTINGS
+
+    file = folder / Path(SETTINGS.file).relative_to(os.environ["YOLO_CONFIG_DIR"])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**SETTINGS, "runs_dir": "runs", "weights_dir": "weights"}), encoding="utf-8")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +49,7 @@ def run(tmp_path_factory):
     # Ultralytics writes elsewhere when it finds itself inside pytest; a user's process does not.
     environment = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     environment["PYTHONPATH"] = str(EXAMPLES.parent)
-    environment["YOLO_CONFIG_DIR"] = str(tmp_path_factory.mktemp("settings"))
+    environment["YOLO_CONFIG_DIR"] = str(write_here(tmp_path_factory.mktemp("settings")))
 
     def run(command: list[str], folder: Path) -> str:
         done = subprocess.run(
@@ -49,7 +58,6 @@ def run(tmp_path_factory):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(["-c", WRITE_HERE], tmp_path_factory.mktemp("writing_settings"))
     return run
 
 

@@ -118,7 +118,7 @@ def _remarks(presets: list[Preset]) -> str:
 
 
 def _bases(presets: list[Preset]) -> str:
-    """Return the files of the families below some presets, as they stand: their comments are the sources."""
+    """Return the files of the families below some presets, as they are: their comments are the sources."""
     names: dict[str, None] = {}
     for preset in presets:
         base = preset.base

@@ -148,7 +148,7 @@ def test_losses_follow_stock_for_twenty_steps(made_data, tmp_path):
 
 
 @pytest.mark.once
-@pytest.mark.skipif(not BCCD.exists(), reason="the bccd data set is not beside the checkout")
+@pytest.mark.skipif(not BCCD.exists(), reason="YOLO_ROCM_TEST_DATA names no folder with bccd")
 def test_losses_follow_stock_on_real_images(tmp_path):
     data = tmp_path / "bccd.yaml"
     names = next(line for line in (BCCD / "data.yaml").read_text().splitlines() if line.startswith("names"))

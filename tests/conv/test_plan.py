@@ -165,7 +165,9 @@ def _write(folder: str, number: int) -> None:
 
 @pytest.mark.once
 def test_processes_that_write_at_once_lose_nothing(tmp_path):
-    context = multiprocessing.get_context("spawn")
+    # Forked where that is possible: they have nothing to import and start together.
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("fork" if "fork" in methods else "spawn")
     workers = [context.Process(target=_write, args=(str(tmp_path), number)) for number in range(3)]
     for worker in workers:
         worker.start()

@@ -69,9 +69,12 @@ def assert_exact(algorithm, problem, passes=PASSES):
 LAYOUTS = (torch.float32, False), (torch.float16, False), (torch.float32, True), (torch.bfloat16, True)
 
 
-@pytest.mark.parametrize(("dtype", "channels_last"), LAYOUTS, ids=["fp32 nchw", "fp16 nchw", "fp32 nhwc", "bf16 nhwc"])
+@pytest.mark.parametrize(("dtype", "channels_last"), LAYOUTS[::3], ids=["fp32 nchw", "bf16 nhwc"])
 def test_every_tile(poisoned, dtype, channels_last):
-    """Each algorithm on a layer whose sizes are multiples of nothing; together they are all there are."""
+    """Each algorithm on a layer whose sizes are multiples of nothing; together they are all there are.
+
+    fp16, and each data type in the other layout, are in the tests below.
+    """
     layers = (
         conv((1, 17, 3, 4), 5, (2, 3), (1, 2), (1, 1)),
         conv((2, 5, 5, 6), 5, (3, 3), (2, 1), (1, 1), groups=5),

@@ -110,7 +110,7 @@ def test_batches_are_those_of_torchs_own_loader(workers):
 
 def test_strict_batches_do_not_depend_on_the_number_of_workers_or_the_start_method():
     seen = []
-    for workers, context in ((0, "spawn"), (1, QUICK), (3, QUICK), (2, "spawn")):
+    for workers, context in ((0, "spawn"), (1, "spawn"), (2, QUICK), (3, QUICK)):
         before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
         loader = create_dataloader(
             Numbers(), 4, shuffle=True, seed=1, num_workers=workers, context=context, reproducible="strict"

@@ -218,6 +218,7 @@ def launch(way: str, folder: Path, weights: Path, data: Path, **variables: str) 
     if callbacks_travel():
         pytest.importorskip("cloudpickle")
     arguments = {**PLAIN, "batch": 4, "epochs": 1, "data": str(data), "device": "0,1", "project": str(folder / "runs")}
+    arguments["workers"] = 0  # each would import torch again; those of ranks are in `ranks`
     (folder / "launch.py").write_text(LAUNCH)
     words = [way, str(weights), json.dumps(OURS), json.dumps(arguments)]
     return start([sys.executable, "launch.py", *words], folder, TEST_RANKS_GPUS="1", **variables)

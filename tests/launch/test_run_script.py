@@ -275,17 +275,18 @@ from yolo_rocm.launch.import_hook import events_of_run
 from tests.sick_vendor import sick_vendor
 
 data, image = sys.argv[1:]
-quick = dict(data=data, epochs=1, imgsz=32, batch=8, device="cpu", plots=False, val=False, project=os.getcwd())
+quick = dict(data=data, epochs=1, imgsz=32, batch=8, device="cpu", plots=False, val=False, workers=0)
+quick["project"] = os.getcwd()
 engines = lambda: sorted(events_of_run().session.report.engines())
 yolo, other = YOLO("yolov8n.yaml"), YOLO("yolov8n.yaml")
 with sick_vendor():
-    yolo.train(**quick, name="first", workers=0)
+    yolo.train(**quick, name="first")
     print("SERVED train", engines(), "rocm.json", (yolo.trainer.save_dir / "rocm.json").exists())
     best = str(yolo.trainer.best)
     trainer = DetectionTrainer(overrides=dict(quick, model="yolov8n.yaml", name="trainer", save=False))
     trainer.train()
     print("SERVED trainer", engines(), trainer.batch_size, (trainer.save_dir / "rocm.json").exists())
-    quick = dict(imgsz=32, device="cpu", project=os.getcwd())
+    quick = dict(imgsz=32, device="cpu", workers=0, project=os.getcwd())
     DetectionValidator(args=dict(quick, model=best, data=data, batch=4, plots=False))()
     print("SERVED validator", engines())
     predictor = DetectionPredictor(overrides=dict(quick, model=best, save=False))

@@ -147,7 +147,7 @@ def test_a_kill_inside_the_writing_of_a_checkpoint_leaves_the_one_before(data, t
     assert code == -signal.SIGKILL
     assert torch.load(last, weights_only=False)["epoch"] == 0
     assert (last.parent / ".last.pt.partial").exists()
-    yolo_rocm.train(str(last), preset="cpu", resume=True)
+    yolo_rocm.train(str(last), preset="cpu", resume=True, workers=0)
     assert torch.load(last, weights_only=False)["epoch"] == -1
     rows = (tmp_path / "run" / "results.csv").read_text().splitlines()
     assert [row.partition(",")[0].strip() for row in rows] == ["epoch", "1", "2"]

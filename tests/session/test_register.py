@@ -27,7 +27,7 @@ pytestmark = pytest.mark.once
 
 ATEN = {"conv": {"engine": "aten", "devices": ["cpu"]}}
 SMALL = {"imgsz": 32, "device": "cpu", "verbose": False}
-ONE = {**SMALL, "epochs": 1, "batch": 4, "plots": False, "seed": 0}
+ONE = {**SMALL, "epochs": 1, "batch": 4, "plots": False, "seed": 0, "workers": 0}
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def log(caplog):
 def test_vendor_off_holds_for_the_whole_run_and_is_restored(yolo, made_data, tmp_path):
     """MIOpen serves BatchNorm too, so the switch is off in every part of a run, not only in convolutions."""
     seen = []
-    rocm = {"conv": {"engine": "gemm", "devices": ["cpu", "cuda"], "vendor": "off"}}
+    rocm = {"conv": {"engine": "gemm", "devices": ["cpu", "cuda"], "vendor": "off"}, "loader": {"context": "fork"}}
     yolo_rocm.register(yolo, "cpu", rocm)
     for event in ("on_train_batch_start", "on_train_batch_end", "on_val_batch_end", "on_train_end"):
         yolo.add_callback(event, lambda _: seen.append(torch.backends.cudnn.enabled))

@@ -15,7 +15,8 @@ import yolo_rocm
 from ..conftest import BCCD
 from ..sick_vendor import MESSAGE, sick_vendor
 
-OURS = {"conv": {"engine": "gemm", "devices": ["cpu"]}}
+# Forked, for speed: a spawned worker imports torch and Ultralytics again. tests/data trains with spawned ones.
+OURS = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
 QUICK = {"epochs": 2, "imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
 RUNS = [
     ("yolov8n.yaml", "detect"),

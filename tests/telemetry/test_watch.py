@@ -16,7 +16,7 @@ from yolo_rocm.telemetry import sampler as samplers
 from yolo_rocm.telemetry import sources
 from yolo_rocm.telemetry.table import COLUMNS, TELEMETRY_FILE
 
-ROCM = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "report": {"interval_s": 0.1}}
+ROCM = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "report": {"interval_s": 0.1}, "loader": {"context": "fork"}}
 QUICK = {"imgsz": 32, "batch": 2, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "val": False}
 
 

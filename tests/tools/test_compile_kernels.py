@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,23 @@ def python(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
-def compile_for(tmp_path: Path, target: str, dtypes: tuple[str, ...], layouts: tuple[str, ...]) -> list[dict[str, str]]:
-    words = ["--dtypes", *dtypes, "--layouts", *layouts, "--workers", "1"]  # tests side by side have the cores
-    done = python(tmp_path, str(PROJECT / "tools" / "compile_kernels.py"), target, *words)
+# Of all curated kernels those that are asked for: target, kernel, tile, dtype and layout of each.
+CHOSEN = """
+import json, sys
+from tools import compile_kernels
+every, chosen = compile_kernels.curated, {tuple(row) for row in json.loads(sys.argv.pop(1))}
+compile_kernels.curated = lambda target, dtype, last: (
+    kernel
+    for kernel in every(target, dtype, last)
+    if (target, kernel.name, kernel.tile, dtype, kernel.layout) in chosen
+)
+sys.exit(compile_kernels.main())
+"""
+
+
+def compile_them(tmp_path: Path, wanted: list[tuple[str, ...]]) -> list[dict[str, str]]:
+    words = [*dict.fromkeys(target for target, *_ in wanted), "--workers", "1"]  # tests side by side have the cores
+    done = python(tmp_path, "-c", CHOSEN, json.dumps(wanted), *words)
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert done.returncode == 0, (done.stderr[-2000:], [row for row in rows if row["error"] or row["spills"] != "0"])
     return rows
@@ -75,44 +90,54 @@ def names(rows) -> list[tuple[str, ...]]:
     return [tuple(row[key] for key in ("target", "kernel", "tile", "dtype", "layout")) for row in rows]
 
 
-# Every tile for every target, both layouts and the data types that have tiles of their own for every family, all in
-# the time that a test may take; docs/compiled.csv has every combination. gfx1030 in fp32 also runs on gfx1010.
+# Every kernel and every tile for every target, both layouts and the data types that have tiles of their own for every
+# family; docs/compiled.csv has every combination. gfx1030 in fp32 also runs on gfx1010.
 COMPILED = {
-    "gfx1010": ("nhwc", ("fp16",)),
-    "gfx1030": ("nchw", ("fp32",)),
-    "gfx1100": ("nhwc", ("fp32",)),
-    "gfx1151": ("nchw", ("bf16",)),
-    "gfx1201": ("nhwc", ("fp16",)),
-    "gfx90a": ("nchw", ("fp16",)),
-    "gfx942": ("nhwc", ("fp32",)),
+    "gfx1010": ("nhwc", "fp16"),
+    "gfx1030": ("nchw", "fp32"),
+    "gfx1100": ("nhwc", "fp32"),
+    "gfx1151": ("nchw", "bf16"),
+    "gfx1201": ("nhwc", "fp16"),
+    "gfx90a": ("nchw", "fp16"),
+    "gfx942": ("nhwc", "fp32"),
 }
 
 
-def assert_compiles(tmp_path: Path, target: str) -> None:
-    layout, dtypes = COMPILED[target]
-    rows = compile_for(tmp_path, target, dtypes, (layout,))
-    assert names(rows) == listed([target], dtypes, (layout,))
+def chosen(target: str) -> list[tuple[str, ...]]:
+    """Return what is compiled for a target: kernels that have the same tiles take turns, from target to target."""
+    layout, dtype = COMPILED[target]
+    turn, seen, kept = list(COMPILED).index(target), Counter(), []
+    for row in listed([target], [dtype], [layout]):
+        name = row[1]
+        number, seen[name] = seen[name], seen[name] + 1
+        if name in ("forward", "grad_input"):
+            left_out = (number + turn + (name == "forward")) % 2
+        elif name.startswith("depthwise"):
+            side, _, which = name.removeprefix("depthwise ").partition(" ")
+            left_out = (int(side[0]) // 2 + ("", "grad_input", "grad_weight").index(which) + turn) % 3
+        else:
+            left_out = 0
+        if not left_out:
+            kept.append(row)
+    return kept
+
+
+@with_triton
+@pytest.mark.parametrize("targets", [("gfx1010", "gfx1100", "gfx1201"), ("gfx1030", "gfx1151", "gfx90a", "gfx942")])
+def test_every_tile_compiles(tmp_path, targets):
+    """In two halves, for two workers of pytest-xdist; each is one process, which imports torch and Triton once."""
+    wanted = [row for target in targets for row in chosen(target)]
+    rows = compile_them(tmp_path, wanted)
+    assert sorted(names(rows)) == sorted(wanted)
     check(rows)
 
 
-class TestHalfOfTheTargets:
-    """A worker of pytest-xdist takes a class as a whole; this is about half of the work."""
-
-    @with_triton
-    @pytest.mark.parametrize("target", ["gfx1010", "gfx1100", "gfx1201"])
-    def test_every_tile(self, tmp_path, target):
-        """Compile."""
-        assert_compiles(tmp_path, target)
-
-
-class TestTheOtherHalf:
-    """The other targets."""
-
-    @with_triton
-    @pytest.mark.parametrize("target", ["gfx1030", "gfx1151", "gfx90a", "gfx942"])
-    def test_every_tile(self, tmp_path, target):
-        """Compile."""
-        assert_compiles(tmp_path, target)
+def test_what_is_compiled_has_every_kernel_and_tile_of_every_target():
+    for target, (layout, dtype) in COMPILED.items():
+        kept, every = chosen(target), listed([target], [dtype], [layout])
+        assert {tile for _, _, tile, *_ in kept} == {tile for _, _, tile, *_ in every}
+        kernels = [{name.replace("5x5", "3x3").replace("7x7", "3x3") for _, name, *_ in rows} for rows in (kept, every)]
+        assert kernels[0] == kernels[1]
 
 
 def test_every_target_is_compiled_for():
@@ -121,7 +146,7 @@ def test_every_target_is_compiled_for():
     for family in (FMA, WMMA, MFMA):
         own = [what for target, what in COMPILED.items() if amd_family(target) == family]
         assert {layout for layout, _ in own} == {"nhwc", "nchw"}
-        assert {"fp32", "fp16"} <= {dtype for _, dtypes in own for dtype in dtypes}
+        assert {"fp32", "fp16"} <= {dtype for _, dtype in own}
 
 
 NOT_WIDENED = """

@@ -30,14 +30,8 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
             many; `batches`, to read no more than so many of each epoch.
     """
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
-    common: dict[str, Any] = {
-        "data": data,
-        "workers": workers,
-        **sizes,
-        "ours": False,
-        "options": False,
-        "context": None,
-    }
+    common: dict[str, Any] = {"data": data, "workers": workers, **sizes, "ours": False, "options": False}
+    common["context"] = None
     found = {"stock workers=0": {**common, "workers": 0, "stages": True}}
     if workers:
         found["stock fork"] = {**common, "context": "fork"}

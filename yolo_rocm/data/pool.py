@@ -47,7 +47,7 @@ class Pool:
         prefetch: Requests each worker holds.
         base_seed: See `Duty`.
         init: See `Duty`.
-        timeout: Seconds to wait for one batch; 0 waits for ever.
+        timeout: Seconds to wait for one batch; 0 waits without limit.
         modules: What a worker imports while it starts.
         needs_main: Workers have to import the user's script.
         tell: Takes a line for the user when a worker has been replaced.
@@ -65,7 +65,7 @@ class Pool:
         timeout: float,
         modules: tuple[str, ...],
         needs_main: bool,
-        tell: Callable[[str], None],
+        tell: Callable[[str], object],
     ) -> None:
         self._packed, self._prefetch = packed, prefetch
         self._requests: Iterator[Request] = iter(())
@@ -178,8 +178,8 @@ class Pool:
         doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
         return (
             f"loading worker {worker.duty.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
-            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits for ever)."
-            + (f" It was here:\n{stacks}" if stacks else " It wrote no stack.")
+            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits without limit)."
+            + (f" It was here:\n{stacks}" if stacks else " Its stack is above, if it wrote one.")
         )
 
     def _replace(self, worker: _Worker, error: Exception) -> None:

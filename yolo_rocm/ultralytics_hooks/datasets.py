@@ -18,7 +18,7 @@ import torch
 from ..data.augment import Recorded
 from ..data.decode import full_size, jpeg_size, reduced_flag, reduction
 from ..data.mosaic import BoundedImages
-from ..data.reader import Place
+from ..data.reader import Place, PlainAdapter
 from ..errors import StackError
 from .probes import BENCH_LOADER, DAMAGED_IMAGES, DEVICE_AUGMENT, REDUCED_DECODE, missing
 
@@ -37,7 +37,7 @@ _FLIPS: Final = {"horizontal": "rocm_left_right", "vertical": "rocm_up_down"}
 
 
 @dataclass(frozen=True)
-class UltralyticsAdapter:
+class UltralyticsAdapter(PlainAdapter):
     """Reads data sets of Ultralytics.
 
     Attributes:

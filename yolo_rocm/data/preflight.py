@@ -76,7 +76,7 @@ def _refuse(problem: str | None) -> None:
 
 
 def shm_problem(batch_bytes: int, workers: int, prefetch: int, root: Path = resources.ROOT) -> str | None:
-    """Say whether /dev/shm is too small for the batches that workers hold ready and the one being read."""
+    """Explain where /dev/shm is too small for the batches that workers hold ready and the one being read."""
     free = resources.shm_free(root)
     need = (workers * prefetch + 1) * batch_bytes
     if free is None or workers == 0 or need <= free:
@@ -95,7 +95,7 @@ def shm_problem(batch_bytes: int, workers: int, prefetch: int, root: Path = reso
 
 
 def fork_problem() -> str | None:
-    """Say whether workers cannot be forked from this process."""
+    """Explain why workers cannot be forked from this process."""
     if "fork" not in multiprocessing.get_all_start_methods():
         return "This system cannot fork workers: use the start method spawn (loader.context: spawn)."
     torch = sys.modules.get("torch")
@@ -115,7 +115,7 @@ def needs_main_module(obj: Any) -> bool:
 
 
 def pickle_problem(obj: Any, name: str = "dataset") -> str | None:
-    """Say whether `obj` cannot be sent to a worker, and which part of it is the cause.
+    """Explain why `obj` cannot be sent to a worker, and name the part of it that is the cause.
 
     Args:
         obj: A data set, a collate function or whatever else is sent.

@@ -55,8 +55,8 @@ def check_before_start(
         LoaderError: The first problem found.
     """
     _refuse(shm_problem(batch_bytes, workers, prefetch, root))
+    _refuse(method_problem(method))
     if method == "fork":
-        _refuse(fork_problem())
         return False
     needs = ""
     for name, part in parts.items():
@@ -94,12 +94,12 @@ def shm_problem(batch_bytes: int, workers: int, prefetch: int, root: Path = reso
     )
 
 
-def fork_problem() -> str | None:
-    """Explain why workers cannot be forked from this process."""
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return "This system cannot fork workers: use the start method spawn (loader.context: spawn)."
+def method_problem(method: str) -> str | None:
+    """Explain why this process cannot start workers by a start method."""
+    if method not in multiprocessing.get_all_start_methods():
+        return f"This system cannot start workers by {method}: use the start method spawn (loader.context: spawn)."
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if method != "fork" or torch is None or not torch.cuda.is_initialized():
         return None
     runtime = "HIP" if torch.version.hip else "CUDA"
     return (

@@ -81,15 +81,12 @@ class Batches:
         )
         self.pool = Pool(
             Packed(reader, lists),
+            policy,
             workers=workers,
-            context=policy.context,
             prefetch=prefetch,
             base_seed=base_seed,
             init=init,
-            timeout=policy.timeout,
-            modules=policy.modules,
             needs_main=needs_main,
-            tell=policy.tell,
         )
         self._held.callback(self.pool.close)
 

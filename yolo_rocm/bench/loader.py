@@ -40,8 +40,8 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
     found["ours workers=0"] = {**ours, "workers": 0, "stages": True}
     for method in methods if workers else ():
         found[f"ours {method}"] = {**ours, "context": method}
-        if method == "spawn" and os.name == "posix":
-            found["ours spawn, started ahead"] = {**ours, "context": method, "ahead": 5.0}
+        if method == "forkserver":
+            found["ours forkserver, started ahead"] = {**ours, "context": method, "ahead": 5.0}
     optional = {**ours, "options": True, "context": methods[0]}
     found["ours, device augment + reduced decode"] = optional
     found["the same, workers=0"] = {**optional, "workers": 0, "stages": True}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -87,8 +88,14 @@ class Convolutions:
         from ..conv.plan import DEFAULT_TUNE_SECONDS
 
         problems = [p for p in self._patch.report.served if wanted == "on" or p.device.startswith("cuda")]
-        with hooks.progress_bar("measuring convolutions", DEFAULT_TUNE_SECONDS) as progress:
-            timings = self._patch.planner.tune(problems, progress)
+        if not problems:
+            return
+        state = random.getstate()  # rich draws numbers when it is imported; the training must draw its own
+        try:
+            with hooks.progress_bar("measuring convolutions", DEFAULT_TUNE_SECONDS) as progress:
+                timings = self._patch.planner.tune(problems, progress)
+        finally:
+            random.setstate(state)
         if timings:
             hooks.say(f"measured {len(timings)} convolutions, kept for later runs")
             self._patch.report.replan(self._patch.planner.plan)

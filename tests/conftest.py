@@ -46,7 +46,7 @@ def sick() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def made_data(tmp_path_factory: pytest.TempPathFactory):
     """Return a function from task to a small data set, made once per task."""
-    from yolo_rocm.bench.demo_data import make_data
+    from .made_data import make_data
 
     made: dict[str, Path] = {}
 

@@ -157,7 +157,7 @@ def test_yaml_on_and_off_are_words_here():
 
 WRONG = [
     ("rx5600", "unknown preset 'rx5600'; did you mean 'rx5600xt'?"),
-    ("no-such-file.yaml", "cannot read preset no-such-file.yaml"),
+    ("no-such-file.yaml", "preset no-such-file.yaml cannot be read"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
     ({"conv": {"engine": "fast"}}, "Allowed: auto, vendor, aten, gemm, triton, or several of the last 4 joined by '+'"),

@@ -260,9 +260,10 @@ def test_classification_loads_through_workers(tmp_path):
     from ultralytics.data.dataset import ClassificationDataset
     from ultralytics.utils import DEFAULT_CFG
 
+    from tests import made_data
     from yolo_rocm.ultralytics_hooks import loaders_built_by
 
-    root = Path(make_data(tmp_path, task="classify", images=12, size=64))
+    root = Path(made_data.make_data(tmp_path, task="classify", images=12, size=64))
     args = type(DEFAULT_CFG)(**{**vars(DEFAULT_CFG), "imgsz": SIZE})
     dataset = ClassificationDataset(str(root / "train"), args, augment=True, prefix="train")
     with loaders_built_by(policy(context="spawn", workers=1, insist=True)):

@@ -88,17 +88,32 @@ def test_a_terminal_gets_a_bar_that_vanishes(no_color, timed, monkeypatch):
     threads = threading.active_count()
     with (
         os.fdopen(theirs, "w", encoding="utf-8") as stream,
-        progress("measuring", timed=timed, stream=stream) as show,
+        progress("measuring", timed=timed, slow=True, stream=stream) as show,
     ):
         for done in range(4):
             show(done, 3)
-        assert threading.active_count() == threads + (not timed)  # nothing runs next to what is measured
+        assert (threading.active_count() == threads) is timed  # nothing runs next to what is measured
     assert threading.active_count() == threads
     written = all_of(ours)
     assert not timed or "2 of 3, about" in written
     assert "3 of 3" in written
     assert written.rstrip("\r\n").endswith("\x1b[2K")  # the last thing done is to wipe the line
     assert bool(STYLE.search(written)) is (not no_color)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+@pytest.mark.parametrize("long", [True, False])
+def test_a_wait_without_steps_shows_a_bar_only_where_it_is_long(long, monkeypatch):
+    import pty
+
+    started, start = threading.Event(), module.Pace.start
+    monkeypatch.setattr(module.Pace, "start", lambda self: (start(self), started.set()))
+    monkeypatch.setattr(module, "_SHORT_S", 0.01 if long else 1e6)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream, progress("reading", stream=stream):
+        assert started.wait(60 if long else 0) is long
+    assert ("reading" in all_of(ours)) is long
 
 
 def test_inside_a_training_lines_go_through_the_logger(clock, monkeypatch, capsys):

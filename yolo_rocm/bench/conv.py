@@ -1,4 +1,4 @@
-"""`yolo-rocm bench conv`: every convolution of a model, pass by pass, beside its peers, in one run."""
+"""`yolo-rocm bench conv`: every convolution of a model, pass by pass, next to its peers, in one run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def bench_conv(
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     try:
         progress(0, everything)
-        if waiting:  # all together: compilers work side by side
+        if waiting:  # all together: compilers run in parallel
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
         for done, layer in enumerate(layers):
             rows += _bench_layer(layer, planner, patch, repeats, quick)
@@ -84,7 +84,7 @@ def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int
     algorithms = [BY_NAME["vendor"], *ours]
     with as_in_the_seam():
         for which in () if quick else layer.passes:
-            # A kernel or two for every sample: launches are what it spends its time on, in a training step too.
+            # A kernel or two for every sample: launches are what takes its time, in a training step too.
             with vendor_off(problem.device):
                 call = _through_torch(problem, operands, which)
                 rows.append(_row(layer, which, VENDOR_OFF, milliseconds(call, device, repeats, head_start=False), 0))
@@ -144,14 +144,14 @@ def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Ro
     return [_row(layer, "forward", PLAIN, first, columns), _row(layer, "backward", PLAIN, second, columns)]
 
 
-def _row(layer: ModelLayer, which: str, way: str, spent: float, workspace: int) -> Row:
-    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, spent, workspace / 2**20)
+def _row(layer: ModelLayer, which: str, way: str, measured: float, workspace: int) -> Row:
+    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, measured, workspace / 2**20)
 
 
 def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     """Return milliseconds by way and pass, each layer counted as often as the model has it.
 
-    Ways that do not serve every layer have no total; the fastest of the single algorithms is what `auto` is about.
+    Ways that do not support every layer have no total; the fastest of the single algorithms is what `auto` is about.
     """
     result: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     whole = {VENDOR, VENDOR_OFF, PLAIN, AUTO}
@@ -163,7 +163,7 @@ def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
 
 
 def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
-    """Return the largest workspace of each way in MiB; native kernels do not tell theirs."""
+    """Return the largest workspace of each way in MiB; that of native kernels is not known."""
     result: dict[str, float] = {}
     for row in rows:
         if row.way not in (VENDOR, VENDOR_OFF):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,6 @@ from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..errors import ConfigError, nearest
 from ..utils.progress import progress
-from .threads import threads_of_a_training
 
 T = TypeVar("T")
 OURS = "gemm+triton"  # the engines that a benchmark takes where `engine=` is not given: all of ours
@@ -27,17 +27,11 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, 
 
 @dataclass(frozen=True)
 class ModelLayer:
-    """A distinct convolution of a model.
-
-    Attributes:
-        problem: Its shape.
-        names: The layers that have it.
-        needs_grad_input: False for the first layer, whose input is the image.
-    """
+    """A distinct convolution of a model."""
 
     problem: ConvProblem
-    names: tuple[str, ...]
-    needs_grad_input: bool
+    names: tuple[str, ...]  # the layers that have it
+    needs_grad_input: bool  # False for the first layer, whose input is the image
 
     @property
     def passes(self) -> tuple[str, ...]:
@@ -88,6 +82,23 @@ def model_layers(
         moved = replace(problem, input_shape=shape, dtype=dtype, device=device, channels_last=channels_last)
         layers.append(ModelLayer(moved, tuple(own), needs_grad_input=problem.input_shape[1:] != (3, imgsz, imgsz)))
     return layers
+
+
+@contextmanager
+def threads_of_a_training(device: str) -> Iterator[None]:
+    """Compute on the CPU with as many threads as a training on `device` has.
+
+    Ultralytics asks for one by `OMP_NUM_THREADS` before it imports torch, unless the user has asked for another number,
+    and for all again where the device is a CPU. A benchmark that has imported torch first would measure the GPU next to
+    a pool of threads that no training has.
+    """
+    before = torch.get_num_threads()
+    if not device.startswith("cpu") and not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -19,33 +19,25 @@ BASE = "stock spawn"
 _TIMEOUT = 900
 
 
-def ways(
-    data: str,
-    workers: int,
-    context: str,
-    imgsz: int,
-    batch: int,
-    epochs: int,
-    images: int | None = None,
-    batches: int | None = None,
-) -> dict[str, dict[str, Any]]:
+def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str, dict[str, Any]]:
     """Return what to measure by name.
 
     Args:
         data: A detection data set's YAML.
         workers: Worker processes.
         context: `spawn`, `forkserver`, `fork`, or `all`, for ours. Stock is measured with fork and spawn.
-        imgsz: Size of the images.
-        batch: Size of the batches.
-        epochs: Epochs to time, after one that warms up.
-        images: Pretend that there are so many images.
-        batches: Read no more than so many batches of each epoch.
+        sizes: `imgsz` and `batch`; `epochs` to time, after one that warms up; `images`, to pretend that there are so
+            many; `batches`, to read no more than so many of each epoch.
     """
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
-    common = {
-        "data": str(data), "workers": workers, "imgsz": imgsz, "batch": batch, "epochs": epochs, "images": images,
-        "batches": batches, "ours": False, "options": False, "context": None,
-    }  # fmt: skip
+    common: dict[str, Any] = {
+        "data": data,
+        "workers": workers,
+        **sizes,
+        "ours": False,
+        "options": False,
+        "context": None,
+    }
     found = {"stock workers=0": {**common, "workers": 0, "stages": True}}
     if workers:
         found["stock fork"] = {**common, "context": "fork"}

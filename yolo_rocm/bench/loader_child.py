@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from .loader import STAGES
@@ -61,8 +62,7 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
     result = {
         "first_batch_s": first,
         "images_per_s": rate,
-        "private_mb": _mean(memory, "private"),
-        "shared_mb": _mean(memory, "shared"),
+        **{f"{kind}_mb": mean(row[kind] for row in memory) if memory else None for kind in ("private", "shared")},
         "first_batch_sha": digest,
         "torch": torch.__version__,
         **{f"{name}_ms": 1e3 * stages[name] for name in stages},
@@ -77,7 +77,7 @@ def _stages(dataset: Any, size: int, adapter: Any, samples: int = 64) -> dict[st
     import numpy as np
     import torch
 
-    spent = dict.fromkeys(STAGES, 0.0)
+    seconds_in = dict.fromkeys(STAGES, 0.0)
     read, decode = np.fromfile, cv2.imdecode
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     with ExitStack() as undo:
@@ -87,8 +87,8 @@ def _stages(dataset: Any, size: int, adapter: Any, samples: int = 64) -> dict[st
             )
         order = [i % len(dataset) for i in range(size + samples)]
         kept = [dataset[i] for i in order[:size]]
-        np.fromfile = _timed(read, spent, "read")
-        cv2.imdecode = _timed(decode, spent, "decode")
+        np.fromfile = _timed(read, seconds_in, "read")
+        cv2.imdecode = _timed(decode, seconds_in, "decode")
         undo.callback(setattr, np, "fromfile", read)
         undo.callback(setattr, cv2, "imdecode", decode)
         for start in range(size, len(order), size):
@@ -100,20 +100,20 @@ def _stages(dataset: Any, size: int, adapter: Any, samples: int = 64) -> dict[st
             if device.type == "cuda":
                 batch["img"].to(device)
                 torch.cuda.synchronize()
-            spent["augment"] += sampled - began
-            spent["collate"] += collated - sampled
-            spent["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
-    spent["augment"] -= spent["read"] + spent["decode"]
-    return {name: seconds / samples for name, seconds in spent.items()}
+            seconds_in["augment"] += sampled - began
+            seconds_in["collate"] += collated - sampled
+            seconds_in["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
+    seconds_in["augment"] -= seconds_in["read"] + seconds_in["decode"]
+    return {name: seconds / samples for name, seconds in seconds_in.items()}
 
 
-def _timed(function: Callable[..., Any], spent: dict[str, float], stage: str) -> Callable[..., Any]:
+def _timed(function: Callable[..., Any], seconds_in: dict[str, float], stage: str) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
         try:
             return function(*args, **kwargs)
         finally:
-            spent[stage] += time.perf_counter() - began
+            seconds_in[stage] += time.perf_counter() - began
 
     return run
 
@@ -131,10 +131,6 @@ def _memory(pid: int) -> dict[str, float]:
             if name in (f"{kind.capitalize()}_Clean", f"{kind.capitalize()}_Dirty"):
                 found[kind] += int(rest.split()[0]) / 1024
     return found
-
-
-def _mean(rows: list[dict[str, float]], name: str) -> float | None:
-    return sum(row[name] for row in rows) / len(rows) if rows else None
 
 
 def main() -> None:

@@ -26,50 +26,28 @@ _HELD_MB: Final = 16.0  # small tensors that are kept permanently may add up to 
 
 @dataclass(frozen=True)
 class TrainRow:
-    """One way, next to its peers.
+    """One way, next to its peers. `to_stock` and `to_vendor_off` divide by the faster layout of these, also memory."""
 
-    Attributes:
-        way: What computes the convolutions, and the layout.
-        step_ms: Median time of a step; None where the way has failed.
-        fastest_ms: Of all timed steps; so is `slowest_ms`.
-        to_stock: Time divided by that of the faster stock layout.
-        to_vendor_off: Time divided by that of the faster layout with the vendor library off.
-        peak_mb: Most memory allocated in a timed step; None on a CPU. See `Peak` for this and the others.
-        memory_to_stock: Divided by the peak of the layout that `to_stock` takes.
-        memory_to_vendor_off: Likewise.
-        requested_mb: Of it, what was asked for.
-        requested_to_stock: Likewise.
-        reserved_mb: What the process has held of the card.
-        reserved_to_stock: Likewise.
-        loss: After `COMPARED_STEPS` steps.
-        departure: Largest distance of a loss up to there from the reference's, relative to it.
-        wrong: Whether that is more than rounding can explain.
-        tuning_s: Seconds of a first step, compiling and choosing; None where nothing is chosen.
-        overflows: Steps left out by GradScaler.
-        served: How many convolution layers each engine computes.
-        error: Why the way has failed.
-    """
-
-    way: str
-    step_ms: float | None
-    fastest_ms: float | None
+    way: str  # what computes the convolutions, and the layout
+    step_ms: float | None  # median time of a step; None where the way has failed
+    fastest_ms: float | None  # of all timed steps
     slowest_ms: float | None
     to_stock: float | None
     to_vendor_off: float | None
-    peak_mb: float | None
+    peak_mb: float | None  # most memory allocated in a timed step; None on a CPU; see `Peak` for this and the others
     memory_to_stock: float | None
     memory_to_vendor_off: float | None
     requested_mb: float | None
     requested_to_stock: float | None
     reserved_mb: float | None
     reserved_to_stock: float | None
-    loss: float | None
-    departure: float | None
-    wrong: bool
-    tuning_s: float | None
-    overflows: int
-    served: str
-    error: str
+    loss: float | None  # after `COMPARED_STEPS` steps
+    departure: float | None  # largest distance of a loss up to there from the reference's, relative to it
+    wrong: bool  # whether that is more than rounding can explain
+    tuning_s: float | None  # seconds of a first step, compiling and choosing; None where nothing is chosen
+    overflows: int  # steps left out by GradScaler
+    served: str  # how many convolution layers each engine computes
+    error: str  # why the way has failed
 
 
 def faster(ways: Iterable[Way], kind: str) -> Way | None:

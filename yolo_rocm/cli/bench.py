@@ -141,27 +141,28 @@ def bench_loader(
 
 
 def _print_loaders(rows: list[dict[str, Any]], base: str, stages: tuple[str, ...], title: str) -> None:
-    heads = ("way", "first batch s", "to stock spawn", "images/s", "private MB", "to stock spawn", "shared MB", "note")
     reference = next((row for row in rows if row["way"] == base), {})
 
     def ratio(row: dict[str, Any], key: str) -> str:
-        mine, other = row.get(key), reference.get(key)
-        return f"{mine / other:.2f}x" if mine and other else "-"
+        return cell(row[key] / reference[key] if row.get(key) and reference.get(key) else None, 2, "x")
 
-    table = [
+    print_table(
+        ("way", "first batch s", f"to {base}", "images/s", "private MB", f"to {base}", "shared MB", "note"),
         (
-            row["way"],
-            cell(row.get("first_batch_s"), 2),
-            ratio(row, "first_batch_s"),
-            cell(row.get("images_per_s"), 1),
-            cell(row.get("private_mb"), 0),
-            ratio(row, "private_mb"),
-            cell(row.get("shared_mb"), 0),
-            row.get("error") or row.get("note", ""),
-        )
-        for row in rows
-    ]
-    print_table(heads, table, title)
-    timed = [row for row in rows if f"{stages[0]}_ms" in row]
-    table = [(row["way"], *(cell(row[f"{stage}_ms"], 2) for stage in stages)) for row in timed]
+            (
+                row["way"],
+                cell(row.get("first_batch_s"), 2),
+                ratio(row, "first_batch_s"),
+                cell(row.get("images_per_s"), 1),
+                cell(row.get("private_mb"), 0),
+                ratio(row, "private_mb"),
+                cell(row.get("shared_mb"), 0),
+                row.get("error") or row.get("note", ""),
+            )
+            for row in rows
+        ),
+        title,
+    )
+    timed = (row for row in rows if f"{stages[0]}_ms" in row)
+    table = ((row["way"], *(cell(row[f"{stage}_ms"], 2) for stage in stages)) for row in timed)
     print_table(("milliseconds an image, one process", *stages), table)

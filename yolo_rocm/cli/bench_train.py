@@ -43,9 +43,8 @@ def bench_train(
 def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[list[dict[str, Any]], list[str]]:
     from ..bench import train as measure
     from ..bench import train_table as tables
-    from ..bench.layers import OURS, default_device
+    from ..bench.layers import OURS, default_device, threads_of_a_training
     from ..bench.results import write_csv
-    from ..bench.threads import threads_of_a_training
 
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "engine": OURS, "steps": 15}
     given = numbers(words, {**keys, "memory_mb": None, "tune_s": None, "out": BENCH_FOLDER})

@@ -19,13 +19,14 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Make a small data set, train a nano model on whatever device there is, and say what happened."""
-    from ..bench.demo import EPOCHS, make_demo_data, run_demo
+    from ..bench.demo import EPOCHS, IMAGES, SIZE, run_demo
+    from ..bench.demo_data import make_data
     from ..preset.restart import restart_if_late
 
     restart_if_late(preset)
     with stdout_for_json(as_json):
         with progress("making images") as show:
-            data = make_demo_data(folder, show)
+            data = make_data(folder / "data", images=IMAGES, size=SIZE, progress=show)
         facts = run_demo(folder, data, epochs or EPOCHS, preset, say)
     if as_json:
         print_json(facts)

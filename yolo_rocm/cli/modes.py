@@ -9,37 +9,25 @@ import typer
 
 from .options import KEY_VALUES, say
 
-# What each mode does, its example, and what it cannot do without.
+# What each mode does, and its example.
 _COMMANDS: Final = {
-    "train": ("Train a model under a preset.", "model=yolo11n.yaml data=coco8.yaml epochs=3 preset=rx5600xt", "data="),
-    "val": ("Validate a model under a preset.", "model=best.pt data=coco8.yaml preset=rx5600xt", "model="),
-    "predict": (
-        "Predict images or videos under a preset, and save them.",
-        "model=best.pt source=photos imgsz=640",
-        "model=",
-    ),
-    "track": (
-        "Track objects through a video under a preset, and save it.",
-        "model=best.pt source=street.mp4",
-        "model=",
-    ),
-    "export": ("Export a model under a preset, and print the file.", "model=best.pt format=onnx imgsz=640", "model="),
-    "benchmark": (
-        "Export, validate and time a model under a preset.",
-        "model=best.pt format=torchscript imgsz=640",
-        "model=",
-    ),
+    "train": ("Train a model under a preset.", "model=yolo11n.yaml data=coco8.yaml epochs=3 preset=rx5600xt"),
+    "val": ("Validate a model under a preset.", "model=best.pt data=coco8.yaml preset=rx5600xt"),
+    "predict": ("Predict images or videos under a preset, and save them.", "model=best.pt source=photos imgsz=640"),
+    "track": ("Track objects through a video under a preset, and save it.", "model=best.pt source=street.mp4"),
+    "export": ("Export a model under a preset, and print the file.", "model=best.pt format=onnx imgsz=640"),
+    "benchmark": ("Export, validate and time a model under a preset.", "model=best.pt format=torchscript imgsz=640"),
 }
 
 
 def add_modes(app: typer.Typer) -> None:
     """Add a command for each mode."""
-    for mode, (text, example, least) in _COMMANDS.items():
+    for mode, (text, example) in _COMMANDS.items():
         epilog = f"Example: yolo-rocm {mode} {example}"
-        app.command(mode, help=text, context_settings=KEY_VALUES, epilog=epilog)(_command(mode, least))
+        app.command(mode, help=text, context_settings=KEY_VALUES, epilog=epilog)(_command(mode))
 
 
-def _command(mode: str, least: str) -> Callable[..., None]:
+def _command(mode: str) -> Callable[..., None]:
     def command(
         words: Annotated[
             list[str] | None,
@@ -58,6 +46,7 @@ def _command(mode: str, least: str) -> Callable[..., None]:
 
         arguments = parse(words or [])
         if not arguments:
+            least = "data=" if mode == "train" else "model="
             raise typer.BadParameter(f"give a configuration file or key=value pairs, at least {least}")
         if mode == "train" and arguments.get("task") in TASKS:
             arguments.setdefault("model", TASKS[arguments["task"]])

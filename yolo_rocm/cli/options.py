@@ -50,14 +50,7 @@ def say(*lines: str) -> None:
 def print_table(
     heads: Iterable[str], rows: Iterable[Sequence[str]], title: str | None = None, cut: bool = True
 ) -> None:
-    """Print a table.
-
-    Args:
-        heads: Above its columns.
-        rows: Its cells.
-        title: Above all.
-        cut: Whether cells may be wrapped or cut where the terminal is narrow.
-    """
+    """Print a table; without `cut` no cell is wrapped or cut, however narrow the terminal is."""
     table = Table(*(Column(head, no_wrap=not cut) for head in heads), box=None, pad_edge=False, title=title)
     for row in rows:
         table.add_row(*row)

@@ -58,7 +58,7 @@ def resolve(
     *,
     machine: Machine | None = None,
 ) -> Settings:
-    """Lay preset, operating-system overlay, the user's file, the `rocm` section and arguments over each other.
+    """Combine preset, overlay of the system, the user's file, the `rocm` section and arguments; later ones win.
 
     Args:
         source: As for `load_preset`.

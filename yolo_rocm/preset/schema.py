@@ -150,7 +150,7 @@ class Preset(_Section):
 
 @dataclass(frozen=True)
 class Settings:
-    """A preset with everything laid over it: final values, where each came from, and what is worth saying."""
+    """A preset with all that overrides it: final values, the origin of each, and what is worth saying."""
 
     preset: Preset
     origins: dict[str, str]

@@ -7,6 +7,7 @@ the work itself says how far it is.
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .console import console, is_terminal
 
-_SHORT_S: Final = 2.0  # shorter work gets no line
+_SHORT_S: Final = 2.0  # shorter work shows nothing
 _LINES_S: Final = 5.0  # between two lines
 _RECENT_S: Final = 600.0  # the estimate is by the steps of this time: a step may take minutes
 
@@ -89,25 +90,39 @@ def progress(
         yield lambda done, total: None
     elif is_terminal(stream):
         shown: dict[str, Any] = {"console": console(file=stream), "disable": False, "transient": True}
-        with Pace(limit_s, title=title, auto_refresh=not timed, redirect_stdout=False, **shown) as pace:
-            yield pace.reached
+        pace = Pace(limit_s, slow=slow, title=title, auto_refresh=not timed, redirect_stdout=False, **shown)
+        begin = threading.Timer(_SHORT_S, pace.start)
+        if not timed:
+            begin.start()
+
+        def move(done: int, total: int) -> None:
+            if pace.is_long:
+                pace.start()
+            pace.reached(done, total)
+
+        try:
+            yield move
+        finally:
+            begin.cancel()
+            if not timed:
+                begin.join()
+            pace.stop()
     else:
         pace, ending = Pace(limit_s, slow=slow), ", stopped after"
+
+        def write(words: str) -> None:
+            with suppress(OSError, ValueError):  # a pipe that nobody reads any more
+                stream.write(f"{title}: {words}\n")
+                stream.flush()
 
         def show(done: int, total: int) -> None:
             pace.reached(done, total)
             if pace.line_due():
-                _write(stream, f"{title}: {pace.words()}")
+                write(pace.words())
 
         try:
             yield show
             ending = " in"
         finally:
             if pace.line_at_s is not None:
-                _write(stream, f"{title}: {pace.words(ending)}")
-
-
-def _write(stream: TextIO, line: str) -> None:
-    with suppress(OSError, ValueError):  # a pipe that nobody reads any more
-        stream.write(f"{line}\n")
-        stream.flush()
+                write(pace.words(ending))

@@ -55,7 +55,7 @@ class Convolutions:
         from ..conv.backend_flags import vendor_off
 
         with ExitStack() as undo:
-            for device in () if self._advice.vendor else self._settings.preset.conv.devices:
+            for device in () if self._advice.vendor_library else self._settings.preset.conv.devices:
                 undo.enter_context(vendor_off(device))
             yield
 
@@ -78,7 +78,7 @@ class Convolutions:
 
         conv, advice = self._settings.preset.conv, self._advice
         avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in advice.conv_avoids]
-        return Patch(conv.devices, Planner(conv.engine, advice.vendor, conv.memory_mb, avoid_vendor=avoid))
+        return Patch(conv.devices, Planner(conv.engine, advice.vendor_library, conv.memory_mb, avoid_vendor=avoid))
 
     def tune(self) -> None:
         """Measure the algorithms for every convolution seen so far; later runs on this device know the result."""

@@ -71,7 +71,7 @@ def test_torchs_own_samples(op, engine, dtype):
 @pytest.mark.parametrize("algorithm", GEMM, ids=lambda a: a.name)
 def test_each_algorithm_on_torchs_own_samples(algorithm):
     """On a sick vendor, every sample an algorithm claims; the others are refused with its own reasons."""
-    served, refused = 0, []
+    supported, refused = 0, []
     for op in CONVOLUTIONS:
         for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
             tensors, call = sample_call(op, sample)
@@ -83,9 +83,9 @@ def test_each_algorithm_on_torchs_own_samples(algorithm):
                 except EngineError as error:
                     refused.append(str(error))
                     continue
-            served += 1
+            supported += 1
             assert_as_exact_as_native(ours, native, exact)
-    assert served or algorithm.name in NOT_IN_TORCHS_SAMPLES
+    assert supported or algorithm.name in NOT_IN_TORCHS_SAMPLES
     assert all(algorithm.name in text for text in refused)
 
 

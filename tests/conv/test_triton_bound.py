@@ -1,4 +1,4 @@
-"""Launches that are repeated: with the tensors they were asked for, and only where they suit them."""
+"""Launches that are repeated: with the tensors of the call, and only where they suit them."""
 
 from __future__ import annotations
 
@@ -114,11 +114,11 @@ def test_the_second_call_repeats_the_launch(machine, name, groups, dtype, channe
             assert (first_of(result), result.shape, result.dtype) == (expected, shape, dtype)
             assert result.stride() == strides(shape, channels_last)
         if number:
-            (_, forward), (_, back), (_, share), (_, total) = machine.repeated
+            (_, forward), (_, back), (_, partials), (_, total) = machine.repeated
             assert (forward[0], forward[3]) == (x.data_ptr(), y.data_ptr())
             assert (back[0], back[3]) == (grad.data_ptr(), gx.data_ptr())
-            assert share[:2] == (x.data_ptr(), grad.data_ptr())
-            assert (share[2], gw.data_ptr()) == total
+            assert partials[:2] == (x.data_ptr(), grad.data_ptr())
+            assert (partials[2], gw.data_ptr()) == total
             packed = groups == 1 and (dtype == torch.float32 or not channels_last)
             assert (forward[1] == weight.data_ptr()) != packed
         machine.repeated.clear()

@@ -52,8 +52,18 @@ def own_passes(algorithm):
     return ("forward",) if name == "triton_flat" else ("grad_weight",) if "rows" in name else PASSES
 
 
-def conv(shape, outs, kernel, stride=(1, 1), padding=(0, 0), dilation=(1, 1), groups=1, transposed=False, spare=(0, 0)):
-    weight = (shape[1], outs // groups) if transposed else (outs, shape[1] // groups)
+def conv(
+    shape,
+    out_channels,
+    kernel,
+    stride=(1, 1),
+    padding=(0, 0),
+    dilation=(1, 1),
+    groups=1,
+    transposed=False,
+    spare=(0, 0),
+):
+    weight = (shape[1], out_channels // groups) if transposed else (out_channels, shape[1] // groups)
     made = ConvProblem(
         shape, (*weight, *kernel), stride, padding, dilation, spare, groups, transposed, torch.float32, "cpu", False
     )
@@ -173,9 +183,9 @@ def is_small(problem):
 def test_anything(poisoned, seed, dtype):
     rng = random.Random(seed)
     problem = next(p for p in iter(lambda: random_problem(rng, dtype), None) if is_small(p))
-    serving = [a for a in TRITON if not a.not_supported_reasons(problem)]
+    supporting = [a for a in TRITON if not a.not_supported_reasons(problem)]
     for which in PASSES:
-        able = [a for a in serving if which in own_passes(a)]
+        able = [a for a in supporting if which in own_passes(a)]
         assert able, str(problem)
         assert_exact(rng.choice(able), problem, (which,))
 
@@ -299,7 +309,7 @@ def test_a_module_trains_on_a_sick_vendor(channels_last):
 @pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
 def test_torchs_own_samples(name):
     (op,) = (op for op in CONVOLUTIONS if op.name.endswith(f".{name}"))
-    served = 0
+    supported = 0
     for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
         if sample.input.dim() == 3:
             continue  # the one before it once more, without a batch: torch adds one before any engine sees it
@@ -307,6 +317,6 @@ def test_torchs_own_samples(name):
         native = gradients(call, tensors)
         with sick_vendor(), yolo_rocm.patched(("cpu",), "triton"):
             ours = gradients(call, tensors)
-        served += 1
+        supported += 1
         assert_as_exact_as_native(ours, native, gradients(call, [t.double() for t in tensors]))
-    assert served >= 5
+    assert supported >= 5

@@ -75,7 +75,7 @@ def test_an_old_torch_never_imports_triton(tmp_path):
 
 @pytest.fixture
 def asked_anew():
-    """Let what is remembered about this Python be asked again, now and afterwards."""
+    """Let what is remembered about this Python be found out again, now and afterwards."""
     remembered = (available.triton_version, available.missing_reason, available.device_reason)
     for each in remembered:
         each.cache_clear()
@@ -111,7 +111,7 @@ def test_the_words_about_triton(tmp_path, monkeypatch, asked_anew):
 
 
 @pytest.mark.parametrize("engine", ["auto", "gemm+triton"])
-def test_the_other_engines_serve(engine, monkeypatch, asked_anew):
+def test_the_other_engines_are_used(engine, monkeypatch, asked_anew):
     monkeypatch.setattr(available, "missing_reason", lambda: "no Triton on a Sunday")
     x, weight = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
     patch = Patch(("cpu",), Planner(engine, remember=False))

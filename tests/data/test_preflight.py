@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from yolo_rocm.data import preflight
-from yolo_rocm.data.preflight import check_before_start, fork_problem, needs_main_module, pickle_problem, shm_problem
+from yolo_rocm.data.preflight import check_before_start, method_problem, needs_main_module, pickle_problem, shm_problem
 from yolo_rocm.errors import LoaderError
 
 Pair = namedtuple("Pair", "left right")
@@ -208,19 +208,22 @@ def test_what_needs_main(of_main):
 
 @pytest.mark.parametrize("hip", ["5.2", None])
 def test_fork_after_the_gpu_runtime_has_started(monkeypatch, hip):
-    assert fork_problem() is None
+    assert method_problem("fork") is None
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.version, "hip", hip)
-    problem = fork_problem()
+    problem = method_problem("fork")
+    assert method_problem("forkserver") is None
     assert ("HIP" if hip else "CUDA") in problem
     assert "spawn" in problem
 
 
 def test_fork_without_torch_and_without_fork(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
-    assert fork_problem() is None
+    assert method_problem("fork") is None
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert "cannot fork" in fork_problem()
+    assert "cannot start workers by fork:" in method_problem("fork")
+    assert "cannot start workers by forkserver:" in method_problem("forkserver")
+    assert method_problem("spawn") is None
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ CASES = {
 def test_advice(section, conv, norm, explicit, vendor, avoids, line):
     health = Health(conv, norm, "2026-11-15", path=Path("cache/health-x.json"))
     advice = advise(Conv(engine=section[0], vendor=section[1]), health, explicit)
-    assert (advice.vendor, advice.conv_avoids) == (vendor, avoids)
+    assert (advice.vendor_library, advice.conv_avoids) == (vendor, avoids)
     if line is None:
         assert advice.lines == ()
     else:

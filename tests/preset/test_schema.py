@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 import yolo_rocm
-from yolo_rocm.errors import PresetError
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.engines.names import ENGINES
+from yolo_rocm.errors import ConfigError, PresetError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.files import config_root
 from yolo_rocm.preset.resolve import resolve
@@ -159,7 +161,7 @@ WRONG = [
     ("no-such-file.yaml", "preset no-such-file.yaml cannot be read"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
-    ({"conv": {"engine": "fast"}}, "'auto', 'vendor', 'aten', 'gemm', 'triton' or 'gemm+triton'"),
+    ({"conv": {"engine": "fast"}}, "Allowed: auto, vendor, aten, gemm, triton, or several of the last 4 joined by '+'"),
     ({"conv": {"devices": ["gpu"]}}, "'cuda' or 'cpu'"),
     ({"conv": {"memory_mb": 0}}, "greater than or equal to 1"),
     ({"conv": {"engine": "vendor"}, "base": "generic"}, "conv.vendor 'off' (from configs/family/amd.yaml)"),
@@ -175,6 +177,26 @@ def test_mistakes_are_named(source, text):
     with pytest.raises(PresetError) as error:
         yolo_rocm.load_preset(source)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize("setting", [*ENGINES, "gemm+triton", "aten+gemm"])
+def test_presets_know_the_engines_that_planners_know(setting):
+    Planner(setting)
+    assert yolo_rocm.load_preset({"conv": {"engine": setting, "vendor": "on"}}).conv.engine == setting
+
+
+@pytest.mark.parametrize("setting", ["gem", "auto+gemm", "gemm+", "", "Gemm"])
+def test_presets_refuse_engines_in_the_planners_words(setting):
+    with pytest.raises(ConfigError) as refused:
+        Planner(setting)
+    with pytest.raises(PresetError) as caught:
+        yolo_rocm.load_preset({"conv": {"engine": setting}})
+    assert str(caught.value) == f"wrong 'conv.engine' in preset argument: {refused.value}"
+
+
+def test_an_engine_that_needs_the_vendor_library_needs_it_on():
+    with pytest.raises(PresetError, match=r"conv\.vendor 'off'"):
+        yolo_rocm.load_preset({"conv": {"engine": "vendor+gemm", "vendor": "off"}})
 
 
 def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):

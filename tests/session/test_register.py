@@ -265,7 +265,7 @@ def test_a_users_own_loader_goes_on_when_a_run_ends(make, image):
 def test_objects_that_run_at_once_in_several_threads(make, image):
     """Started from a running event loop, as in a notebook or a server."""
     (one, _), (two, _) = make(OURS), make(ATEN)
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=500)
     for yolo in (one, two):
         yolo.add_callback("on_predict_batch_start", lambda _: both.wait())
         yolo.add_callback("on_predict_batch_end", lambda _: both.wait())
@@ -292,7 +292,7 @@ def test_a_training_in_a_thread_next_to_an_object_that_is_not_registered(make, m
     thread = threading.Thread(target=work)
     expected = plain.predict(image, **SMALL, conf=0.0)[0].boxes.data
     thread.start()
-    assert begun.wait(60)
+    assert begun.wait(500)
     while thread.is_alive():
         torch.testing.assert_close(
             plain.predict(image, **SMALL, conf=0.0)[0].boxes.data, expected, rtol=1e-3, atol=1e-3

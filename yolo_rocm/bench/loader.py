@@ -30,14 +30,8 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
             many; `batches`, to read no more than so many of each epoch.
     """
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
-    common: dict[str, Any] = {
-        "data": data,
-        "workers": workers,
-        **sizes,
-        "ours": False,
-        "options": False,
-        "context": None,
-    }
+    common: dict[str, Any] = {"data": data, "workers": workers, **sizes, "ours": False, "options": False}
+    common["context"] = None
     found = {"stock workers=0": {**common, "workers": 0, "stages": True}}
     if workers:
         found["stock fork"] = {**common, "context": "fork"}
@@ -46,8 +40,8 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
     found["ours workers=0"] = {**ours, "workers": 0, "stages": True}
     for method in methods if workers else ():
         found[f"ours {method}"] = {**ours, "context": method}
-        if method == "spawn" and os.name == "posix":
-            found["ours spawn, started ahead"] = {**ours, "context": method, "ahead": 5.0}
+        if method == "forkserver":
+            found["ours forkserver, started ahead"] = {**ours, "context": method, "ahead": 5.0}
     optional = {**ours, "options": True, "context": methods[0]}
     found["ours, device augment + reduced decode"] = optional
     found["the same, workers=0"] = {**optional, "workers": 0, "stages": True}

@@ -50,7 +50,7 @@ def draw(path: Path, title: str, ways: Sequence[str], panels: Sequence[Panel]) -
 
     size = (max(7.0, 4.0 * len(panels)), 1.2 + 0.45 * len(ways))
     figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", sharey=True, squeeze=False)
-    colours = ["C1" if way.startswith("ours") else "C0" for way in ways]
+    colours = ["C0" if way.startswith(("stock", "vendor off")) else "C1" for way in ways]
     for axis, panel in zip(axes[0], panels, strict=True):
         ends = [0.0] * len(ways)
         for part, values in panel.series.items():

@@ -34,7 +34,7 @@ def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
     options = {"allow_override": True} if override else {}
     try:
         with warnings.catch_warnings():
-            # Only Python's own check can be told that the override is meant; C++ warns all the same, once.
+            # Only Python's own check takes `allow_override`; C++ warns all the same, once.
             warnings.filterwarnings("ignore", message=_OVERRIDE_WARNING)
             for name, function in functions.items():
                 library.impl(name, function, key, **options)

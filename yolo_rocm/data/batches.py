@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import time
@@ -80,15 +81,12 @@ class Batches:
         )
         self.pool = Pool(
             Packed(reader, lists),
+            policy,
             workers=workers,
-            context=policy.context,
             prefetch=prefetch,
             base_seed=base_seed,
             init=init,
-            timeout=policy.timeout,
-            modules=policy.modules,
             needs_main=needs_main,
-            tell=policy.tell,
         )
         self._held.callback(self.pool.close)
 
@@ -107,7 +105,7 @@ class Batches:
         requests = self._requests(indices)
         source: Source
         if self.pool is None:
-            source = _InPlace(self._reader, requests)
+            source = functools.partial(_in_place, self._reader, requests)
         else:
             self.pool.feed(requests)
             source = self.pool.next
@@ -171,18 +169,12 @@ class Batches:
     _shutdown_workers = close
 
 
-class _InPlace:
-    """Reads batches in this process."""
-
-    def __init__(self, reader: BatchReader, requests: Iterator[Request]) -> None:
-        self._reader, self._requests = reader, requests
-
-    def __call__(self, stop: threading.Event | None = None) -> tuple[Any, Trace] | None:
-        request = next(self._requests, None)
-        if request is None:
-            return None
-        batch, trace, _ = self._reader.read(request)
-        return batch, trace
+def _in_place(
+    reader: BatchReader, requests: Iterator[Request], stop: threading.Event | None = None
+) -> tuple[Any, Trace] | None:
+    """Read the next batch in this process."""
+    request = next(requests, None)
+    return None if request is None else reader.read(request)[:2]
 
 
 class _Pinner:

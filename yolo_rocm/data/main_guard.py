@@ -87,7 +87,7 @@ def setup_multiprocessing(method: str = "spawn") -> StartMethod:
 
 
 def main_problem() -> str | None:
-    """Say why workers that need something of the main module cannot have it, or would run the training again."""
+    """Explain why workers that need something of the main module cannot have it, or would run the training again."""
     main: Any = sys.modules.get("__main__")
     path = getattr(main, "__file__", None)
     name = getattr(getattr(main, "__spec__", None), "name", None) or ""

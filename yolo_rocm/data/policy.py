@@ -10,20 +10,11 @@ from typing import Any
 from torch.utils.data import SequentialSampler
 
 from .main_guard import DEFAULT_METHOD
-from .reader import Adapter, PlainAdapter, Trace
+from .reader import PlainAdapter, Trace
 from .transport import HAS_MEMFD
 from .worker_count import IMAGE_BYTES, recommended_workers
 
 Observer = Callable[[str, Trace, float, float], None]
-
-
-def _silent(line: str) -> None:
-    """Say nothing."""
-
-
-def _nowhere() -> Any:
-    """Know no device."""
-    return None
 
 
 def shuffles(sampler: Any) -> bool:
@@ -64,12 +55,12 @@ class LoaderPolicy:
     timeout: float = 120
     reproducible: str = "worker"
     skip_broken: bool = True
-    device: Callable[[], Any] = _nowhere
-    adapter: Adapter = field(default_factory=PlainAdapter)
+    device: Callable[[], Any] = lambda: None
+    adapter: PlainAdapter = field(default_factory=PlainAdapter)
     modules: tuple[str, ...] = ("torch", "yolo_rocm.data.worker")
     val_is_doubled: Callable[[], bool] = bool
     insist: bool = False
-    tell: Callable[[str], None] = _silent
+    tell: Callable[[str], object] = lambda line: None
     observe: Observer | None = None
 
     def apply(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

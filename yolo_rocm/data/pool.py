@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from ..errors import LoaderError
+from .policy import LoaderPolicy
 from .reader import Request, Trace
 from .shared_lists import Packed
 from .stack_file import StackFile
@@ -42,43 +43,37 @@ class Pool:
 
     Args:
         packed: The reader, packed once for all workers.
+        policy: How workers start, how long to wait for a batch, and who is told of a worker that was replaced.
         workers: How many processes.
-        context: `spawn`, `forkserver` or `fork`.
         prefetch: Requests each worker holds.
         base_seed: See `Duty`.
         init: See `Duty`.
-        timeout: Seconds to wait for one batch; 0 waits for ever.
-        modules: What a worker imports while it starts.
         needs_main: Workers have to import the user's script.
-        tell: Takes a line for the user when a worker has been replaced.
     """
 
     def __init__(
         self,
         packed: Packed,
+        policy: LoaderPolicy,
         *,
         workers: int,
-        context: str,
         prefetch: int,
         base_seed: int,
         init: Callable[[int], None] | None,
-        timeout: float,
-        modules: tuple[str, ...],
         needs_main: bool,
-        tell: Callable[[str], None],
     ) -> None:
         self._packed, self._prefetch = packed, prefetch
         self._requests: Iterator[Request] = iter(())
-        self._context, self._timeout, self._tell = context, timeout, tell
-        self._modules, self._needs_main = modules, needs_main
-        patience = 0.8 * timeout  # the stacks must be there when the training process looks for them
+        self._context, self._timeout, self._tell = policy.context, policy.timeout, policy.tell
+        self._modules, self._needs_main = policy.modules, needs_main
+        patience = 0.8 * policy.timeout  # the stacks must be there when the training process looks for them
         self._workers: list[_Worker] = []
         self._close = weakref.finalize(self, _close, self._workers)
         self._order: deque[_Worker] = deque()
         self.replaced = 0
         try:
-            if context == "forkserver" and (problem := start_server(modules)):
-                tell(f"the fork server cannot start ({problem}): workers are spawned, which takes longer")
+            if self._context == "forkserver" and (problem := start_server(self._modules)):
+                self._tell(f"the fork server cannot start ({problem}): workers are spawned, which takes longer")
                 self._context = "spawn"
             packed.share()
             for number in range(workers):
@@ -178,8 +173,8 @@ class Pool:
         doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
         return (
             f"loading worker {worker.duty.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
-            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits for ever)."
-            + (f" It was here:\n{stacks}" if stacks else " It wrote no stack.")
+            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits without limit)."
+            + (f" It was here:\n{stacks}" if stacks else " Its stack is above, if it wrote one.")
         )
 
     def _replace(self, worker: _Worker, error: Exception) -> None:

@@ -55,8 +55,8 @@ def check_before_start(
         LoaderError: The first problem found.
     """
     _refuse(shm_problem(batch_bytes, workers, prefetch, root))
+    _refuse(method_problem(method))
     if method == "fork":
-        _refuse(fork_problem())
         return False
     needs = ""
     for name, part in parts.items():
@@ -76,7 +76,7 @@ def _refuse(problem: str | None) -> None:
 
 
 def shm_problem(batch_bytes: int, workers: int, prefetch: int, root: Path = resources.ROOT) -> str | None:
-    """Say whether /dev/shm is too small for the batches that workers hold ready and the one being read."""
+    """Explain where /dev/shm is too small for the batches that workers hold ready and the one being read."""
     free = resources.shm_free(root)
     need = (workers * prefetch + 1) * batch_bytes
     if free is None or workers == 0 or need <= free:
@@ -94,12 +94,12 @@ def shm_problem(batch_bytes: int, workers: int, prefetch: int, root: Path = reso
     )
 
 
-def fork_problem() -> str | None:
-    """Say whether workers cannot be forked from this process."""
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return "This system cannot fork workers: use the start method spawn (loader.context: spawn)."
+def method_problem(method: str) -> str | None:
+    """Explain why this process cannot start workers by a start method."""
+    if method not in multiprocessing.get_all_start_methods():
+        return f"This system cannot start workers by {method}: use the start method spawn (loader.context: spawn)."
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if method != "fork" or torch is None or not torch.cuda.is_initialized():
         return None
     runtime = "HIP" if torch.version.hip else "CUDA"
     return (
@@ -115,7 +115,7 @@ def needs_main_module(obj: Any) -> bool:
 
 
 def pickle_problem(obj: Any, name: str = "dataset") -> str | None:
-    """Say whether `obj` cannot be sent to a worker, and which part of it is the cause.
+    """Explain why `obj` cannot be sent to a worker, and name the part of it that is the cause.
 
     Args:
         obj: A data set, a collate function or whatever else is sent.

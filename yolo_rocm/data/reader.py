@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -53,69 +53,41 @@ class Trace:
 Place = Callable[[tuple[int, ...]], "np.ndarray[Any, np.dtype[np.uint8]]"]
 
 
-class Adapter(Protocol):
-    """What a kind of data set needs in the process that reads it."""
+class PlainAdapter:
+    """What a kind of data set needs in the process that reads it; any PyTorch data set needs nothing."""
 
     def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
-        """Return long lists of the data set that all workers may share."""
+        """Return long lists of the data set that all workers may share. Only its author knows which stay unchanged."""
+        return {}
 
     def image_bytes(self, dataset: Any) -> int:
         """Return the bytes of one image in a batch; 0 if unknown."""
+        return 0
 
-    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Any:
+    @contextmanager
+    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Iterator[None]:
         """Return a context in which the data set is read; what it changes is undone at the end.
 
         `spend` takes a stage and its seconds; `place` gives memory for the image of the sample that is being read.
         """
+        yield
 
     def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
         """Get ready for a batch; with `strict`, forget everything that earlier batches left behind."""
 
     def memory(self, dataset: Any) -> Any:
         """Return what later samples depend on that earlier ones left in the data set, as plain data."""
+        return None
 
     def remember(self, dataset: Any, memory: Any) -> None:
         """Bring a data set that is being read to where another one was; the other half of `memory`."""
 
     def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
         """Name the sample for people."""
-
-    def finish(self, batch: Any) -> Any:
-        """Give a collated batch its last shape."""
-
-
-class PlainAdapter:
-    """Any PyTorch data set."""
-
-    def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
-        """Share nothing: only the data set's author knows which of its lists stay unchanged."""
-        return {}
-
-    def image_bytes(self, dataset: Any) -> int:
-        """Know nothing of the samples."""
-        return 0
-
-    @contextmanager
-    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Iterator[None]:
-        """Change nothing."""
-        yield
-
-    def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
-        """Nothing to get ready."""
-
-    def memory(self, dataset: Any) -> Any:
-        """Know of nothing."""
-        return None
-
-    def remember(self, dataset: Any, memory: Any) -> None:
-        """Nothing to remember."""
-
-    def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
-        """Name the sample by its index."""
         return f"sample {index}"
 
     def finish(self, batch: Any) -> Any:
-        """Leave the batch as it is."""
+        """Give a collated batch its last shape."""
         return batch
 
 
@@ -145,7 +117,7 @@ class BatchReader:
         self,
         dataset: Any,
         collate: Callable[[list[Any]], Any],
-        adapter: Adapter,
+        adapter: PlainAdapter,
         skip_broken: bool = True,
         stacks_images: bool = False,
     ) -> None:

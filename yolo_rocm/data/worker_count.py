@@ -74,7 +74,7 @@ def recommended_workers(
     memfd: bool = False,
     root: Path = resources.ROOT,
 ) -> Recommendation:
-    """Say how many workers one loader of one training process should have here, or on a machine that is described.
+    """Return how many workers one loader of one training process should have here, or on a machine that is described.
 
     Args:
         system: `linux`, `macos` or `windows`; this machine's by default, as are the next four.
@@ -83,7 +83,7 @@ def recommended_workers(
         ram_gb: Free memory in GB (2**30 bytes).
         shm_gb: Free space in /dev/shm in GB. Without an argument, systems that have none are not limited by it.
         wanted: The number the preset or the user gives.
-        asked: The user asks for workers: a number in `wanted` holds, and the reason names the bounds it exceeds.
+        asked: The user asks for workers: a number in `wanted` applies, and the reason names the bounds it exceeds.
         batch_size: Images in one batch.
         image_bytes: Bytes of one image in a batch.
         per_worker_mb: Private memory of a worker before it holds any image.

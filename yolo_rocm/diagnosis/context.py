@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Gpu, Machine, overridden_gfx
 from ..hardware.files import text
 from ..preset import variables as environment
@@ -78,7 +79,7 @@ class Context:
     @property
     def uses_miopen(self) -> bool:
         """Whether convolutions would run with MIOpen."""
-        return self.hip and self.preset.conv.vendor == "on" and self.preset.conv.engine in ("auto", "vendor")
+        return self.hip and self.preset.conv.vendor == "on" and "vendor" in single_engines(self.preset.conv.engine)
 
     @property
     def has_torchvision(self) -> bool:

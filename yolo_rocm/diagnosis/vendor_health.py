@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
+from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Machine
 from ..preset.schema import Conv
 from ..utils.atomic import write_file
@@ -117,12 +118,12 @@ class Advice:
     """What a run makes of the memory.
 
     Attributes:
-        vendor: Whether the vendor library is on for the run: a candidate for `auto`, and what computes BatchNorm.
+        vendor_library: Whether the vendor library is on for the run: a candidate for `auto`, and what computes BatchNorm.
         conv_avoids: Dtypes in which it must not compute convolutions.
         lines: What to tell the user.
     """
 
-    vendor: bool
+    vendor_library: bool
     conv_avoids: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
 
@@ -148,14 +149,14 @@ def advise(conv: Conv, health: Health | None, explicit: bool = False) -> Advice:
             return Advice(False)
         line = "the vendor library passed its probes here, so auto may use it; rocm.conv.vendor=off keeps it out"
         return Advice(True, sick, (f"{line} {learned}",))
-    if not norm and (not sick or conv.engine not in ("auto", "vendor")):
+    if not norm and (not sick or "vendor" not in single_engines(conv.engine)):
         return Advice(True)
     failed = (("BatchNorm", norm), ("convolution", sick))
     found = ", and of ".join(f"{what} in {' and '.join(dtypes)}" for what, dtypes in failed if dtypes)
     if auto:
         way = "it is off for this run" if norm else "auto does without it there"
         return Advice(not norm, sick, (f"the vendor library failed its probes of {found}: {way} {learned}",))
-    setting = "engine=auto" if conv.engine == "vendor" else "vendor=off"
+    setting = "engine=auto" if "vendor" in single_engines(conv.engine) else "vendor=off"
     return Advice(
         True, lines=(f"the vendor library failed its probes of {found}; rocm.conv.{setting} avoids it {learned}",)
     )

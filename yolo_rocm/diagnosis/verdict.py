@@ -43,7 +43,7 @@ class Setup:
     """Settings of a training, as far as probes can speak about them."""
 
     engine: str
-    vendor: bool
+    vendor_library: bool
     amp: bool
     channels_last: bool = False
 
@@ -60,7 +60,7 @@ class Setup:
     def groups(self) -> set[str]:
         """Return the probes that must be healthy, as beginnings of their names."""
         # Of several engines the first has to work: what the others cannot do falls to it.
-        ways = f"conv/{self.engine.partition('+')[0]}", f"norm/{'vendor' if self.vendor else 'off'}"
+        ways = f"conv/{self.engine.partition('+')[0]}", f"norm/{'vendor' if self.vendor_library else 'off'}"
         layouts = ("nchw", "nhwc") if self.channels_last else ("nchw",)
         return {"device", "gemm/fp32", *("/".join(parts) for parts in product(ways, self.dtypes, layouts))}
 
@@ -90,14 +90,14 @@ class Setup:
 
 def way_out(own: Setup, outcomes: Sequence[ProbeOutcome]) -> tuple[str, ...] | None:
     """Return the arguments with which training works: none, a few, or None where nothing works."""
-    engines = ((own.engine, own.vendor), ("auto", False), ("gemm", False), ("aten", False))
+    engines = ((own.engine, own.vendor_library), ("auto", False), ("gemm", False), ("aten", False))
     for (engine, vendor), amp, channels_last in product(engines, (own.amp, False), (own.channels_last, False)):
         # With auto, a vendor library that failed its probes is left out by itself.
         steered = vendor and (engine != "auto" or Setup("vendor", True, amp).works(outcomes))
         if Setup(engine, steered, amp, channels_last).works(outcomes):
             changed = {
                 f"rocm.conv.engine={engine}": engine != own.engine,
-                "rocm.conv.vendor=off": own.vendor and not vendor,
+                "rocm.conv.vendor=off": own.vendor_library and not vendor,
                 "amp=False": own.amp and not amp,
                 "channels_last=False": own.channels_last and not channels_last,
             }

@@ -1,4 +1,4 @@
-"""What an operator tells the engine room about itself: its problems, its algorithms, and how to run and check them."""
+"""How an operator describes itself to the engine room: its problems and algorithms, and how to run and check them."""
 
 from __future__ import annotations
 

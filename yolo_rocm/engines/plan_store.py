@@ -24,7 +24,7 @@ Entry = dict[str, str]
 
 
 def device_name(device: str) -> str:
-    """Return what tells devices of different speed apart."""
+    """Return what distinguishes devices of different speed."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(torch.device(device))
     return f"cpu-{torch.get_num_threads()}-threads"

@@ -9,7 +9,7 @@ import threading
 import time
 
 from ..errors import YoloRocmError
-from ..session.events import lead_process
+from ..session.events import Events, lead_process
 from ..session.handoff import described
 from ..session.run import run
 
@@ -20,7 +20,7 @@ def main() -> None:
     sys.argv = sys.argv[1:]
     session, parent = described()
     _end_with_parents(parent)
-    lead_process(session)
+    lead_process(Events(session))
     try:
         with run(session, None, trains=True):
             runpy.run_path(file, run_name="__main__")

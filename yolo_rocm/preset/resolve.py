@@ -155,7 +155,7 @@ def _chain(
 
 
 def _check_consistent(preset: Preset, origins: Mapping[str, str]) -> None:
-    if preset.conv.engine == "vendor" and preset.conv.vendor == "off":
+    if "vendor" in preset.conv.engine.split("+") and preset.conv.vendor == "off":
         raise PresetError(
             f"conv.engine 'vendor' (from {origins.get('conv.engine', 'default')}) asks for the vendor library, "
             f"conv.vendor 'off' (from {origins.get('conv.vendor', 'default')}) switches it off. "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,7 +102,11 @@ class Run:
         clock, values = self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, [])
         pairs = zip(clock, values, strict=False)
         told = [(when, value) for when, value in pairs if when is not None and value is not None]
-        inside = [value for when, value in told if any(low <= when <= high for low, high in self.windows)]
+        windows = sorted(self.windows)
+        starts, ends = [low for low, _ in windows], list(accumulate((high for _, high in windows), max))
+        # The windows that have begun by then, and the latest end of any of them.
+        begun = [bisect_right(starts, when) for when, _ in told]
+        inside = [value for (when, value), count in zip(told, begun, strict=True) if count and when <= ends[count - 1]]
         known = inside if len(inside) >= _ENOUGH else [value for _, value in told]
         return sum(known) / len(known) / 100 if known else None
 

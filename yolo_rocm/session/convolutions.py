@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -54,7 +55,7 @@ class Convolutions:
         from ..conv.backend_flags import vendor_off
 
         with ExitStack() as undo:
-            for device in () if self._advice.vendor else self._settings.preset.conv.devices:
+            for device in () if self._advice.vendor_library else self._settings.preset.conv.devices:
                 undo.enter_context(vendor_off(device))
             yield
 
@@ -77,7 +78,7 @@ class Convolutions:
 
         conv, advice = self._settings.preset.conv, self._advice
         avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in advice.conv_avoids]
-        return Patch(conv.devices, Planner(conv.engine, advice.vendor, conv.memory_mb, avoid_vendor=avoid))
+        return Patch(conv.devices, Planner(conv.engine, advice.vendor_library, conv.memory_mb, avoid_vendor=avoid))
 
     def tune(self) -> None:
         """Measure the algorithms for every convolution seen so far; later runs on this device know the result."""
@@ -87,8 +88,14 @@ class Convolutions:
         from ..conv.plan import DEFAULT_TUNE_SECONDS
 
         problems = [p for p in self._patch.report.served if wanted == "on" or p.device.startswith("cuda")]
-        with hooks.progress_bar("measuring convolutions", DEFAULT_TUNE_SECONDS) as progress:
-            timings = self._patch.planner.tune(problems, progress)
+        if not problems:
+            return
+        state = random.getstate()  # rich draws numbers when it is imported; the training must draw its own
+        try:
+            with hooks.progress_bar("measuring convolutions", DEFAULT_TUNE_SECONDS) as progress:
+                timings = self._patch.planner.tune(problems, progress)
+        finally:
+            random.setstate(state)
         if timings:
             hooks.say(f"measured {len(timings)} convolutions, kept for later runs")
             self._patch.report.replan(self._patch.planner.plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ class Events:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self._adds_arguments = False
         session.take_over = self.take_over
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -50,8 +52,9 @@ class Events:
             return
         if session.device is None:
             session.device = trainer.args.device
-        if not session.is_active:  # callbacks on their own; otherwise the arguments were added to the call
+        if not session.is_active:
             session.convolutions.renew()
+        if self._adds_arguments or not session.is_active:  # callbacks on their own; otherwise the call has them
             add_to_trainer(session.settings, trainer)
         training = TrainingRun(session, trainer)
         session.trainings[trainer] = training
@@ -147,12 +150,25 @@ def resident() -> Events | None:
     return _resident
 
 
-def lead_process(session: Session) -> None:
+def lead_process(events: Events) -> None:
     """Let a session take the place of every session that travels to this process."""
     global _resident
-    _resident = Events(session)
+    _resident = events
 
 
 def _arrive(session: Session) -> Events:
-    """Return the events of a session that was pickled, or of the one that leads this process."""
-    return _resident if _resident is not None else Events(session)
+    """Return the events of a session that was pickled, or of the one that leads this process.
+
+    A process of Ultralytics' own launcher is led by the first session that arrives, until it ends: it may be any rank,
+    and only rank 0 is told when its training begins.
+    """
+    if _resident is not None:
+        return _resident
+    events = Events(session)
+    if hooks.runs_launched_file() and enabled():
+        lead_process(events)
+        held = ExitStack()
+        held.enter_context(session.active())
+        atexit.register(held.close)
+        events._adds_arguments = True
+    return events

@@ -6,20 +6,61 @@ needs from above (who explains an error, who takes a trainer over) is passed in.
 Ultralytics has moved something: what is relied on is a row in `probes`, and a patch is a `scoped_patch.attribute`.
 """
 
-# ruff: noqa: F403
-from .amp_check import *
-from .arguments import *
-from .checkpoints import *
-from .children import *
-from .distributed import *
-from .everywhere import *
-from .loaders import *
-from .log import *
-from .memory_errors import *
-from .models import *
-from .probes import *
-from .ranks import *
-from .resuming import *
-from .train_steps import *
-from .trainers import *
-from .versions import *
+from .amp_check import amp_check_without_wait
+from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
+from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
+from .children import children_follow, launch_is_possible, ranks_command, run_command_line
+from .distributed import ranks_join, runs_launched_file
+from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
+from .loaders import loaders_built_by, loaders_follow
+from .log import progress_bar, say, say_from_any_rank
+from .memory_errors import is_memory_error, memory_errors_recognised, recognise_in_backward
+from .models import (
+    Around,
+    ObjectMode,
+    all_modes_wrapped,
+    check_model,
+    is_compiled,
+    load_model,
+    plain_model,
+    torch_module,
+    wrap_modes,
+)
+from .probes import (
+    AUGMENT_STEP,
+    CHILDREN,
+    DAMAGED_IMAGES,
+    DEVICE_AUGMENT,
+    EARLY_CALLBACKS,
+    PREDICT_CALLBACKS,
+    REDUCED_DECODE,
+    WITHOUT_MODELS,
+    missing,
+)
+from .ranks import place_of_rank, rank, ranks_asked, reports
+from .resuming import (
+    OptimizerSteps,
+    check_resumable,
+    code_of_script,
+    drop_unfinished_results,
+    finished_epochs,
+    is_last_epoch,
+    restore_trainer,
+    resume_facts,
+    resumed_from,
+    trainer_state,
+)
+from .train_steps import detector, installed_version, loss_of, made_batch
+from .trainers import (
+    announces_inside_train,
+    asked_workers,
+    augment_on_device,
+    class_names,
+    loading_facts,
+    mosaic_closes_after,
+    nan_recoveries,
+    recovers_from_nan,
+    set_trainer_argument,
+    worker_count,
+)
+from .versions import newest_tested, require

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..data.mosaic import BoundedImages
-from ..data.reader import Place
+from ..data.reader import Place, PlainAdapter
 from .device_augment import AUGMENT_KEY, collect_draws, recorders
 from .image_format import PlaneFormatter
 from .image_loading import ImageLoader
@@ -28,7 +28,7 @@ _SHARED: Final = ("labels", "im_files", "label_files", "npy_files")
 
 
 @dataclass(frozen=True)
-class UltralyticsAdapter:
+class UltralyticsAdapter(PlainAdapter):
     """Reads data sets of Ultralytics.
 
     Attributes:

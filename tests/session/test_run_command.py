@@ -23,7 +23,11 @@ from yolo_rocm.utils.process_group import Place
 
 pytestmark = pytest.mark.once
 
-ROCM = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"reproducible": "strict", "context": "fork"}}
+ROCM = {
+    "conv": {"engine": "gemm", "devices": ["cpu"]},
+    "loader": {"reproducible": "strict", "context": "fork"},
+    "checkpoint": {"exact_resume": True},
+}
 QUICK = {"imgsz": 32, "batch": 4, "epochs": 2, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
 SCRIPT = """
 import json, sys

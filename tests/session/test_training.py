@@ -142,8 +142,8 @@ def losses(data: Path, folder: Path, steps: int, patched: bool, **arguments) -> 
 
 
 def test_losses_follow_stock_for_twenty_steps(made_data, tmp_path):
-    stock = losses(made_data(), tmp_path, 20, patched=False)
-    ours = losses(made_data(), tmp_path, 20, patched=True)
+    stock = losses(made_data(), tmp_path, 20, patched=False, imgsz=32)
+    ours = losses(made_data(), tmp_path, 20, patched=True, imgsz=32)
     assert len(stock) == 20
     assert ours == pytest.approx(stock, rel=1e-3)
 

@@ -76,7 +76,8 @@ def ranks(first_weights, made_data, tmp_path_factory) -> Path:
         "device": "cpu",
         "val": True,
     }
-    ours = {"preset": "cpu", "rocm": {**OURS, "loader": {"workers": 1, "context": "fork"}}, "project": str(folder / "runs")}
+    rocm = {**OURS, "loader": {"workers": 1, "context": "fork"}}
+    ours = {"preset": "cpu", "rocm": rocm, "project": str(folder / "runs")}
     (folder / "cfg.yaml").write_text(yaml.safe_dump({**PLAIN, **arguments, **ours}))
     (folder / "runs" / "train").mkdir(parents=True)  # an earlier run: each rank alone would choose another folder
     done = start([*TWO, "-m", "yolo_rocm", "train", "cfg.yaml"], folder)

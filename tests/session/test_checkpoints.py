@@ -24,7 +24,7 @@ from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs
 from yolo_rocm.utils import atomic
 
 resource = pytest.importorskip("resource", reason="the limit of a file's size is a thing of POSIX")
-QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 0}
+QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
 
 
 @contextmanager

@@ -26,35 +26,6 @@ WITHOUT_ULTRALYTICS = ("engines", "conv", "data")
 MOST_AT_THE_TOP = 8
 PARAGRAPH_WORDS = 40
 
-# What is still to be mended, arrow by arrow. It only ever gets shorter: what is mended has to be taken out, and nothing
-# is put in.
-UPWARD: set[tuple[str, str]] = {
-    ("engines.chunking", "conv.algorithms"),
-    ("engines.chunking", "conv.algorithms.base"),
-    ("engines.chunking", "conv.problem"),
-    ("engines.faults", "conv.problem"),
-    ("engines.qualification", "conv.algorithms"),
-    ("engines.qualification", "conv.problem"),
-    ("engines.selection", "conv.algorithms"),
-    ("engines.selection", "conv.problem"),
-    ("engines.triton.available", "conv.kernels.tiles"),
-    ("engines.triton.direct", "conv.kernels.calls"),
-    ("engines.triton.launch", "conv.kernels.calls"),
-    ("engines.tuning", "conv.algorithms"),
-    ("engines.tuning", "conv.algorithms.base"),
-    ("engines.tuning", "conv.problem"),
-    ("ultralytics_hooks.log", "diagnosis.known_failures"),
-    ("ultralytics_hooks.memory_errors", "diagnosis.known_failures"),
-}
-CIRCLES: set[frozenset[str]] = {
-    frozenset({"report.remarks", "report.run_data"}),
-    frozenset({"session.events", "session.handoff", "session.session", "session.training"}),
-}
-SHORT_DOCSTRINGS: set[str] = {
-    "bench", "cli", "conv", "conv.algorithms", "conv.kernels", "data", "diagnosis", "engines",
-    "hardware", "launch", "preset", "report", "session", "telemetry", "ultralytics_hooks", "utils",
-}  # fmt: skip
-
 
 def modules(package: Path) -> dict[str, Path]:
     """Return every module below a package, by its whole name."""
@@ -142,11 +113,11 @@ def house() -> dict[str, set[str]]:
 
 
 def test_every_arrow_goes_down(house):
-    assert upward(house) == UPWARD
+    assert upward(house) == set()
 
 
 def test_no_modules_import_each_other_in_a_circle(house):
-    assert circles(house) == CIRCLES
+    assert circles(house) == set()
 
 
 def test_every_module_is_in_a_room(house):
@@ -160,7 +131,7 @@ def test_each_room_says_what_lives_there():
         if path.name == "__init__.py" and name != "yolo_rocm"
         and len((ast.get_docstring(tree(path)) or "").split()) < PARAGRAPH_WORDS
     }  # fmt: skip
-    assert {short(name) for name in brief} == SHORT_DOCSTRINGS
+    assert {short(name) for name in brief} == set()
 
 
 def names_ultralytics(path: Path) -> list[str]:

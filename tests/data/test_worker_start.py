@@ -353,6 +353,8 @@ def test_files_named_like_modules_of_the_standard_library_do_not_reach_workers(t
     (beside / "yolo_rocm").symlink_to(ROOT / "yolo_rocm")
     for name in ("queue.py", "socket.py"):
         (beside / name).write_text("raise SystemError('beside the package')")
+        if sys.version_info >= (3, 11):
+            (tmp_path / name).write_text("raise SystemError('in the current folder')")
     (scripts / "train.py").write_text(textwrap.dedent(SHADOWED.format(beside=str(beside))))
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ended = subprocess.run(

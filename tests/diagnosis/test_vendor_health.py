@@ -167,8 +167,8 @@ def test_advice(section, conv, norm, explicit, vendor, avoids, line):
 
 
 def test_without_a_memory_the_preset_decides():
-    assert advise(Conv(engine="auto", vendor="on"), None).vendor
-    assert not advise(Conv(engine="auto", vendor="off"), None).vendor
+    assert advise(Conv(engine="auto", vendor="on"), None).vendor_library
+    assert not advise(Conv(engine="auto", vendor="off"), None).vendor_library
 
 
 def problem(dtype):

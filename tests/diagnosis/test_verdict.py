@@ -86,7 +86,7 @@ SETUPS = {
     "as Ultralytics has it": ({}, {}, "cuda", Setup("auto", vendor_library=False, amp=True, channels_last=True)),
     "on a CPU": ({}, {}, "cpu", Setup("auto", vendor_library=False, amp=False, channels_last=False)),
     "on nothing": ({}, {}, None, Setup("auto", vendor_library=False, amp=False, channels_last=False)),
-    "on Windows": ({}, {"system": "windows"}, "cuda", Setup("auto", vendor_library=False, amp=True, channels_last=False)),
+    "on Windows": ({}, {"system": "windows"}, "cuda", Setup("auto", False, amp=True, channels_last=False)),
     "older Ultralytics": ({}, {"ultralytics": "8.4.136"}, "cuda", Setup("auto", vendor_library=False, amp=True)),
     "as the preset has it": (
         {"conv": {"engine": "vendor", "vendor": "on"}, "train": {"amp": False, "channels_last": False}},

@@ -113,12 +113,24 @@ def _prepared(needs_main: bool) -> Iterator[None]:
         return {key: value for key, value in data.items() if needs_main or not key.startswith("init_main")}
 
     with _lock:
-        original = spawn.get_preparation_data
+        original, safe = spawn.get_preparation_data, os.environ.get("PYTHONSAFEPATH")
         spawn.get_preparation_data = prepare
+        if safe is None and _shadows_the_standard_library(os.curdir):
+            os.environ["PYTHONSAFEPATH"] = "1"  # read by Python 3.11 and newer
         try:
             yield
         finally:
             spawn.get_preparation_data = original
+            if safe is None:
+                os.environ.pop("PYTHONSAFEPATH", None)
+
+
+def _shadows_the_standard_library(folder: str) -> bool:
+    """Return whether a new interpreter started in a folder would import a `queue.py` of the user's for Python's own."""
+    try:
+        return any(name.removesuffix(".py") in sys.stdlib_module_names for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 class _WorkerProcess:

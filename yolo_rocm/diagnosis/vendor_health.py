@@ -118,7 +118,7 @@ class Advice:
     """What a run makes of the memory.
 
     Attributes:
-        vendor_library: Whether the vendor library is on for the run: a candidate for `auto`, and what computes BatchNorm.
+        vendor_library: Whether it is on for the run: a candidate for `auto`, and what computes BatchNorm.
         conv_avoids: Dtypes in which it must not compute convolutions.
         lines: What to tell the user.
     """

@@ -17,20 +17,6 @@ _EVERY_EPOCHS: Final = 10
 _BATCH_OF_EPOCH: Final = 2  # the first waits for workers
 
 
-def sampled_steps(epochs: int, steps: int) -> int:
-    """Return how many steps of a training have their convolutions timed.
-
-    Args:
-        epochs: Its epochs.
-        steps: Steps of an epoch.
-    """
-    counter, found = SampledSteps(), 0
-    for _ in range(epochs):
-        counter.epoch_starts()
-        found += sum(counter.batch_starts() for _ in range(steps))
-    return found
-
-
 class SampledSteps:
     """Counts steps and lets a report time some of them. One for each training.
 

@@ -76,8 +76,7 @@ def ranks(first_weights, made_data, tmp_path_factory) -> Path:
         "device": "cpu",
         "val": True,
     }
-    rocm = {**OURS, "loader": {"workers": 1, "context": "fork"}}
-    ours = {"preset": "cpu", "rocm": rocm, "project": str(folder / "runs")}
+    ours = {"preset": "cpu", "rocm": {**OURS, "loader": {"workers": 1}}, "project": str(folder / "runs")}
     (folder / "cfg.yaml").write_text(yaml.safe_dump({**PLAIN, **arguments, **ours}))
     (folder / "runs" / "train").mkdir(parents=True)  # an earlier run: each rank alone would choose another folder
     done = start([*TWO, "-m", "yolo_rocm", "train", "cfg.yaml"], folder)
@@ -219,7 +218,6 @@ def launch(way: str, folder: Path, weights: Path, data: Path, **variables: str) 
     if callbacks_travel():
         pytest.importorskip("cloudpickle")
     arguments = {**PLAIN, "batch": 4, "epochs": 1, "data": str(data), "device": "0,1", "project": str(folder / "runs")}
-    arguments["workers"] = 0  # each would import torch again; those of ranks are in `ranks`
     (folder / "launch.py").write_text(LAUNCH)
     words = [way, str(weights), json.dumps(OURS), json.dumps(arguments)]
     return start([sys.executable, "launch.py", *words], folder, TEST_RANKS_GPUS="1", **variables)

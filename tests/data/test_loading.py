@@ -19,7 +19,7 @@ from yolo_rocm.data.transport import HAS_MEMFD
 
 from .samples import shared_memory
 
-QUICK = {"imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 2}
+QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 2}
 STRICT = {"loader": {"context": "fork", "reproducible": "strict"}}
 
 

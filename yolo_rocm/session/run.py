@@ -11,9 +11,10 @@ A run begins in this order:
 
 It ends in this order, also after an error, Ctrl-C and SIGTERM:
 
-1. What has ended it is said, once. Ctrl-C and SIGTERM: which checkpoint is whole and how to go on. An error of ours:
-   nothing here, it speaks for itself, and the folder of a run without results is removed. A full disk: a
-   `CheckpointError` in its place. Any other error: its diagnosis, by the outermost run, where it is a known failure.
+1. What has ended it is said, once, and a training that has begun leaves its page. Ctrl-C and SIGTERM: which checkpoint
+   is whole and how to go on. An error of ours: nothing here, it speaks for itself, and the folder of a run without
+   results is removed. A full disk: a `CheckpointError` in its place. Any other error: its diagnosis, by the outermost
+   run, where it is a known failure.
 2. Trainings that it began are let go: telemetry ends, trainers get their methods back, their folders are the user's.
 3. Child processes, mark and session are given back in reverse; torch and Ultralytics are as they were.
 4. A process that got SIGTERM dies of it.
@@ -85,10 +86,10 @@ class Run:
             return None
         if not isinstance(error, Exception):
             return None
+        for training in self.trainings:
+            training.leave_page()
         better = None
         if not isinstance(error, YoloRocmError):
-            for training in self.trainings:
-                training.leave_page()
             if self.trainings and isinstance(error, OSError) and no_room(error):
                 better = self.trainings[-1].no_room(error)
             elif self._explains:

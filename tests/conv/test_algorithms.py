@@ -167,7 +167,8 @@ def test_empty_batch(geometry):
     call, shape = geometry_call(**geometry)
     tensors = [torch.randn(0, 4, 8, 8), torch.randn(shape), torch.randn(4)]
     expected = gradients(call, tensors)
-    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+    # Left to torch, which gives an empty batch to no kernel and no library.
+    with sick_vendor(composites=False), yolo_rocm.patched(CPU, "gemm"):
         ours = gradients(call, tensors)
     assert [t.shape for t in ours] == [t.shape for t in expected]
     assert not any(t.any() for t in ours[1:])

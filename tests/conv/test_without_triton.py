@@ -119,7 +119,7 @@ def test_the_other_engines_are_used(engine, monkeypatch, asked_anew):
         y = torch.nn.functional.conv2d(x, weight)
     torch.testing.assert_close(y, torch.nn.functional.conv2d(x, weight))
     (route,) = patch._known.values()
-    assert route.plan.engine == "gemm"
+    assert route.served.plan.engine == "gemm"
     assert all(
         algorithm.not_supported_reasons(route.problem)[-1] == "no Triton on a Sunday" for algorithm in TRITON[1:-1]
     )

@@ -21,7 +21,7 @@ from yolo_rocm.hardware import detect
 
 from .stand_in import CHILD, FINDING_KEYS, GPU_KEYS, PROBE_KEYS, RAISES, SCHEMA, fits
 
-AUTO = Setup("auto", vendor=False, amp=True)
+AUTO = Setup("auto", vendor_library=False, amp=True)
 
 
 @pytest.fixture(autouse=True)

@@ -38,7 +38,9 @@ def sick_vendor(forward: bool = True, backward: bool = True, composites: bool = 
     """
     library = torch.library.Library("aten", "IMPL")
     options = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
-    wanted = [op for op in (*(_COMPOSITES if composites else ()), *_KERNELS) if (backward if "backward" in op else forward)]
+    wanted = [
+        op for op in (*(_COMPOSITES if composites else ()), *_KERNELS) if (backward if "backward" in op else forward)
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for op in wanted:

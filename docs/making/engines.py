@@ -18,7 +18,10 @@ from yolo_rocm.engines.triton.available import device_reason
 from .markdown import code, first_paragraph, joined, table
 
 _ENGINES: Final = {
-    "auto": "the fastest of all of these for each layer and pass; `vendor` only where `vendor: on`",
+    "auto": (
+        "the fastest of all of these for each layer and pass; `vendor` only where the vendor library is on, by the "
+        "preset or because the doctor found it healthy"
+    ),
     "vendor": "MIOpen or cuDNN, as torch would",
     "aten": "torch's own kernels with the vendor library off, forward and backward",
     "gemm": "this package, in pure PyTorch (torch >= 1.13)",
@@ -95,7 +98,7 @@ def algorithms() -> str:
             (
                 code(label),
                 first_paragraph(type(algorithm)),
-                first_paragraph(algorithm.not_supported_reasons),
+                first_paragraph(algorithm.not_supported_reasons).removeprefix("Support "),
                 "" if algorithm.exact else "its error is measured as well as its time",
             )
             for label, algorithm in _kinds_of(members).items()

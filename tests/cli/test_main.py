@@ -85,7 +85,9 @@ def test_train_from_a_file_with_overrides(made_data, tmp_path, run_here):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "weights" / "best.pt").exists()
     assert len((tmp_path / "run" / "results.csv").read_text().splitlines()) == 2
-    assert "64 convolution layers: " in done.stdout
+    layers = json.loads((tmp_path / "run" / "rocm.json").read_text())["convolutions"]["layers"]
+    assert len({layer["layer"] for layer in layers}) == 64
+    assert {layer["engine"] for layer in layers} == {"gemm"}
     rows = [line for line in done.stdout.splitlines() if line.startswith("model.0.conv ")]
     assert rows  # one for each shape: a training batch, and one of validation where it is smaller
     assert all("columns" in row for row in rows)

@@ -36,7 +36,7 @@ class Operations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
-        self.allocated = 0
+        self.sizes: list[int] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
@@ -44,8 +44,13 @@ class Operations(TorchDispatchMode):
         fresh = [t for t in [result] if isinstance(t, torch.Tensor) and _memory(t) not in known]
         if fresh:
             self.names.append(str(func))
-            self.allocated += sum(t.numel() * t.element_size() for t in fresh)
+            self.sizes += [t.numel() * t.element_size() for t in fresh]
         return result
+
+    @property
+    def allocated(self) -> int:
+        """All bytes together."""
+        return sum(self.sizes)
 
 
 def problem_of(channels, out, kernel, groups=1, layout=False, size=12, batch=2):
@@ -136,6 +141,18 @@ def test_splitting_keeps_to_the_budget_on_a_real_layer():
         for which in PASSES:
             CONVOLUTION.run(watched, problem, which, operands, budget)
         assert max(asked for asked, _ in watched.asked) <= budget, name
+
+
+@pytest.mark.parametrize("which", PASSES)
+@pytest.mark.parametrize("transposed", [False, True], ids=["", "transposed"])
+def test_bands_of_rows_copy_no_whole_image(which, transposed):
+    """Not for its padding either: but for the result, all that is allocated is as small as a band."""
+    problem = replace(problem_of(16, 16, 3, size=128, batch=1), transposed=transposed)
+    image = 16 * 128 * 128 * 4
+    operands = Operands.of(problem)
+    with Operations() as seen:
+        CONVOLUTION.run(BY_NAME["transposed" if transposed else "unfold"], problem, which, operands, image // 2)
+    assert sum(size > image // 2 for size in seen.sizes) == (which != "grad_weight")
 
 
 def test_an_algorithm_that_cannot_be_made_small_enough_is_no_candidate():

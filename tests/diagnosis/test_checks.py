@@ -148,10 +148,6 @@ CASES = {
         {"preset": {**VENDOR, "train": {"deterministic": False}}},
     ),
     "benchmark-default": ({"preset": VENDOR, "version": "2.6.0"}, {"preset": VENDOR, "version": "2.7.0"}),
-    "python-forkserver": (
-        {"facts": {"python": "3.14.0"}, "preset": {"loader": {"context": "forkserver"}}},
-        {"facts": {"python": "3.14.0"}},
-    ),
     "gpu-hidden": ({"environ": {"HIP_VISIBLE_DEVICES": "7"}}, {"environ": {"HIP_VISIBLE_DEVICES": "0"}}),
     "no-compute-driver": ({"tree": {"kfd": False}}, {}),
     "device-permissions": ({"prepare": lambda root: (root / "dev/dri/renderD128").unlink()}, {}),

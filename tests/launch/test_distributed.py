@@ -197,7 +197,7 @@ def test_only_rank_0_writes_and_speaks(ranks):
 LAUNCH = """
 import json, sys
 import yolo_rocm
-from multiprocessing import forkserver
+from yolo_rocm.data.worker_start import _own_server
 from ultralytics import YOLO
 
 if __name__ == "__main__":
@@ -209,7 +209,7 @@ if __name__ == "__main__":
         for event, function in yolo_rocm.callbacks("cpu", rocm).items():
             yolo.add_callback(event, function)
     yolo.train(**arguments)
-    print("STARTED", forkserver._forkserver._forkserver_pid, "NAMES", len(yolo.names))
+    print("STARTED", _own_server()._forkserver_pid, "NAMES", len(yolo.names))
 """
 
 

@@ -136,6 +136,26 @@ def test_a_stream_is_under_the_preset_from_its_first_item_to_its_last(yolo, made
     assert handle.report.served
 
 
+def test_a_run_between_two_items_of_a_stream_has_its_own_arguments():
+    from ultralytics.data import build
+
+    session = Session("cpu", None)
+    with run_module.run(session, {"device": "cpu", "workers": 0}) as this:
+        pass
+    stream = run_module._stream(this, (number for number in range(3)))
+    assert next(stream) == 0
+    with run_module.run(session, {"device": "cpu", "workers": 1}):
+        loader = build.InfiniteDataLoader(
+            torch.utils.data.TensorDataset(torch.arange(4.0)), batch_size=2, num_workers=1
+        )
+        assert loader.policy.workers == 1
+    assert not session.is_active
+    assert next(stream) == 1
+    assert session.is_active
+    stream.close()
+    assert not session.is_active
+
+
 def test_a_stream_that_fails_gives_everything_back(yolo, made_data):
     yolo_rocm.register(yolo, "cpu", OURS)
     folder = str(Path(an_image(made_data())).parent)  # one image after the other, which a list is not

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch.utils.data import TensorDataset
 from ultralytics.data import build
 
 from yolo_rocm.data.policy import LoaderPolicy
+from yolo_rocm.errors import LoaderError
 from yolo_rocm.ultralytics_hooks import loaders_built_by, loaders_follow
 
 
@@ -64,3 +67,21 @@ def test_images_go_straight_into_the_batch_only_with_a_collation_that_is_known()
             TensorDataset(torch.arange(4.0)), batch_size=2, num_workers=0, collate_fn=YOLODataset.collate_fn
         )
         assert loader._stacks_images()
+
+
+def test_the_end_of_a_policy_leaves_alone_what_a_run_of_another_thread_is_reading():
+    with ThreadPoolExecutor(1) as other, loaders_follow(LoaderPolicy()):
+        with loaders_follow(LoaderPolicy()):
+            batches = iter(other.submit(made).result())
+            next(batches)
+        assert len(list(batches)) == 1
+
+
+def test_a_loader_that_is_closed_while_it_is_read_says_so():
+    with loaders_follow(LoaderPolicy()):
+        loader = made()
+        batches = iter(loader)
+        next(batches)
+        loader.close()
+        with pytest.raises(LoaderError, match="closed while its batches were being read"):
+            next(batches)

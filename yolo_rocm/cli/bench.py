@@ -11,7 +11,7 @@ from ..conv.names import PASSES
 from ..utils.console import print_json, stdout_for_json
 from ..utils.progress import progress
 from .bench_train import bench_train
-from .options import BENCH_FOLDER, KEY_VALUES, AsJson, cell, is_slow, numbers, print_table, say
+from .options import BENCH_FOLDER, KEY_VALUES, AsJson, cell, is_slow, key_values, print_table, say
 
 bench = typer.Typer(help="Benchmark against the alternatives, in one run.", no_args_is_help=True)
 bench.command(
@@ -51,7 +51,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     from ..conv.plan import Planner
 
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "dtype": "fp32", "layout": "nchw", "engine": OURS}
-    given = numbers(words, {**keys, "memory_mb": None, "out": BENCH_FOLDER})
+    given = key_values(words, {**keys, "memory_mb": None, "out": BENCH_FOLDER})
     # Layer by layer, each with its fastest: whether an engine is worth its memory is a question of a whole training.
     planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False, for_training=False)
     with (
@@ -109,7 +109,9 @@ def _print_conv_layers(entries: list[dict[str, Any]]) -> None:
 
 
 @bench.command(
-    "loader", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench loader data.yaml workers=4 context=spawn"
+    "loader",
+    context_settings=KEY_VALUES,
+    epilog="Example: yolo-rocm bench loader data.yaml workers=4 context=forkserver",
 )
 def bench_loader(
     words: Annotated[
@@ -120,9 +122,11 @@ def bench_loader(
 ) -> None:
     """Time loaders over a detection data set: Ultralytics' own with fork, spawn and no workers, and ours."""
     from ..bench import loader as measure
+    from ..preset.resolve import resolve
 
-    keys = {"workers": 2, "context": "spawn", "batch": 16, "imgsz": 640, "epochs": 3, "images": None, "batches": None}
-    given = numbers(words, {"data": None, **keys, "out": BENCH_FOLDER}, first="data")
+    context = resolve("auto").preset.loader.context
+    keys = {"workers": 2, "context": context, "batch": 16, "imgsz": 640, "epochs": 3, "images": None, "batches": None}
+    given = key_values(words, {"data": None, **keys, "out": BENCH_FOLDER}, first="data")
     if given["data"] is None:
         raise typer.BadParameter("give the YAML of a detection data set")
     wanted = measure.ways(given["data"], **{key: given[key] for key in keys})

@@ -11,7 +11,7 @@ import typer
 
 from ..utils.console import console, print_json, stdout_for_json
 from ..utils.progress import progress
-from .options import BENCH_FOLDER, AsJson, cell, is_slow, numbers, print_table, say
+from .options import BENCH_FOLDER, AsJson, cell, is_slow, key_values, print_table, say
 
 if TYPE_CHECKING:
     from ..bench.train_table import TrainRow
@@ -47,7 +47,7 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
     from ..bench.results import write_csv
 
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "engine": OURS, "steps": 15}
-    given = numbers(words, {**keys, "memory_mb": None, "tune_s": None, "out": BENCH_FOLDER})
+    given = key_values(words, {**keys, "memory_mb": None, "tune_s": None, "out": BENCH_FOLDER})
     device = default_device()
     ways = measure.ways(given["engine"], given["memory_mb"], quick)
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Column, Table
+from rich.text import Text
 
 from ..utils.console import console
 
@@ -20,7 +21,10 @@ BENCH_FOLDER: Final = "yolo-rocm-bench"
 
 
 def in_our_order(words: list[str]) -> list[str]:
-    """Turn Ultralytics' `TASK MODE ...` into `MODE task=TASK ...`; everything else stays as it is."""
+    """Turn Ultralytics' `TASK MODE ...` into `MODE task=TASK ...`; everything else stays as it is.
+
+    `detect train data=x.yaml` becomes `train task=detect data=x.yaml`.
+    """
     from ..preset.cfg_file import TASKS
 
     if len(words) > 1 and words[0] in TASKS and words[1] in MODES:
@@ -28,7 +32,7 @@ def in_our_order(words: list[str]) -> list[str]:
     return words
 
 
-def numbers(words: list[str] | None, defaults: dict[str, Any], first: str = "model") -> dict[str, Any]:
+def key_values(words: list[str] | None, defaults: dict[str, Any], first: str = "model") -> dict[str, Any]:
     """Read `[FIRST] key=value...` of bench and tune; a first word without `=` is the value of `first`."""
     from ..errors import ConfigError, nearest
     from ..preset.cfg_file import parse
@@ -48,12 +52,16 @@ def say(*lines: str) -> None:
 
 
 def print_table(
-    heads: Iterable[str], rows: Iterable[Sequence[str]], title: str | None = None, cut: bool = True
+    heads: Iterable[str], rows: Iterable[Sequence[str | Text]], title: str | None = None, cut: bool = True
 ) -> None:
-    """Print a table; without `cut` no cell is wrapped or cut, however narrow the terminal is."""
-    table = Table(*(Column(head, no_wrap=not cut) for head in heads), box=None, pad_edge=False, title=title)
+    """Print a table in which brackets mean nothing; a cell with a style is a `Text`.
+
+    Without `cut` no cell is wrapped or cut, however narrow the terminal is.
+    """
+    above = None if title is None else Text(title, style="table.title")
+    table = Table(*(Column(head, no_wrap=not cut) for head in heads), box=None, pad_edge=False, title=above)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(each) if isinstance(each, str) else each for each in row))
     out.print(table)
 
 

@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from ..utils.console import print_json
-from .options import AsJson, out, print_table, say
+from .options import AsJson, print_table, say
 
 if TYPE_CHECKING:
     from ..hardware import Machine
@@ -34,7 +34,7 @@ def presets(
         told = [{key: getattr(each, key) for key in ("name", "value", "action", "reason")} for each in decisions]
         print_json({**settings.as_dict(), "variables": told})
         return
-    out.print(f"{settings.why}\n")
+    say(settings.why, "")
     print_table(("key", "value", "set by"), ((key, str(value), origin) for key, value, origin in settings.rows()))
     say(*(f"{each.name}={each.value}: {each.action} ({each.reason})" for each in decisions))
     if "batch" in settings.preset.train:
@@ -51,9 +51,10 @@ def _list_presets(machine: Machine, as_json: bool) -> None:
         listed = [{"group": group, **asdict(row)} for group, rows in grouped(machine) for row in rows]
         print_json({"presets": listed, "auto": why})
         return
-    table: list[tuple[str, ...]] = []
+    table: list[tuple[str | Text, ...]] = []
     for group, rows in grouped(machine):
-        table += [(), (f"[bold]{group}[/bold]",)] if table else [(f"[bold]{group}[/bold]",)]
-        table += [(f"  {row.name}", " ".join(row.gfx), escape(row.title), escape(row.evidence)) for row in rows]
+        head = (Text(group, style="bold"),)
+        table += [(), head] if table else [head]
+        table += [(f"  {row.name}", " ".join(row.gfx), row.title, row.evidence) for row in rows]
     print_table(("preset", "gfx", "for", "evidence"), table)
     say(f"\nauto here: {why}")

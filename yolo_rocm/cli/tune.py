@@ -8,7 +8,7 @@ import typer
 
 from ..utils.console import print_json, stdout_for_json
 from ..utils.progress import progress
-from .options import AsJson, is_slow, numbers, print_table, say
+from .options import AsJson, is_slow, key_values, print_table, say
 
 
 def tune(
@@ -44,7 +44,7 @@ def _tune(words: list[str] | None) -> tuple[list[dict[str, Any]], dict[str, Any]
     from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
 
     keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "layout": "nchw", "engine": "auto"}
-    given = numbers(words, {**keys, "memory_mb": None})
+    given = key_values(words, {**keys, "memory_mb": None})
     planner = Planner(given["engine"], memory_mb=given["memory_mb"])
     with layers_of(given) as (device, layers):
         problems = [layer.problem for layer in layers]

@@ -93,14 +93,12 @@ class _Chunked:
             if not self._has_to_be_cut(part):
                 into.copy_(run(part, of, bias))
             elif forward != problem.transposed:  # from the large side to the small one
-                of = _padded(problem, of)
-                for band, small, large in self._bands(part):
-                    into[:, :, small] = run(band, of[:, :, large], bias)
+                for band, small, met in self._bands(part):
+                    into[:, :, small] = run(band, met.of(of), bias)
             else:
-                total = _padded(problem, torch.zeros_like(into))
-                for band, small, large in self._bands(part):
-                    total[:, :, large] += run(band, of[:, :, small])
-                into.copy_(add_bias(total[:, :, problem.padding[0] :][:, :, : into.shape[2]], bias))
+                add_bias(into.zero_(), bias)
+                for band, small, met in self._bands(part):
+                    met.add(into, run(band, of[:, :, small]))
         return result
 
     def _grad_weight(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -111,14 +109,12 @@ class _Chunked:
         for samples, part in self._samples():
             if not self._has_to_be_cut(part):
                 total += algorithm.grad_weight(part, grad[samples], x[samples])
-            elif problem.transposed:
-                padded = _padded(problem, grad[samples])
-                for band, small, large in self._bands(part):
-                    total += algorithm.grad_weight(band, padded[:, :, large], x[samples, :, small])
             else:
-                padded = _padded(problem, x[samples])
-                for band, small, large in self._bands(part):
-                    total += algorithm.grad_weight(band, grad[samples, :, small], padded[:, :, large])
+                for band, small, met in self._bands(part):
+                    if problem.transposed:
+                        total += algorithm.grad_weight(band, met.of(grad[samples]), x[samples, :, small])
+                    else:
+                        total += algorithm.grad_weight(band, grad[samples, :, small], met.of(x[samples]))
         return total.to(problem.dtype)
 
     def _fits(self, problem: ConvProblem) -> bool:
@@ -135,15 +131,44 @@ class _Chunked:
         for samples in chunks(self.problem.batch, one, self.budget):
             yield samples, _with_batch(self.problem, samples.stop - samples.start)
 
-    def _bands(self, problem: ConvProblem) -> Iterator[tuple[ConvProblem, slice, slice]]:
+    def _bands(self, problem: ConvProblem) -> Iterator[tuple[ConvProblem, slice, _RowsMet]]:
         """Cut the first spatial dimension into bands whose workspace fits, down to one row of the small side."""
-        total = step = (problem.input_size if problem.transposed else problem.output_size)[0]
+        sizes = problem.input_size[0], problem.output_size[0]
+        total, height = sizes if problem.transposed else sizes[::-1]
+        step = total
         while step > 1 and not self._fits(_band(problem, step)):
             step = math.ceil(step / 2)
         for start in range(0, total, step):
-            stop, first = min(start + step, total), start * problem.stride[0]
-            large = slice(first, first + _rows_met(problem, stop - start))
-            yield _band(problem, stop - start), slice(start, stop), large
+            stop, first = min(start + step, total), start * problem.stride[0] - problem.padding[0]
+            met = _RowsMet.between(first, first + _rows_met(problem, stop - start), height)
+            yield _band(problem, stop - start), slice(start, stop), met
+
+
+@dataclass(frozen=True)
+class _RowsMet:
+    """What a band meets of the large side: rows of the image, and how many of padding go before and after them."""
+
+    inside: slice
+    before: int
+    after: int
+
+    @classmethod
+    def between(cls, first: int, end: int, height: int) -> _RowsMet:
+        """Return the rows from `first`, which padding may make negative, to `end` of an image so high."""
+        start = min(max(first, 0), height)
+        stop = min(max(end, start), height)
+        before = min(end - first, max(0, -first))
+        return cls(slice(start, stop), before, end - first - before - (stop - start))
+
+    def of(self, large: torch.Tensor) -> torch.Tensor:
+        """Return the rows, with zeros for padding."""
+        rows = large[:, :, self.inside]
+        border = [0, 0] * (large.dim() - 3) + [self.before, self.after]
+        return F.pad(rows, border) if self.before or self.after else rows
+
+    def add(self, large: torch.Tensor, band: torch.Tensor) -> None:
+        """Add a band to its rows, without what is padding."""
+        large[:, :, self.inside] += band[:, :, self.before : band.shape[2] - self.after]
 
 
 def _with_batch(problem: ConvProblem, batch: int) -> ConvProblem:
@@ -164,9 +189,3 @@ def _band(problem: ConvProblem, rows: int) -> ConvProblem:
         padding=(0, *problem.padding[1:]),
         output_padding=(0, *problem.output_padding[1:]),
     )
-
-
-def _padded(problem: ConvProblem, large: torch.Tensor) -> torch.Tensor:
-    """Return the large side with its padding of rows."""
-    rows = problem.padding[0]
-    return F.pad(large, [0, 0] * (large.dim() - 3) + [rows, rows]) if rows else large

@@ -64,7 +64,7 @@ class ConvReport:
         budget: Workspace in bytes that a pass may take, for the report's own figures.
 
     Attributes:
-        served: Every distinct problem, in order of first sight.
+        served: The problems computed so far, each with its plan and calls.
         timer: The step that is being timed; None in nearly all of them.
         times: What timed steps have shown.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
+from ..errors import LoaderError
 from .batches import Batches
 from .pinning import decide_pinning
 from .policy import LoaderPolicy, shuffles
@@ -39,7 +41,7 @@ class PolicyLoaderMixin:
     _next_seed: int | None = None
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
-        self.policy = policy
+        self.policy, self.built_by = policy, threading.get_ident()
         asked = {"dataset": dataset, **kwargs}
         super().__init__(*args, **policy.apply(asked))
         self.iterator = None
@@ -115,6 +117,8 @@ class PolicyLoaderMixin:
                 del batch  # see `Batches`: nobody here may hold a batch while it is trained
                 yield held.pop()
         except StopIteration:
+            if self.iterator is not iterator:
+                raise LoaderError("the loader was closed while its batches were being read.") from None
             return  # a batch sampler that gives fewer batches than it says
         finally:
             if not self.policy.persistent and self.iterator is iterator:
@@ -184,10 +188,14 @@ class PolicyLoaderMixin:
 
 
 def close_following(policy: LoaderPolicy) -> None:
-    """End the workers of the loaders that follow one policy; those of anybody else go on."""
+    """End the workers of this thread's loaders that follow one policy; those of anybody else go on.
+
+    The newest policy decides for all threads, so a run of another thread may have built loaders by this one: they end
+    with that run.
+    """
     with ExitStack() as ends:  # all of them, also if Ctrl-C ends one of the calls
         for loader in list(_open):
-            if loader.policy is policy:
+            if loader.policy is policy and loader.built_by == threading.get_ident():
                 ends.callback(loader.close)
 
 

@@ -21,8 +21,8 @@ class StackFile:
         self._file: IO[bytes] | None = tempfile.TemporaryFile(buffering=0) if os.name == "posix" else None  # noqa: SIM115
 
     @contextmanager
-    def emptied(self) -> Iterator[IO[Any]]:
-        """Yield the open file, empty, to write to."""
+    def emptied(self) -> Iterator[IO[Any] | None]:
+        """Yield the open file, empty, to write to; None where there is neither a file nor a console."""
         if self._file is not None and self._file.seek(0, os.SEEK_END):  # of an earlier batch that was slow, but came
             self._file.seek(0)
             self._file.truncate()

@@ -177,6 +177,9 @@ def _watched(duty: Duty) -> Any:
         yield
         return
     with duty.stacks.emptied() as file:
+        if file is None:
+            yield
+            return
         faulthandler.dump_traceback_later(duty.patience, file=file)
         try:
             yield

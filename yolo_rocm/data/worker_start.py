@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from functools import lru_cache
 from multiprocessing import context as contexts
 from multiprocessing import resource_tracker, spawn
 from multiprocessing.connection import Connection
@@ -28,9 +29,10 @@ _lock = threading.RLock()
 
 
 def start_server(modules: Sequence[str]) -> str:
-    """Start this process's fork server if it does not run yet, and return at once; workers then start in no time.
+    """Start the fork server of our workers if it does not run yet, and return at once; workers then start in no time.
 
-    There is one server for the whole process, until it ends. One that somebody else has started is used as it is.
+    There is one for the whole process, until it ends. It is not the one that `multiprocessing` has for everybody: a
+    user's processes inherit neither its signal mask and environment nor what it has imported.
 
     Args:
         modules: What the server imports, once for all workers.
@@ -38,20 +40,25 @@ def start_server(modules: Sequence[str]) -> str:
     Returns:
         Why it cannot start (the path of the temporary folder may be too long for its socket), or nothing.
     """
-    from multiprocessing import forkserver
-
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return "this system has no fork server"
     with _lock, explained():
         resource_tracker.ensure_running()  # starting it would end the block below
-        before = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
+        server = _own_server()
         try:
-            forkserver.set_forkserver_preload(list(modules))
+            server.set_forkserver_preload(list(modules))
             with _prepared(False), interrupts.blocked():  # workers inherit the block, until they ignore Ctrl-C
-                forkserver.ensure_running()
+                server.ensure_running()
         except OSError as error:
             return str(error)
-        finally:
-            forkserver.set_forkserver_preload(before)
     return ""
+
+
+@lru_cache(maxsize=1)
+def _own_server() -> Any:
+    from multiprocessing import forkserver
+
+    return forkserver.ForkServer()
 
 
 def start_process(
@@ -76,7 +83,8 @@ def start_process(
             target=run_worker, args=(theirs, packed, duty), name=f"loader-{duty.number}", daemon=True
         )
         process.needs_main, process.modules = needs_main, modules
-        with interrupts.blocked():
+        # A fork server's workers have the server's signal mask, and waiting for its imports may be ended by Ctrl-C.
+        with nullcontext() if method == "forkserver" else interrupts.blocked():
             process.start()
     except (EOFError, OSError) as error:
         ours.close()
@@ -94,6 +102,8 @@ def start_process(
 
 def worker_context(method: str) -> contexts.BaseContext:
     """Return the multiprocessing context for a start method, for our own workers and those of torch's DataLoader."""
+    if method not in multiprocessing.get_all_start_methods():
+        raise LoaderError(f"this system cannot start workers by {method}. Use loader.context: spawn, or workers=0.")
     if method == "spawn":
         return _SpawnContext()
     return _ForkServerContext() if method == "forkserver" else multiprocessing.get_context(method)
@@ -148,8 +158,9 @@ class _WorkerProcess:
         """Do the work, then leave without the interpreter's exit; see `run_worker`."""
         interrupts.ignore()
         super().run()  # type: ignore[misc]
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with suppress(Exception):  # there may be no console
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(0)
 
 
@@ -169,9 +180,17 @@ if os.name == "posix":
         modules: Sequence[str] = ("torch",)
 
         def start(self) -> None:
-            """Start the server first: of itself it would import the user's script."""
+            """Start it by our own server."""
+            from multiprocessing import forkserver
+
             start_server(self.modules)
-            super().start()
+            with _lock:
+                everybodys = forkserver.connect_to_new_process
+                forkserver.connect_to_new_process = _own_server().connect_to_new_process
+                try:
+                    super().start()
+                finally:
+                    forkserver.connect_to_new_process = everybodys
 
     class _ForkServerContext(contexts.ForkServerContext):
         Process = _ForkServerProcess

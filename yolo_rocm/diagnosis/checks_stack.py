@@ -174,15 +174,3 @@ def benchmark_default(context: Context) -> Found:
         f"torch {torch} lets MIOpen search exhaustively at every new shape, which can take minutes",
         "rocm.conv.vendor=off rocm.conv.engine=auto, or torch.backends.cudnn.benchmark = False before training",
     )
-
-
-@CHECKS.check("info", "https://github.com/pytorch/pytorch/issues/169252")
-def python_forkserver(context: Context) -> Found:
-    """From Python 3.14 on, Linux starts processes by forkserver, unless told otherwise."""
-    machine = context.machine
-    if machine.system != "linux" or context.preset.loader.context == "spawn" or not at_least(machine.python, "3.14"):
-        return None
-    return (
-        f"Python {machine.python} starts workers by forkserver: what they need must be picklable",
-        "Define datasets and collate functions at the top of a module; call train() under if __name__ == '__main__':",
-    )

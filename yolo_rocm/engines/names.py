@@ -16,13 +16,14 @@ def single_engines(setting: str) -> list[str]:
     """Return the engines that a setting names, each once: one of `ENGINES`, or several of `SINGLE` joined by `+`.
 
     Raises:
-        ConfigError: It names one that does not exist.
+        ConfigError: It names one that does not exist, or joins `auto` with others.
     """
     names = list(SINGLE) if setting == "auto" else setting.split("+")
+    allowed = f"Allowed: {', '.join(ENGINES)}, or several of the last {len(SINGLE)} joined by '+'."
     for name in names:
+        if name == "auto":
+            raise ConfigError(f"engine {setting!r}: 'auto' cannot be joined with others. {allowed}")
         if name not in SINGLE:
-            raise ConfigError(
-                f"unknown engine {name!r}{nearest(name, ENGINES)} Allowed: {', '.join(ENGINES)}, or several of the "
-                f"last {len(SINGLE)} joined by '+'."
-            )
+            near = nearest(name, ENGINES if len(names) == 1 else SINGLE)
+            raise ConfigError(f"unknown engine {name!r}{near} {allowed}")
     return list(dict.fromkeys(names))

@@ -75,7 +75,8 @@ class Operator(ABC, Generic[P, A]):
     Attributes:
         name: Its name, also that of its plan files.
         passes: Names of its passes, in the order they run in.
-        algorithms: All there are; the order breaks ties where nothing has been measured.
+        algorithms: All there are; the order breaks ties where nothing has been measured. Their names, and those of
+            their kernels, are unique over all operators: faults and qualification know them by name and device.
     """
 
     name: str

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,10 +41,18 @@ class PlanStore:
         folder: Where the file is; the cache folder by default.
         kind: What is kept, as its file is called.
         on_disk: Whether there is a file; otherwise plans last as long as the object.
+        known: Names of the algorithms there are; plans with others are left out and measured again. None knows all.
     """
 
-    def __init__(self, device: str, folder: Path | None = None, kind: str = "conv", on_disk: bool = True) -> None:
-        self._on_disk = on_disk
+    def __init__(
+        self,
+        device: str,
+        folder: Path | None = None,
+        kind: str = "conv",
+        on_disk: bool = True,
+        known: Collection[str] | None = None,
+    ) -> None:
+        self._on_disk, self._known = on_disk, known
         self.path = Path(f"{kind}.json")
         if on_disk:
             name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{device_name(device)}-torch{torch.__version__}-{__version__}")
@@ -58,19 +67,26 @@ class PlanStore:
             for passes in entries.values():
                 if not all(isinstance(name, str) for name in passes.values()):
                     raise TypeError("an entry is not a mapping of names")
-            return dict(entries)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             if not quiet:
                 LOG.warning("tuned choices in %s cannot be read (%s): they will be measured again", self.path, error)
             return {}
+        usable = {key: passes for key, passes in entries.items() if self._usable(passes)}
+        if len(usable) < len(entries) and not quiet:
+            gone = len(entries) - len(usable)
+            LOG.info("%d plans in %s name algorithms that are gone: they will be measured again", gone, self.path)
+        return usable
+
+    def _usable(self, passes: Entry) -> bool:
+        return self._known is None or all(name in self._known for name in passes.values())
 
     def add(self, entries: dict[str, Entry]) -> None:
         """Remember plans, together with those other processes have written meanwhile."""
         self.entries.update(entries)
         if self._layers is not None:
-            self._index(entries)
+            _index(entries, self._layers)
         if not self._on_disk:
             return
         try:
@@ -84,20 +100,21 @@ class PlanStore:
     def nearest(self, key: str) -> tuple[Entry, str] | None:
         """Return the plan of the same layer at the nearest size, and that size; None where it has none."""
         if self._layers is None:
-            self._layers = {}
-            self._index(self.entries)
+            layers: dict[str, dict[str, str]] = {}
+            _index(self.entries, layers)
+            self._layers = layers  # when it is complete: other threads plan too
         layer, size = layer_and_size(key)
         known = self._layers.get(layer)
         if not known:
             return None
-        near = min(known, key=lambda other: abs(math.log(_elements(other) / _elements(size))))
+        near = min(tuple(known), key=lambda other: abs(math.log(_elements(other) / _elements(size))))
         return self.entries[known[near]], near
 
-    def _index(self, keys: dict[str, Entry]) -> None:
-        assert self._layers is not None
-        for key in keys:
-            layer, size = layer_and_size(key)
-            self._layers.setdefault(layer, {})[size] = key
+
+def _index(keys: Iterable[str], layers: dict[str, dict[str, str]]) -> None:
+    for key in tuple(keys):
+        layer, size = layer_and_size(key)
+        layers.setdefault(layer, {})[size] = key
 
 
 def layer_and_size(key: str) -> tuple[str, str]:

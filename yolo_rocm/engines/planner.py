@@ -211,14 +211,13 @@ class BasePlanner(Generic[P, A]):
         self.generation += 1
 
     def measured(self, problem: P) -> Entry:
-        """Return what was measured for a problem, now or in an earlier run; an algorithm that is gone is left out."""
-        known = {algorithm.name for algorithm in self.operator.algorithms}
-        entry = self._store(problem.device).entries.get(self._key(problem), {})
-        return {which: name for which, name in entry.items() if name in known}
+        """Return what was measured for a problem, now or in an earlier run."""
+        return self._store(problem.device).entries.get(self._key(problem), {})
 
     def _store(self, device: str) -> PlanStore:
         if device not in self._stores:
-            self._stores[device] = PlanStore(device, kind=self.operator.name, on_disk=self._remember)
+            known = {algorithm.name for algorithm in self.operator.algorithms}
+            self._stores[device] = PlanStore(device, kind=self.operator.name, on_disk=self._remember, known=known)
         return self._stores[device]
 
     def _key(self, problem: P) -> str:

@@ -90,7 +90,9 @@ class Conv(_Section):
 class Loader(_Section):
     """How batches are loaded."""
 
-    context: Literal["spawn", "forkserver", "fork"] = Field(default="spawn", description="start method of workers")
+    context: Literal["spawn", "forkserver", "fork"] = Field(
+        default="spawn", description="start method of workers; configs/os/linux.yaml sets forkserver"
+    )
     workers: int | None = Field(default=None, ge=0, description="at most; fewer where cores or memory are short")
     persistent: bool = Field(default=True, description="keep workers across epochs")
     pin_memory: bool | Literal["auto"] = Field(default="auto", description="auto: where it works and fits")

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,8 +109,9 @@ class Run:
 
     def _let_go(self) -> None:
         """Close the trainings: older Ultralytics runs no teardown after an error."""
-        for training in self.trainings:
-            training.close()
+        with ExitStack() as ends:  # all of them, also if one fails
+            for training in self.trainings:
+                ends.callback(training.close)
 
     def _folders(self) -> set[Path]:
         of_owner = getattr(getattr(self._owner, "trainer", None), "save_dir", None)
@@ -138,6 +139,9 @@ def run(
         with _its_own_arguments(session, arguments or {}):
             yield outer
         return
+    # A stream that nobody has read to its end: its arguments are not those of this run.
+    session.streaming.close()
+    session.streaming = ExitStack()
     if arguments is not None:
         session.device, session.workers = arguments.get("device"), arguments.get("workers")
         if not session.is_active:
@@ -190,11 +194,15 @@ def run_method(
 def _stream(this: Run, results: Any) -> Iterator[Any]:
     """Compute the items of a stream under its session, which stays active from the first item to the last.
 
-    A stream that is closed or forgotten gives everything back then. What the caller does between two items is not
-    part of the run.
+    A stream that is closed or forgotten gives everything back then, and so does one between whose items another run of
+    the session begins, until the next item. What the caller does between two items is not part of the run.
     """
-    with this.session.active(), closing(results):
+    with ExitStack() as active, closing(results):
         while True:
+            if this.session.streaming is not active:
+                this.session.streaming.close()
+                active.enter_context(this.session.active())
+                this.session.streaming = active
             with this.going_on():
                 try:
                     item = next(results)

@@ -61,6 +61,7 @@ class Session:
         self._lock = threading.RLock()
         self._users: list[object] = []
         self._switches = ExitStack()
+        self.streaming = ExitStack()  # what a stream holds between two items
         self._announced = False
 
     def __getstate__(self) -> dict[str, Any]:

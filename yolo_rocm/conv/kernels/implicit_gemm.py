@@ -69,6 +69,7 @@ def gather_gemm(
     py = row % phase_h
     b = row // phase_h
     group = tl.program_id(1)
+    # y, x: the pixel of `src` that the first tap reads, (iy, ix) of the formulas; with GRAD_INPUT (oy, ox).
     if GRAD_INPUT:
         phase_y = (group // SW) % SH
         phase_x = group % SW
@@ -81,6 +82,7 @@ def gather_gemm(
         kx = first_tap(phase_x, SW, GCD_W, MODINV_W)
         taps_y = tl.where(phase_y % GCD_H == 0, tl.cdiv(tl.maximum(KH - ky, 0), SH // GCD_H), 0)
         taps_x = tl.where(phase_x % GCD_W == 0, tl.cdiv(tl.maximum(KW - kx, 0), SW // GCD_W), 0)
+        # Exact for the first tap: `first_tap` makes both differences multiples of the stride where there are taps.
         y = py + (first_y + PH - ky * DH) // SH
         x = px + (first_x + PW - kx * DW) // SW
         SRC_STEP_Y: tl.constexpr = -(DH // GCD_H)

@@ -1,9 +1,8 @@
 """Trainers as ranks of one training: any number of machines, any launcher, a GPU each.
 
 Ultralytics takes the number of `device`s for the number of processes, counts GPUs by the global rank in some versions,
-lets every rank choose a run folder, and knows no distributed training on a CPU (the tests make Gloo look like NCCL for
-it). The patches here put the launcher's
-variables in the place of those guesses.
+and lets every rank choose a run folder. The patches here put the launcher's variables in the place of those guesses.
+It knows no distributed training on a CPU: the tests, which have no GPUs, make Gloo look like NCCL.
 """
 
 from __future__ import annotations

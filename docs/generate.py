@@ -20,7 +20,7 @@ DOCS: Final = Path(__file__).resolve().parent
 PROJECT: Final = DOCS.parent
 sys.path[:0] = [path for path in (str(DOCS), str(PROJECT)) if path not in sys.path]
 
-from making import benchmarks, commands, compiled, engines, environment, failures, picture, presets  # noqa: E402
+from making import api, benchmarks, commands, compiled, engines, environment, failures, picture, presets  # noqa: E402
 from making.blocks import Maker, filled  # noqa: E402
 
 # Every block that a page may hold, by name.
@@ -41,6 +41,7 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "moments": environment.moments,
     "benchmarks": lambda: benchmarks.tables(DOCS / "benchmarks"),
     "commands": commands.commands,
+    "api": api.api,
 }
 # Files that are made as a whole.
 FILES: Final[Mapping[Path, Maker]] = {

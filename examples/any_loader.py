@@ -1,7 +1,7 @@
 """Load any PyTorch data set with `create_dataloader`, and train something that is not YOLO.
 
-The loader is a `torch.utils.data.DataLoader`. Its workers are started by spawn, which is safe beside a GPU runtime, are
-watched, and are replaced when they die; `seed` makes order and augmentation repeatable.
+The loader is a `torch.utils.data.DataLoader`. Its workers have never seen the GPU, are watched, and are
+replaced when they die; `seed` makes order and augmentation repeatable.
 """
 
 import sys
@@ -31,7 +31,7 @@ class Brightness(Dataset):
 if __name__ == "__main__":  # workers import this file again
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
     dataset = Brightness(folder.parent if folder.is_file() else folder)
-    # share: the list of files lies in memory once for all workers, however many there are
+    # share: the list of files is in memory once for all workers, however many there are
     loader = yolo_rocm.create_dataloader(dataset, 4, shuffle=True, seed=0, num_workers=2, share=["files"])
 
     yolo_rocm.seed_everything(0)

@@ -1,13 +1,13 @@
-"""A script that is safe on Windows, where every data-loading worker starts Python anew and imports this file.
+"""A script that is safe on Windows, where every data-loading worker starts a new Python and imports this file.
 
-Linux runs it unchanged: workers are started in the same way there.
+Linux runs it unchanged.
 """
 
 import sys
 
 import yolo_rocm
 
-# 1. What stands here runs in every worker too: only imports, constants, functions and classes.
+# 1. This part runs in every worker too: only imports, constants, functions and classes.
 EPOCHS = 1
 
 

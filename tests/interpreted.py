@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-KERNEL_MODULES = tuple(f"yolo_rocm.engines.triton.{name}kernels" for name in ("", "weight_", "depthwise_"))
+KERNEL_MODULES = tuple(f"yolo_rocm.conv.kernels.{name}" for name in ("implicit_gemm", "grad_weight", "depthwise"))
 
 
 @contextmanager
 def interpreter() -> Iterator[None]:
-    """Interpret the kernels of the triton engine; afterwards everything is as it was."""
+    """Interpret the Triton kernels; afterwards everything is as it was."""
     import triton.language as tl
     from triton.runtime import interpreter as runtime
     from triton.runtime.jit import JITFunction
@@ -65,6 +65,6 @@ def _forget() -> None:
     launch.forget()
     quarantine.forget()
     qualification.forget()
-    triton_common._shares.clear()
+    triton_common._splits.clear()
     for name in KERNEL_MODULES:
         sys.modules.pop(name, None)

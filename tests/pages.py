@@ -74,4 +74,6 @@ def pages() -> list[Page]:
         page(PROJECT / "README.md"),
         *map(page, sorted((PROJECT / "docs").glob("*.md"))),
         page(PROJECT / "examples/README.md"),
+        page(PROJECT / "CONTRIBUTING.md"),
+        page(PROJECT / "SECURITY.md"),
     ]

@@ -66,7 +66,7 @@ def live(folder: Path) -> dict[str, Any]:
         metrics = yolo.val(data=str(data), imgsz=SIZE, device="cpu", plots=False, project=str(folder))
         expect(metrics.results_dict, "val returned no metrics")
         (ours,) = yolo.predict(image, **PREDICT)
-        expect(set(handle.report.engines()) == {"gemm"}, f"served by {handle.report.engines()}")
+        expect(set(handle.report.engines()) == {"gemm"}, f"computed by {handle.report.engines()}")
         handle.remove()
         try:
             yolo.predict(image, **PREDICT)

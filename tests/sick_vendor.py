@@ -11,11 +11,10 @@ import torch
 
 MESSAGE = "miopenStatusUnknownError"
 
-# The kernels that a convolution can reach on a CPU, and the two composites that choose among them. Overriding the
-# composites at their own (alias) key leaves the CPU key free, which is where the seam of yolo_rocm sits.
-_COMPOSITES = ("convolution", "convolution_backward")
+# The kernels that a convolution can reach on a CPU, and the composites that choose among them. Overriding the
+# first two at their own (alias) key leaves the CPU key free, which is where the seam of yolo_rocm sits.
+_COMPOSITES = ("convolution", "convolution_backward", "_convolution")
 _KERNELS = (
-    "_convolution",
     "_slow_conv2d_forward",
     "_slow_conv2d_backward.output_mask",
     "slow_conv3d_forward",
@@ -32,15 +31,20 @@ def _fail(*args: object, **kwargs: object) -> object:
 
 
 @contextmanager
-def sick_vendor(forward: bool = True, backward: bool = True) -> Iterator[None]:
-    """Make the native convolution kernels raise; forward and backward ones can be broken alone."""
+def sick_vendor(forward: bool = True, backward: bool = True, composites: bool = True) -> Iterator[None]:
+    """Make the native convolution kernels raise; forward and backward ones can be broken alone.
+
+    Without `composites` torch may still choose among its kernels, and compute what needs none of them.
+    """
     library = torch.library.Library("aten", "IMPL")
     options = {"allow_override": True} if "allow_override" in inspect.signature(library.impl).parameters else {}
-    wanted = [op for op in (*_COMPOSITES, *_KERNELS) if (backward if "backward" in op else forward)]
+    wanted = [
+        op for op in (*(_COMPOSITES if composites else ()), *_KERNELS) if (backward if "backward" in op else forward)
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for op in wanted:
-            library.impl(op, _fail, "CompositeExplicitAutograd" if op in _COMPOSITES else "CPU", **options)
+            library.impl(op, _fail, "CompositeExplicitAutograd" if op in _COMPOSITES[:2] else "CPU", **options)
     mkldnn = torch._C._get_mkldnn_enabled()
     torch._C._set_mkldnn_enabled(False)  # its backward is no operator of its own
     try:

@@ -1,4 +1,4 @@
-"""The examples run as they stand."""
+"""The examples run as they are."""
 
 from __future__ import annotations
 
@@ -29,9 +29,39 @@ else:
         InteractiveShell.instance().run_cell(source).raise_error()
 """
 
+# Scripts one after the other, each as the main module and in a folder of its own: torch is imported once for all.
+RUN_SCRIPTS = """
+import json, os, runpy, sys, traceback
+for name, script, words in json.loads(sys.argv[1]):
+    os.makedirs(name)
+    os.chdir(name)
+    print("EXAMPLE", name, flush=True)
+    sys.argv[1:] = words
+    try:
+        if script.endswith(".py"):
+            runpy.run_path(script, run_name="__main__")
+        else:
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code:
+            print("FAILED", end.code)
+    except BaseException:
+        print("FAILED", traceback.format_exc())
+    os.chdir("..")
+"""
 
-# An environment inside a clone makes Ultralytics take the clone for its own and put runs and weights there.
-WRITE_HERE = "from ultralytics import settings; settings.update(dict(runs_dir='runs', weights_dir='weights'))"
+
+def write_here(folder: Path) -> Path:
+    """Make settings that write runs and weights where a script is run.
+
+    An environment inside a clone makes Ultralytics take the clone for its own and put them there.
+    """
+    from ultralytics.utils import SETTINGS
+
+    file = folder / Path(SETTINGS.file).relative_to(os.environ["YOLO_CONFIG_DIR"])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**SETTINGS, "runs_dir": "runs", "weights_dir": "weights"}), encoding="utf-8")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +70,11 @@ def run(tmp_path_factory):
     # Ultralytics writes elsewhere when it finds itself inside pytest; a user's process does not.
     environment = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     environment["PYTHONPATH"] = str(EXAMPLES.parent)
-    environment["YOLO_CONFIG_DIR"] = str(tmp_path_factory.mktemp("settings"))
+    # What `auto` is here: workers only for the examples that ask for them, since each one imports torch again.
+    preset = tmp_path_factory.mktemp("preset") / "mine.yaml"
+    preset.write_text("base: cpu\nloader: {workers: 0}\n")
+    environment["YOLO_ROCM_PRESET"] = str(preset)
+    environment["YOLO_CONFIG_DIR"] = str(write_here(tmp_path_factory.mktemp("settings")))
 
     def run(command: list[str], folder: Path) -> str:
         done = subprocess.run(
@@ -49,28 +83,40 @@ def run(tmp_path_factory):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run(["-c", WRITE_HERE], tmp_path_factory.mktemp("writing_settings"))
     return run
 
 
-@pytest.mark.parametrize(
-    ("command", "text"),
-    [
-        ([str(EXAMPLES / "train.py")], "mAP50-95"),
-        ([str(EXAMPLES / "register.py")], "GPU settings are ignored"),
-        (["-m", "yolo_rocm", "train", str(EXAMPLES / "cfg.yaml")], "convolution layers"),
-        (["-c", RUN_CELLS, str(EXAMPLES / "notebook.ipynb")], "mAP50-95"),
-        ([str(EXAMPLES / "multi_gpu.py")], "mAP50-95"),
-        ([str(EXAMPLES / "windows.py")], "mAP50-95"),
-    ],
-    ids=["train.py", "register.py", "cfg.yaml", "notebook.ipynb", "multi_gpu.py", "windows.py"],
-)
-def test_example(command, text, run, made_data, tmp_path):
-    data = str(made_data())
-    if "yolo_rocm" in command:
-        data = f"data={data}"
-    printed = run([*command, data], tmp_path)
-    assert text in printed
+TEXTS = {
+    "train.py": "mAP50-95",
+    "register.py": "GPU settings are ignored",
+    "cfg.yaml": "convolution layers",
+    "multi_gpu.py": "mAP50-95",
+    "windows.py": "mAP50-95",
+}
+
+
+@pytest.fixture(scope="module")
+def printed(run, made_data, tmp_path_factory):
+    """Return the folder of the examples that have run, and what each has printed."""
+    folder, data = tmp_path_factory.mktemp("examples"), str(made_data())
+    runs = [[name, str(EXAMPLES / name), [data]] for name in TEXTS if name.endswith(".py")]
+    runs.append(["cfg.yaml", "yolo_rocm", ["train", str(EXAMPLES / "cfg.yaml"), f"data={data}"]])
+    parts = run(["-c", RUN_SCRIPTS, json.dumps(runs)], folder).split("EXAMPLE ")[1:]
+    return folder, dict(part.split("\n", 1) for part in parts)
+
+
+@pytest.mark.parametrize(("name", "text"), TEXTS.items(), ids=TEXTS)
+def test_example(name, text, printed):
+    folder, told = printed
+    assert text in told[name]
+    assert "FAILED" not in told[name]
+    assert list((folder / name).rglob("best.pt"))
+
+
+def test_the_notebook(run, made_data, tmp_path):
+    """In a process of its own, whose main module has no file."""
+    told = run(["-c", RUN_CELLS, str(EXAMPLES / "notebook.ipynb"), str(made_data())], tmp_path)
+    assert "mAP50-95" in told
     assert list(tmp_path.rglob("best.pt"))
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import re
 import subprocess
 import sys
+import venv
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -17,6 +20,37 @@ import yolo_rocm
 pytestmark = pytest.mark.once
 
 PROJECT = Path(__file__).parents[1]
+# What users write, with the types they may expect.
+USER_SCRIPT = """
+from pathlib import Path
+
+import yolo_rocm
+
+
+def main(data: Path) -> list[str]:
+    preset: yolo_rocm.Preset = yolo_rocm.load_preset("rx5600xt")
+    engine: str = preset.conv.engine
+    yolo_rocm.train("yolo11n.pt", data=str(data), preset="auto", rocm={"conv": {"engine": engine}}, epochs=1)
+    yolo_rocm.seed_everything(0)
+    with yolo_rocm.patched(devices=("cuda",), engine="gemm") as report:
+        table: str = report.table()
+    handle: yolo_rocm.Registration = yolo_rocm.register(object())
+    handle.remove()
+    try:
+        found: yolo_rocm.Diagnosis = yolo_rocm.doctor()
+    except yolo_rocm.YoloRocmError as error:
+        return [str(error)]
+    return [table, *yolo_rocm.presets(), *(str(finding) for finding in found.findings)]
+"""
+# Each of these lines is a mistake, and the only one of its line.
+MISTAKES = """
+import yolo_rocm
+
+yolo_rocm.trian("yolo11n.pt")
+yolo_rocm.seed_everything("zero")
+yolo_rocm.presets("rx5600xt")
+number: int = yolo_rocm.load_preset("rx5600xt").conv.engine
+"""
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +82,47 @@ def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
     assert place.startswith(str(tmp_path))
     assert names.split(",") == yolo_rocm.presets()
     assert engine == "gemm"
+
+
+@pytest.fixture(scope="module")
+def check_types(wheel, tmp_path_factory):
+    """Return a function that type-checks a script in an environment that has the wheel and nothing else."""
+    folder = tmp_path_factory.mktemp("typed")
+    venv.create(folder / "env", with_pip=False, symlinks=os.name != "nt")
+    python = folder / "env" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    place = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(place)
+
+    def check(script: str) -> list[str]:
+        (folder / "script.py").write_text(script, encoding="utf-8")
+        command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "script.py"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+        assert done.returncode in (0, 1), done.stderr
+        return [line for line in done.stdout.splitlines() if ": error: " in line]
+
+    return check
+
+
+def test_a_typed_script_of_a_user_passes(check_types):
+    assert check_types(USER_SCRIPT) == []
+
+
+def test_wrong_use_is_reported_line_by_line(check_types):
+    lines = [int(re.match(r"script\.py:(\d+): error", line)[1]) for line in check_types(MISTAKES)]
+    assert lines == [number for number, line in enumerate(MISTAKES.splitlines(), 1) if line and "import" not in line]
+
+
+def test_the_licence_is_named_and_enclosed(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
+        metadata = message_from_string(archive.read(name).decode())
+        (licence,) = [n for n in archive.namelist() if n.endswith("licenses/LICENSE")]
+        text = " ".join(archive.read(licence).decode().split())
+    assert metadata["License-Expression"] == "AGPL-3.0-only"
+    assert text.startswith("GNU AFFERO GENERAL PUBLIC LICENSE Version 3, 19 November 2007")
+    assert not [line for line in metadata.get_all("Classifier") if line.startswith("License")]
 
 
 def test_what_the_doctor_knows_is_in_the_wheel(wheel):

@@ -23,77 +23,50 @@ if TYPE_CHECKING:
     from .diagnosis.doctor import Diagnosis, doctor
     from .diagnosis.findings import Finding
     from .errors import CheckpointError, ConfigError, EngineError, LoaderError, PresetError, StackError, YoloRocmError
-    from .preset.schema import Preset, load_preset, presets
+    from .preset.files import presets
+    from .preset.resolve import load_preset
+    from .preset.schema import Preset
 
+# Where each public name is defined; modules are imported when a name is first used.
 _HOMES = {
-    "Registration": "api",
-    "callbacks": "api",
-    "register": "api",
-    "train": "api",
-    "ConvReport": "conv.report",
-    "patch": "conv.seam",
-    "patched": "conv.seam",
-    "unpatch": "conv.seam",
-    "create_dataloader": "data.create",
-    "patch_dataloader": "data.create",
-    "seed_everything": "data.seeding",
-    "verify_reproducibility": "data.verify",
-    "setup_multiprocessing": "data.main_guard",
-    "recommended_workers": "data.worker_count",
-    "Diagnosis": "diagnosis.doctor",
-    "doctor": "diagnosis.doctor",
-    "Finding": "diagnosis.findings",
-    "CheckpointError": "errors",
-    "ConfigError": "errors",
-    "EngineError": "errors",
-    "LoaderError": "errors",
-    "PresetError": "errors",
-    "StackError": "errors",
-    "YoloRocmError": "errors",
-    "Preset": "preset.schema",
-    "load_preset": "preset.schema",
-    "presets": "preset.schema",
+    name: module
+    for module, names in {
+        "api": "Registration callbacks register train",
+        "conv.report": "ConvReport",
+        "conv.seam": "patch patched unpatch",
+        "data.create": "create_dataloader patch_dataloader",
+        "data.main_guard": "setup_multiprocessing",
+        "data.seeding": "seed_everything",
+        "data.verify": "verify_reproducibility",
+        "data.worker_count": "recommended_workers",
+        "diagnosis.doctor": "Diagnosis doctor",
+        "diagnosis.findings": "Finding",
+        "errors": "CheckpointError ConfigError EngineError LoaderError PresetError StackError YoloRocmError",
+        "preset.files": "presets",
+        "preset.resolve": "load_preset",
+        "preset.schema": "Preset",
+    }.items()
+    for name in names.split()
 }
 
+# Spelled out for type checkers.
 __all__ = [
-    "CheckpointError",
-    "ConfigError",
-    "ConvReport",
-    "Diagnosis",
-    "EngineError",
-    "Finding",
-    "LoaderError",
-    "Preset",
-    "PresetError",
-    "Registration",
-    "StackError",
-    "YoloRocmError",
-    "__version__",
-    "callbacks",
-    "create_dataloader",
-    "doctor",
-    "load_preset",
-    "patch",
-    "patch_dataloader",
-    "patched",
-    "presets",
-    "recommended_workers",
-    "register",
-    "seed_everything",
-    "setup_multiprocessing",
-    "train",
-    "unpatch",
-    "verify_reproducibility",
-]
+    "CheckpointError", "ConfigError", "ConvReport", "Diagnosis", "EngineError", "Finding", "LoaderError", "Preset",
+    "PresetError", "Registration", "StackError", "YoloRocmError", "__version__", "callbacks", "create_dataloader",
+    "doctor", "load_preset", "patch", "patch_dataloader", "patched", "presets", "recommended_workers", "register",
+    "seed_everything", "setup_multiprocessing", "train", "unpatch", "verify_reproducibility",
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'yolo_rocm' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{home}", __name__), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take every name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'yolo_rocm' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{home}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

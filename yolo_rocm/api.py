@@ -1,4 +1,4 @@
-"""The three ways in: train, register on a YOLO object, or take the callbacks."""
+"""The ways in: train or run a mode, register a YOLO object or every one of the process, or take the callbacks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import ultralytics_hooks as hooks
+from .session.events import Events
+from .session.process_wide import all_follow
+from .session.run import run, run_method
 from .session.session import Session
-from .session.sigterm import orderly_end
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
@@ -24,11 +27,15 @@ class Registration:
     """A YOLO object whose modes run under a preset, until `remove()`."""
 
     def __init__(self, yolo: Any, session: Session) -> None:
-        self._session = session
+        self._events = Events(session)
         self._yolo = weakref.ref(yolo)
         self._modes: list[ObjectMode] = []
         self._hold_variables(yolo)
         self._attach(yolo)
+
+    @property
+    def _session(self) -> Session:
+        return self._events.session
 
     def _hold_variables(self, yolo: Any) -> None:
         self._variables = self._session.set_early()
@@ -36,34 +43,32 @@ class Registration:
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel with the YOLO object, by copy or by pickle: its copy is registered too, with a session of its own."""
-        return {"yolo": self._yolo(), "session": self._session, "modes": self._modes}
+        return {"yolo": self._yolo(), "events": self._events, "modes": self._modes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Belong to the copy."""
-        self._session, self._modes = state["session"], state["modes"]
+        self._events, self._modes = state["events"], state["modes"]
         self._yolo = weakref.ref(state["yolo"])
         self._hold_variables(state["yolo"])
 
     def _attach(self, yolo: Any) -> None:
-        from . import ultralytics_hooks as hooks
-
         self._add_callbacks(yolo)
         self._modes = hooks.wrap_modes(yolo, self._run)
 
     def _add_callbacks(self, yolo: Any) -> None:
-        for event, function in self._session.callbacks().items():
+        for event, function in self._events.callbacks().items():
             if function not in yolo.callbacks[event]:
                 yolo.add_callback(event, function)
 
     def _run(self, yolo: Any, mode: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         self._add_callbacks(yolo)  # reset_callbacks() and clear_callback() are meant for the user's own
-        return self._session.run_mode(yolo, mode, method, args, kwargs)
+        return run_method(self._session, yolo, mode, method, args, kwargs)
 
     def _detach(self, yolo: Any) -> None:
         for mode in self._modes:
             mode.let_go()
         self._modes = []
-        for event, function in self._session.callbacks().items():
+        for event, function in self._events.callbacks().items():
             # A new list: Ultralytics may be running through the old one, and would miss the next function.
             if function in yolo.callbacks.get(event, []):
                 yolo.callbacks[event] = [other for other in yolo.callbacks[event] if other != function]
@@ -75,7 +80,7 @@ class Registration:
 
     @property
     def report(self) -> ConvReport | None:
-        """What the convolutions of the newest run were served by; None before the first."""
+        """What the convolutions of the newest run were computed by; None before the first."""
         return self._session.report
 
     def remove(self) -> None:
@@ -107,21 +112,18 @@ def register(yolo: Any, preset: PresetSource = "auto", rocm: Mapping[str, Any] |
     starts: they stay until `remove()`. Registering an object again replaces its preset; a copy of the object, also one
     made by pickle, is registered like the object.
 
-    Several objects may run at the same time in different threads, each under its own preset: a thread's loaders and
-    convolutions are those of the object it runs. Two things are the whole process's while any of them runs: a vendor
-    library that is switched off, and the environment variables. Code of other threads that is under no preset is
-    served by the newest one, with the same results; its loaders are left alone.
+    While it runs, its preset applies to the whole process, other threads included. Of several objects that run at the
+    same time the newest decides for all; results are the same, whatever computes them. A stream of predictions runs
+    until it ends, is closed or forgotten.
 
     Args:
         yolo: A `YOLO`, `RTDETR` or other Ultralytics model object.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
-        rocm: Sections laid over the preset, e.g. `{"conv": {"engine": "gemm"}}`.
+        rocm: Sections over the preset, e.g. `{"conv": {"engine": "gemm"}}`.
 
     Returns:
         A handle with `remove()`, `report` and `settings`.
     """
-    from . import ultralytics_hooks as hooks
-
     hooks.require()
     hooks.check_model(yolo)
     session = Session(preset, rocm)
@@ -154,7 +156,7 @@ def callbacks(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = No
     Training and prediction are covered. Validation on its own is not: Ultralytics runs the model before the first
     validation event, so use `register` for it.
     """
-    return Session(preset, rocm).callbacks()
+    return Events(Session(preset, rocm)).callbacks()
 
 
 @contextmanager
@@ -166,25 +168,27 @@ def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = N
     """
     session = Session(preset, rocm)
     with session.environment():
-        from . import ultralytics_hooks as hooks
-        from .session import process_wide
-
         hooks.require()
-        undo = process_wide.all_follow(lambda: session)
-        try:
+        with all_follow(Events(session)):
             yield session
-        finally:
-            undo()
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a finished training leaves behind."""
+class RunOutcome:
+    """What a finished run leaves behind.
 
-    metrics: Any
+    Attributes:
+        result: What Ultralytics returned: metrics of `train` and `val`, the file of `export`, the table of
+            `benchmark`, and how many images were predicted.
+        report: What the convolutions were computed by.
+        settings: Final values of the preset.
+        folder: The folder of a training.
+    """
+
+    result: Any
     report: ConvReport | None
     settings: Settings
-    folder: Path
+    folder: Path | None = None
 
 
 def train(
@@ -200,17 +204,17 @@ def train(
         model: Weights, a model YAML, or a YOLO object.
         data: Data set, as Ultralytics takes it.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
-        rocm: Sections laid over the preset for this run.
+        rocm: Sections over the preset for this run.
         **arguments: Any training argument of Ultralytics; it wins over the preset.
 
     Returns:
         Ultralytics' metrics object.
 
     Raises:
-        YoloRocmError: A preset, argument or data set is wrong, or an engine cannot serve the model; nothing is left
+        YoloRocmError: A preset, argument or data set is wrong, or an engine cannot compute the model; nothing is left
             patched and no run folder behind.
     """
-    return run_training(model, data, preset, rocm, **arguments).metrics
+    return run_training(model, data, preset, rocm, **arguments).result
 
 
 def run_training(
@@ -219,22 +223,58 @@ def run_training(
     preset: PresetSource = "auto",
     rocm: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> Outcome:
-    """Train like `train` and return metrics, report, settings and the run's folder together."""
+) -> RunOutcome:
+    """Train like `train`, and return the run's report, settings and folder too."""
     session = Session(preset, rocm, **arguments)
-    with orderly_end(), session.environment():
-        from . import ultralytics_hooks as hooks
-
+    with session.environment():
         hooks.require()
         hooks.check_arguments(arguments)
         hooks.check_data(data)
         if data is not None:
             arguments["data"] = data
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
-        with session.active():
+        with run(session, arguments, trains=True):
             yolo = hooks.load_model(model, arguments.get("task"))
             if arguments.get("resume") is True:
                 hooks.check_resumable(yolo)
             with _registered_for_one_run(yolo, session):
                 metrics = yolo.train(**arguments)
-            return Outcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))
+            return RunOutcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))
+
+
+def run_mode(
+    mode: str,
+    /,
+    model: Any = None,
+    preset: PresetSource = "auto",
+    rocm: Mapping[str, Any] | None = None,
+    task: str | None = None,
+    **arguments: Any,
+) -> RunOutcome:
+    """Run a mode of a model other than training under a preset: what the command line's sub-commands run.
+
+    Args:
+        mode: `val`, `predict`, `track`, `export` or `benchmark`.
+        model: Weights, an exported model or a model YAML.
+        preset: A preset's name, `auto`, a YAML file or a dictionary.
+        rocm: Sections over the preset for this run.
+        task: Where the model's file does not tell it.
+        **arguments: Ultralytics' arguments for the mode. As `yolo` does, `predict` and `track` save by default.
+
+    Raises:
+        YoloRocmError: A preset, an argument, the model or the data is wrong; nothing has run.
+    """
+    arguments.pop("mode", None)  # a file made for another mode has it
+    session = Session(preset, rocm, **arguments)
+    with session.environment():
+        hooks.require()
+        hooks.check_mode(mode, model, arguments)
+        streams = mode in ("predict", "track")
+        if streams:  # a video of any length: one result at a time is in memory, not all of them
+            arguments = {"save": True, **arguments, "stream": True}
+        with run(session, arguments):
+            yolo = hooks.load_model(model, task)
+            result = run_method(session, yolo, mode, getattr(yolo, mode), (), arguments)
+            if streams:
+                result = sum(1 for _ in result)
+    return RunOutcome(result, session.report, session.settings)

@@ -27,11 +27,11 @@ class DownloadError(YoloRocmError, ConnectionError):
 
 
 class EngineError(YoloRocmError, RuntimeError):
-    """The requested convolution engine cannot serve a convolution."""
+    """The requested engine cannot compute a convolution."""
 
 
 class DeviceLostError(YoloRocmError, RuntimeError):
-    """A GPU does not answer any more in this process; the message says since when and how to go on."""
+    """A GPU has stopped responding in this process; the message says since when and how to go on."""
 
 
 class StackError(YoloRocmError, RuntimeError):

@@ -14,7 +14,7 @@ from yolo_rocm.bench.layers import OURS
 
 from .markdown import code, table
 
-# What says where a number comes from; told once above a table where it is the same in all of its rows.
+# What says where a number comes from; shown once above a table where it is the same in all of its rows.
 PROVENANCE: Final = (
     "note", "device", "machine", "cores", "python", "torch", "ultralytics", "triton", "yolo_rocm", "layout", "batch",
     "imgsz", "dtype", "date", "command",
@@ -123,15 +123,15 @@ def _milliseconds(value: float | None) -> str:
 
 
 def _plain(path: Path) -> list[str]:
-    """Return a file as a table; what is the same in all rows and says where they come from stands above it."""
+    """Return a file as a table; what is the same in all rows and says where they come from is above it."""
     rows = read(path)
     shared = {key: rows[0][key] for key in PROVENANCE if key in rows[0] and len({row[key] for row in rows}) == 1}
-    told = [
+    shown_once = [
         f"{key.replace('_', ' ')}: {_worded(key, value)}" for key, value in shared.items() if key != "note" and value
     ]
     columns = [key for key in rows[0] if key not in shared and any(row[key] for row in rows)]
     lines = [shared["note"]] if shared.get("note") else []
-    lines.append("; ".join([*told, f"file: [{path.name}](benchmarks/{path.name})"]) + ".")
+    lines.append("; ".join([*shown_once, f"file: [{path.name}](benchmarks/{path.name})"]) + ".")
     shown = ([_worded(key, row[key]) for key in columns] for row in rows)
     return [*lines, table([key.replace("_", " ") for key in columns], shown)]
 
@@ -145,12 +145,12 @@ def _worded(key: str, value: str) -> str:
 
 
 def is_amd(device: str) -> bool:
-    """Tell whether a device is a card of AMD, by its name."""
+    """Return whether a device is a card of AMD, by its name."""
     return bool(re.search(r"\b(AMD|Radeon|Instinct)\b|gfx\d", device, re.IGNORECASE))
 
 
 def any_amd(folder: Path) -> bool:
-    """Tell whether anything was measured on a card of AMD."""
+    """Return whether anything was measured on a card of AMD."""
     return any(is_amd(row.get("device", "")) for path in folder.glob("*.csv") for row in read(path))
 
 

@@ -1,4 +1,4 @@
-"""Pages are written by hand; what can be derived from the code stands in them between two marks and is made here."""
+"""Pages are written by hand; what can be derived from the code is between two marks and is made here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def block(name: str, text: str) -> str:
 
 
 def filled(page: str, makers: Mapping[str, Maker]) -> str:
-    """Return a page with every block made anew.
+    """Return a page with every block made again.
 
     Raises:
         BlockError: A block has no maker, or no end.

@@ -11,14 +11,17 @@ from typing import Final
 import torch
 
 from yolo_rocm.conv.algorithms import ALGORITHMS, Algorithm
-from yolo_rocm.conv.plan import ENGINES
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.names import ENGINES
 from yolo_rocm.engines.triton.available import device_reason
 
 from .markdown import code, first_paragraph, joined, table
 
 _ENGINES: Final = {
-    "auto": "the fastest of all of these for each layer and pass; `vendor` only where `vendor: on`",
+    "auto": (
+        "the fastest of all of these for each layer and pass; `vendor` only where the vendor library is on, by the "
+        "preset or because the doctor found it healthy"
+    ),
     "vendor": "MIOpen or cuDNN, as torch would",
     "aten": "torch's own kernels with the vendor library off, forward and backward",
     "gemm": "this package, in pure PyTorch (torch >= 1.13)",
@@ -75,18 +78,18 @@ def _by_engine() -> dict[str, list[Algorithm]]:
 
 
 def engines() -> str:
-    """Return the engines that may be asked for, each with its algorithms."""
+    """Return the engines that a preset may name, each with its algorithms."""
     rows = []
     for name, algorithms in _by_engine().items():
         words = _ENGINES.get(name, "")
         if len(algorithms) > 1:
             words += f": {len(algorithms)} algorithms, the fastest for each layer and pass"
         rows.append((code(name), words))
-    return table(("`conv.engine`", "convolutions are served by"), rows)
+    return table(("`conv.engine`", "convolutions are computed by"), rows)
 
 
 def algorithms() -> str:
-    """Return every algorithm with what it does and what it serves, in the words of its own docstrings."""
+    """Return every algorithm with what it does and what it supports, in the words of its own docstrings."""
     parts = []
     for engine, members in _by_engine().items():
         if not members:
@@ -95,21 +98,21 @@ def algorithms() -> str:
             (
                 code(label),
                 first_paragraph(type(algorithm)),
-                first_paragraph(algorithm.not_supported_reasons),
-                "" if algorithm.exact else "its error is measured beside its time",
+                first_paragraph(algorithm.not_supported_reasons).removeprefix("Support "),
+                "" if algorithm.exact else "its error is measured as well as its time",
             )
             for label, algorithm in _kinds_of(members).items()
         )
         parts += [
             f"### Engine `{engine}`",
             *_role(engine, members),
-            table(("algorithm", "how", "what it serves", "note"), rows),
+            table(("algorithm", "how", "what it supports", "note"), rows),
         ]
     return "\n\n".join(parts)
 
 
 def _kinds_of(members: Sequence[Algorithm]) -> dict[str, Algorithm]:
-    """Return one algorithm of each kind: those of one class that serve the same differ in nothing a page tells."""
+    """Return one algorithm of each kind: those of one class that support the same differ in nothing a page shows."""
     alike: dict[str, list[Algorithm]] = {}
     for member in members:
         alike.setdefault(f"{type(member)} {_refusals(member)}", []).append(member)
@@ -143,11 +146,11 @@ def _role(engine: str, members: list[Algorithm]) -> list[str]:
 
 
 def limits() -> str:
-    """Return who serves what, and every kind of reason given for the rest."""
+    """Return which algorithm supports what, and every kind of reason given for the rest."""
     refused = {label: _refusals(algorithm) for label, algorithm in _kinds_of(ALGORITHMS).items()}
     never = [name for name, reasons in refused.items() if not any(reasons.values())]
-    served = table(
-        ("convolution", "served by"),
+    supported = table(
+        ("convolution", "computed by"),
         (
             (what, joined(code(name) for name, reasons in refused.items() if name not in never and not reasons[what]))
             for what in PROBLEMS
@@ -157,7 +160,7 @@ def limits() -> str:
         ("algorithm", "reasons it gave against the others"),
         ((code(name), "; ".join(_kinds(found))) for name, found in refused.items() if name not in never),
     )
-    return f"Nothing is refused by {joined(map(code, never))}. The others:\n\n{served}\n\n{reasons}"
+    return f"Nothing is refused by {joined(map(code, never))}. The others:\n\n{supported}\n\n{reasons}"
 
 
 def _refusals(algorithm: Algorithm) -> dict[str, list[str]]:

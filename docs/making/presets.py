@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from yolo_rocm.hardware import INTEGRATED, Machine, family_of
 from yolo_rocm.preset.files import FAMILY, config_root, read, shipped_presets
-from yolo_rocm.preset.schema import SECTIONS, Preset, resolve
+from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.preset.schema import SECTIONS, Preset
 
 from .markdown import cell, code, joined, table
 
@@ -117,7 +118,7 @@ def _remarks(presets: list[Preset]) -> str:
 
 
 def _bases(presets: list[Preset]) -> str:
-    """Return the files of the families below some presets, as they stand: their comments are the sources."""
+    """Return the files of the families below some presets, as they are: their comments are the sources."""
     names: dict[str, None] = {}
     for preset in presets:
         base = preset.base

@@ -48,4 +48,4 @@ def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
     _bench_conv(["yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", f"out={tmp_path}"], quick=True)
     (planner,) = made
     timings = {planned: {"forward": [Timing("unfold", 1.0, 9.0), Timing("columns", 2.0, 0.1)]} for planned in ["any"]}
-    assert planner._winners_of(timings) == {"any": {"forward": "unfold"}}
+    assert planner.winners(timings) == {"any": {"forward": "unfold"}}

@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from yolo_rocm.bench.peak import Peak, forget, highest, since
+from yolo_rocm.bench.peak import Peak, highest, peak_of
 
 DEVICE = torch.device("cuda:0")
 
@@ -16,7 +16,7 @@ DEVICE = torch.device("cuda:0")
 def test_numbers_are_mebibytes_and_what_is_not_counted_is_unknown(monkeypatch, requested):
     stats = {"allocated_bytes.all.peak": 3 * 2**19, "reserved_bytes.all.peak": 2**21, **requested}
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats if device == DEVICE else {})
-    assert since(DEVICE) == Peak(1.5, 1.0 if any(requested.values()) else None, 2.0)
+    assert peak_of(DEVICE) == Peak(1.5, 1.0 if any(requested.values()) else None, 2.0)
 
 
 def test_the_highest_of_several_turns_is_taken_number_by_number():
@@ -26,16 +26,16 @@ def test_the_highest_of_several_turns_is_taken_number_by_number():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_tensor_is_in_the_peak_until_it_is_forgotten():
+def test_a_tensor_is_in_the_peak_until_it_is_reset():
     gc.collect()  # what earlier tests have left would otherwise be freed in between
     before = torch.cuda.memory_stats(DEVICE)
     held = {which: before[f"{which}_bytes.all.current"] / 2**20 for which in ("requested", "allocated")}
-    forget(DEVICE)
+    torch.cuda.reset_peak_memory_stats(DEVICE)
     tensor = torch.empty(25 * 2**20, dtype=torch.uint8, device=DEVICE)
     del tensor
-    peak = since(DEVICE)
+    peak = peak_of(DEVICE)
     assert peak.requested_mb == held["requested"] + 25
     assert held["allocated"] + 25 <= peak.allocated_mb <= held["allocated"] + 26  # a block may be left unsplit
     assert peak.reserved_mb >= peak.allocated_mb
-    forget(DEVICE)
-    assert since(DEVICE).requested_mb == held["requested"]
+    torch.cuda.reset_peak_memory_stats(DEVICE)
+    assert peak_of(DEVICE).requested_mb == held["requested"]

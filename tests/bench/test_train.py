@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import partial
 from io import StringIO
 
 import pytest
@@ -14,9 +15,9 @@ from typer.testing import CliRunner
 from yolo_rocm.bench import train, train_table
 from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench, Way, ways
-from yolo_rocm.cli import bench_train
+from yolo_rocm.cli import bench_train, options
 from yolo_rocm.cli.main import app
-from yolo_rocm.engines import chunking
+from yolo_rocm.conv import chunking
 from yolo_rocm.errors import ConfigError, DeviceLostError
 
 pytestmark = pytest.mark.once
@@ -109,15 +110,24 @@ def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
     assert set(problems) == {False, True}
 
 
+def changed(monkeypatch, which, change):
+    """Let something else happen in each pass of ours than what is planned."""
+    fitted = chunking.fitted
+
+    def other(*args):
+        bound = fitted(*args)
+        return bound._replace(**{which: partial(change, getattr(bound, which))})
+
+    monkeypatch.setattr(chunking, "fitted", other)
+
+
 @pytest.mark.parametrize("which", ["forward", "backward"])
 def test_a_way_that_computes_something_else_is_wrong(bench, monkeypatch, which):
-    original = getattr(chunking, which)
-
-    def off(*args):
+    def off(original, *args):
         result = original(*args)
         return result * 1.01 if which == "forward" else (result[0], None if result[1] is None else -result[1])
 
-    monkeypatch.setattr(chunking, which, off)
+    changed(monkeypatch, which, off)
     compared = picked("stock NCHW", "ours NCHW")
     monkeypatch.setattr(bench, "rounds", 1)
     bench.run(compared, quiet)
@@ -129,20 +139,20 @@ def test_a_way_that_computes_something_else_is_wrong(bench, monkeypatch, which):
 
 
 def test_a_lost_device_ends_the_comparison(bench, monkeypatch):
-    def lost(*args):
+    def lost(original, *args):
         raise DeviceLostError("cuda:0 does not answer any more")
 
-    monkeypatch.setattr(chunking, "forward", lost)
+    changed(monkeypatch, "forward", lost)
     with pytest.raises(DeviceLostError):
         bench.run(picked("ours NCHW", "ours channels_last"), quiet)
     assert not torch.backends.cudnn.benchmark
 
 
 def test_a_way_that_fails_is_told_and_the_others_go_on(bench, monkeypatch):
-    def broken(*args):
+    def broken(original, *args):
         raise RuntimeError("no memory left\nfor you")
 
-    monkeypatch.setattr(chunking, "forward", broken)
+    changed(monkeypatch, "forward", broken)
     compared = picked("stock NCHW", "ours NCHW", "ours channels_last")
     bench.run(compared, quiet)
     table = by_name(train_table.rows(compared, amp=False))
@@ -164,7 +174,7 @@ def test_ours_is_tuned_once_and_its_time_is_told(small):
     stock, ours = compared
     assert stock.tuning_s is None
     assert ours.tuning_s > 0
-    reasons = [served.plan.forward.reason for served in ours.patch.report.served.values()]
+    reasons = [served.plan["forward"].reason for served in ours.patch.report.served.values()]
     assert "fastest when measured" in reasons
     first = ours.tuning_s
     bench.run([ours], quiet)
@@ -207,7 +217,7 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
 
 def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
     shown = StringIO()
-    monkeypatch.setattr(bench_train, "out", Console(file=shown, width=80))
+    monkeypatch.setattr(options, "out", Console(file=shown, width=80))
     failed = made("vendor off", False, [9.0], 300.0)
     failed.error = "gone"
     table = train_table.rows([made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0), failed], amp=False)

@@ -1,1 +1,1 @@
-"""Tests of the loaders and what they feed."""
+"""Tests of the command line."""

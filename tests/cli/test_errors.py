@@ -14,7 +14,7 @@ from yolo_rocm.cli import errors, main
 from yolo_rocm.cli.options import in_our_order
 from yolo_rocm.errors import ConfigError, DownloadError, MissingFileError, PresetError
 from yolo_rocm.preset.cfg_file import parse
-from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.ultralytics_hooks.arguments import check_weights
 
 from ..fake_trees import write

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from yolo_rocm import api
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.cli import main
 from yolo_rocm.conv import seam
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.preset.cfg_file import parse
-from yolo_rocm.session import modes
 
 from ..session.test_training import OURS, an_image
 from ..sick_vendor import MESSAGE, sick_vendor
@@ -75,7 +75,7 @@ def test_val_equals_stock(weights, made_data, tmp_path):
     arguments.update(conf=CONF, save_txt=True, save_conf=True)
     stock = YOLO(weights).val(**arguments, name="stock")
     with sick_vendor():
-        ours = modes.run_mode("val", weights, "cpu", OURS, **arguments, name="ours")
+        ours = api.run_mode("val", weights, "cpu", OURS, **arguments, name="ours")
         assert seam.active_devices() == ()
         with pytest.raises(RuntimeError, match=MESSAGE):
             YOLO(weights).val(**arguments)
@@ -127,7 +127,7 @@ def test_a_long_source_is_streamed(weights, made_data, tmp_path, monkeypatch):
     monkeypatch.setattr(BasePredictor, "__call__", call)
     source = str(Path(an_image(made_data())).parent / "*.jpg")
     with sick_vendor():
-        outcome = modes.run_mode(
+        outcome = api.run_mode(
             "predict", weights, "cpu", OURS, source=source, imgsz=32, device="cpu", save=False, project=str(tmp_path)
         )
     assert streams == [True]
@@ -162,7 +162,7 @@ def test_export_prints_the_file_and_it_predicts_like_stock(command, weights, mad
 def test_benchmark(command, weights, made_data, log):
     if not hooks.benchmark_takes_format():
         with pytest.raises(ConfigError, match="benchmarks all formats"):
-            modes.run_mode("benchmark", weights, "cpu", format="torchscript")
+            api.run_mode("benchmark", weights, "cpu", format="torchscript")
         return
     command("benchmark", f"model={weights}", "format=torchscript", f"data={made_data()}", *WORDS)
     assert "Benchmarks complete" in log.text
@@ -187,7 +187,7 @@ def test_mistakes_end_before_anything_runs(mode, arguments, text, weights, monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(hooks, "load_model", lambda *_: pytest.fail("a model was loaded"))
     with pytest.raises(ConfigError) as error:
-        modes.run_mode(mode, **{"model": weights, "preset": "cpu", **arguments})
+        api.run_mode(mode, **{"model": weights, "preset": "cpu", **arguments})
     assert text in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -207,7 +207,7 @@ def test_mistakes_end_the_command_with_1_and_no_words_with_2(monkeypatch, capsys
 
 
 def test_every_mode_has_help_with_an_example(monkeypatch, capsys):
-    for mode in (*modes.MODES, "run"):
+    for mode in ("val", "predict", "track", "export", "benchmark", "run"):
         monkeypatch.setattr(sys, "argv", ["yolo-rocm", mode, "--help"])
         with pytest.raises(SystemExit) as end:
             main.main()

@@ -8,10 +8,10 @@ import random
 import torch
 
 from yolo_rocm.conv.algorithms import Algorithm
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import Operands, Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.engines.tuning import PASSES, Operands
 
 
 class Only(Planner):

@@ -71,7 +71,7 @@ def test_torchs_own_samples(op, engine, dtype):
 @pytest.mark.parametrize("algorithm", GEMM, ids=lambda a: a.name)
 def test_each_algorithm_on_torchs_own_samples(algorithm):
     """On a sick vendor, every sample an algorithm claims; the others are refused with its own reasons."""
-    served, refused = 0, []
+    supported, refused = 0, []
     for op in CONVOLUTIONS:
         for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
             tensors, call = sample_call(op, sample)
@@ -83,14 +83,14 @@ def test_each_algorithm_on_torchs_own_samples(algorithm):
                 except EngineError as error:
                     refused.append(str(error))
                     continue
-            served += 1
+            supported += 1
             assert_as_exact_as_native(ours, native, exact)
-    assert served or algorithm.name in NOT_IN_TORCHS_SAMPLES
+    assert supported or algorithm.name in NOT_IN_TORCHS_SAMPLES
     assert all(algorithm.name in text for text in refused)
 
 
-# GPUs only; 3x3 with 64 channels; 5x5 and larger; kernel equal to stride: torch's samples have none of these.
-NOT_IN_TORCHS_SAMPLES = {"depthwise_kernel", "winograd4", "fft", "transposed_shuffle"}
+# GPUs only; 3x3 with 64 channels; kernel equal to stride: torch's samples have none of these.
+NOT_IN_TORCHS_SAMPLES = {"depthwise_kernel", "winograd4", "transposed_shuffle"}
 if not any(op.name.endswith("conv3d") for op in CONVOLUTIONS):
     NOT_IN_TORCHS_SAMPLES.add("pointwise")  # those of torch 1.13 have no 1x1 either
 
@@ -102,7 +102,7 @@ def test_double_backward(op):
     rest = sample.args[len(tensors) - 1 :]
     leaves = [t.detach().requires_grad_() for t in tensors]
     with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
-        assert torch.autograd.gradgradcheck(lambda *t: op.op(*t, *rest, **sample.kwargs), leaves)
+        assert torch.autograd.gradgradcheck(lambda *t: op.op(*t, *rest, **sample.kwargs), leaves, fast_mode=True)
 
 
 GEOMETRIES = [
@@ -167,7 +167,8 @@ def test_empty_batch(geometry):
     call, shape = geometry_call(**geometry)
     tensors = [torch.randn(0, 4, 8, 8), torch.randn(shape), torch.randn(4)]
     expected = gradients(call, tensors)
-    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+    # Left to torch, which gives an empty batch to no kernel and no library.
+    with sick_vendor(composites=False), yolo_rocm.patched(CPU, "gemm"):
         ours = gradients(call, tensors)
     assert [t.shape for t in ours] == [t.shape for t in expected]
     assert not any(t.any() for t in ours[1:])

@@ -1,4 +1,4 @@
-"""torch's own depthwise kernel, which GPUs alone have: whom it serves, and what is made of it, on a CPU."""
+"""torch's own depthwise kernel, which GPUs alone have: what it supports, and what is made of it, on a CPU."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch.nn.functional as F
 
 from yolo_rocm.conv.algorithms import BY_NAME, depthwise
 from yolo_rocm.conv.heuristics import preferred
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import made_problem, native_passes
 
@@ -19,15 +20,22 @@ KERNEL = BY_NAME["depthwise_kernel"]
 
 
 def deep(
-    device="cuda:0", channels=6, outs=6, kernel=(3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1), size=(9, 8)
+    device="cuda:0",
+    channels=6,
+    out_channels=6,
+    kernel=(3, 3),
+    stride=(1, 1),
+    padding=(1, 1),
+    dilation=(1, 1),
+    size=(9, 8),
 ):
-    weight = (outs, 1, *kernel)
+    weight = (out_channels, 1, *kernel)
     geometry = (stride, padding, dilation, (0, 0), channels, False)
     return ConvProblem((2, channels, *size), weight, *geometry, torch.float64, device, False)
 
 
 @pytest.mark.parametrize("device", ["cuda:0", "cuda:1"])
-def test_it_serves_one_group_a_channel_on_a_gpu(device):
+def test_it_supports_one_group_a_channel_on_a_gpu(device):
     assert KERNEL.not_supported_reasons(deep(device)) == []
     assert preferred(deep(device), "forward")[0] == "depthwise_kernel"
     assert KERNEL.not_supported_reasons(made_problem(device=device))  # no groups
@@ -60,4 +68,4 @@ def test_all_passes_are_those_of_a_convolution(monkeypatch, name):
     operands = Operands.of(problem)
     exact = native_passes(problem, operands)
     for which in PASSES:
-        torch.testing.assert_close(run_pass(KERNEL, problem, which, operands, 1 << 40), exact[which])
+        torch.testing.assert_close(CONVOLUTION.run(KERNEL, problem, which, operands, 1 << 40), exact[which])

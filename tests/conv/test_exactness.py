@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, winograd
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import tuning
-from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import error_ratios, in_doubles, native_passes, random_problem
 
@@ -23,7 +24,7 @@ TORCH_2 = int(torch.__version__.partition(".")[0]) >= 2
 
 
 def run(algorithm, problem, which, operands):
-    return run_pass(algorithm, problem, which, operands, ROOM)
+    return CONVOLUTION.run(algorithm, problem, which, operands, ROOM)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -86,7 +87,7 @@ def test_an_algorithm_that_errs_too_much_is_not_timed(monkeypatch):
     operands = Operands.of(problem)
     for most, timed in ((100.0, ["winograd4"]), (0.01, [])):
         monkeypatch.setattr(tuning, "_MOST_ERROR", most)
-        rows = tuning.time_candidates(problem, "forward", [wino], operands, ROOM)
+        rows = tuning.time_candidates(CONVOLUTION, problem, "forward", [wino], operands, ROOM)
         assert [row.algorithm for row in rows] == timed
     assert wino.not_supported_reasons(wide_problem(32)) == [
         "fewer than 64 channels: errs more than twice as much as a direct sum"

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 import yolo_rocm
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS
+from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.patch import Patch
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.conv.seam import installed
-from yolo_rocm.engines.tuning import PASSES, Operands, run_pass
 
 from .problems import error_ratios, native_passes
 
@@ -43,7 +43,7 @@ def test_every_layer_is_as_exact_as_native(model, channels_last, dtype):
         for algorithm in GEMM:
             if algorithm.exact and not algorithm.not_supported_reasons(layer.problem):
                 for which, ratio in error_ratios(
-                    algorithm, layer.problem, lambda a, p, w, o: run_pass(a, p, w, o, 1 << 40)
+                    algorithm, layer.problem, lambda a, p, w, o: CONVOLUTION.run(a, p, w, o, 1 << 40)
                 ).items():
                     if ratio > worst.get((algorithm.name, which), (0.0, ""))[0]:
                         worst[algorithm.name, which] = (ratio, str(layer.problem))
@@ -117,7 +117,7 @@ def test_the_workspace_stays_inside_the_budget():
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            result = run_pass(algorithm, layer.problem, which, operands, 64 << 20)
+            result = CONVOLUTION.run(algorithm, layer.problem, which, operands, 64 << 20)
             spent = torch.cuda.max_memory_allocated() - before
             own = result.numel() * result.element_size()
             # A band's own result and the final layout come on top of the workspace.
@@ -128,9 +128,9 @@ def test_the_workspace_stays_inside_the_budget():
 def test_tuning_once_is_enough(tmp_path, monkeypatch):
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
     problems = [layer.problem for layer in model_layers("yolov8n.yaml", 320, 8, torch.float32, "cuda:0")]
-    first = Planner("auto", vendor=True).tune(problems)
+    first = Planner("auto", vendor_library=True).tune(problems)
     assert len(first) == len(set(problems))
-    assert Planner("auto", vendor=True).tune(problems) == {}
+    assert Planner("auto", vendor_library=True).tune(problems) == {}
 
 
 def test_a_dead_device_is_told_with_who_did_it(tmp_path):
@@ -138,7 +138,6 @@ def test_a_dead_device_is_told_with_who_did_it(tmp_path):
     code = """
 import sys, torch
 from yolo_rocm.conv import plan
-from yolo_rocm.engines import selection
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.algorithms.unfold import Unfold
 from yolo_rocm.conv.problem import ConvProblem
@@ -151,8 +150,7 @@ class Deadly(Unfold):
 
 geometry = ((1, 1), (1, 1), (1, 1), (0, 0), 1, False)
 problem = ConvProblem((2, 8, 9, 9), (8, 8, 3, 3), *geometry, torch.float32, "cuda:0", False)
-plan.ALGORITHMS = (BY_NAME["unfold"], Deadly(), BY_NAME["windows"])
-plan.BY_NAME = selection.BY_NAME = {a.name: a for a in plan.ALGORITHMS}
+plan.CONVOLUTION.algorithms = (BY_NAME["unfold"], Deadly(), BY_NAME["windows"])
 timings = plan.Planner("gemm").tune([problem])
 print(sorted(t.algorithm for t in timings[problem]["forward"]))
 """

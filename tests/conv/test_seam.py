@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 import warnings
+from contextlib import ExitStack
 
 import pytest
 import torch
@@ -13,7 +13,10 @@ import torch.nn.functional as F
 
 import yolo_rocm
 from yolo_rocm.conv import seam
+from yolo_rocm.conv.patch import Patch
+from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.report import ConvReport
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.errors import ConfigError, EngineError, YoloRocmError
 
 from ..sick_vendor import MESSAGE, sick_vendor
@@ -207,70 +210,65 @@ def test_a_traced_module_holds_an_ordinary_convolution():
     assert "aten::bmm" not in kinds
 
 
-class PatchedThread(threading.Thread):
-    """Holds a patch of its own and runs what it is given, until it is told to end."""
-
-    def __init__(self, engine: str) -> None:
-        super().__init__()
-        self.work: queue.Queue = queue.Queue()
-        self.engine, self.report = engine, None
-
-    def run(self) -> None:
-        """Hold the patch."""
-        with yolo_rocm.patched(CPU, engine=self.engine) as self.report:
-            while (task := self.work.get()) is not None:
-                task()
-                self.work.task_done()
-            self.work.task_done()
-
-    def do(self, task) -> None:
-        """Run a task in the thread, and wait for it; None ends it."""
-        self.work.put(task)
-        self.work.join()
-
-    def backward_calls(self) -> int:
-        """Count the backward calls this thread's patch has served."""
-        return sum(served.backward_calls for served in self.report.served.values())
-
-
-def test_a_backward_pass_in_nobodys_thread_goes_where_its_forward_pass_went():
-    """Autograd runs the backward pass of a GPU in a thread of its own, while patches of two threads are on."""
-    x, grad = torch.randn(1, 2, 6, 6), torch.ones(1, 2, 4, 4)
-    early, first, second = (torch.randn(2, 2, 3, 3) for _ in range(3))
-    geometry = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-    older, newer = PatchedThread("gemm"), PatchedThread("aten")
-    older.start()
-    older.do(lambda: torch.ops.aten.convolution(x, early, None, *geometry))  # when there was no choice yet
-    newer.start()
-    newer.do(lambda: torch.ops.aten.convolution(x, second, None, *geometry))
-    older.do(lambda: torch.ops.aten.convolution(x, first, None, *geometry))
+def in_a_thread(task):
+    """Run something in a thread of its own, and return its result."""
     found = []
-    try:
-        for weight in (early, first, second):
-            torch.ops.aten.convolution_backward(grad, x, weight, None, *geometry, [True, True, False])
-            found.append((older.backward_calls(), newer.backward_calls()))
-    finally:
-        for thread in (older, newer):
-            thread.do(None)
-            thread.join()
-    assert found == [(1, 0), (2, 0), (2, 1)]
-    assert seam._forwards == {}
+    thread = threading.Thread(target=lambda: found.append(task()))
+    thread.start()
+    thread.join()
+    return found[0]
 
 
-def test_a_thread_with_a_patch_for_another_device_is_not_served_by_a_strangers():
-    stranger = PatchedThread("gemm")
-    stranger.start()
-    stranger.do(lambda: None)
-    try:
-        with yolo_rocm.patched(("cuda",)):
-            F.conv2d(torch.zeros(1, 2, 6, 6), torch.zeros(2, 2, 3, 3))
-        assert not stranger.report.served
-        F.conv2d(torch.zeros(1, 2, 6, 6), torch.zeros(2, 2, 3, 3))  # a thread with none is
-        assert stranger.report.served
-    finally:
-        stranger.do(None)
-        stranger.join()
-        seam.settle()  # this thread was a guest
+@pytest.mark.parametrize("first_to_end", [0, 1], ids=["oldest first", "newest first"])
+def test_the_newest_patch_decides_for_every_thread_whatever_the_order_they_end_in(layer, first_to_end):
+    def calls() -> list[tuple[int, int]]:
+        """Count forward and backward calls of each patch, after both in this thread and in another."""
+        for run in (lambda task: task(), in_a_thread):
+            run(lambda: F.conv2d(*layer)).sum().backward()
+        served = [[entry for entry in patch.report.served.values()] for patch in patches]
+        return [(sum(s.forward_calls for s in each), sum(s.backward_calls for s in each)) for each in served]
+
+    patches = [Patch(CPU, Planner(engine, remember=False)) for engine in ("gemm", "aten")]
+    opened = [ExitStack(), ExitStack()]
+    opened[0].enter_context(installed(patches[0]))
+    in_a_thread(lambda: opened[1].enter_context(installed(patches[1])))
+    assert calls() == [(0, 0), (2, 2)]
+    opened[first_to_end].close()
+    assert calls() == ([(0, 0), (4, 4)] if first_to_end == 0 else [(2, 2), (2, 2)])
+    opened[1 - first_to_end].close()
+    assert seam.active_devices() == ()
+    before = [dict(patch.report.engines()) for patch in patches]
+    calls()
+    assert [dict(patch.report.engines()) for patch in patches] == before
+    assert seam._libraries == {}
+
+
+def test_each_device_type_has_its_own_newest_patch(layer):
+    with yolo_rocm.patched(CPU, "gemm") as outer, yolo_rocm.patched(("cuda",)):
+        F.conv2d(*layer)
+        assert seam.active_devices() == ("cpu", "cuda")
+    assert dict(outer.engines()) == {"gemm": 1}
+
+
+def test_a_patch_may_be_on_twice(layer):
+    patch = Patch(CPU, Planner("gemm", remember=False))
+    with installed(patch):
+        with installed(patch):
+            F.conv2d(*layer)
+        F.conv2d(*layer)
+    F.conv2d(*layer)
+    assert [served.forward_calls for served in patch.report.served.values()] == [2]
+
+
+def test_a_convolution_without_elements_is_left_to_torch():
+    x, weight = torch.zeros(0, 3, 8, 8, requires_grad=True), torch.zeros(4, 3, 3, 3, requires_grad=True)
+    with yolo_rocm.patched(CPU, "gemm") as report:
+        y = F.conv2d(x, weight, padding=1)
+        y.sum().backward()
+    assert y.shape == (0, 4, 8, 8)
+    assert x.grad.shape == x.shape
+    assert not weight.grad.any()
+    assert not report.served
 
 
 def test_kernels_are_not_taken_from_under_a_thread_that_knows_nothing_of_them():
@@ -302,7 +300,7 @@ def test_kernels_are_not_taken_from_under_a_thread_that_knows_nothing_of_them():
         thread.join()
     assert not errors
     assert seam.active_devices() == ()
-    seam.settle()  # older torch lets go, the guests being gone
+    seam._install()  # older torch lets go, the guests being gone
     assert seam._libraries == {}
 
 

@@ -47,7 +47,7 @@ def timed(report, model, x, number=1, named=True):
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_a_timed_step_computes_the_same_bits(engine, layout):
     model, x = network().to(memory_format=layout), torch.randn(2, 4, 12, 12).to(memory_format=layout)
-    patch = Patch(("cpu",), Planner(engine, vendor=True, remember=False))
+    patch = Patch(("cpu",), Planner(engine, vendor_library=True, remember=False))
     with installed(patch):
         plain, sampled = run(model, x), timed(patch.report, model, x)
     for a, b in zip(plain, sampled, strict=True):

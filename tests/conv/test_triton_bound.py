@@ -1,4 +1,4 @@
-"""Launches that are repeated: with the tensors they were asked for, and only where they suit them."""
+"""Launches that are repeated: with the tensors of the call, and only where they suit them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from yolo_rocm.conv.algorithms import BY_NAME, triton_common, triton_depthwise, triton_gemm
-from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.calls import strides
-from yolo_rocm.conv.kernels.tiles import NVIDIA
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.triton import direct, launch
+from yolo_rocm.engines.triton.available import NVIDIA
+from yolo_rocm.engines.triton.call import Call
 
 STREAM = 77
 BY_TRITON, REPEATED = 1.0, 2.0
@@ -24,11 +24,11 @@ class Machine:
     """Kernels that write who has launched them into the first number of their result."""
 
     def __init__(self) -> None:
-        self.by_triton: list[calls.Call] = []
+        self.by_triton: list[Call] = []
         self.repeated: list[tuple] = []
         self.device = -1  # what `get_device` says of a tensor on a CPU
 
-    def kernel_of(self, call: calls.Call):
+    def kernel_of(self, call: Call):
         """Return something that is launched as Triton's kernels are."""
 
         def first(*arguments, **options):
@@ -114,11 +114,11 @@ def test_the_second_call_repeats_the_launch(machine, name, groups, dtype, channe
             assert (first_of(result), result.shape, result.dtype) == (expected, shape, dtype)
             assert result.stride() == strides(shape, channels_last)
         if number:
-            (_, forward), (_, back), (_, share), (_, total) = machine.repeated
+            (_, forward), (_, back), (_, partials), (_, total) = machine.repeated
             assert (forward[0], forward[3]) == (x.data_ptr(), y.data_ptr())
             assert (back[0], back[3]) == (grad.data_ptr(), gx.data_ptr())
-            assert share[:2] == (x.data_ptr(), grad.data_ptr())
-            assert (share[2], gw.data_ptr()) == total
+            assert partials[:2] == (x.data_ptr(), grad.data_ptr())
+            assert (partials[2], gw.data_ptr()) == total
             packed = groups == 1 and (dtype == torch.float32 or not channels_last)
             assert (forward[1] == weight.data_ptr()) != packed
         machine.repeated.clear()
@@ -143,13 +143,13 @@ def test_what_does_not_suit_goes_the_long_way(machine, name, groups):
     first, for_weight, _, back, *with_odd = machine.by_triton
     assert with_odd == [first, for_weight]
 
-    turned = drawn(p, p.output_shape).transpose(2, 3)
-    passes(x, weight, turned)
+    transposed = drawn(p, p.output_shape).transpose(2, 3)
+    passes(x, weight, transposed)
     other_weight, other_back = machine.by_triton[6:]
     assert (other_back.kernel, other_weight.kernel) == (back.kernel, for_weight.kernel)
     assert other_back.numbers != back.numbers
     assert other_weight.numbers != for_weight.numbers
-    assert passes(x, weight, turned) == [REPEATED] * 3
+    assert passes(x, weight, transposed) == [REPEATED] * 3
     assert machine.repeated[-3][0] is other_weight  # with the strides it has
     assert machine.repeated[-1][0] is other_back
     assert passes(x, weight, grad) == [REPEATED] * 3
@@ -167,12 +167,12 @@ def test_a_kernel_for_odd_addresses_is_not_kept_for_others(machine):
 
 
 def test_strides_that_never_settle_cost_no_more_than_without(machine, monkeypatch):
-    """Where nothing can be repeated, weights are not packed twice for ever."""
+    """Where nothing can be repeated, weights are not packed twice every time."""
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 2))
     p, packed = problem(torch.float32), []
     algorithm = BY_NAME["triton_m"]
-    inner = triton_gemm._packed
-    monkeypatch.setattr(triton_gemm, "_packed", lambda *a, **k: (packed.append(1), inner(*a, **k))[1])
+    inner = algorithm.packed
+    monkeypatch.setattr(algorithm, "packed", lambda *a: (packed.append(1), inner(*a))[1])
     bound = algorithm.bound(p)
     x, weight, _ = tensors(p)
     for _ in range(10):
@@ -190,7 +190,7 @@ def test_another_device_is_not_launched_on(machine):
     bound.forward(x, weight, None)
     assert first_of(bound.forward(x, weight, None)) == REPEATED
     machine.device = 3
-    again = launch.repeating(BY_NAME["triton_m"]._key("forward", p, x.stride(), weight.stride()))
+    again = launch.repeating(BY_NAME["triton_m"].key(p, "forward", x.stride(), weight.stride()))
     assert not again(-1, 0, 16, 32, 48)
     assert len(machine.repeated) == 1
 

@@ -1,4 +1,4 @@
-"""What the triton engine launches and compiles: plain data, checked without Triton."""
+"""What is launched and compiled: plain data, checked without Triton."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ import torch
 
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.calls import Dot, strides
-from yolo_rocm.conv.kernels.tiles import NVIDIA, Block, Tile, block
+from yolo_rocm.conv.kernels.tiles import Block, SplitK, Tile, block
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.triton import launch
+from yolo_rocm.engines.triton.available import NVIDIA
+from yolo_rocm.engines.triton.call import Call
 
 from .problems import made_problem as conv
 
@@ -44,7 +46,7 @@ def kernel_functions() -> dict[tuple[str, str], ast.FunctionDef]:
 KERNELS = kernel_functions()
 
 
-def described(problem: ConvProblem) -> dict[str, tuple[calls.Call, list[str]]]:
+def described(problem: ConvProblem) -> dict[str, tuple[Call, list[str]]]:
     """Return every call there is, each with the tensors of its kernel."""
     x, y, w = (strides(s, False) for s in (problem.input_shape, problem.output_shape, problem.weight_shape))
     each = block(NVIDIA, False, False)
@@ -55,8 +57,8 @@ def described(problem: ConvProblem) -> dict[str, tuple[calls.Call, list[str]]]:
         "forward_flat": (calls.forward_flat(problem, x, w, y, False, TILE, DOT), four),
         "grad_weight": (calls.grad_weight(problem, y, x, TILE, DOT, 8, rows=False)[0], three),
         "grad_weight_rows": (calls.grad_weight(problem, y, x, TILE, DOT, 8, rows=True)[0], three),
-        "sum_shares": (calls.sum_shares(problem, 5, w), ["partial", "out"]),
-        "turn": (calls.turn(problem.input_shape), ["src", "out"]),
+        "sum_partials": (calls.sum_partials(problem, 5, w), ["partial", "out"]),
+        "transpose": (calls.transpose(problem.input_shape), ["src", "out"]),
         "depthwise": (calls.depthwise(problem, x, w, y, True, each, back=False), four),
         "depthwise_back": (calls.depthwise(problem, y, w, x, False, each, back=True), four),
         "depthwise_weight": (calls.depthwise_weight(problem, y, x, each, 8)[0], three),
@@ -78,20 +80,36 @@ def test_arguments_are_those_of_the_kernel_in_its_order(name, groups):
 
 
 def test_every_kernel_is_called():
-    jitted = {key for key, node in KERNELS.items() if not node.name.startswith("_")}
+    jitted = {key for key, node in KERNELS.items() if node.name != "first_tap"}
     assert {(call.module, call.kernel) for call, _ in described(conv()).values()} == jitted
 
 
+@pytest.mark.parametrize("name", [name for _, name in KERNELS if name != "first_tap"])
+def test_every_kernel_has_its_formula_and_a_table_of_its_parameters(name):
+    """The formula is in the docstring; the signature is the table: each line of it has a comment with words."""
+    ((module, node),) = ((module, node) for (module, kernel), node in KERNELS.items() if kernel == name)
+    assert (
+        " = sum over " in (text := ast.get_docstring(node)) or "= bias" in text or "out[b, p, c] = src[b, c, p]" in text
+    )
+    lines = (Path(calls.__file__).parent / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8").splitlines()
+    signature = lines[node.lineno : node.body[0].lineno - 2]
+    for line in signature:
+        names, _, words = line.partition("#")
+        assert names.strip().endswith(","), line
+        assert len(words.split()) >= 2, line
+    assert sum(line.partition("#")[0].count(",") for line in signature) == len(node.args.args)
+
+
 def first_tap() -> Callable[[int, int, int, int], int]:
-    """Return the kernels' own `_first_tap` as a Python function: its integers are Python's."""
-    node = KERNELS[calls.IMPLICIT_GEMM, "_first_tap"]
+    """Return the kernels' own `first_tap` as a Python function: its integers are Python's."""
+    node = KERNELS[calls.IMPLICIT_GEMM, "first_tap"]
     plain = ast.parse(ast.unparse(node)).body[0]
     plain.decorator_list = []
     for argument in plain.args.args:
         argument.annotation = None
     space: dict = {}
     exec(compile(ast.Module([plain], []), "kernels", "exec"), space)
-    return space["_first_tap"]
+    return space["first_tap"]
 
 
 def test_each_phase_meets_the_taps_that_reach_it():
@@ -101,57 +119,57 @@ def test_each_phase_meets_the_taps_that_reach_it():
         for dilation in range(1, 9):
             problem = conv((1, 1, 99, 99), 1, (7, 7), (stride, 3), (dilation, 2))
             known = calls.phase_constants(problem)
-            assert list(known) == ["COMMON_H", "COMMON_W", "INVERSE_H", "INVERSE_W"]
-            assert known["COMMON_W"] == 1
-            common, step = known["COMMON_H"], stride // known["COMMON_H"]
+            assert list(known) == ["GCD_H", "GCD_W", "MODINV_H", "MODINV_W"]
+            assert known["GCD_W"] == 1
+            gcd, step = known["GCD_H"], stride // known["GCD_H"]
             for phase in range(stride):
-                taps = range(first(phase, stride, common, known["INVERSE_H"]), 7, step) if phase % common == 0 else ()
+                taps = range(first(phase, stride, gcd, known["MODINV_H"]), 7, step) if phase % gcd == 0 else ()
                 assert list(taps) == [tap for tap in range(7) if (tap * dilation - phase) % stride == 0]
                 # From tap to tap the output row changes by a whole number.
-                assert all((b - a) * dilation == dilation // common * stride for a, b in pairwise(taps))
+                assert all((b - a) * dilation == dilation // gcd * stride for a, b in pairwise(taps))
 
 
 def test_large_tensors_are_told_from_others():
     shape = (70, 16, 1400, 1400)
-    assert calls.wide([(shape, strides(shape, True))])
-    assert not calls.wide([((60, *shape[1:]), strides((60, *shape[1:]), True))])
-    assert not calls.wide([((1 << 20, 1 << 20), (0, 1))])  # expanded: nothing lies far away
+    assert calls.needs_int64((shape, strides(shape, True)))
+    assert not calls.needs_int64(((60, *shape[1:]), strides((60, *shape[1:]), True)))
+    assert not calls.needs_int64(((1 << 20, 1 << 20), (0, 1)))  # expanded: every offset is small
 
 
 @pytest.mark.parametrize("processors", [1, 8, 132, 1000])
 @pytest.mark.parametrize("step", [16, 128])
-def test_shares_cover_every_pixel_once(processors, step):
+def test_splits_cover_every_pixel_once(processors, step):
     for batch, size in ((1, 1), (1, 5), (2, 20), (64, 80)):
         problem = conv((batch, 24, size, size))
         pixels = batch * size * size
         for programs in (1, 9, 500):
             for least in (2, 8):
-                share, shares = calls.shares_of(problem, programs, step, 8 * processors, least)
-                assert share % step == 0
-                assert (shares - 1) * share < pixels <= shares * share
-                assert shares * programs <= 8 * processors + programs
-                assert shares == 1 or share >= least * step
+                split, splits = calls.split_k(problem, programs, step, processors, SplitK(8, least))
+                assert split % step == 0
+                assert (splits - 1) * split < pixels <= splits * split
+                assert splits * programs <= 8 * processors + programs
+                assert splits == 1 or split >= least * step
 
 
 @pytest.mark.parametrize("processors", [4, 64])
 def test_a_depthwise_gradient_has_a_block_of_its_own(processors):
     problem = conv((64, 24, 40, 40), outs=24, groups=24)
     x, y = (strides(shape, False) for shape in (problem.input_shape, problem.output_shape))
-    each = Block(64, 8, 2, 128, 4, 1, 16)
-    call, shares = calls.depthwise_weight(problem, y, x, each, processors)
-    assert (call.warps, call.constants["BP"], call.constants["BC"]) == (1, 128, 4)
-    assert call.grid == (6, shares, 1)
-    assert 0.9 * 16 * processors <= 6 * shares <= 16 * processors + 6
+    each = Block(64, 8, 2, 128, 4, 1)
+    call, splits = calls.depthwise_weight(problem, y, x, each, processors)
+    assert (call.warps, call.constants["BLOCK_P"], call.constants["BLOCK_C"]) == (1, 128, 4)
+    assert call.grid == (6, splits, 1)
+    assert 0.9 * 16 * processors <= 6 * splits <= 16 * processors + 6
 
 
-def test_offsets_of_shares_hold_all_taps():
-    """The sum of the shares lays out as many elements as the weight has."""
+def test_the_sum_of_partial_sums_covers_the_weight():
+    """It writes as many elements as the weight has."""
     for groups in (1, 4, 24):
         problem = conv(outs=48, groups=groups)
-        call = calls.sum_shares(problem, 5, strides(problem.weight_shape, False))
+        call = calls.sum_partials(problem, 5, strides(problem.weight_shape, False))
         assert call.numbers[1] == math.prod(problem.weight_shape)
-        assert call.grid[0] * call.constants["BE"] >= call.numbers[1]
-        assert call.constants["BS"] >= 5
+        assert call.grid[0] * call.constants["BLOCK_E"] >= call.numbers[1]
+        assert call.constants["BLOCK_S"] >= 5
 
 
 # Compiling ahead.
@@ -160,7 +178,7 @@ def test_offsets_of_shares_hold_all_taps():
 class Compiler:
     """A kernel that takes time to compile."""
 
-    def __init__(self, call: calls.Call, spills: int = 0) -> None:
+    def __init__(self, call: Call, spills: int = 0) -> None:
         node = KERNELS[call.module, call.kernel]
         (options,) = (d.keywords for d in node.decorator_list if isinstance(d, ast.Call))
         fixed = ast.unparse(options[0].value)
@@ -189,27 +207,27 @@ def compiler(monkeypatch):
     launch.forget()
 
 
-def flat(channels: int) -> calls.Call:
+def flat(channels: int) -> Call:
     problem = conv((2, 3, 9, 11), channels)
     x, y, w = (strides(s, False) for s in (problem.input_shape, problem.output_shape, problem.weight_shape))
     return calls.forward_flat(problem, x, w, y, False, TILE, DOT)
 
 
 def test_threads_compile_each_kind_once(compiler):
-    kernel = compiler(Compiler(calls.turn((2, 24, 9, 11))))
+    kernel = compiler(Compiler(calls.transpose((2, 24, 9, 11))))
     shapes = [(2, 24, 9, 11), (2, 24, 8, 16), (5, 32, 4, 4)]  # sizes that the kernel is not compiled for
     with ThreadPoolExecutor(8) as pool:
         ready = threading.Barrier(8)
 
         def work(number: int) -> None:
             ready.wait()
-            launch.prepare(calls.turn(shapes[number % 3]), (torch.float32,) * 2, "cpu")
+            launch.prepare(calls.transpose(shapes[number % 3]), (torch.float32,) * 2, "cpu")
 
         list(pool.map(work, range(8)))
     assert len(kernel.compiled) == 1
-    launch.prepare(calls.turn(shapes[0]), (torch.float16,) * 2, "cpu")
+    launch.prepare(calls.transpose(shapes[0]), (torch.float16,) * 2, "cpu")
     assert len(kernel.compiled) == 2
-    launch.prepare(calls.turn((2, 8, 4, 4)), (torch.float16,) * 2, "cpu")  # another tile
+    launch.prepare(calls.transpose((2, 8, 4, 4)), (torch.float16,) * 2, "cpu")  # another tile
     assert len(kernel.compiled) == 3
 
 

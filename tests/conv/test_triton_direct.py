@@ -11,7 +11,7 @@ import torch
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.engines.triton import direct, launch
 
-CALL = calls.turn((2, 24, 9, 11))
+CALL = calls.transpose((2, 24, 9, 11))
 
 
 class Kernel:
@@ -184,3 +184,14 @@ def test_nothing_is_compared_while_a_graph_is_recorded(monkeypatch):
     assert not direct._comparable(result)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     assert direct._comparable(result)
+
+
+def test_what_a_version_of_triton_does_not_say_is_left_out():
+    loaded = []
+    says = SimpleNamespace(_init_handles=lambda: loaded.append(1), n_spills=3)
+    assert (direct.spills(says), loaded) == (3, [1])
+    assert direct.spills(SimpleNamespace()) == 0
+    assert direct.spills(SimpleNamespace(n_spills=None)) == 0
+    # Without parameters every kind of number counts: a kernel is compiled more often, never too seldom.
+    silent = [direct.specialisation(object(), calls.transpose((2, channels, 4, 4)), 2) for channels in (32, 33)]
+    assert silent[0] != silent[1]

@@ -11,17 +11,19 @@ from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import (
     ALGORITHMS,
     BY_NAME,
+    triton_base,
+    triton_channels_last,
     triton_common,
     triton_depthwise,
     triton_gemm,
-    triton_grad_input,
 )
-from yolo_rocm.conv.kernels.tiles import FAMILIES, FMA, MFMA, NVIDIA, WMMA
-from yolo_rocm.conv.plan import Planner, check_engine
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import qualification
+from yolo_rocm.engines.names import single_engines
 from yolo_rocm.engines.triton import available
-from yolo_rocm.engines.tuning import PASSES
+from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 from yolo_rocm.errors import ConfigError
 
 from .problems import made_problem as conv
@@ -104,7 +106,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
     def nothing(key, call, tensors):
         return None
 
-    for module in (triton_common, triton_gemm, triton_depthwise, triton_grad_input):
+    for module in (triton_base, triton_channels_last):
         monkeypatch.setattr(module, "launch", nothing)
     tried = set()
     for problem in layers_of("yolo11n.yaml", torch.float16, channels_last):
@@ -116,7 +118,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
         for algorithm in TRITON:
             if algorithm.not_supported_reasons(problem):
                 continue
-            triton_common._shares.clear()
+            triton_common._splits.clear()
             taken.clear()
             with monkeypatch.context() as patch:
                 patch.setattr(torch, "empty", counting(empty))
@@ -127,7 +129,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
             workspace = sum(taken) - result.numel() * result.element_size()
             assert 0 < workspace <= algorithm.workspace_bytes(problem), (algorithm.name, str(problem))
             tried.add(algorithm.name)
-    triton_common._shares.clear()
+    triton_common._splits.clear()
     wanted = {a.name for a in TRITON if not (channels_last and a.name.endswith("_turned"))}
     assert tried == wanted - {"triton_transposed"}
 
@@ -212,8 +214,8 @@ def test_what_the_kernels_do_not_serve(fresh, monkeypatch):
 
 
 def test_engines_may_be_joined(fresh, monkeypatch):
-    assert check_engine("gemm+triton") == ["gemm", "triton"]
-    assert check_engine("triton+gemm+triton") == ["triton", "gemm"]
+    assert single_engines("gemm+triton") == ["gemm", "triton"]
+    assert single_engines("triton+gemm+triton") == ["triton", "gemm"]
     problem = conv(device="cpu")
     planner = Planner("gemm+triton", remember=False)
     assert {a.engine for a in planner.candidates(problem)} == {"gemm"}  # nothing of Triton serves a CPU
@@ -225,7 +227,7 @@ def test_engines_may_be_joined(fresh, monkeypatch):
     assert {a.engine for a in Planner("auto", remember=False).candidates(problem)} == {"gemm", "triton", "aten"}
 
 
-@pytest.mark.parametrize("engine", ["gemm+trition", "gemm+", "+", "auto+gemm", "gemm,triton"])
+@pytest.mark.parametrize("engine", ["gemm+trition", "gemm+", "+", "gemm,triton"])
 def test_engines_that_cannot_be_joined(engine):
     with pytest.raises(ConfigError, match=r"unknown engine .*Allowed: auto, vendor, aten, gemm, triton"):
         Planner(engine)

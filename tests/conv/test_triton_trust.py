@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import qualification
 from yolo_rocm.engines.triton import launch, quarantine
-from yolo_rocm.engines.triton.quarantine import strike_out, struck_out
-from yolo_rocm.engines.tuning import PASSES, Operands, time_candidates
+from yolo_rocm.engines.triton.quarantine import quarantine_kernel, quarantine_reason
+from yolo_rocm.engines.tuning import time_candidates
 
 from .problems import made_problem as conv
 from .triton_machines import card, refusal
@@ -39,7 +39,7 @@ class Fake(Algorithm):
 
     def not_supported_reasons(self, problem):
         """Serve everything until struck out."""
-        why = struck_out(problem.device, "fake", problem.dtype)
+        why = quarantine_reason(problem.device, "fake", problem.dtype)
         return [] if why is None else [why]
 
     def workspace_bytes(self, problem):
@@ -90,10 +90,10 @@ def trusting(fresh, monkeypatch, caplog):
 
 @pytest.mark.parametrize("which", PASSES)
 @pytest.mark.parametrize("how", BAD)
-def test_a_bad_kernel_is_struck_out_with_one_line(trusting, monkeypatch, how, which):
+def test_a_bad_kernel_is_quarantine_reason_with_one_line(trusting, monkeypatch, how, which):
     bad, words = BAD[how]
     fake = Fake(which, bad)
-    monkeypatch.setattr(plan_module, "ALGORITHMS", (fake, BY_NAME["unfold"]))
+    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["unfold"]))
     planner = Planner("triton+gemm", remember=False)
     problem = conv(device="cpu")
     for other in (problem, problem, replace(problem, stride=(2, 2)), conv(outs=8, device="cpu")):
@@ -104,13 +104,13 @@ def test_a_bad_kernel_is_struck_out_with_one_line(trusting, monkeypatch, how, wh
     assert record.getMessage().startswith(f"Triton kernel 'fake' is left out on cpu for torch.float32: {which} ")
     assert words in record.getMessage()
     assert "\n" not in record.getMessage()
-    monkeypatch.setattr(plan_module, "ALGORITHMS", (fake,))
+    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake,))
     assert f"fake: {which} " in refusal(problem)
 
 
 def test_a_good_kernel_is_checked_once_for_each_dtype(trusting, monkeypatch):
     fake = Fake()
-    monkeypatch.setattr(plan_module, "ALGORITHMS", (fake, BY_NAME["unfold"]))
+    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["unfold"]))
     planner, problem = Planner("triton+gemm", remember=False), conv(device="cpu")
     for _ in range(3):
         assert planner.checked_candidates(problem)[0] is fake
@@ -126,7 +126,7 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     card(monkeypatch)
     seen = []
     monkeypatch.setattr(qualification, "interpreted", lambda: False)
-    monkeypatch.setattr(qualification, "_wrong", lambda checked, small: seen.append((checked, small)))
+    monkeypatch.setattr(qualification, "_wrong", lambda operator, checked, small: seen.append((checked, small)))
     problems = [
         conv(),
         conv((2, 24, 9, 11), 24, groups=24),
@@ -135,14 +135,14 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     ]
     for problem in problems:
         if not algorithm.not_supported_reasons(problem):
-            qualification.check(algorithm, problem)
+            qualification.check(CONVOLUTION, algorithm, problem)
     ((checked, small),) = seen
     assert checked.not_supported_reasons(small) == []
     assert small.problems() == []
 
 
 @pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)
-def test_what_is_struck_out_serves_no_more(fresh, monkeypatch, algorithm):
+def test_what_is_quarantine_reason_serves_no_more(fresh, monkeypatch, algorithm):
     """By the kernel that all sizes of its tiles share, and by the tile alone; for one data type."""
     card(monkeypatch)
     problems = [
@@ -154,7 +154,7 @@ def test_what_is_struck_out_serves_no_more(fresh, monkeypatch, algorithm):
     problem = next(p for p in problems if not algorithm.not_supported_reasons(p))
     tested = algorithm.tested_by()
     for name in (tested.kernel, tested.name):
-        strike_out(problem.device, name, problem.dtype, "it fails")
+        quarantine_kernel(problem.device, name, problem.dtype, "it fails")
         assert algorithm.not_supported_reasons(problem) == ["it fails"], name
         assert not algorithm.not_supported_reasons(replace(problem, dtype=torch.float16))
         quarantine.forget()
@@ -164,13 +164,18 @@ def test_what_is_struck_out_serves_no_more(fresh, monkeypatch, algorithm):
 def test_wrong_numbers_of_one_shape_are_left_out_of_the_race(trusting):
     problem = conv(device="cpu")
     rows = time_candidates(
-        problem, "forward", [Fake("forward", lambda y: y * 1.1), BY_NAME["unfold"]], Operands.of(problem), 1 << 40
+        CONVOLUTION,
+        problem,
+        "forward",
+        [Fake("forward", lambda y: y * 1.1), BY_NAME["unfold"]],
+        Operands.of(problem),
+        1 << 40,
     )
     assert [row.algorithm for row in rows] == ["unfold"]
     (record,) = trusting.records
     assert record.getMessage() == f"fake is left out for {problem}, forward: it gives wrong numbers"
     trusting.clear()
-    rows = time_candidates(problem, "forward", [Fake(), BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
+    rows = time_candidates(CONVOLUTION, problem, "forward", [Fake(), BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
     assert {row.algorithm for row in rows} == {"fake", "unfold"}
     assert not trusting.records
 
@@ -181,7 +186,7 @@ def test_a_tile_that_spills_is_not_timed(trusting, monkeypatch):
 
     fake, problem = Fake(), conv(device="cpu")
     monkeypatch.setattr(fake, "prepare", spills)
-    rows = time_candidates(problem, "forward", [fake, BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
+    rows = time_candidates(CONVOLUTION, problem, "forward", [fake, BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
     assert [row.algorithm for row in rows] == ["unfold"]
     assert fake.ran == []
 
@@ -197,11 +202,11 @@ def test_a_tile_that_does_not_fit_the_device_gives_way_to_the_next(trusting, mon
             raise TooLarge("out of resource: shared memory")
 
     large = Large()
-    monkeypatch.setattr(plan_module, "ALGORITHMS", (large, BY_NAME["unfold"]))
-    monkeypatch.setattr(plan_module, "preferred", lambda *args, **kwargs: (large.name, "unfold"))
+    monkeypatch.setattr(CONVOLUTION, "algorithms", (large, BY_NAME["unfold"]))
+    monkeypatch.setattr(CONVOLUTION, "preferred", lambda *args, **kwargs: (large.name, "unfold"))
     problem = conv(device="cpu")
     assert Planner("triton+gemm", remember=False).plan(problem).engine == "gemm"
     (record,) = trusting.records
     assert "TooLarge: out of resource: shared memory" in record.getMessage()
-    rows = time_candidates(problem, "forward", [Large(), BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
+    rows = time_candidates(CONVOLUTION, problem, "forward", [Large(), BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
     assert [row.algorithm for row in rows] == ["unfold"]

@@ -75,7 +75,7 @@ def test_an_old_torch_never_imports_triton(tmp_path):
 
 @pytest.fixture
 def asked_anew():
-    """Let what is remembered about this Python be asked again, now and afterwards."""
+    """Let what is remembered about this Python be found out again, now and afterwards."""
     remembered = (available.triton_version, available.missing_reason, available.device_reason)
     for each in remembered:
         each.cache_clear()
@@ -90,7 +90,7 @@ def test_the_words_about_triton(tmp_path, monkeypatch, asked_anew):
         patched.setattr(available, "find_spec", lambda name: None)
         assert available.in_words_unasked("2.10.0") == "Triton is not installed"
     assert available.in_words_unasked(None) == "torch is not installed"
-    cases = (("2.1.0", "Triton 2.1 is older than 3.0"), ("3.6.0", "installed (3.6.0), the device was not asked"))
+    cases = (("2.1.0", "Triton 2.1 is older than 3.0"), ("3.6.0", "installed (3.6.0), the device was not queried"))
     for version, words in cases:
         folder = tmp_path / version
         folder.mkdir()
@@ -111,7 +111,7 @@ def test_the_words_about_triton(tmp_path, monkeypatch, asked_anew):
 
 
 @pytest.mark.parametrize("engine", ["auto", "gemm+triton"])
-def test_the_other_engines_serve(engine, monkeypatch, asked_anew):
+def test_the_other_engines_are_used(engine, monkeypatch, asked_anew):
     monkeypatch.setattr(available, "missing_reason", lambda: "no Triton on a Sunday")
     x, weight = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
     patch = Patch(("cpu",), Planner(engine, remember=False))
@@ -119,7 +119,7 @@ def test_the_other_engines_serve(engine, monkeypatch, asked_anew):
         y = torch.nn.functional.conv2d(x, weight)
     torch.testing.assert_close(y, torch.nn.functional.conv2d(x, weight))
     (route,) = patch._known.values()
-    assert route.plan.engine == "gemm"
+    assert route.served.plan.engine == "gemm"
     assert all(
         algorithm.not_supported_reasons(route.problem)[-1] == "no Triton on a Sunday" for algorithm in TRITON[1:-1]
     )

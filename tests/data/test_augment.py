@@ -36,18 +36,6 @@ def opencv(images, gains):
     return torch.stack(done)
 
 
-def comparable(images):
-    """Pixels whose saturation OpenCV takes from its own tables; ARM builds divide, and miss a few ties by one level."""
-    level = np.arange(1, 256)
-    by_value = np.concatenate(([0], np.rint((255 << 12) / level))).astype(int)
-    kept = []
-    for image in images.numpy().astype(int):
-        value, spread = image.max(0), image.max(0) - image.min(0)
-        bgr = np.ascontiguousarray(image[::-1].transpose(1, 2, 0).astype(np.uint8))
-        kept.append((spread * by_value[value] + 2048 >> 12) == cv2.cvtColor(bgr, cv2.COLOR_BGR2HSV)[..., 1])
-    return torch.from_numpy(np.stack(kept))[:, None]
-
-
 def random_images(count, height, width, seed=0):
     """Uniform noise, dark noise, nearly grey noise and pictures of few colours by turns."""
     generator = torch.Generator().manual_seed(seed)
@@ -74,26 +62,19 @@ def test_every_colour_as_opencv(gains):
     level = torch.linspace(0, 255, 64).round().to(torch.uint8)
     images = torch.stack(torch.meshgrid(level, level, level, indexing="ij")).reshape(1, 3, 512, 512)
     tables = hsv_tables(torch.tensor([gains], dtype=torch.float64))
-    difference = (apply_hsv(images, tables).int() - opencv(images, [gains]).int()).abs()
-    difference = difference * comparable(images)
-    assert difference.max() <= 1
-    # Builds without fused multiply-add differ in 5 of 100,000 values.
-    assert difference.float().mean() < 2e-4
+    assert torch.equal(apply_hsv(images, tables), opencv(images, [gains]))
 
 
 def test_random_images_as_opencv():
     images, gains = random_images(12, 96, 128), random_gains(12)
-    difference = (apply_hsv(images, hsv_tables(torch.from_numpy(gains))).int() - opencv(images, gains).int()).abs()
-    difference = difference * comparable(images)
-    assert difference.max() <= 1
-    assert difference.float().mean() < 2e-4
+    assert torch.equal(apply_hsv(images, hsv_tables(torch.from_numpy(gains))), opencv(images, gains))
 
 
 def test_any_width():
     """OpenCV rounds the last columns of a row that does not fill its vectors, and cuts off elsewhere."""
     images, gains = random_images(4, 31, 77), random_gains(4)
     difference = (apply_hsv(images, hsv_tables(torch.from_numpy(gains))).int() - opencv(images, gains).int()).abs()
-    assert (difference * comparable(images)).max() <= 1
+    assert difference.max() <= 1
 
 
 def test_ultralytics_random_hsv():
@@ -109,9 +90,7 @@ def test_ultralytics_random_hsv():
         expected.append(torch.from_numpy(np.ascontiguousarray(labels["img"].transpose(2, 0, 1)[::-1])))
     np.random.seed(7)
     gains = torch.from_numpy(np.stack([np.random.uniform(-1, 1, 3) * LIMITS for _ in images]))
-    difference = (Recorded(gains).apply(images).int() - torch.stack(expected).int()).abs()
-    assert (difference * comparable(images)).max() <= 1
-    assert difference.float().mean() < 1e-3
+    assert torch.equal(Recorded(gains).apply(images), torch.stack(expected))
     assert (torch.stack(expected) != images).float().mean() > 0.3, "the jitter did nothing"
 
 
@@ -123,36 +102,31 @@ def test_pieces_do_not_matter(monkeypatch):
         assert torch.equal(apply_hsv(images, tables), whole)
 
 
-def test_in_place_and_strided():
+def test_strided_images_and_those_given_stay_as_they_are():
     images, tables = random_images(2, 16, 24), hsv_tables(torch.from_numpy(random_gains(2)))
-    expected, before = apply_hsv(images, tables), images.clone()
+    before = images.clone()
+    expected = apply_hsv(images, tables)
     assert torch.equal(images, before)
     assert torch.equal(apply_hsv(images.to(memory_format=torch.channels_last), tables), expected)
-    assert apply_hsv(images, tables, out=images) is images
-    assert torch.equal(images, expected)
+    assert apply_hsv(images[:0], tables[:0]).shape == (0, 3, 16, 24)
 
 
 def test_flips():
     images = random_images(4, 5, 7)
     left_right, up_down = torch.tensor([False, True, False, True]), torch.tensor([False, False, True, True])
     expected = torch.stack([images[0], images[1].flip(2), images[2].flip(1), images[3].flip(1, 2)])
-    before = images.clone()
-    assert torch.equal(apply_flips(images, left_right, up_down), expected)
-    assert torch.equal(apply_flips(images, None, None), images)
-    assert torch.equal(images, before)
-    assert torch.equal(apply_flips(images, left_right, up_down, out=images), expected)
+    assert torch.equal(apply_flips(images.clone(), left_right, up_down), expected)
+    assert torch.equal(apply_flips(images.clone(), None, None), images)
 
 
-@pytest.mark.parametrize("in_place", [False, True])
-def test_recorded(in_place):
+def test_recorded():
     images, gains = random_images(4, 16, 24), torch.from_numpy(random_gains(4))
     left_right, up_down = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
     expected = apply_flips(apply_hsv(images, hsv_tables(gains)), left_right, up_down)
     recorded, before = pickle.loads(pickle.dumps(Recorded(gains, left_right, up_down))), images.clone()
-    result = recorded.apply(images, in_place=in_place)
-    assert torch.equal(result, expected)
-    assert (result is images) == in_place
-    assert in_place or torch.equal(images, before)
+    assert torch.equal(recorded.apply(images), expected)
+    assert torch.equal(Recorded(None, left_right).apply(images)[0], before[0].flip(2))
+    assert torch.equal(images, before)
 
 
 def test_recorded_leaves_other_pictures_their_colours():
@@ -161,21 +135,6 @@ def test_recorded_leaves_other_pictures_their_colours():
     assert torch.equal(result, torch.stack((grey[0].flip(2), grey[1])))
     colour = random_images(2, 8, 8)
     assert torch.equal(Recorded().apply(colour), colour)
-
-
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        (lambda: hsv_tables(torch.zeros(3)), r"\(images, 3\)"),
-        (lambda: apply_hsv(torch.zeros(1, 3, 4, 4), torch.zeros(1, 3, 256)), "uint8"),
-        (lambda: apply_hsv(random_images(2, 4, 4), hsv_tables(torch.zeros(1, 3))), r"\(2, 3, 256\)"),
-        (lambda: apply_hsv(random_images(1, 4, 4), hsv_tables(torch.zeros(1, 3)), out=torch.zeros(1)), "out"),
-        (lambda: apply_flips(random_images(2, 4, 4), torch.tensor([True]), None), "left_right"),
-    ],
-)
-def test_wrong_shapes(call, said):
-    with pytest.raises(ValueError, match=said):
-        call()
 
 
 @gpu
@@ -187,12 +146,13 @@ def test_gpu_gives_the_pixels_of_the_cpu():
 
 
 @gpu
-def test_gpu_memory_stays_in_its_budget():
+def test_gpu_memory_stays_in_its_budget(monkeypatch):
+    monkeypatch.setattr(augment, "_GPU_PIXELS", 1 << 20)  # 32 MB of temporaries
     images, tables = random_images(8, 640, 640).cuda(), hsv_tables(torch.zeros(8, 3)).cuda()
     apply_hsv(images[:1], tables[:1])
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    apply_hsv(images, tables, out=images, budget_mb=32)
-    # Beside the pieces: the saturation tables of a group, and what the allocator rounds up.
-    assert torch.cuda.max_memory_allocated() - before < (32 + 12) << 20
+    apply_hsv(images, tables)
+    # Next to the pieces: the result, the saturation tables of a group, and what the allocator rounds up.
+    assert torch.cuda.max_memory_allocated() - before < images.numel() + ((32 + 12) << 20)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from torch.utils.data import DataLoader
 
 from yolo_rocm import ConfigError, patch_dataloader
+from yolo_rocm.data import create
+from yolo_rocm.data.main_guard import DEFAULT_METHOD
 
 from .samples import Numbers
 
@@ -19,8 +23,8 @@ def settings(loader: DataLoader) -> tuple:
 def test_loaders_with_workers_follow_until_it_is_undone():
     handle = patch_dataloader(timeout=30)
     try:
-        assert settings(DataLoader(Numbers(), 4, num_workers=1)) == ("spawn", True, 30)
-        assert settings(DataLoader(Numbers(), 4, False, None, None, 2)) == ("spawn", True, 30)  # by position
+        assert settings(DataLoader(Numbers(), 4, num_workers=1)) == (DEFAULT_METHOD, True, 30)
+        assert settings(DataLoader(Numbers(), 4, False, None, None, 2)) == (DEFAULT_METHOD, True, 30)  # by position
         assert settings(DataLoader(Numbers(), 4)) == (None, False, 0)
     finally:
         handle.undo()
@@ -34,6 +38,16 @@ def test_what_is_undone_is_torchs_own_again():
     outer.undo()
     assert DataLoader.__init__ is not original
     inner.undo()
+    assert DataLoader.__init__ is original
+
+
+def test_a_patch_stays_where_nobody_keeps_its_handle():
+    original = DataLoader.__init__
+    patch_dataloader()
+    gc.collect()
+    assert DataLoader.__init__ is not original
+    for handle in list(create._patches):
+        handle.undo()
     assert DataLoader.__init__ is original
 
 

@@ -1,9 +1,8 @@
-"""The start method, and main scripts that stand spawned workers or do not."""
+"""The start method, and main scripts that workers can import or cannot."""
 
 from __future__ import annotations
 
 import ast
-import importlib.machinery
 import multiprocessing
 import os
 import py_compile
@@ -16,46 +15,41 @@ from pathlib import Path
 
 import pytest
 
-from yolo_rocm.data.main_guard import main_guard_problem, setup_multiprocessing
+from yolo_rocm.data.main_guard import explained, main_problem, setup_multiprocessing
 from yolo_rocm.errors import ConfigError
 
 REPOSITORY = str(Path(__file__).parents[2])
 
-# Notes what is foreseen, then lets multiprocessing show what really becomes of a spawned worker.
 TOOLS = """
-import multiprocessing, os, sys
-from yolo_rocm.data.main_guard import main_guard_problem
+import sys
+from yolo_rocm.data.main_guard import main_problem
 
 seen = []
 
 def go():
-    seen.append(main_guard_problem() or "fine")
-    worker = multiprocessing.get_context("spawn").Process(target=os.getpid)
-    worker.start()
-    worker.join()
-    seen.append(worker.exitcode == 0)
-    print(repr(tuple(seen)), flush=True)
+    seen.append(main_problem())
+    print(repr(seen[-1]), flush=True)
 """
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def foreseen(tmp_path, monkeypatch):
     """Return a function that runs a script as the main module of this process."""
     (tmp_path / "tools.py").write_text(TOOLS)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "tools", raising=False)
 
-    def run(text: str) -> tuple[str, bool]:
+    def run(text: str) -> str | None:
         (tmp_path / "train.py").write_text(text)
         runpy.run_path(str(tmp_path / "train.py"), run_name="__main__")
-        return tuple(sys.modules["tools"].seen)
+        return sys.modules["tools"].seen[-1]
 
     yield run
     sys.modules.pop("tools", None)
 
 
-def outcome(arguments: list[str], folder: Path, text: str | None = None) -> tuple[str, bool]:
-    """Run python; return what was foreseen and whether the worker came through."""
+def outcome(arguments: list[str], folder: Path, text: str | None = None) -> str | None:
+    """Run python; return what was foreseen."""
     environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{REPOSITORY}"}
     (folder / "tools.py").write_text(TOOLS)
     command = [sys.executable, *arguments]
@@ -157,20 +151,6 @@ UNSAFE = {
             pass
         go()
         """,
-    "another condition": """
-        if __name__ != "train":
-            go()
-        """,
-    "or": """
-        if __name__ == "__main__" or len(sys.argv) < 99:
-            go()
-        """,
-    "wrong branch": """
-        if __name__ == "nothing":
-            pass
-        else:
-            go()
-        """,
     "class body": """
         class Training:
             result = go()
@@ -181,10 +161,6 @@ UNSAFE = {
             if __name__ == "__main__":
                 pass
         """,
-    "parent process": """
-        if multiprocessing.parent_process() is None:
-            go()
-        """,
 }
 
 
@@ -193,131 +169,67 @@ def script(body: str) -> str:
 
 
 @pytest.mark.parametrize("name", SAFE)
-def test_guarded_scripts(here, name):
-    assert here(script(SAFE[name])) == ("fine", True)
+def test_guarded_scripts(foreseen, name):
+    assert foreseen(script(SAFE[name])) is None
 
 
 @pytest.mark.parametrize("name", UNSAFE)
-def test_unguarded_scripts(here, name):
+def test_unguarded_scripts(foreseen, name):
     text = script(UNSAFE[name])
-    foreseen, came_through = here(text)
-    assert not came_through
-    running = int(foreseen.removeprefix("train.py, line ").partition(",")[0])
+    problem = foreseen(text)
+    running = int(problem.removeprefix("train.py, line ").partition(",")[0])
     assert any(word in text.splitlines()[running - 1] for word in ("go()", "main()", "class Training"))
-    assert 'under `if __name__ == "__main__":`' in foreseen
-    assert "workers=0" in foreseen
+    assert 'under `if __name__ == "__main__":`' in problem
+    assert "workers=0" in problem
 
 
-def test_a_thread_without_a_guard(here):
-    # The worker itself survives: what the script starts again dies in a thread of its own.
+def test_a_thread_without_a_guard(foreseen):
     thread = "import threading\nthread = threading.Thread(target=go)\nthread.start()\nthread.join()\n"
-    assert here(script(thread))[0].startswith("train.py, line ")
+    assert foreseen(script(thread)).startswith("train.py, line ")
 
 
-def test_real_scripts(tmp_path):
+def test_real_scripts_and_modules(tmp_path):
     (tmp_path / "train.py").write_text(script(SAFE["function under the guard"]))
-    assert outcome(["train.py"], tmp_path) == ("fine", True)
+    assert outcome(["train.py"], tmp_path) is None
     (tmp_path / "train.py").write_text(script(UNSAFE["no guard"]))
-    foreseen, came_through = outcome(["train.py"], tmp_path)
-    assert foreseen.startswith("train.py, line 7, ")
-    assert not came_through
+    for arguments in (["train.py"], ["-m", "train"]):
+        assert outcome(arguments, tmp_path).startswith("train.py, line 7, ")
 
 
-@pytest.mark.parametrize("arguments", [["-"], []])
-def test_standard_input(tmp_path, arguments):
-    foreseen, came_through = outcome(arguments, tmp_path, script(SAFE["guard"]))
-    assert "standard input" in foreseen
-    assert not came_through
+@pytest.mark.parametrize("arguments", [["-"], ["-c", script(UNSAFE["no guard"])]])
+def test_what_is_typed_defines_nothing_for_workers(tmp_path, arguments):
+    assert "`python -c`" in outcome(arguments, tmp_path, script(SAFE["guard"]))
 
 
-def test_a_command_runs_workers_but_defines_nothing_for_them(tmp_path):
-    foreseen, came_through = outcome(["-c", script(UNSAFE["no guard"])], tmp_path)
-    assert "`python -c`" in foreseen
-    assert came_through
-
-
-def test_a_module(tmp_path):
-    (tmp_path / "train.py").write_text(script(UNSAFE["no guard"]))
-    foreseen, came_through = outcome(["-m", "train"], tmp_path)
-    assert foreseen.startswith("train.py, line 7, ")
-    assert not came_through
-    (tmp_path / "train.py").write_text(script(SAFE["guard"]))
-    assert outcome(["-m", "train"], tmp_path) == ("fine", True)
-
-
-def test_a_package_is_left_alone_by_multiprocessing(tmp_path):
+def test_a_package_defines_nothing_for_workers(tmp_path):
     (tmp_path / "program").mkdir()
-    text = script("print(repr(tools.main_guard_problem(uses_main=True)))\ngo()\n")
-    (tmp_path / "program/__main__.py").write_text(f"import tools\n{text}")
-    assert outcome(["-m", "program"], tmp_path) == ("fine", True)
-    assert outcome(["program"], tmp_path) == ("fine", True)
+    (tmp_path / "program/__main__.py").write_text(script(UNSAFE["no guard"]))
+    assert "__main__.py defines" in outcome(["-m", "program"], tmp_path)
 
 
-def test_launchers(tmp_path):
-    (tmp_path / "yolo-rocm").write_text(script(SAFE["guard"]))
-    assert outcome(["yolo-rocm"], tmp_path) == ("fine", True)
-    (tmp_path / "yolo-rocm").write_text(script("sys.exit(go())"))
-    foreseen, came_through = outcome(["yolo-rocm"], tmp_path)
-    assert "python -m PROGRAM" in foreseen
-    assert not came_through
-
-
-def test_compiled_programs_are_not_judged(tmp_path):
-    (tmp_path / "train.py").write_text(script(SAFE["guard"]))
+def test_compiled_and_frozen_programs_are_not_judged(tmp_path, foreseen, monkeypatch):
+    (tmp_path / "train.py").write_text(script(UNSAFE["no guard"]))
     py_compile.compile(str(tmp_path / "train.py"), cfile=str(tmp_path / "compiled.pyc"))
-    assert outcome(["compiled.pyc"], tmp_path) == ("fine", True)
-
-
-def test_frozen_programs_are_not_judged(here, monkeypatch):
+    assert outcome(["compiled.pyc"], tmp_path) is None
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    assert here(script(UNSAFE["no guard"]))[0] == "fine"
+    assert foreseen(script(UNSAFE["no guard"])) is None
 
 
-# What a notebook kernel does: another module takes the name __main__, has no file, and cells run in it.
-NOTEBOOK = """
-import sys, types
-sys.modules["__main__"] = types.ModuleType("__main__")
-exec(compile("from tools import go; go()", "<ipython-input-1>", "exec"), vars(sys.modules["__main__"]))
-"""
-
-
-def test_a_notebook_starts_workers_but_defines_nothing_for_them(tmp_path):
-    (tmp_path / "kernel.py").write_text(NOTEBOOK)
-    foreseen, came_through = outcome(["kernel.py"], tmp_path)
-    assert "notebook" in foreseen
-    assert came_through
-
-
-def test_a_notebook_is_a_problem_if_workers_may_need_it(monkeypatch):
+def test_a_notebook_defines_nothing_for_workers(monkeypatch):
     monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))
-    assert "notebook" in main_guard_problem()
-    assert "notebook" in main_guard_problem(uses_main=True)
-    assert main_guard_problem(uses_main=False) is None
-
-
-def test_a_package_is_a_problem_if_workers_need_it(monkeypatch):
-    main = types.ModuleType("__main__")
-    main.__spec__, main.__file__ = importlib.machinery.ModuleSpec("program.__main__", None), __file__
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    assert "Workers cannot find" in main_guard_problem(uses_main=True)
-    assert main_guard_problem() is None
-    assert main_guard_problem(uses_main=False) is None
+    assert "notebook" in main_problem()
 
 
 def test_a_script_that_has_ended_is_not_judged(monkeypatch):
     main = types.ModuleType("__main__")
     main.__file__ = __file__
     monkeypatch.setitem(sys.modules, "__main__", main)
-    assert main_guard_problem() is None
+    assert main_problem() is None
 
 
-def test_a_worker_that_imports_the_script_says_so(monkeypatch):
-    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
-    assert "still importing the main script" in main_guard_problem()
-
-
-def test_under_pytest_nothing_runs_again():
-    assert main_guard_problem(uses_main=False) is None
+def test_other_errors_of_a_start_are_left_alone():
+    with pytest.raises(RuntimeError, match="another"), explained():
+        raise RuntimeError("another")
 
 
 @pytest.fixture

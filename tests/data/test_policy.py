@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yolo_rocm.data.main_guard import DEFAULT_METHOD
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.resources import cpu_cores
 
@@ -20,13 +21,13 @@ def test_a_policy_sets_what_it_knows():
     }
 
 
-def test_an_empty_policy_leaves_the_callers_number_and_spawns():
+def test_an_empty_policy_leaves_the_callers_number():
     one = {**GIVEN, "num_workers": 1}
     assert LoaderPolicy().apply(one) == {
         **one,
         "timeout": 120,
         "persistent_workers": True,
-        "multiprocessing_context": "spawn",
+        "multiprocessing_context": DEFAULT_METHOD,
     }
 
 

@@ -9,7 +9,6 @@ import os
 import pickle
 import sys
 import threading
-import time
 import tracemalloc
 import types
 from collections import namedtuple
@@ -19,14 +18,7 @@ import pytest
 import torch
 
 from yolo_rocm.data import preflight
-from yolo_rocm.data.preflight import (
-    check_before_start,
-    fork_problem,
-    main_reference,
-    pickle_problem,
-    references_main,
-    shm_problem,
-)
+from yolo_rocm.data.preflight import check_before_start, method_problem, needs_main_module, pickle_problem, shm_problem
 from yolo_rocm.errors import LoaderError
 
 Pair = namedtuple("Pair", "left right")
@@ -85,12 +77,12 @@ NESTED, LOCAL = made_inside()
 HERE = "test_preflight.py:"
 CULPRITS = [
     (Data(transforms=[len, max, Data(fn=lambda x: x)]), "dataset.transforms[2].fn", f"a lambda defined in {HERE}"),
-    (Data(table={"a": {"b": NESTED}}), "dataset.table['a']['b']", "nested, made inside made_inside(), defined in"),
+    (Data(table={"a": {"b": NESTED}}), "dataset.table['a']['b']", "function made_inside.<locals>.nested defined in"),
     (Data(lock=threading.Lock()), "dataset.lock", "_thread.lock"),
     (Data(part=functools.partial(top_level, 1, key=lambda: 0)), "dataset.part.keywords['key']", "a lambda"),
     (Data(part=functools.partial(lambda: 0)), "dataset.part.func", "a lambda"),
     (Data(bound=Data(fn=NESTED).__init__), "dataset.bound.__self__.fn", "nested"),
-    (Data(item=LOCAL()), "dataset.item", "the class tests.data.test_preflight.made_inside.<locals>.Local"),
+    (Data(item=LOCAL()), "dataset.item", "an object of type tests.data.test_preflight.made_inside.<locals>.Local"),
     (Data(lazy=(i for i in range(3))), "dataset.lazy", "generator"),
     (Data(slots=Slots((0, os))), "dataset.slots.kept[1]", "module"),
     (Data(pair=Pair(1, NESTED)), "dataset.pair[1]", "nested"),
@@ -192,27 +184,6 @@ def test_what_multiprocessing_shares_can_be_sent_as_foreseen(tmp_path, monkeypat
     assert (process.exitcode, data.value.value, data.event.is_set()) == (0, 42, True)
 
 
-def labels(count: int) -> list[dict]:
-    one = np.zeros((7, 4), np.float32)
-    return [{"im_file": f"{i}.jpg", "cls": one[:, :1].copy(), "bboxes": one.copy()} for i in range(count)]
-
-
-def test_long_lists_are_sampled_unless_asked():
-    data = Data(labels=labels(20_000), fine=True)
-    times = []
-    for _ in range(3):
-        before = time.perf_counter()
-        assert pickle_problem(data) is None
-        times.append(time.perf_counter() - before)
-    assert min(times) < 0.1  # 0.1 to 0.2 s if every label were pickled, and the list has a third of 60,000
-    data.labels[7_777]["fn"] = lambda: 0
-    assert pickle_problem(data) is None
-    assert pickle_problem(data, exact=True).startswith("dataset.labels[7777]['fn'] ")
-    for label in data.labels:
-        label["fn"] = NESTED
-    assert pickle_problem(data).startswith("dataset.labels[0]['fn'] ")
-
-
 def test_one_odd_element_of_a_long_list_is_seen():
     data = Data(items=[1] * 5000)
     data.items[4321] = lambda: 0
@@ -228,38 +199,31 @@ def of_main(monkeypatch):
     return main
 
 
-@pytest.mark.parametrize("protocol", range(6))
-def test_pickles_that_need_main(of_main, protocol):
-    for value in (of_main.Mine(), [1, {"x": of_main.collate}], [of_main.Mine(), of_main.collate, of_main.Mine()]):
-        assert references_main(pickle.dumps(value, protocol))
-    lookalikes = ["__main__", "Mine", Data, "/a/__main__/b.jpg", {"__mp_main__": top_level}, "__main__", Data(x=1)]
-    assert not references_main(pickle.dumps(lookalikes, protocol))
-    assert not references_main(pickle.dumps(Data(), protocol))
-    # The name of the module comes from the memo here.
-    assert references_main(pickle.dumps(["__main__", sys.intern("__main__"), of_main.Mine], protocol))
-
-
-def test_what_needs_main_is_named(of_main):
-    assert main_reference(Data(fine=top_level)) is None
-    assert main_reference(of_main.Mine()) == "dataset: the class __main__.Mine"
-    assert main_reference(Data(a=[of_main.collate])).startswith("dataset.a[0]: the function __main__.collate")
+def test_what_needs_main(of_main):
+    for value in (of_main.Mine(), [1, {"x": of_main.collate}], [Data(), of_main.Mine], Data(a=(of_main.Mine(),))):
+        assert needs_main_module(value)
+    lookalikes = ["__main__", "Mine", Data, "/a/__main__/b.jpg", {"__mp_main__": top_level}, Data(x=1)]
+    assert not needs_main_module(lookalikes)
 
 
 @pytest.mark.parametrize("hip", ["5.2", None])
 def test_fork_after_the_gpu_runtime_has_started(monkeypatch, hip):
-    assert fork_problem() is None
+    assert method_problem("fork") is None
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.version, "hip", hip)
-    problem = fork_problem()
+    problem = method_problem("fork")
+    assert method_problem("forkserver") is None
     assert ("HIP" if hip else "CUDA") in problem
     assert "spawn" in problem
 
 
 def test_fork_without_torch_and_without_fork(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch")
-    assert fork_problem() is None
+    assert method_problem("fork") is None
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert "cannot fork" in fork_problem()
+    assert "cannot start workers by fork:" in method_problem("fork")
+    assert "cannot start workers by forkserver:" in method_problem("forkserver")
+    assert method_problem("spawn") is None
 
 
 @pytest.fixture
@@ -284,21 +248,26 @@ def test_shared_memory_too_small(small_shm, monkeypatch):
 
 
 def test_everything_is_checked_before_workers_start(small_shm, of_main, monkeypatch):
-    bad, start = {"dataset": Data(fn=lambda: 0)}, functools.partial(check_before_start, workers=2)
-    start(bad, method="spawn", workers=0)
-    start(bad, method="fork")
+    bad, check = {"dataset": Data(fn=lambda: 0)}, functools.partial(check_before_start, workers=2)
+    assert not check(bad, method="fork")
     with pytest.raises(LoaderError, match=r"^dataset\.fn cannot be sent"):
-        start(bad, method="forkserver")
+        check(bad, method="forkserver")
     with pytest.raises(LoaderError, match="--shm-size"):
-        start({}, method="fork", batch_bytes=2**26)
+        check({}, method="fork", batch_bytes=2**26)
     # This main module has no file, as in a notebook.
-    start({"dataset": Data()}, method="spawn")
-    with pytest.raises(LoaderError, match=r"notebook.*Workers need it for collate_fn: the function __main__\.collate"):
-        start({"dataset": Data(), "collate_fn": of_main.collate}, method="spawn", always_main=False)
-    monkeypatch.setattr(of_main, "__file__", "<stdin>", raising=False)
-    start({"dataset": Data()}, method="spawn", always_main=False)
-    with pytest.raises(LoaderError, match="standard input"):
-        start({"dataset": Data()}, method="spawn")
+    assert not check({"dataset": Data()}, method="spawn")
+    need = r"notebook.*Workers need it for collate_fn\.a\[0\]: the function collate defined in <string>:4"
+    with pytest.raises(LoaderError, match=need):
+        check({"dataset": Data(), "collate_fn": Data(a=[of_main.collate])}, method="spawn")
+    monkeypatch.setattr(preflight, "main_problem", lambda: None)
+    assert check({"dataset": Data(), "collate_fn": of_main.collate}, method="spawn")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(LoaderError, match="cannot be forked"):
-        start({}, method="fork")
+        check({}, method="fork")
+
+
+def test_lists_that_are_shared_are_not_pickled():
+    data = Data(labels=[lambda: 0])
+    with pytest.raises(LoaderError, match=r"^dataset\.labels\[0\] cannot be sent"):
+        check_before_start({"dataset": data}, method="spawn", workers=1)
+    assert not check_before_start({"dataset": data}, method="spawn", workers=1, shared=[data.labels])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
+from yolo_rocm.data.batch_images import BatchImages
 from yolo_rocm.data.reader import BatchReader, PlainAdapter, Request
 from yolo_rocm.data.transport import HAS_MEMFD, Ring
 from yolo_rocm.errors import LoaderError
@@ -18,10 +19,10 @@ from .samples import Broken, Numbers
 def test_a_broken_sample_is_counted_once_and_replaced_by_the_same_one_in_every_run():
     taken = []
     for _ in range(2):
-        batch, trace, stacks = BatchReader(Broken(), default_collate, PlainAdapter()).read(Request(5, (2, 3, 4)))
+        batch, trace, stack = BatchReader(Broken(), default_collate, PlainAdapter()).read(Request(5, (2, 3, 4)))
         assert [broken.name for broken in trace.broken] == ["sample 3"]
         assert trace.broken[0].reason == "FileNotFoundError: no picture 3"
-        assert (trace.number, trace.samples, trace.worker, stacks) == (5, 3, -1, ())
+        assert (trace.number, trace.samples, trace.worker, stack) == (5, 3, -1, None)
         assert trace.began <= trace.ended
         assert set(trace.stages) == {"augment", "collate"}
         taken.append(batch["index"].tolist())
@@ -73,6 +74,7 @@ class Placing(Numbers):
     def __getitem__(self, index: int) -> dict:
         image = self.place((3, 8, 9) if index == 1 else (3, 8, 8))
         image[:] = index
+        self.where = [*getattr(self, "where", []), image.ctypes.data]
         return {"img": torch.from_numpy(image), "index": index}
 
 
@@ -89,11 +91,16 @@ class Places(PlainAdapter):
 @pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
 def test_images_are_written_into_their_batch_and_only_where_they_fit():
     reader = BatchReader(Placing(), default_collate, Places())
-    reader.into_segment, reader.ring = True, Ring(4)
+    ring = Ring(4)
+    reader.images = BatchImages(ring)
     with reader.attached():
-        batch, _, (stack,) = reader.read(Request(0, (4, 5, 6)))
-        assert batch["img"].data_ptr() == stack.tensor.data_ptr()
+        batch, _, stack = reader.read(Request(0, (4, 5, 6)))
+        assert batch["img"] is stack.tensor
         assert batch["img"][:, 0, 0, 0].tolist() == [4, 5, 6]
+        assert reader.dataset.where == [image.data_ptr() for image in stack.tensor]
         with pytest.raises(LoaderError, match="differ in shape"):
             reader.read(Request(1, (0, 1)))
-        reader.abandon()
+        abandoned = ring.take(1)
+        ring.give_back([abandoned.number])
+        reader.images.begin(2)  # the memory of the batch that failed is used again
+        assert ring.take(1) is abandoned

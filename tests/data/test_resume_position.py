@@ -82,7 +82,7 @@ def test_another_loader_goes_on_with_the_same_batches(workers, closed):
         first.close()  # as between the epochs with and without mosaics
     position = first.position()
     assert position.given == 12
-    assert position.anew is closed
+    assert position.closed is closed
     wanted = [epoch(first), epoch(first)]
     second.go_on_from(position)
     assert [epoch(second), epoch(second)] == wanted
@@ -114,6 +114,17 @@ def test_a_position_within_an_epoch_and_a_reset():
     assert len(given + rest) == 6
     first.reset()
     assert first.iterator is None
+
+
+def test_what_workers_drew_ahead_does_not_count_where_batches_are_strict():
+    loaders = [make(workers, 5) for workers in (0, 2)]
+    seen = []
+    for loader in loaders:
+        epoch(loader)
+        loader.reset()
+        seen.append([epoch(loader), epoch(loader)])
+        loader.close()
+    assert seen[0] == seen[1]
 
 
 def test_loaders_of_one_policy_are_closed_together_and_others_go_on():

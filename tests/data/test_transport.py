@@ -18,10 +18,10 @@ from .samples import shared_memory
 needs_memfd = pytest.mark.skipif(not HAS_MEMFD, reason="this system has no memfd")
 
 
-def through(message, stacks=()):
+def through(message, stack=None):
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
-        sender = threading.Thread(target=send, args=(theirs, message, stacks))
+        sender = threading.Thread(target=send, args=(theirs, message, stack))
         sender.start()
         got = receive(ours)
         sender.join()  # it holds the message, and its descriptors, until it has ended
@@ -64,7 +64,7 @@ def test_a_stack_is_handed_over_without_a_copy_and_leaves_no_descriptor():
     before = descriptors()
     stack = Stack(2, torch.zeros(3, 1 << 14, dtype=torch.uint8))
     stack.tensor[0], stack.tensor[1] = 1, 2
-    got = through({"img": stack.tensor, "other": torch.ones(1 << 15)}, (stack,))
+    got = through({"img": stack.tensor, "other": torch.ones(1 << 15)}, stack)
     assert got["img"][:, 0, 0].tolist() == [1, 2]
     stack.tensor[0] = 9  # the same memory, seen from both sides
     assert got["img"][0, 0, 0] == 9
@@ -118,7 +118,7 @@ def exchange(ring: Ring, attachments: Attachments, shape: tuple[int, ...], messa
     stack.tensor.fill_(7)
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
-        sender = threading.Thread(target=send, args=(theirs, message(stack.tensor), (stack,), ring.take_dropped()))
+        sender = threading.Thread(target=send, args=(theirs, message(stack.tensor), stack, ring.take_dropped()))
         sender.start()
         got = receive(ours, attachments)
         sender.join()
@@ -126,7 +126,7 @@ def exchange(ring: Ring, attachments: Attachments, shape: tuple[int, ...], messa
 
 
 def place(tensor: torch.Tensor) -> tuple[int, int]:
-    """Which memory a tensor lies in, whichever process or mapping looks at it: the device and number of its file."""
+    """Which memory a tensor is in, whichever process or mapping looks at it: the device and number of its file."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         where, _, _, device, number = line.split()[:5]
         start, end = (int(part, 16) for part in where.split("-"))

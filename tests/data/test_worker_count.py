@@ -41,7 +41,7 @@ def test_windows_has_none_unless_asked():
 @pytest.mark.parametrize(
     ("facts", "workers", "binding"),
     [
-        ({}, 8, "default of Ultralytics"),
+        ({}, 8, "8 is the default"),
         ({"wanted": 4}, 4, "the preset wants 4"),
         ({"wanted": 16}, 16, "the preset wants 16"),
         ({"cores": 2}, 2, "2 CPU cores"),

@@ -27,7 +27,7 @@ from tests.fake_trees import (
 )
 from yolo_rocm.diagnosis import checks
 from yolo_rocm.diagnosis.checks import CHECKS, run_checks
-from yolo_rocm.diagnosis.context import Patient
+from yolo_rocm.diagnosis.context import Context
 from yolo_rocm.hardware import detect
 from yolo_rocm.preset.schema import Preset
 
@@ -57,7 +57,7 @@ class Ward:
         lacks=None,
         packages=(),
         **torch_facts,
-    ) -> Patient:
+    ) -> Context:
         """Return the patient for these cards; what is not said is healthy."""
         make_tree(self.root, *cards, **(tree or {}))
         for number in range(len(cards)):
@@ -75,7 +75,7 @@ class Ward:
             self.root, os_name=os_name, torch_folder=folder, environ=environ, adapters=lambda: adapters if cards else []
         )
         vars(machine).update({"ultralytics": "8.4.190", "python": "3.11.7", "cores": 8, **(facts or {})})
-        return Patient(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {})
+        return Context(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {})
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def ward(tmp_path):
     return Ward(tmp_path)
 
 
-def found(patient: Patient) -> set[str]:
+def found(patient: Context) -> set[str]:
     return {finding.id for finding in run_checks(patient)}
 
 
@@ -148,10 +148,6 @@ CASES = {
         {"preset": {**VENDOR, "train": {"deterministic": False}}},
     ),
     "benchmark-default": ({"preset": VENDOR, "version": "2.6.0"}, {"preset": VENDOR, "version": "2.7.0"}),
-    "python-forkserver": (
-        {"facts": {"python": "3.14.0"}, "preset": {"loader": {"context": "forkserver"}}},
-        {"facts": {"python": "3.14.0"}},
-    ),
     "gpu-hidden": ({"environ": {"HIP_VISIBLE_DEVICES": "7"}}, {"environ": {"HIP_VISIBLE_DEVICES": "0"}}),
     "no-compute-driver": ({"tree": {"kfd": False}}, {}),
     "device-permissions": ({"prepare": lambda root: (root / "dev/dri/renderD128").unlink()}, {}),
@@ -230,7 +226,7 @@ CASES = {
 }
 
 
-def admit(ward: Ward, case: dict) -> Patient:
+def admit(ward: Ward, case: dict) -> Context:
     case = {**HEALTHY, **case}
     if case.get("prepare") == "drop gfx900":
         case.pop("prepare")
@@ -364,5 +360,5 @@ def test_torchvision_of_another_rocm_is_a_warning(ward):
     assert "torchvision is not installed" in _finding(Ward(ward.root / "x").admit(RX7900XTX, torchvision=None))
 
 
-def _finding(patient: Patient) -> str:
+def _finding(patient: Context) -> str:
     return next(f.finding for f in run_checks(patient) if f.id == "torchvision-mismatch")

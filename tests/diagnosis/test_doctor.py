@@ -14,14 +14,14 @@ import yolo_rocm
 from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, add_package, make_torch, make_tree, old_torch, write
 from yolo_rocm.diagnosis import bundle
 from yolo_rocm.diagnosis.doctor import probe_findings
-from yolo_rocm.diagnosis.outcome import Limits, Outcome
+from yolo_rocm.diagnosis.outcome import Limits, ProbeOutcome
 from yolo_rocm.diagnosis.verdict import Setup
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import detect
 
 from .stand_in import CHILD, FINDING_KEYS, GPU_KEYS, PROBE_KEYS, RAISES, SCHEMA, fits
 
-AUTO = Setup("auto", vendor=False, amp=True)
+AUTO = Setup("auto", vendor_library=False, amp=True)
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +32,12 @@ def folder(tmp_path, monkeypatch):
 
 def test_failed_probes_become_findings_with_what_is_known():
     outcomes = [
-        Outcome("conv/vendor/fp16/nchw/1x1", "error", "RuntimeError: miopenStatusUnknownError"),
-        Outcome("conv/vendor/fp16/nchw/3x3", "hang", "no answer within 20 s"),
-        Outcome("conv/vendor/fp16/nhwc/3x3", "skipped", "2 probes"),
-        Outcome("conv/auto/fp32/nchw/3x3", "wrong", "relative error 7e-1"),
-        Outcome("gemm/fp32", "abort", "SIGABRT: rocBLAS error: Cannot read /x/TensileLibrary.dat: Illegal seek"),
-        Outcome("pinned", "error", "no memory"),
+        ProbeOutcome("conv/vendor/fp16/nchw/1x1", "error", "RuntimeError: miopenStatusUnknownError"),
+        ProbeOutcome("conv/vendor/fp16/nchw/3x3", "hang", "no answer within 20 s"),
+        ProbeOutcome("conv/vendor/fp16/nhwc/3x3", "skipped", "2 probes"),
+        ProbeOutcome("conv/auto/fp32/nchw/3x3", "wrong", "relative error 7e-1"),
+        ProbeOutcome("gemm/fp32", "abort", "SIGABRT: rocBLAS error: Cannot read /x/TensileLibrary.dat: Illegal seek"),
+        ProbeOutcome("pinned", "error", "no memory"),
     ]
     said = "miopen_type_traits.hpp:151:10: fatal error: 'type_traits' file not found"
     found = {finding.id: finding for finding in probe_findings(outcomes, AUTO, said, "gfx1200")}
@@ -239,8 +239,8 @@ def test_a_training_that_dies_offers_its_diagnosis(made_data, tmp_path, monkeypa
 
 
 def test_a_diagnosis_that_fails_does_not_hide_the_error(monkeypatch):
-    from yolo_rocm import ultralytics_hooks as hooks
     from yolo_rocm.diagnosis import known_failures
+    from yolo_rocm.session.failures import say_diagnosis
 
     monkeypatch.setattr(known_failures, "explain", lambda error: 1 / 0)
-    hooks.say_diagnosis(RuntimeError("anything"))
+    say_diagnosis(RuntimeError("anything"))

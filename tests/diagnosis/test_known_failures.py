@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from yolo_rocm.diagnosis import known_failures
-from yolo_rocm.diagnosis.known_failures import Signature, explain, read_log, read_text, signatures
+from yolo_rocm.diagnosis.known_failures import Signature, examine_log, explain, read_text, signatures
 
 SAMPLES = [(entry, sample) for entry in signatures() for sample in entry.samples]
 PROGRESS = (
@@ -55,7 +55,7 @@ def test_a_healthy_log_shows_nothing():
         "      1/100      5.87G      1.234      2.345      1.111        145        640\n"
         "torch-2.9.1+cu128 CUDA:0 (NVIDIA H200)\nSpeed: 0.1ms preprocess, 2.0ms inference, 0.0ms loss\n"
     )
-    assert read_text(healthy) == []
+    assert read_text(healthy) == ()
 
 
 def test_causes_come_before_symptoms_before_notes():
@@ -83,7 +83,7 @@ def test_the_card_stands_in_the_remedy():
 
 def test_a_progress_bar_with_colours_does_not_hide_a_nan():
     line = b"\x1b[K      3/100      5.87G        nan        nan        nan        145        640: 100%"
-    (match,) = read_log(io.BytesIO(b"first\r\n" + PROGRESS * 3 + line + b"\r" + PROGRESS))
+    (match,) = examine_log(io.BytesIO(b"first\r\n" + PROGRESS * 3 + line + b"\r" + PROGRESS)).matches
     assert (match.signature.id, match.line) == ("nan-loss", 2)
     assert match.text.startswith("3/100")
 
@@ -92,14 +92,14 @@ def test_a_progress_bar_with_colours_does_not_hide_a_nan():
 def test_a_message_across_two_pieces(offset):
     message = b"RuntimeError: HIP error: invalid device function\n"
     log = b"x" * (known_failures.CHUNK - 20 - offset) + b"\n" + message + b"y" * 100
-    (match,) = read_log(io.BytesIO(log))
+    (match,) = examine_log(io.BytesIO(log)).matches
     assert (match.signature.id, match.line) == ("hip-invalid-device-function", 2)
 
 
 def test_lines_are_counted_across_pieces():
     log = b"a line\n" * 400_000 + b"free(): invalid pointer\n"
     assert len(log) > 2 * known_failures.CHUNK
-    assert [match.line for match in read_log(io.BytesIO(log))] == [400_001]
+    assert [match.line for match in examine_log(io.BytesIO(log)).matches] == [400_001]
 
 
 LOGS = {
@@ -115,7 +115,7 @@ LOGS = {
 
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
 def test_rubbish_does_no_harm(log):
-    assert read_log(io.BytesIO(log)) == []
+    assert examine_log(io.BytesIO(log)).matches == ()
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "utf-8-sig"])
@@ -125,7 +125,7 @@ def test_a_failure_is_found_beside_rubbish_and_in_any_encoding(encoding, noise):
     log = message if encoding == "utf-16" else noise + b"\n" + message
     if encoding != "utf-16" and noise.startswith(b"\xff\xfe"):
         return
-    assert ids(read_log(io.BytesIO(log))) == ["hsa-invalid-isa"]
+    assert ids(examine_log(io.BytesIO(log)).matches) == ["hsa-invalid-isa"]
 
 
 TEN_MB = 10 * 2**20
@@ -147,7 +147,7 @@ def test_ten_megabytes_are_read_in_time(unit, seconds):
     signatures()
     log = io.BytesIO(unit * (TEN_MB // len(unit)) + b"\nfree(): invalid pointer\n")
     started = time.process_time()  # of this process: others may keep the machine busy
-    assert ids(read_log(log)) == ["free-invalid-pointer"]
+    assert ids(examine_log(log).matches) == ["free-invalid-pointer"]
     assert time.process_time() - started < seconds
 
 

@@ -14,10 +14,14 @@ import pytest
 from yolo_rocm.diagnosis import probe_process
 from yolo_rocm.diagnosis.outcome import Limits, judged
 from yolo_rocm.diagnosis.probe_runner import child_command, run_probes
-from yolo_rocm.diagnosis.probes import Probe, all_probes
+from yolo_rocm.diagnosis.probes import DeviceProbe, all_probes
 from yolo_rocm.engines.triton.available import device_reason
 
-PROBES = [Probe("gemm", dtype="fp32"), Probe("conv", "vendor", "fp32", "nchw", "1x1"), Probe("pinned")]
+PROBES = [
+    DeviceProbe("gemm", dtype="fp32"),
+    DeviceProbe("conv", "vendor", "fp32", "nchw", "1x1"),
+    DeviceProbe("pinned"),
+]
 NAMES = [probe.name for probe in PROBES]
 QUICK = Limits(start=30.0, probe=1.2, total=90.0, end=10.0)
 HEALTHY = """
@@ -190,7 +194,7 @@ def test_a_child_that_does_not_exist():
 @linux_only
 def test_a_device_that_does_not_answer_is_asked_nothing_more(tmp_path):
     script = child(tmp_path)
-    probes = [Probe("device"), *PROBES]
+    probes = [DeviceProbe("device"), *PROBES]
     shown = []
     command = [sys.executable, "-c", "import os; os.abort()"]
     answers = run_probes(probes, command, QUICK, progress=lambda done, total: shown.append((done, total)))
@@ -202,8 +206,8 @@ def test_a_device_that_does_not_answer_is_asked_nothing_more(tmp_path):
 @pytest.mark.once
 @linux_only
 def test_after_two_deaths_a_group_is_left_alone(tmp_path):
-    probes = [Probe("conv", "vendor", "fp16", "nchw", shape) for shape in ("1x1", "3x3", "3x3-deep")]
-    probes += [Probe("conv", "gemm", "fp16", "nchw", "1x1")]
+    probes = [DeviceProbe("conv", "vendor", "fp16", "nchw", shape) for shape in ("1x1", "3x3", "3x3-deep")]
+    probes += [DeviceProbe("conv", "gemm", "fp16", "nchw", "1x1")]
     command = child(tmp_path, "if 'vendor' in name: os.abort()")
     answers = run_probes(probes, command, QUICK)
     assert [o.status for o in answers.outcomes] == ["abort", "abort", "skipped", "ok"]
@@ -212,9 +216,11 @@ def test_after_two_deaths_a_group_is_left_alone(tmp_path):
 @pytest.mark.once
 @linux_only
 def test_after_three_deaths_a_way_is_left_alone(tmp_path):
-    probes = [Probe("conv", "vendor", dtype, "nchw", s) for dtype in ("fp32", "fp16", "bf16") for s in ("1x1", "3x3")]
+    probes = [
+        DeviceProbe("conv", "vendor", dtype, "nchw", s) for dtype in ("fp32", "fp16", "bf16") for s in ("1x1", "3x3")
+    ]
     answers = run_probes(
-        [*probes, Probe("conv", "gemm", "bf16", "nchw", "1x1")],
+        [*probes, DeviceProbe("conv", "gemm", "bf16", "nchw", "1x1")],
         child(tmp_path, "if 'vendor' in name: os.abort()"),
         QUICK,
     )
@@ -259,7 +265,10 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monke
 
 @pytest.mark.once
 def test_there_is_more_time_where_triton_compiles(tmp_path):
-    ways = [Probe("gemm", dtype="fp32"), *(Probe("conv", way, "fp32", "nchw", "1x1") for way in ("triton", "gemm"))]
+    ways = [
+        DeviceProbe("gemm", dtype="fp32"),
+        *(DeviceProbe("conv", way, "fp32", "nchw", "1x1") for way in ("triton", "gemm")),
+    ]
     limits = Limits(start=30.0, probe=1.2, compile=30.0, total=90.0, end=10.0)
     answers = run_probes(ways, child(tmp_path, "time.sleep(2.5)"), limits)
     assert [(o.name.split("/")[1], o.status) for o in answers.outcomes[1:]] == [("triton", "ok"), ("gemm", "hang")]
@@ -267,7 +276,7 @@ def test_there_is_more_time_where_triton_compiles(tmp_path):
 
 def test_numbers_are_judged_by_the_dtype():
     for dtype, fine, wrong in (("fp32", 9e-5, 2e-4), ("fp16", 4e-3, 6e-3), ("bf16", 3e-2, 5e-2)):
-        probe = Probe("conv", "vendor", dtype, "nchw", "1x1")
+        probe = DeviceProbe("conv", "vendor", dtype, "nchw", "1x1")
         assert judged(probe, {"error": fine}, 0.1).status == "ok"
         assert judged(probe, {"error": wrong}, 0.1).status == "wrong"
 
@@ -342,6 +351,6 @@ def test_what_libraries_print_is_no_answer():
         'probe_child._ask = lambda *a: (os.write(1, b\'{"probe": "pinned", "error": 0}\\n\'), ask(*a))[1]\n'
         "probe_child.main(['--device', 'cpu', sys.argv[-1]])"
     )
-    answers = run_probes([Probe("gemm", dtype="fp32"), Probe("pinned")], [sys.executable, "-c", code])
+    answers = run_probes([DeviceProbe("gemm", dtype="fp32"), DeviceProbe("pinned")], [sys.executable, "-c", code])
     assert [o.status for o in answers.outcomes] == ["ok", "error"]
     assert '"pinned"' in answers.said

@@ -15,7 +15,7 @@ from tests.fake_trees import RX5600XT, RX7900XTX, make_torch, make_tree
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.diagnosis.outcome import Outcome
+from yolo_rocm.diagnosis.outcome import ProbeOutcome
 from yolo_rocm.diagnosis.vendor_health import Health, advise, memory_file, recall, remember
 from yolo_rocm.hardware import detect
 from yolo_rocm.preset.schema import Conv
@@ -47,14 +47,14 @@ def said(monkeypatch):
 
 def test_probes_are_summed_up_by_dtype():
     outcomes = [
-        Outcome("conv/vendor/fp32/nchw/1x1", "ok"),
-        Outcome("conv/vendor/fp32/nhwc/3x3", "ok"),
-        Outcome("conv/vendor/fp16/nchw/1x1", "ok"),
-        Outcome("conv/vendor/fp16/nchw/3x3", "error"),
-        Outcome("conv/vendor/bf16/nchw/3x3", "skipped"),
-        Outcome("conv/gemm/bf16/nchw/3x3", "error"),
-        Outcome("norm/vendor/fp32/nchw", "wrong"),
-        Outcome("gemm/fp32", "error"),
+        ProbeOutcome("conv/vendor/fp32/nchw/1x1", "ok"),
+        ProbeOutcome("conv/vendor/fp32/nhwc/3x3", "ok"),
+        ProbeOutcome("conv/vendor/fp16/nchw/1x1", "ok"),
+        ProbeOutcome("conv/vendor/fp16/nchw/3x3", "error"),
+        ProbeOutcome("conv/vendor/bf16/nchw/3x3", "skipped"),
+        ProbeOutcome("conv/gemm/bf16/nchw/3x3", "error"),
+        ProbeOutcome("norm/vendor/fp32/nchw", "wrong"),
+        ProbeOutcome("gemm/fp32", "error"),
     ]
     health = Health.of(outcomes, {"MIOPEN_DEBUG_CONV_FFT": "0"})
     assert health.conv == {"fp32": True, "fp16": False}
@@ -64,9 +64,9 @@ def test_probes_are_summed_up_by_dtype():
 
 
 def test_what_was_skipped_after_deaths_is_unhealthy():
-    died = [Outcome("conv/vendor/fp32/nchw/1x1", "segfault"), Outcome("conv/vendor/fp16/nchw/1x1", "skipped")]
+    died = [ProbeOutcome("conv/vendor/fp32/nchw/1x1", "segfault"), ProbeOutcome("conv/vendor/fp16/nchw/1x1", "skipped")]
     assert Health.of(died).conv == {"fp32": False, "fp16": False}
-    in_time = [Outcome("conv/vendor/fp32/nchw/1x1", "wrong"), Outcome("conv/vendor/fp16/nchw/1x1", "skipped")]
+    in_time = [ProbeOutcome("conv/vendor/fp32/nchw/1x1", "wrong"), ProbeOutcome("conv/vendor/fp16/nchw/1x1", "skipped")]
     assert Health.of(in_time).conv == {"fp32": False}
 
 
@@ -140,8 +140,8 @@ CASES = {
     ),
     "norm sick": (("auto", "on"), ALL, SICK_FP16, False, False, (), "BatchNorm in fp16: it is off for this run"),
     "norm sick in bf16 only": (("auto", "on"), ALL, {**ALL, "bf16": False}, False, True, (), None),
-    "engine vendor": (("vendor", "on"), SICK_FP16, ALL, False, True, (), "rocm.conv.engine=auto goes around it"),
-    "engine gemm, norm sick": (("gemm", "on"), ALL, SICK_FP16, False, True, (), "rocm.conv.vendor=off goes around it"),
+    "engine vendor": (("vendor", "on"), SICK_FP16, ALL, False, True, (), "rocm.conv.engine=auto avoids it"),
+    "engine gemm, norm sick": (("gemm", "on"), ALL, SICK_FP16, False, True, (), "rocm.conv.vendor=off avoids it"),
     "engine gemm, conv sick": (("gemm", "on"), SICK_FP16, ALL, False, True, (), None),
     "off by preset, proven": (("auto", "off"), {**ALL, "bf16": False}, ALL, False, True, ("bf16",), "auto may use it"),
     "off by preset, fp16 unknown": (("auto", "off"), {"fp32": True}, ALL, False, False, (), None),
@@ -157,7 +157,7 @@ CASES = {
 def test_advice(section, conv, norm, explicit, vendor, avoids, line):
     health = Health(conv, norm, "2026-11-15", path=Path("cache/health-x.json"))
     advice = advise(Conv(engine=section[0], vendor=section[1]), health, explicit)
-    assert (advice.vendor, advice.conv_avoids) == (vendor, avoids)
+    assert (advice.vendor_library, advice.conv_avoids) == (vendor, avoids)
     if line is None:
         assert advice.lines == ()
     else:
@@ -167,8 +167,8 @@ def test_advice(section, conv, norm, explicit, vendor, avoids, line):
 
 
 def test_without_a_memory_the_preset_decides():
-    assert advise(Conv(engine="auto", vendor="on"), None).vendor
-    assert not advise(Conv(engine="auto", vendor="off"), None).vendor
+    assert advise(Conv(engine="auto", vendor="on"), None).vendor_library
+    assert not advise(Conv(engine="auto", vendor="off"), None).vendor_library
 
 
 def problem(dtype):
@@ -176,7 +176,7 @@ def problem(dtype):
 
 
 def test_the_planner_avoids_the_vendor_library_in_one_dtype():
-    planner = Planner("auto", vendor=True, remember=False, avoid_vendor=[torch.float16])
+    planner = Planner("auto", vendor_library=True, remember=False, avoid_vendor=[torch.float16])
     assert planner.plan(problem(torch.float32)).engine == "vendor"
     assert "vendor" not in [a.engine for a in planner.candidates(problem(torch.float16))]
     assert planner.plan(problem(torch.float16)).engine == "gemm"
@@ -185,7 +185,10 @@ def test_the_planner_avoids_the_vendor_library_in_one_dtype():
 
 
 def test_choices_measured_before_are_not_taken_over_by_the_one_that_avoids():
-    healthy, sick = Planner("auto", vendor=True), Planner("auto", vendor=True, avoid_vendor=[torch.float32])
+    healthy, sick = (
+        Planner("auto", vendor_library=True),
+        Planner("auto", vendor_library=True, avoid_vendor=[torch.float32]),
+    )
     assert healthy._key(problem(torch.float32)) != sick._key(problem(torch.float32))
     assert healthy._key(problem(torch.float16)) == sick._key(problem(torch.float16))
 
@@ -242,7 +245,8 @@ def test_a_preset_that_trusts_nothing_trusts_what_was_proven(said, health, rocm,
         remember(health, memory_file(session.machine, "cuda"))
     with session.active():
         assert torch._C._get_cudnn_enabled() == on
-        assert ("vendor" in [a.engine for a in session._patch.planner.candidates(problem(torch.float32))]) == on
+        planner = session.convolutions._patch.planner
+        assert ("vendor" in [a.engine for a in planner.candidates(problem(torch.float32))]) == on
     assert torch._C._get_cudnn_enabled()
     assert any("passed its probes" in line for line in said) == on
 

@@ -8,20 +8,22 @@ import pytest
 
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.findings import Finding
-from yolo_rocm.diagnosis.outcome import Outcome
+from yolo_rocm.diagnosis.outcome import ProbeOutcome
 from yolo_rocm.diagnosis.probes import all_probes
 from yolo_rocm.diagnosis.verdict import Setup, judge, way_out
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.schema import Preset
 
 NAMES = [probe.name for probe in all_probes()]
-AUTO = Setup("auto", vendor=False, amp=True)
-VENDOR = Setup("vendor", vendor=True, amp=True)
+AUTO = Setup("auto", vendor_library=False, amp=True)
+VENDOR = Setup("vendor", vendor_library=True, amp=True)
 
 
-def probed(*bad: str, status="error") -> list[Outcome]:
+def probed(*bad: str, status="error") -> list[ProbeOutcome]:
     """Return outcomes of all probes; those whose names begin like one of `bad` have failed."""
-    return [Outcome(n, status if n.startswith(bad) else "ok", "broken" if n.startswith(bad) else "") for n in NAMES]
+    return [
+        ProbeOutcome(n, status if n.startswith(bad) else "ok", "broken" if n.startswith(bad) else "") for n in NAMES
+    ]
 
 
 WAYS = {
@@ -32,7 +34,7 @@ WAYS = {
     "auto bad": (AUTO, ("conv/auto",), ("rocm.conv.engine=gemm",)),
     "vendor sick, used": (VENDOR, ("conv/vendor",), ("rocm.conv.engine=auto", "rocm.conv.vendor=off")),
     "vendor's BatchNorm sick": (VENDOR, ("norm/vendor",), ("rocm.conv.engine=auto", "rocm.conv.vendor=off")),
-    "vendor sick, auto steers": (Setup("auto", vendor=True, amp=True), ("norm/vendor", "conv/vendor"), ()),
+    "vendor sick, auto steers": (Setup("auto", vendor_library=True, amp=True), ("norm/vendor", "conv/vendor"), ()),
     "nhwc bad": (dataclasses.replace(AUTO, channels_last=True), ("conv/auto/fp16/nhwc",), ("channels_last=False",)),
     "nhwc bad, not used": (AUTO, ("conv/auto/fp16/nhwc",), ()),
     "bf16 is not used": (AUTO, ("conv/auto/bf16", "norm/off/bf16"), ()),
@@ -81,22 +83,22 @@ def test_a_triton_that_is_not_there_is_no_problem():
 
 
 SETUPS = {
-    "as Ultralytics has it": ({}, {}, "cuda", Setup("auto", vendor=False, amp=True, channels_last=True)),
-    "on a CPU": ({}, {}, "cpu", Setup("auto", vendor=False, amp=False, channels_last=False)),
-    "on nothing": ({}, {}, None, Setup("auto", vendor=False, amp=False, channels_last=False)),
-    "on Windows": ({}, {"system": "windows"}, "cuda", Setup("auto", vendor=False, amp=True, channels_last=False)),
-    "older Ultralytics": ({}, {"ultralytics": "8.4.136"}, "cuda", Setup("auto", vendor=False, amp=True)),
+    "as Ultralytics has it": ({}, {}, "cuda", Setup("auto", vendor_library=False, amp=True, channels_last=True)),
+    "on a CPU": ({}, {}, "cpu", Setup("auto", vendor_library=False, amp=False, channels_last=False)),
+    "on nothing": ({}, {}, None, Setup("auto", vendor_library=False, amp=False, channels_last=False)),
+    "on Windows": ({}, {"system": "windows"}, "cuda", Setup("auto", False, amp=True, channels_last=False)),
+    "older Ultralytics": ({}, {"ultralytics": "8.4.136"}, "cuda", Setup("auto", vendor_library=False, amp=True)),
     "as the preset has it": (
         {"conv": {"engine": "vendor", "vendor": "on"}, "train": {"amp": False, "channels_last": False}},
         {},
         "cuda",
-        Setup("vendor", vendor=True, amp=False, channels_last=False),
+        Setup("vendor", vendor_library=True, amp=False, channels_last=False),
     ),
     "asked for on Windows": (
         {"train": {"channels_last": True}},
         {"system": "windows"},
         "cuda",
-        Setup("auto", vendor=False, amp=True, channels_last=True),
+        Setup("auto", vendor_library=False, amp=True, channels_last=True),
     ),
 }
 

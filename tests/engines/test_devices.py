@@ -11,11 +11,13 @@ import torch
 from yolo_rocm.conv import step_timer
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.tiles import FMA, WMMA
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.engines import measure, qualification
 from yolo_rocm.engines.devices import on
 from yolo_rocm.engines.triton import available, direct, launch
-from yolo_rocm.engines.tuning import PASSES, Operands, compile_ahead, time_candidates
+from yolo_rocm.engines.triton.available import FMA, WMMA
+from yolo_rocm.engines.tuning import compile_ahead, time_candidates
 
 from ..conv.problems import made_problem
 from ..conv.triton_machines import TwoCards
@@ -77,7 +79,7 @@ def test_kernels_are_compiled_for_the_card(cards, monkeypatch, algorithm):
     problem = served(algorithm, CARD)
     for which in PASSES:
         algorithm.prepare(problem, which)
-    compile_ahead([problem], lambda p: [algorithm])
+    compile_ahead(CONVOLUTION, [problem], lambda p: [algorithm])
     assert algorithm.name == "triton_transposed" or {"compile", "load"} == {what for what, _ in cards.happened}
     assert {number for _, number in cards.happened} <= {1}
     assert cards.asked == {1}
@@ -85,13 +87,13 @@ def test_kernels_are_compiled_for_the_card(cards, monkeypatch, algorithm):
 
 def test_what_is_compiled_for_one_card_is_compiled_for_the_other(cards):
     for device in ("cuda:0", CARD, CARD):
-        launch.prepare(calls.turn((2, 24, 9, 11)), (torch.float32,) * 2, device)
+        launch.prepare(calls.transpose((2, 24, 9, 11)), (torch.float32,) * 2, device)
     assert [number for what, number in cards.happened if what == "compile"] == [0, 1]
 
 
 def test_a_plan_compiles_for_the_card(cards, monkeypatch):
-    monkeypatch.setattr(qualification, "_wrong", lambda algorithm, problem: None)
-    qualification.check(BY_NAME["triton_m"], made_problem(device=CARD), "forward")
+    monkeypatch.setattr(qualification, "_wrong", lambda operator, algorithm, problem: None)
+    qualification.check(CONVOLUTION, BY_NAME["triton_m"], made_problem(device=CARD), "forward")
     assert cards.happened == [("compile", 1), ("load", 1)]
 
 
@@ -99,15 +101,12 @@ def test_the_tuner_compiles_and_measures_on_the_card(cards, monkeypatch):
     """On tensors of the CPU that say they are on the card."""
     problem, algorithm = made_problem(device=CARD), BY_NAME["triton_m"]
     here = Operands.of(replace(problem, device="cpu"))
-    x = SimpleNamespace(device=torch.device(CARD))
-    results = iter([torch.ones(3)] * 100)
 
-    def run_pass(algorithm, problem, which, operands, budget, whole=None):
-        cards.note("run", operands.x.device)
-        return next(results)
+    def call(algorithm, problem, which, operands, budget):
+        return lambda: (cards.note("run", problem.device), torch.ones(3))[1]
 
-    monkeypatch.setattr("yolo_rocm.engines.tuning.run_pass", run_pass)
-    rows = time_candidates(problem, "forward", [algorithm], replace(here, x=x), 1 << 40)
+    monkeypatch.setattr(CONVOLUTION, "call", call)
+    rows = time_candidates(CONVOLUTION, problem, "forward", [algorithm], here, 1 << 40)
     assert [row.algorithm for row in rows] == ["triton_m"]
     assert {"compile", "record", "sleep", "synchronize", "run"} <= {what for what, _ in cards.happened}
     assert {number for _, number in cards.happened} == {1}
@@ -115,8 +114,7 @@ def test_the_tuner_compiles_and_measures_on_the_card(cards, monkeypatch):
 
 @pytest.mark.parametrize("head_start", [True, False])
 def test_events_and_sleeps_are_of_the_card(cards, head_start):
-    spent = measure.spent(lambda: cards.note("call"), torch.device(CARD), repeats=2, head_start=head_start)
-    assert spent.device_ms > 0
+    assert measure.milliseconds(lambda: cards.note("call"), torch.device(CARD), 2, head_start=head_start) > 0
     assert ("call", 1) in cards.happened
     assert ("record", 1) in cards.happened
     assert (("sleep", 1) in cards.happened) == head_start
@@ -131,7 +129,7 @@ def test_a_step_is_marked_on_its_card(cards):
 @pytest.mark.parametrize("number", [0, 1])
 def test_kernels_are_launched_where_their_tensors_are(cards, number):
     tensor = SimpleNamespace(get_device=lambda: number, data_ptr=lambda: 32)
-    launch.launch("key", lambda: calls.turn((2, 24, 9, 11)), (tensor, tensor))
+    launch.launch("key", lambda: calls.transpose((2, 24, 9, 11)), (tensor, tensor))
     assert cards.happened == [("launch", number)]
 
 

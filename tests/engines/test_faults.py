@@ -10,14 +10,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.algorithms.unfold import Unfold
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import devices, faults, qualification, tuning
 from yolo_rocm.engines.triton.launch import Spills
-from yolo_rocm.engines.triton.quarantine import struck_out
-from yolo_rocm.engines.tuning import PASSES, Operands, time_candidates
+from yolo_rocm.engines.triton.quarantine import quarantine_reason
+from yolo_rocm.engines.tuning import time_candidates
 from yolo_rocm.errors import DeviceLostError, EngineError, YoloRocmError
 
 from ..conv.problems import made_problem
@@ -70,16 +70,15 @@ def choice(monkeypatch):
     """Let planners choose from these algorithms alone."""
 
     def among(*algorithms):
-        monkeypatch.setattr(plan_module, "ALGORITHMS", algorithms)
-        monkeypatch.setattr("yolo_rocm.engines.selection.BY_NAME", {a.name: a for a in algorithms})
-        monkeypatch.setattr(plan_module, "BY_NAME", {a.name: a for a in algorithms})
+        monkeypatch.setattr(CONVOLUTION, "algorithms", algorithms)
         return algorithms[0]
 
     return among
 
 
 def timed(*algorithms, which="forward"):
-    return [row.algorithm for row in time_candidates(PROBLEM, which, algorithms, Operands.of(PROBLEM), 1 << 40)]
+    rows = time_candidates(CONVOLUTION, PROBLEM, which, algorithms, Operands.of(PROBLEM), 1 << 40)
+    return [row.algorithm for row in rows]
 
 
 def test_a_failure_is_told_and_the_others_go_on(told):
@@ -108,7 +107,7 @@ def test_what_is_nothing_to_be_warned_about_is_told_too(told, error, engine):
 
 
 def test_one_that_is_not_exact_enough_is_told(told, monkeypatch):
-    monkeypatch.setattr(tuning, "exact_enough", lambda algorithm, problem, which: algorithm.name == "unfold")
+    monkeypatch.setattr(tuning, "exact_enough", lambda operator, algorithm, problem, which: algorithm.name == "unfold")
     assert timed(Failing(None), BY_NAME["unfold"]) == ["unfold"]
     (record,) = told.records
     assert "failing is left out" in record.getMessage()
@@ -218,7 +217,7 @@ def test_what_was_measured_before_is_kept(told, choice, dead):
 
 def test_what_a_kernel_is_compared_with_is_told_from_the_kernel(told, monkeypatch):
     broken = Failing(RuntimeError("no memory"))
-    monkeypatch.setattr(tuning, "BY_NAME", {"unfold": broken})
+    monkeypatch.setattr(CONVOLUTION, "reference", lambda problem: broken)
     kernel = Failing(None, engine="triton")
     kernel.name = "kernel"
     assert timed(kernel) == []
@@ -237,18 +236,15 @@ def test_a_fault_of_what_a_kernel_is_compared_with_shows_before_the_kernel_runs(
         if ran:
             raise STICKY
 
-    def run_pass(algorithm, *args):
-        ran.append(algorithm.name)
-        return torch.ones(3)
+    def call(algorithm, *args):
+        return lambda: (ran.append(algorithm.name), torch.ones(3))[1]
 
-    monkeypatch.setattr(tuning, "run_pass", run_pass)
+    monkeypatch.setattr(CONVOLUTION, "call", call)
     monkeypatch.setattr(torch.cuda, "synchronize", waits)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
-    operands = replace(Operands.of(PROBLEM), x=SimpleNamespace(device=torch.device("cuda:0")))
     with pytest.raises(DeviceLostError, match="'unfold' computed forward"):
-        time_candidates(
-            replace(PROBLEM, device="cuda:0"), "forward", [Failing(None, engine="triton")], operands, 1 << 40
-        )
+        there, kernel = replace(PROBLEM, device="cuda:0"), Failing(None, engine="triton")
+        time_candidates(CONVOLUTION, there, "forward", [kernel], Operands.of(PROBLEM), 1 << 40)
     assert ran == ["unfold"]
 
 
@@ -257,12 +253,12 @@ def test_operands_that_do_not_fit_cost_one_problem(told, monkeypatch, tmp_path):
         raise torch.cuda.OutOfMemoryError("HIP out of memory.")
 
     monkeypatch.setattr(Operands, "of", nothing_left)
-    assert list(tuning.tune([PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0)) == []
+    assert list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0)) == []
     (record,) = told.records
-    assert f"nothing is measured for {PROBLEM}, the rules decide: OutOfMemoryError" in record.getMessage()
+    assert f"nothing is measured for {PROBLEM}, heuristics decide: OutOfMemoryError" in record.getMessage()
     monkeypatch.setattr(faults, "alive", lambda device: False)
     with pytest.raises(DeviceLostError, match="since memory was taken for conv"):
-        list(tuning.tune([PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0))
+        list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0))
     assert not list(tmp_path.glob("faults-*.json"))  # nobody is to blame
 
 
@@ -272,7 +268,7 @@ def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, c
     planner = Planner("triton+gemm")
     with pytest.raises(DeviceLostError, match="'failing' computed grad_weight of"):
         planner.checked_candidates(PROBLEM)
-    assert struck_out("cpu", "failing", torch.float32) is None  # not as one that merely fails
+    assert quarantine_reason("cpu", "failing", torch.float32) is None  # not as one that merely fails
     faults.forget()
     failing.ran = 0
     assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["unfold"]
@@ -281,7 +277,7 @@ def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, c
 
 def test_a_tile_that_takes_the_device_along_when_it_is_loaded(told, dead, monkeypatch):
     monkeypatch.setattr(qualification, "interpreted", lambda: False)
-    monkeypatch.setattr(qualification, "_check", lambda *args: None)
+    monkeypatch.setattr(qualification, "_wrong", lambda *args: None)
     failing = Failing(None, engine="triton")
 
     def loads(problem, which):
@@ -289,7 +285,7 @@ def test_a_tile_that_takes_the_device_along_when_it_is_loaded(told, dead, monkey
 
     monkeypatch.setattr(failing, "prepare", loads)
     with pytest.raises(DeviceLostError, match="'failing' computed forward of"):
-        qualification.check(failing, PROBLEM, "forward")
+        qualification.check(CONVOLUTION, failing, PROBLEM, "forward")
 
 
 # Whether a device is alive.

@@ -62,9 +62,9 @@ def test_calls_that_launch_without_end_are_timed_in_a_row(gpu):
     assert measure.milliseconds(call, CUDA, repeats=3) in (1.0, 3.0)
     assert len(calls) == 2 + 3
     calls.clear()
-    spent = measure.milliseconds(call, CUDA, repeats=3, head_start=False)
+    taken = measure.milliseconds(call, CUDA, repeats=3, head_start=False)
     assert len(calls) == 2 + 3 * 4  # of 5 ms each, in 20 ms
-    assert spent == 2.0
+    assert taken == 2.0
 
 
 def test_a_row_has_an_end(gpu):

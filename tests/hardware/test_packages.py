@@ -133,5 +133,5 @@ def test_the_packages_of_these_tests_fit():
 
     here = detect().packages
     assert (here.numpy_misfit(), here.opencv_misfit()) == (None, None)
-    assert here.torchvision_wants() == torch.__version__.partition("+")[0]
+    assert here.torchvision_wants() in (None, torch.__version__.partition("+")[0])  # some wheels do not say
     assert {"numpy", "torchvision", "pillow"} <= set(here.versions())

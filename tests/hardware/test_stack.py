@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.hardware import detect, package_version, rocblas_archs, torch_archs, torch_build
-from yolo_rocm.hardware.stack import rocm_version
+from yolo_rocm.hardware import detect
+from yolo_rocm.hardware.stack import package_version, rocblas_archs, rocm_version, torch_archs, torch_build
 
 from ..fake_trees import PYTORCH_ORG_ARCHS, make_torch, make_tree, old_torch, write
 

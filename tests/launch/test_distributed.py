@@ -20,6 +20,7 @@ from yolo_rocm.data.loader import passes
 from yolo_rocm.data.policy import shuffles
 from yolo_rocm.data.worker_count import recommended_workers
 from yolo_rocm.errors import ConfigError, StackError
+from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import distributed
 from yolo_rocm.utils.process_group import Place, local_device
@@ -196,7 +197,7 @@ def test_only_rank_0_writes_and_speaks(ranks):
 LAUNCH = """
 import json, sys
 import yolo_rocm
-from yolo_rocm.data import worker_start
+from yolo_rocm.data.worker_start import _own_server
 from ultralytics import YOLO
 
 if __name__ == "__main__":
@@ -208,7 +209,7 @@ if __name__ == "__main__":
         for event, function in yolo_rocm.callbacks("cpu", rocm).items():
             yolo.add_callback(event, function)
     yolo.train(**arguments)
-    print("STARTED", len(worker_start._standby._waiting), "NAMES", len(yolo.names))
+    print("STARTED", _own_server()._forkserver_pid, "NAMES", len(yolo.names))
 """
 
 
@@ -232,7 +233,7 @@ def callbacks_travel() -> bool:
 def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, made_data, tmp_path):
     done = launch("register", tmp_path, first_weights, made_data())
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "STARTED 0 NAMES 2" in done.stdout
+    assert "STARTED None NAMES 2" in done.stdout
     seen = seen_by(tmp_path)
     for rank in seen:
         assert (rank["active"], rank["sessions"], rank["taken"]) == (("cpu",), 1, True)
@@ -302,27 +303,27 @@ def test_ranks_share_cores_and_memory(monkeypatch):
 )
 def test_the_batch_of_a_preset_is_for_each_gpu(device, batch, tmp_path):
     session = Session({"base": "cpu", "train": {"batch": 8}}, None)
-    assert session.train_arguments({"device": device})["batch"] == batch
-    assert session.train_arguments({"device": device, "batch": 10})["batch"] == 10
+    assert train_arguments(session.settings, {"device": device})["batch"] == batch
+    assert train_arguments(session.settings, {"device": device, "batch": 10})["batch"] == 10
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text(json.dumps({"device": device}))
-    assert session.train_arguments({"cfg": str(cfg)})["batch"] == batch
-    assert session.train_arguments({"cfg": str(cfg), "device": "cpu"})["batch"] == 8
+    assert train_arguments(session.settings, {"cfg": str(cfg)})["batch"] == batch
+    assert train_arguments(session.settings, {"cfg": str(cfg), "device": "cpu"})["batch"] == 8
 
 
 @pytest.mark.parametrize("batch", [-1, 0.7])
 def test_a_batch_that_is_searched_for_is_not_multiplied(batch):
     session = Session({"base": "cpu", "train": {"batch": batch}}, None)
-    assert session.train_arguments({"device": "0,1"})["batch"] == batch
+    assert train_arguments(session.settings, {"device": "0,1"})["batch"] == batch
 
 
 def test_the_batch_of_a_preset_is_multiplied_by_the_ranks_of_a_launcher(monkeypatch):
     session = Session({"base": "cpu", "train": {"batch": 8}}, None)
     for name, value in {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    assert session.train_arguments({})["batch"] == 8  # Ultralytics was imported before, and trains alone
+    assert train_arguments(session.settings, {})["batch"] == 8  # Ultralytics was imported before, and trains alone
     monkeypatch.setattr("ultralytics.utils.RANK", 3)
-    assert session.train_arguments({"device": "0,1"})["batch"] == 32
+    assert train_arguments(session.settings, {"device": "0,1"})["batch"] == 32
 
 
 @pytest.mark.once
@@ -337,9 +338,9 @@ def test_a_run_folder_that_only_rank_0_can_see_is_refused(tmp_path, monkeypatch)
     distributed._require_folder(tmp_path)  # a slow network file system
     refused = []
     monkeypatch.setattr(distributed, "_require_folder", refused.append)
-    monkeypatch.setattr(distributed._ranks, "stack", [lambda trainer: refused.append("taken over")])
     trainer = SimpleNamespace(save_dir=tmp_path, world_size=1)
-    distributed._taken_over(lambda self: None, Place(1, 1, 2, 2))(trainer)
+    rank = distributed._Rank(Place(1, 1, 2, 2), lambda trainer: refused.append("taken over"))
+    rank.taken_over(lambda self: None)(trainer)
     assert refused == [tmp_path, "taken over"]
     assert trainer.world_size == 2
 

@@ -21,7 +21,8 @@ from yolo_rocm.launch import run_script
 from yolo_rocm.launch.import_hook import AfterImport
 from yolo_rocm.preset import restart
 from yolo_rocm.session import process_wide
-from yolo_rocm.session.run_mark import inside_a_run
+from yolo_rocm.session.events import Events
+from yolo_rocm.session.run import current
 from yolo_rocm.session.session import Session
 
 from ..fake_trees import write
@@ -171,8 +172,8 @@ os.chdir("elsewhere")
 follows = any(type(finder).__name__ == "AfterImport" for finder in sys.meta_path)
 print(os.environ.get("MALLOC_YOLO_ROCM_TEST"), os.environ.get("HSA_YOLO_ROCM_TEST"), follows, flush=True)
 if follows:
-    from yolo_rocm.launch.import_hook import session_of_run
-    print(session_of_run().settings.preset.conv.engine)
+    from yolo_rocm.launch.import_hook import events_of_run
+    print(events_of_run().session.settings.preset.conv.engine)
 if len(sys.argv) == 1:
     subprocess.run([sys.executable, __file__, "again"], cwd="..")
 """
@@ -270,28 +271,29 @@ from ultralytics import YOLO
 from ultralytics.models.yolo.detect import DetectionPredictor, DetectionTrainer, DetectionValidator
 import yolo_rocm
 from yolo_rocm.conv import seam
-from yolo_rocm.launch.import_hook import session_of_run
+from yolo_rocm.launch.import_hook import events_of_run
 from tests.sick_vendor import sick_vendor
 
 data, image = sys.argv[1:]
-quick = dict(data=data, epochs=1, imgsz=32, batch=8, device="cpu", plots=False, val=False, project=os.getcwd())
-engines = lambda: sorted(session_of_run().report.engines())
+quick = dict(data=data, epochs=1, imgsz=32, batch=8, device="cpu", plots=False, val=False, workers=0)
+quick["project"] = os.getcwd()
+engines = lambda: sorted(events_of_run().session.report.engines())
 yolo, other = YOLO("yolov8n.yaml"), YOLO("yolov8n.yaml")
 with sick_vendor():
-    yolo.train(**quick, name="first", workers=0)
+    yolo.train(**quick, name="first")
     print("SERVED train", engines(), "rocm.json", (yolo.trainer.save_dir / "rocm.json").exists())
     best = str(yolo.trainer.best)
     trainer = DetectionTrainer(overrides=dict(quick, model="yolov8n.yaml", name="trainer", save=False))
     trainer.train()
     print("SERVED trainer", engines(), trainer.batch_size, (trainer.save_dir / "rocm.json").exists())
-    quick = dict(imgsz=32, device="cpu", project=os.getcwd())
+    quick = dict(imgsz=32, device="cpu", workers=0, project=os.getcwd())
     DetectionValidator(args=dict(quick, model=best, data=data, batch=4, plots=False))()
     print("SERVED validator", engines())
     predictor = DetectionPredictor(overrides=dict(quick, model=best, save=False))
     print("SERVED predictor", engines(), len(list(predictor(source=image, stream=True))))
 handle = yolo_rocm.register(other, "cpu", {"conv": {"engine": "aten", "devices": ["cpu"]}})
 other.predict(image, imgsz=32, device="cpu", verbose=False)
-print("SERVED registered", sorted(handle.report.engines()), session_of_run().is_active, seam.active_devices())
+print("SERVED registered", sorted(handle.report.engines()), events_of_run().session.is_active, seam.active_devices())
 """
 
 
@@ -389,13 +391,13 @@ def test_a_trainer_that_does_not_announce_itself_trains_under_the_preset():
 
     class Trainer:
         def train(self):
-            return seam.active_devices(), inside_a_run()
+            return seam.active_devices(), current() is not None
 
-    session, trainer, made = Session("cpu", {"conv": {"devices": ["cpu"]}}), Trainer(), []
-    around = process_wide._around_trainer(lambda: session)
+    events, trainer, made = Events(Session("cpu", {"conv": {"devices": ["cpu"]}})), Trainer(), []
+    around = process_wide._around_trainer(lambda: events)
     around(trainer, lambda overrides, callbacks: made.append((overrides, callbacks)), {"epochs": 1}, set(), None)
     ((overrides, callbacks),) = made
     assert overrides["epochs"] == 1
-    assert session.teardown in callbacks["teardown"]
+    assert events.teardown in callbacks["teardown"]
     assert trainer.train() == (("cpu",), True)
-    assert not inside_a_run()
+    assert current() is None

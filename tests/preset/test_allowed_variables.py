@@ -8,7 +8,7 @@ import yolo_rocm
 from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Machine
 from yolo_rocm.preset import variables
-from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.select import PRESET_VARIABLE
 from yolo_rocm.session.session import Session
 

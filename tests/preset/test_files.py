@@ -9,7 +9,7 @@ from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.files import find, plain
 from yolo_rocm.preset.listing import grouped
-from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.select import PRESET_VARIABLE
 
 from ..fake_trees import write

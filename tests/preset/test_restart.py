@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from yolo_rocm.preset import restart, variables
+from yolo_rocm.preset import moments, restart
 
 from ..fake_trees import write
 
@@ -96,7 +96,7 @@ def test_windows_waits_for_the_new_process_and_takes_its_exit_code(monkeypatch):
 def test_variables_are_held_for_programs_without_a_training(monkeypatch):
     monkeypatch.setenv("YOLO_ROCM_PRESET", "renoir")
     monkeypatch.delenv("HSA_ENABLE_SDMA", raising=False)
-    monkeypatch.setattr(variables.variables, "runtime_started", lambda: False)
+    monkeypatch.setattr(moments, "runtime_started", lambda: False)
     with restart.in_time():
         assert os.environ["HSA_ENABLE_SDMA"] == "0"
     assert "HSA_ENABLE_SDMA" not in os.environ

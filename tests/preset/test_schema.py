@@ -6,9 +6,13 @@ import pytest
 import yaml
 
 import yolo_rocm
-from yolo_rocm.errors import PresetError
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.engines.names import ENGINES
+from yolo_rocm.errors import ConfigError, PresetError
 from yolo_rocm.hardware import Gpu, Machine
-from yolo_rocm.preset.schema import config_root, resolve
+from yolo_rocm.preset.files import config_root
+from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
 
 LINUX = Machine(system="linux", overlays=("linux",), torch="1.13.1", build="hip", hip="5.2.21151")
@@ -72,7 +76,7 @@ def test_a_documented_no_op_is_not_set():
 def test_the_reported_settings_of_the_rx5600xt():
     preset = resolve("rx5600xt", machine=LINUX).preset
     loader = preset.loader
-    assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("spawn", 4, True, True)
+    assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("forkserver", 4, True, True)
     assert (preset.train["batch"], preset.train["amp"], preset.train["channels_last"]) == (8, False, False)
     assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
 
@@ -84,7 +88,7 @@ def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
     later_than_the_oldest = {"channels_last"}
     train = resolve(name, machine=LINUX).preset.train
     assert set(train) <= {*DEFAULT_CFG_DICT, *later_than_the_oldest}
-    passed_on = Session(name, None).train_arguments({"epochs": 1})
+    passed_on = train_arguments(Session(name, None).settings, {"epochs": 1})
     assert passed_on == {**{key: value for key, value in train.items() if key in DEFAULT_CFG_DICT}, "epochs": 1}
 
 
@@ -154,10 +158,10 @@ def test_yaml_on_and_off_are_words_here():
 
 WRONG = [
     ("rx5600", "unknown preset 'rx5600'; did you mean 'rx5600xt'?"),
-    ("no-such-file.yaml", "cannot read preset no-such-file.yaml"),
+    ("no-such-file.yaml", "preset no-such-file.yaml cannot be read"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
-    ({"conv": {"engine": "fast"}}, "'auto', 'vendor', 'aten', 'gemm', 'triton' or 'gemm+triton'"),
+    ({"conv": {"engine": "fast"}}, "Allowed: auto, vendor, aten, gemm, triton, or several of the last 4 joined by '+'"),
     ({"conv": {"devices": ["gpu"]}}, "'cuda' or 'cpu'"),
     ({"conv": {"memory_mb": 0}}, "greater than or equal to 1"),
     ({"conv": {"engine": "vendor"}, "base": "generic"}, "conv.vendor 'off' (from configs/family/amd.yaml)"),
@@ -173,6 +177,26 @@ def test_mistakes_are_named(source, text):
     with pytest.raises(PresetError) as error:
         yolo_rocm.load_preset(source)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize("setting", [*ENGINES, "gemm+triton", "aten+gemm"])
+def test_presets_know_the_engines_that_planners_know(setting):
+    Planner(setting)
+    assert yolo_rocm.load_preset({"conv": {"engine": setting, "vendor": "on"}}).conv.engine == setting
+
+
+@pytest.mark.parametrize("setting", ["gem", "auto+gemm", "gemm+", "", "Gemm"])
+def test_presets_refuse_engines_in_the_planners_words(setting):
+    with pytest.raises(ConfigError) as refused:
+        Planner(setting)
+    with pytest.raises(PresetError) as caught:
+        yolo_rocm.load_preset({"conv": {"engine": setting}})
+    assert str(caught.value) == f"wrong 'conv.engine' in preset argument: {refused.value}"
+
+
+def test_an_engine_that_needs_the_vendor_library_needs_it_on():
+    with pytest.raises(PresetError, match=r"conv\.vendor 'off'"):
+        yolo_rocm.load_preset({"conv": {"engine": "vendor+gemm", "vendor": "off"}})
 
 
 def test_all_mistakes_of_a_file_are_told_at_once(tmp_path):

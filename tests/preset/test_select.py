@@ -6,7 +6,7 @@ import pytest
 
 from yolo_rocm.hardware import Gpu, Machine, detect
 from yolo_rocm.preset import variables
-from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.select import batch_for, choose
 
 from .. import fake_trees as trees

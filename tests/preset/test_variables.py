@@ -14,7 +14,7 @@ from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset import moments
 from yolo_rocm.preset import variables as environ
 from yolo_rocm.preset.moments import Moment, moment, passed, runtime_started
-from yolo_rocm.preset.schema import load_preset
+from yolo_rocm.preset.resolve import load_preset
 from yolo_rocm.session.session import Session
 
 from ..fake_trees import make_torch, old_torch, write
@@ -154,7 +154,7 @@ def test_miopen_reads_its_variables_late(monkeypatch):
     with environ.applied(environ.plan(preset, OLD)) as late:
         assert late == []
         assert os.environ["MIOPEN_FIND_MODE"] == "2"
-    monkeypatch.setattr(moments, "vendor_may_have_run", lambda: True)
+    monkeypatch.setattr(environ, "vendor_may_have_run", lambda: True)
     with environ.applied(environ.plan(preset, OLD)) as late:
         assert os.environ["MIOPEN_FIND_MODE"] == "2"  # still of use if no convolution has run
     assert "no effect if a convolution has run" in late[0]

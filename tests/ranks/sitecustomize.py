@@ -27,8 +27,9 @@ def _watch() -> None:
 
     def optimizer_step(self) -> None:
         model = getattr(self.model, "module", self.model)
-        sessions = [getattr(f, "__self__", None) for f in self.callbacks["on_train_epoch_end"]]
-        seen.setdefault("taken", any(self in getattr(session, "_runs", ()) for session in sessions))
+        listeners = [getattr(function, "__self__", None) for function in self.callbacks["on_train_epoch_end"]]
+        sessions = [getattr(listener, "session", None) for listener in listeners]
+        seen.setdefault("taken", any(self in getattr(session, "trainings", ()) for session in sessions))
         seen.setdefault("gradients", {k: p.grad.clone() for k, p in model.named_parameters() if p.grad is not None})
         if os.environ.get("TEST_RANKS_FAIL") == os.environ.get("RANK"):
             raise RuntimeError("miopenStatusUnknownError")
@@ -38,16 +39,16 @@ def _watch() -> None:
     def do_train(self, *args):
         result = train(self, *args)
         from yolo_rocm.conv import seam
-        from yolo_rocm.session.session import Session
+        from yolo_rocm.session.events import Events
 
         seen.update(
             weights={k: p.detach().clone() for k, p in getattr(self.model, "module", self.model).named_parameters()},
             active=seam.active_devices(),
             loaders=[type(self.train_loader).__name__, type(getattr(self, "test_loader", None)).__name__],
             folder=str(self.save_dir),
-            sessions=[
-                type(getattr(f, "__self__", None)) is Session for f in self.callbacks["on_train_epoch_end"]
-            ].count(True),
+            sessions=[type(getattr(f, "__self__", None)) is Events for f in self.callbacks["on_train_epoch_end"]].count(
+                True
+            ),
             workers=self.train_loader.num_workers,
         )
         torch.save(seen, Path(_FOLDER) / f"rank{os.environ['RANK']}.pt")
@@ -60,8 +61,11 @@ if _FOLDER and "-c" not in sys.orig_argv:  # not in loading workers
     if os.environ.get("TEST_RANKS_GPUS") and "torch.distributed.run" not in sys.orig_argv:
         _pretend_gpus()
     if "LOCAL_RANK" in os.environ:
+        from gloo_like_nccl import install
+
         from tests.sick_vendor import sick_vendor
 
+        install()
         _held = sick_vendor()
         _held.__enter__()
         _watch()

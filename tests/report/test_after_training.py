@@ -26,7 +26,9 @@ def trained(made_data, tmp_path_factory):
     plots: dict = {}
     # Ultralytics' own plots take longer than the training and are no matter here: only ours are drawn.
     yolo.add_callback("on_train_end", lambda trainer: setattr(trainer.args, "plots", True))
-    handle = yolo_rocm.register(yolo, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"]}})
+    handle = yolo_rocm.register(
+        yolo, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
+    )
     # W&B and the others look at the trainer's plots when the training ends; they are added after a user's callbacks.
     yolo.add_callback("on_train_end", lambda trainer: plots.update(trainer.plots))
     yolo.train(
@@ -102,6 +104,6 @@ def test_the_page_is_there_after_an_error(made_data, tmp_path, error):
     with pytest.raises(type(error)):
         yolo.train(
             data=str(made_data()), project=str(tmp_path), name="run", epochs=3, imgsz=32, batch=4, device="cpu",
-            plots=False, val=False, verbose=False,
+            workers=0, plots=False, val=False, verbose=False,
         )  # fmt: skip
     assert "1 of 3" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

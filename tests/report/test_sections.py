@@ -10,7 +10,8 @@ import pytest
 from yolo_rocm.report import sections
 from yolo_rocm.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, nice_step, overlaid, tick, ticks
 from yolo_rocm.report.page import render
-from yolo_rocm.report.run_data import Run, read_run
+from yolo_rocm.report.run import Run
+from yolo_rocm.report.run_data import read_run
 from yolo_rocm.report.series import Series, plain, thin
 
 from .made_runs import make_run

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,38 +16,15 @@ import torch
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import CheckpointError
-from yolo_rocm.preset.schema import resolve
+from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.checkpoints import Checkpoints
+from yolo_rocm.session.resume_file import STATE_FILE
 from yolo_rocm.session.run_command import RunCommand
-from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs, write_whole_checkpoints
+from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs
 from yolo_rocm.utils import atomic
 
 resource = pytest.importorskip("resource", reason="the limit of a file's size is a thing of POSIX")
 QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
-
-
-class Saving:
-    """Notes what it is told."""
-
-    def __init__(self, room=False):
-        self.events, self.room = [], room
-
-    def before(self, path, data):
-        """The file is written."""
-        self.events.append(("before", path.name, path.exists() and path.read_bytes()))
-
-    def after(self, path):
-        """It has its name."""
-        self.events.append(("after", path.name, path.read_bytes()))
-
-    def make_room(self):
-        """Answer as told."""
-        self.events.append(("make_room",))
-        return self.room
-
-    def failed(self, path, size, error):
-        """Name what came."""
-        return CheckpointError(f"{path} {size} {errno.errorcode[error.errno]}")
 
 
 @contextmanager
@@ -62,31 +38,53 @@ def files_no_larger_than(size: int):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+class Trainer:
+    """As much of a trainer as is asked before it has built anything."""
+
+    def __init__(self, folder: Path) -> None:
+        self.wdir, self.last, self.best = folder, folder / "last.pt", folder / "best.pt"
+        self.epoch, self.epochs, self.stop, self.callbacks = 0, 3, False, {}
+
+    def optimizer_step(self) -> None:
+        """Step."""
+
+
 @pytest.fixture
-def paths(tmp_path):
-    saving = Saving()
-    trainer = SimpleNamespace(wdir=tmp_path, last=tmp_path / "last.pt", best=tmp_path / "best.pt")
-    write_whole_checkpoints(trainer, saving)
-    return trainer, saving
+def told(monkeypatch):
+    lines = []
+    monkeypatch.setattr(hooks, "say", lambda line, warning=False: lines.append(line))
+    return lines
 
 
-def test_a_checkpoint_gets_its_name_when_it_is_whole(paths, tmp_path):
-    trainer, saving = paths
-    trainer.last.write_bytes(b"old")
-    trainer.last.write_bytes(b"newer")
-    (trainer.wdir / "epoch3.pt").write_bytes(b"third")
-    assert (trainer.last.read_bytes(), (tmp_path / "epoch3.pt").read_bytes()) == (b"newer", b"third")
-    assert saving.events[2:] == [
-        ("before", "last.pt", b"old"),
-        ("after", "last.pt", b"newer"),
-        ("before", "epoch3.pt", False),
-        ("after", "epoch3.pt", b"third"),
-    ]
+@pytest.fixture
+def kept(tmp_path):
+    trainer = Trainer(tmp_path)
+    return trainer, Checkpoints(trainer, resolve("cpu"), RunCommand(("preset=cpu",)))
+
+
+@pytest.fixture
+def paths(kept):
+    return kept[0]
+
+
+def test_a_checkpoint_gets_its_name_when_it_is_whole(paths, tmp_path, monkeypatch):
+    replace, seen = os.replace, []
+
+    def watched(source, target):
+        seen.append((Path(target).name, Path(target).exists() and Path(target).read_bytes(), Path(source).read_bytes()))
+        replace(source, target)
+
+    monkeypatch.setattr(atomic.os, "replace", watched)
+    for data in (b"old", b"newer"):
+        assert paths.last.write_bytes(data) == len(data)
+    (paths.wdir / "epoch3.pt").write_bytes(b"third")
+    assert (paths.last.read_bytes(), (tmp_path / "epoch3.pt").read_bytes()) == (b"newer", b"third")
+    assert seen[1:] == [("last.pt", b"old", b"newer"), ("epoch3.pt", False, b"third")]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch3.pt", "last.pt"]
 
 
 def test_the_paths_of_a_trainer_pickle_as_ordinary_ones(paths):
-    for path in (paths[0].last, paths[0].wdir / "epoch1.pt"):
+    for path in (paths.last, paths.wdir / "epoch1.pt"):
         data = pickle.dumps({"path": path})
         assert b"yolo_rocm" not in data
         assert type(pickle.loads(data)["path"]) is type(Path())
@@ -94,18 +92,17 @@ def test_the_paths_of_a_trainer_pickle_as_ordinary_ones(paths):
 
 
 def test_what_does_not_fit_leaves_the_old_checkpoint(paths, tmp_path):
-    trainer, saving = paths
-    trainer.best.write_bytes(b"old")
-    with files_no_larger_than(1 << 12), pytest.raises(CheckpointError, match=r"best\.pt 8192 EFBIG"):
-        trainer.best.write_bytes(bytes(1 << 13))
-    assert trainer.best.read_bytes() == b"old"
+    paths.best.write_bytes(b"old")
+    refused = pytest.raises(CheckpointError, match=r"best\.pt: File too large; 0\.0 MiB are needed")
+    with files_no_larger_than(1 << 12), refused:
+        paths.best.write_bytes(bytes(1 << 13))
+    assert paths.best.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
-    assert saving.events[-1] == ("make_room",)
 
 
-def test_room_is_made_before_giving_up(paths, monkeypatch):
-    trainer, saving = paths
-    saving.room, calls, real = True, [], os.fsync
+def test_room_is_made_before_giving_up(paths, tmp_path, monkeypatch, told):
+    calls, real = [], os.fsync
+    (tmp_path / STATE_FILE).write_bytes(b"large")
 
     def full_at_first(descriptor):
         calls.append(descriptor)
@@ -114,22 +111,21 @@ def test_room_is_made_before_giving_up(paths, monkeypatch):
         real(descriptor)
 
     monkeypatch.setattr(atomic.os, "fsync", full_at_first)
-    trainer.last.write_bytes(b"fits now")
-    assert trainer.last.read_bytes() == b"fits now"
-    assert saving.events[0] == ("make_room",)
+    paths.last.write_bytes(b"fits now")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("last.pt", b"fits now")]
+    assert told == ["the disk is full: what exact resuming needs made room for the checkpoint"]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EROFS, "Read-only file system"), KeyboardInterrupt()])
 def test_nothing_is_left_when_the_last_step_fails(paths, tmp_path, monkeypatch, error):
-    trainer, _ = paths
-    trainer.last.write_bytes(b"old")
+    paths.last.write_bytes(b"old")
 
     def fail(*_):
         raise error
 
     monkeypatch.setattr(atomic.os, "replace", fail)
     with pytest.raises(CheckpointError if isinstance(error, OSError) else KeyboardInterrupt):
-        trainer.last.write_bytes(b"new")
+        paths.last.write_bytes(b"new")
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("last.pt", b"old")]
 
 
@@ -141,7 +137,7 @@ def crowded(made_data, tmp_path_factory):
 
     folder, lines = tmp_path_factory.mktemp("crowded"), []
     yolo = YOLO("yolov8n.yaml")
-    handle = yolo_rocm.register(yolo, "cpu")
+    handle = yolo_rocm.register(yolo, "cpu", {"checkpoint": {"exact_resume": True}})
     limits, inside = {1: 35 << 20, 2: 1 << 20}, []
 
     def crowd(trainer) -> None:  # last.pt has 29 MiB, what exact resuming needs 58
@@ -180,33 +176,11 @@ def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
     assert "MiB are needed" in message
     assert "MiB are free" in message
     assert f"{last} is whole and holds epoch 2." in message
-    assert f"yolo-rocm train model={last} preset=cpu device=cpu resume=true" in message
+    assert (
+        f"yolo-rocm train model={last} preset=cpu rocm.checkpoint.exact_resume=true device=cpu resume=true" in message
+    )
     assert torch.load(last, weights_only=False)["epoch"] == 1
     assert {path.name for path in last.parent.iterdir()} <= {"last.pt", "best.pt"}
-
-
-class Trainer:
-    """As much of a trainer as is asked before it has built anything."""
-
-    def __init__(self, folder: Path) -> None:
-        self.wdir, self.last, self.best = folder, folder / "last.pt", folder / "best.pt"
-        self.epoch, self.epochs, self.stop, self.callbacks = 0, 3, False, {}
-
-    def optimizer_step(self) -> None:
-        """Step."""
-
-
-@pytest.fixture
-def told(monkeypatch):
-    lines = []
-    monkeypatch.setattr(hooks, "say", lambda line, warning=False: lines.append(line))
-    return lines
-
-
-@pytest.fixture
-def kept(tmp_path):
-    trainer = Trainer(tmp_path)
-    return trainer, Checkpoints(trainer, resolve("cpu"), RunCommand(("preset=cpu",)))
 
 
 def test_any_other_file_that_does_not_fit_is_named_with_how_to_go_on(kept, tmp_path):
@@ -236,13 +210,16 @@ def test_the_last_epoch_leaves_its_evaluation_to_be_done(kept, tmp_path, how):
     assert "yolo-rocm" not in checkpoints_of_run.stopped("stopped")
 
 
-def test_what_exact_resuming_needs_is_given_up_once(kept, told, tmp_path):
-    trainer, _ = kept
+def test_what_exact_resuming_needs_is_given_up_once(told, tmp_path):
+    trainer = Trainer(tmp_path)
+    exact = resolve("cpu", {"checkpoint": {"exact_resume": True}})
+    keeping = Checkpoints(trainer, exact, RunCommand(("preset=cpu",)))
     for data in (b"first", b"second"):  # this trainer has no model: what is to be kept cannot be had
         trainer.last.write_bytes(data)
     assert trainer.last.read_bytes() == b"second"
     assert len([line for line in told if "resuming is as in stock Ultralytics" in line]) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
+    assert "holds epoch 1" in keeping.saved()
 
 
 def test_stripping_is_one_step_too(crowded, tmp_path, monkeypatch):
@@ -345,6 +322,6 @@ print(type(pickle.loads(bytes.fromhex(sys.argv[1]))).__name__)
 
 
 def test_a_pickled_path_opens_where_this_package_is_not_installed(paths):
-    data = pickle.dumps(paths[0].last).hex()
+    data = pickle.dumps(paths.last).hex()
     done = subprocess.run([sys.executable, "-c", PLAIN, data], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == type(Path()).__name__

@@ -99,26 +99,22 @@ def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str
             start_new_session=True, env={**os.environ, "TMPDIR": str(temporary)},
         )  # fmt: skip
         try:
-            until = time.monotonic() + 120
-            while "NOW" not in log.read_text(errors="replace"):
+            while "NOW" not in log.read_text(errors="replace"):  # as long as the test's own limit
                 assert process.poll() is None, log.read_text(errors="replace")
-                assert time.monotonic() < until
                 time.sleep(0.02)
             children = descendants(process.pid)
             if number == signal.SIGKILL:
                 process.kill()  # as the kernel does when memory runs out
             else:
                 os.killpg(process.pid, number)  # as a terminal and Slurm do: to all of them
-            code = process.wait(timeout=30)
+            code = process.wait()
         finally:
             process.kill()
             process.wait()
-    until = time.monotonic() + 20
-    while alive(children) and time.monotonic() < until:
-        time.sleep(0.05)
     text = log.read_text(errors="replace")
     assert len(children) >= 2, "loading workers were expected"
-    assert not alive(children), text
+    while alive(children):
+        time.sleep(0.05)
     # By the names torch gives its segments: other processes use /dev/shm at the same time.
     own = tuple(f"torch_{pid}_" for pid in (process.pid, *children))
     assert [name for name in os.listdir("/dev/shm") if name.startswith(own)] == []
@@ -147,7 +143,7 @@ def test_a_kill_inside_the_writing_of_a_checkpoint_leaves_the_one_before(data, t
     assert code == -signal.SIGKILL
     assert torch.load(last, weights_only=False)["epoch"] == 0
     assert (last.parent / ".last.pt.partial").exists()
-    yolo_rocm.train(str(last), preset="cpu", resume=True)
+    yolo_rocm.train(str(last), preset="cpu", resume=True, workers=0)
     assert torch.load(last, weights_only=False)["epoch"] == -1
     rows = (tmp_path / "run" / "results.csv").read_text().splitlines()
     assert [row.partition(",")[0].strip() for row in rows] == ["epoch", "1", "2"]

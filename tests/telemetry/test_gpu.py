@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from yolo_rocm.conv.seam import patched
-from yolo_rocm.telemetry.choice import sources_for
 from yolo_rocm.telemetry.reading import merged
+from yolo_rocm.telemetry.sources import sources_for
 from yolo_rocm.telemetry.steps import SampledSteps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -46,7 +46,6 @@ def amdsmi(**changes):
 def nvml(**changes):
     """Return a module in the shape of nvidia-ml-py."""
     parts = {
-        "NVML_TEMPERATURE_GPU": 0,
         "nvmlInit": lambda: None,
         "nvmlShutdown": lambda: None,
         "nvmlDeviceGetCount": lambda: 2,
@@ -90,9 +89,12 @@ def test_without_an_address_only_the_only_card_is_taken():
         ("amdsmi_get_temp_metric", {"temperature_c"}),
     ],
 )
-@pytest.mark.parametrize("answer", [refuse, lambda *_: {}, lambda *_: None])
+@pytest.mark.parametrize("answer", [refuse, lambda *_: {}, lambda *_: None, None])  # None: a version without it
 def test_what_amdsmi_does_not_have_is_a_gap(name, gaps, answer):
-    reading = opened(AmdSmi(amdsmi(**{name: answer}), "0000:0c:00.0")).read()
+    smi = amdsmi(**{name: answer})
+    if answer is None:
+        delattr(smi, name)
+    reading = opened(AmdSmi(smi, "0000:0c:00.0")).read()
     assert reading.missing == gaps | FULL.missing
 
 

@@ -11,19 +11,18 @@ import pytest
 import torch
 
 from yolo_rocm.bench.demo_data import make_data
+from yolo_rocm.data.decode import truncation
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.verify import fingerprint
 from yolo_rocm.ultralytics_hooks import REDUCED_DECODE, missing
+from yolo_rocm.ultralytics_hooks.bench_data import training_data, training_loader
 from yolo_rocm.ultralytics_hooks.datasets import (
     AUGMENT_KEY,
     MODULES,
     UltralyticsAdapter,
-    device_augment_possible,
-    training_data,
-    training_loader,
-    truncation,
 )
+from yolo_rocm.ultralytics_hooks.device_augment import device_augment_possible
 
 SIZE, BATCH = 64, 4
 
@@ -76,7 +75,7 @@ def test_a_bound_on_mosaic_images_changes_no_pixel(data, monkeypatch):
 
     def watched(self, index, image):
         keep(self, index, image)
-        held.append(sum(i.nbytes for i in self.images if i is not None))
+        held.append(sum(i.nbytes for i in self if i is not None))
 
     monkeypatch.setattr(mosaic.BoundedImages, "__setitem__", watched)
     found = []
@@ -94,9 +93,9 @@ def test_a_bound_on_mosaic_images_changes_no_pixel(data, monkeypatch):
 def test_strict_batches_are_the_same_for_any_number_of_workers(data):
     seen = [
         prints(data, workers, policy(context=context, reproducible="strict", insist=True, workers=workers))
-        for workers, context in ((0, "fork"), (1, "fork"), (2, "spawn"), (3, "fork"))
+        for workers, context in ((0, "fork"), (1, "spawn"), (3, "fork"))
     ]
-    assert seen[1:] == seen[:1] * 3
+    assert seen[1:] == seen[:1] * 2
     assert len(set(seen[0])) == len(seen[0])
 
 
@@ -139,9 +138,7 @@ def test_hsv_and_flips_on_the_device_give_the_pixels_of_the_worker(data):
         drawn = got.pop(AUGMENT_KEY)
         flipped += int(drawn.left_right.sum())
         images = drawn.apply(got["img"])
-        difference = (images.int() - wanted["img"].int()).abs()
-        assert difference.max() <= 2  # two where OpenCV's vector code misses its own table; see data/augment.py
-        assert (difference > 0).float().mean() < 0.01
+        assert torch.equal(images, wanted["img"])
         for key in ("bboxes", "cls", "batch_idx"):
             assert torch.equal(got[key], wanted[key])
     assert flipped > 0
@@ -260,9 +257,10 @@ def test_classification_loads_through_workers(tmp_path):
     from ultralytics.data.dataset import ClassificationDataset
     from ultralytics.utils import DEFAULT_CFG
 
+    from tests import made_data
     from yolo_rocm.ultralytics_hooks import loaders_built_by
 
-    root = Path(make_data(tmp_path, task="classify", images=12, size=64))
+    root = Path(made_data.make_data(tmp_path, task="classify", images=12, size=64))
     args = type(DEFAULT_CFG)(**{**vars(DEFAULT_CFG), "imgsz": SIZE})
     dataset = ClassificationDataset(str(root / "train"), args, augment=True, prefix="train")
     with loaders_built_by(policy(context="spawn", workers=1, insist=True)):
@@ -277,7 +275,7 @@ def test_classification_loads_through_workers(tmp_path):
 def test_images_are_formatted_as_ultralytics_does(bgr, channels):
     from ultralytics.data.augment import Format
 
-    from yolo_rocm.ultralytics_hooks.datasets import PlaneFormatter
+    from yolo_rocm.ultralytics_hooks.image_format import PlaneFormatter
 
     formatter = Format(bgr=bgr)
     places: list[tuple[int, ...]] = []
@@ -297,7 +295,7 @@ def test_images_are_formatted_as_ultralytics_does(bgr, channels):
 def test_a_formatter_that_works_otherwise_is_left_alone(monkeypatch):
     from ultralytics.data.augment import Format
 
-    from yolo_rocm.ultralytics_hooks.datasets import PlaneFormatter
+    from yolo_rocm.ultralytics_hooks.image_format import PlaneFormatter
 
     monkeypatch.setattr(Format, "_format_img", lambda self, image: torch.zeros(1))
     assert not PlaneFormatter(Format(), new_image).agrees()
@@ -307,13 +305,13 @@ def test_a_formatter_that_works_otherwise_is_left_alone(monkeypatch):
 def test_the_draws_of_a_recorded_hsv_are_those_of_the_real_one():
     from ultralytics.data.augment import RandomHSV
 
-    from yolo_rocm.ultralytics_hooks.datasets import _RecordHSV
+    from yolo_rocm.ultralytics_hooks.device_augment import RecordHSV
 
     transform = RandomHSV(0.015, 0.7, 0.4)
     np.random.seed(4)
     random.seed(4)
     wanted = np.random.uniform(-1, 1, 3) * [0.015, 0.7, 0.4]
     np.random.seed(4)
-    drawn = _RecordHSV(transform)({})["rocm_gains"]
+    drawn = RecordHSV(transform)({})["rocm_gains"]
     np.testing.assert_array_equal(drawn, wanted)
-    assert _RecordHSV(RandomHSV(0, 0, 0))({})["rocm_gains"] is None
+    assert RecordHSV(RandomHSV(0, 0, 0))({})["rocm_gains"] is None

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, lines elsewhere, nothing for short work, no thread where something is measured."""
+"""Progress: a bar on a terminal, lines elsewhere, none for short work, no thread where something is measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from yolo_rocm.utils import progress as module
-from yolo_rocm.utils.progress import Pace, duration, progress
+from yolo_rocm.utils.progress import duration, progress
 
 from ..pseudo_terminal import all_of
 
@@ -22,8 +22,8 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that stands until it is told to go on."""
-    now = SimpleNamespace(t=0.0)
+    """A clock that goes on only when it is told to."""
+    now = SimpleNamespace(t=100.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now.t))
     return now
 
@@ -44,59 +44,30 @@ def test_short_work_says_nothing(clock):
 
 
 def test_long_work_says_how_far_it_is_and_what_is_left(clock):
-    lines = lines_of(clock, 1.0, 20)
-    assert lines[0] == "working: 2 of 20"  # the first steps tell no speed yet, but they took two seconds
-    assert lines[1:-1] == [
+    assert lines_of(clock, 1.0, 20) == [
+        "working: 2 of 20, about 18 s left",
         "working: 7 of 20, about 13 s left",
         "working: 12 of 20, about 8 s left",
         "working: 17 of 20, about 3 s left",
+        "working: 20 of 20 in 20 s",
     ]
-    assert lines[-1] == "working: 20 of 20 in 20 s"
 
 
 def test_known_long_work_says_so_at_once_and_a_limit_ends_the_wait(clock):
-    lines = lines_of(clock, 6.0, 4, slow=True, limit_s=20)
-    assert lines[0] == "working: 0 of 4"
-    assert lines[1] == "working: 1 of 4, about 14 s left"  # not 18: then time is up
+    assert lines_of(clock, 6.0, 4, slow=True, limit_s=20)[:3] == [
+        "working: 0 of 4",
+        "working: 1 of 4",  # one step tells no speed: it holds what happens once, a compilation
+        "working: 2 of 4, about 8 s left",  # not 12: then time is up
+    ]
 
 
 def test_work_that_ends_in_an_error_says_where(clock):
     stream = io.StringIO()
     with pytest.raises(KeyboardInterrupt), progress("working", timed=True, stream=stream) as show:
-        clock.t = 3.0
+        clock.t += 3.0
         show(1, 4)
         raise KeyboardInterrupt
-    assert stream.getvalue().splitlines()[-1] == "working: stopped at 1 of 4 after 3 s"
-
-
-def test_the_estimate_follows_steps_that_get_shorter(clock):
-    """Convolutions are measured from the largest to the smallest."""
-    pace = Pace()
-    for done in range(1, 41):
-        clock.t += 10.0 if done <= 5 else 0.1
-        pace.reached(done, 50)
-    assert pace.left_s() == pytest.approx(1.0)
-
-
-def test_nothing_runs_beside_what_is_measured():
-    before = threading.active_count()
-    with progress("measuring", timed=True, slow=True, stream=io.StringIO()) as show:
-        show(1, 2)
-        assert threading.active_count() == before
-    with progress("waiting", stream=io.StringIO()):
-        assert threading.active_count() == before + 1
-    assert threading.active_count() == before
-
-
-def test_a_wait_without_steps_speaks_by_itself(monkeypatch):
-    monkeypatch.setattr(module, "SHORT_S", 0.05)
-    stream = io.StringIO()
-    spoken = threading.Event()
-    write = stream.write
-    monkeypatch.setattr(stream, "write", lambda text: (write(text), spoken.set())[0])
-    with progress("reading", stream=stream):
-        assert spoken.wait(10)
-    assert stream.getvalue().splitlines() == ["reading: ...", "reading: done in 1 s"]
+    assert stream.getvalue().splitlines()[-1] == "working: 1 of 4, stopped after 3 s"
 
 
 @pytest.mark.parametrize("seconds", [0.2, 59.6, 150, 7300])
@@ -106,24 +77,45 @@ def test_durations(seconds):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pty")
 @pytest.mark.parametrize("no_color", ["", "1"])
-def test_a_terminal_gets_a_bar_that_vanishes(no_color, monkeypatch):
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_terminal_gets_a_bar_that_vanishes(no_color, timed, monkeypatch):
     import pty
 
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     ours, theirs = pty.openpty()
+    threads = set(threading.enumerate())
     with (
         os.fdopen(theirs, "w", encoding="utf-8") as stream,
-        progress("measuring", timed=True, slow=True, stream=stream) as show,
+        progress("measuring", timed=timed, slow=True, stream=stream) as show,
     ):
         for done in range(4):
             show(done, 3)
+        assert (set(threading.enumerate()) <= threads) is timed  # nothing runs next to what is measured
+    for thread in set(threading.enumerate()) - threads:  # rich does not wait for its own
+        thread.join(60)
+        assert not thread.is_alive()
     written = all_of(ours)
-    assert "1 of 3, about" in written
-    assert "so far" in written
+    assert not timed or "2 of 3, about" in written
+    assert "3 of 3" in written
     assert written.rstrip("\r\n").endswith("\x1b[2K")  # the last thing done is to wipe the line
     assert bool(STYLE.search(written)) is (not no_color)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+@pytest.mark.parametrize("long", [True, False])
+def test_a_wait_without_steps_shows_a_bar_only_where_it_is_long(long, monkeypatch):
+    import pty
+
+    started, start = threading.Event(), module.Pace.start
+    monkeypatch.setattr(module.Pace, "start", lambda self: (start(self), started.set()))
+    monkeypatch.setattr(module, "_SHORT_S", 0.01 if long else 1e6)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w", encoding="utf-8") as stream, progress("reading", stream=stream):
+        assert started.wait(60 if long else 0) is long
+    assert ("reading" in all_of(ours)) is long
 
 
 def test_inside_a_training_lines_go_through_the_logger(clock, monkeypatch, capsys):
@@ -132,19 +124,15 @@ def test_inside_a_training_lines_go_through_the_logger(clock, monkeypatch, capsy
 
     said = []
     monkeypatch.setattr(log, "say", said.append)
-    with hooks.progress("measuring convolutions", 60) as show:
-        for done in range(5):
-            show(done, 4)
-            clock.t += 4.0
-    assert said == [
-        "measuring convolutions: 1 of 4, about 12 s left",
+    for seconds in (4.0, 0.1):
+        with hooks.progress_bar("measuring convolutions", 60) as show:
+            for done in range(5):
+                show(done, 4)
+                clock.t += seconds
+    assert said == [  # of the long work alone
+        "measuring convolutions: 1 of 4",
         "measuring convolutions: 3 of 4, about 4 s left",
     ]
-    with hooks.progress("measuring convolutions", 60) as show:
-        for done in range(5):
-            show(done, 4)
-            clock.t += 0.1
-    assert len(said) == 2
     assert "\r" not in capsys.readouterr().out  # no bar
 
 
@@ -170,7 +158,7 @@ def test_inside_a_training_a_terminal_gets_ultralytics_own_bar(clock, monkeypatc
 
     monkeypatch.setattr(utils, "TQDM", Bar)
     monkeypatch.setattr(log, "is_terminal", lambda stream: True)
-    with hooks.progress("measuring convolutions", 60) as show:
+    with hooks.progress_bar("measuring convolutions", 60) as show:
         for done in range(4):
             show(done, 3)
             clock.t += 4.0

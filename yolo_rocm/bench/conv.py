@@ -1,28 +1,27 @@
-"""`yolo-rocm bench conv`: every convolution of a model, pass by pass, beside its peers, in one run."""
+"""`yolo-rocm bench conv`: every convolution of a model, pass by pass, next to its peers, in one run."""
 
 from __future__ import annotations
 
-import csv
-import datetime
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 
-from .._version import __version__
 from ..conv.algorithms import BY_NAME
 from ..conv.backend_flags import vendor_off
+from ..conv.names import PASSES
 from ..conv.patch import Patch
-from ..conv.plan import Planner
+from ..conv.plan import CONVOLUTION, Operands, Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..engines.measure import as_in_the_seam, milliseconds
 from ..engines.plan_store import device_name
-from ..engines.tuning import Operands, time_candidates
+from ..engines.tuning import time_candidates
+from . import results
 from .layers import ModelLayer
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
@@ -68,7 +67,7 @@ def bench_conv(
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     try:
         progress(0, everything)
-        if waiting:  # all together: compilers work side by side
+        if waiting:  # all together: compilers run in parallel
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
         for done, layer in enumerate(layers):
             rows += _bench_layer(layer, planner, patch, repeats, quick)
@@ -85,19 +84,19 @@ def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int
     algorithms = [BY_NAME["vendor"], *ours]
     with as_in_the_seam():
         for which in () if quick else layer.passes:
-            # A kernel or two for every sample: launches are what it spends its time on, in a training step too.
+            # A kernel or two for every sample: launches are what takes its time, in a training step too.
             with vendor_off(problem.device):
                 call = _through_torch(problem, operands, which)
                 rows.append(_row(layer, which, VENDOR_OFF, milliseconds(call, device, repeats, head_start=False), 0))
         for which in layer.passes:
             ways = dict.fromkeys(algorithms)
-            for timing in time_candidates(problem, which, ways, operands, planner.budget, thorough=True):
+            for timing in time_candidates(CONVOLUTION, problem, which, ways, operands, planner.budget, thorough=True):
                 workspace = min(BY_NAME[timing.algorithm].workspace_bytes(problem), planner.budget)
                 rows.append(_row(layer, which, timing.algorithm, timing.milliseconds, workspace))
         with installed(patch):
             for which in layer.passes:
                 spent = milliseconds(_through_torch(problem, operands, which), device, repeats)
-                chosen = getattr(planner.plan(problem), which).algorithm
+                chosen = planner.plan(problem)[which].algorithm
                 rows.append(_row(layer, which, AUTO, spent, min(chosen.workspace_bytes(problem), planner.budget)))
     return rows if quick else rows + _plain_patch(layer, operands, repeats)
 
@@ -145,14 +144,14 @@ def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Ro
     return [_row(layer, "forward", PLAIN, first, columns), _row(layer, "backward", PLAIN, second, columns)]
 
 
-def _row(layer: ModelLayer, which: str, way: str, spent: float, workspace: int) -> Row:
-    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, spent, workspace / 2**20)
+def _row(layer: ModelLayer, which: str, way: str, measured: float, workspace: int) -> Row:
+    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, measured, workspace / 2**20)
 
 
 def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     """Return milliseconds by way and pass, each layer counted as often as the model has it.
 
-    Ways that do not serve every layer have no total; the fastest of the single algorithms is what `auto` is about.
+    Ways that do not support every layer have no total; the fastest of the single algorithms is what `auto` is about.
     """
     result: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     whole = {VENDOR, VENDOR_OFF, PLAIN, AUTO}
@@ -164,7 +163,7 @@ def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
 
 
 def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
-    """Return the largest workspace of each way in MiB; native kernels do not tell theirs."""
+    """Return the largest workspace of each way in MiB; that of native kernels is not known."""
     result: dict[str, float] = {}
     for row in rows:
         if row.way not in (VENDOR, VENDOR_OFF):
@@ -174,45 +173,17 @@ def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
 
 def write_csv(path: Path, rows: Iterable[Row], device: str, command: str) -> None:
     """Write every measurement with what it was measured on."""
-    stamp = {
-        "device": device_name(device),
-        "torch": torch.__version__,
-        "yolo_rocm": __version__,
-        "date": datetime.date.today().isoformat(),
-        "command": command,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*(f.name.rstrip("_") for f in fields(Row)), *stamp])
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({**{key.rstrip("_"): value for key, value in asdict(row).items()}, **stamp})
+    entries = [{key.rstrip("_"): value for key, value in asdict(row).items()} for row in rows]
+    results.write_csv(path, entries, results.stamp(command, device=device_name(device), torch=torch.__version__))
 
 
 def plot(path: Path, rows: Iterable[Row], title: str) -> None:
-    """Draw the totals as stacked bars, one bar per way."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """Draw the totals as stacked bars, one bar for each way."""
     sums = totals(rows)
     ways = [way for way in (VENDOR, AUTO, PLAIN, VENDOR_OFF) if way in sums]
-    figure, axes = plt.subplots(figsize=(7, 3.2), layout="constrained")
-    left = [0.0] * len(ways)
-    for which in ("forward", "grad_input", "grad_weight", "backward"):
-        widths = [sums[way].get(which, 0.0) for way in ways]
-        if any(widths):
-            axes.barh(ways, widths, left=left, label=which)
-            left = [a + b for a, b in zip(left, widths, strict=True)]
-    for way, total in zip(ways, left, strict=True):
-        axes.annotate(f" {total:.1f} ms", (total, way), va="center")
-    axes.set(title=title, xlabel="milliseconds, all convolutions of one training step")
-    axes.set_xlim(0, 1.2 * max(left))
-    axes.invert_yaxis()
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    parts = [which for which in (*PASSES, "backward") if any(which in sums[way] for way in ways)]
+    series = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
+    results.draw(path, title, ways, [results.Panel("milliseconds, all convolutions of one training step", 1, series)])
 
 
 def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:

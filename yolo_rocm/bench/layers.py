@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import torch
 
 from .. import ultralytics_hooks as hooks
+from ..conv.names import PASSES
 from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..errors import ConfigError, nearest
+from ..utils.progress import progress
 
+T = TypeVar("T")
 OURS = "gemm+triton"  # the engines that a benchmark takes where `engine=` is not given: all of ours
 LAYOUTS = {"nchw": False, "nhwc": True}  # name on the command line -> channels_last
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
@@ -20,44 +27,27 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, 
 
 @dataclass(frozen=True)
 class ModelLayer:
-    """A distinct convolution of a model.
-
-    Attributes:
-        problem: Its shape.
-        names: The layers that have it.
-        needs_grad_input: False for the first layer, whose input is the image.
-    """
+    """A distinct convolution of a model."""
 
     problem: ConvProblem
-    names: tuple[str, ...]
-    needs_grad_input: bool
+    names: tuple[str, ...]  # the layers that have it
+    needs_grad_input: bool  # False for the first layer, whose input is the image
 
     @property
     def passes(self) -> tuple[str, ...]:
         """The passes a training step runs."""
-        return ("forward", "grad_input", "grad_weight") if self.needs_grad_input else ("forward", "grad_weight")
+        return tuple(which for which in PASSES if self.needs_grad_input or which != "grad_input")
 
 
-def dtype_named(name: str) -> torch.dtype:
-    """Return a dtype by the short name used on the command line.
-
-    Raises:
-        ConfigError: There is none of that name.
-    """
-    if name not in DTYPES:
-        raise ConfigError(f"unknown dtype {name!r}{nearest(name, DTYPES)} Allowed: {', '.join(DTYPES)}.")
-    return DTYPES[name]
-
-
-def layout_named(name: str) -> bool:
-    """Return whether the layout of that name is channels_last.
+def named(kind: str, name: str, known: Mapping[str, T]) -> T:
+    """Return what the command line calls by a short name.
 
     Raises:
         ConfigError: There is none of that name.
     """
-    if name not in LAYOUTS:
-        raise ConfigError(f"unknown layout {name!r}{nearest(name, LAYOUTS)} Allowed: {', '.join(LAYOUTS)}.")
-    return LAYOUTS[name]
+    if name not in known:
+        raise ConfigError(f"unknown {kind} {name!r}{nearest(name, known)} Allowed: {', '.join(known)}.")
+    return known[name]
 
 
 def default_device() -> str:
@@ -92,3 +82,34 @@ def model_layers(
         moved = replace(problem, input_shape=shape, dtype=dtype, device=device, channels_last=channels_last)
         layers.append(ModelLayer(moved, tuple(own), needs_grad_input=problem.input_shape[1:] != (3, imgsz, imgsz)))
     return layers
+
+
+@contextmanager
+def threads_of_a_training(device: str) -> Iterator[None]:
+    """Compute on the CPU with as many threads as a training on `device` has.
+
+    Ultralytics asks for one by `OMP_NUM_THREADS` before it imports torch, unless the user has asked for another number,
+    and for all again where the device is a CPU. A benchmark that has imported torch first would measure the GPU next to
+    a pool of threads that no training has.
+    """
+    before = torch.get_num_threads()
+    if not device.startswith("cpu") and not os.environ.get("OMP_NUM_THREADS"):
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def layers_of(given: Mapping[str, Any]) -> Iterator[tuple[str, list[ModelLayer]]]:
+    """Yield the device and the convolutions that `model= imgsz= batch= dtype= layout=` of a command describe.
+
+    While the context is open, torch computes with the threads of a training.
+    """
+    dtype, channels_last = named("dtype", given["dtype"], DTYPES), named("layout", given["layout"], LAYOUTS)
+    device = default_device()
+    with threads_of_a_training(device):
+        with progress(f"reading {given['model']}"):
+            layers = model_layers(given["model"], given["imgsz"], given["batch"], dtype, device, channels_last)
+        yield device, layers

@@ -1,9 +1,7 @@
-"""Loaders beside each other: Ultralytics' own and ours, each in a fresh process, one after the other."""
+"""`yolo-rocm bench loader`: Ultralytics' own loaders and ours, each in a fresh process, one after the other."""
 
 from __future__ import annotations
 
-import csv
-import datetime
 import json
 import os
 import platform
@@ -13,41 +11,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .._version import __version__
 from ..errors import ConfigError
+from . import results
 
 STAGES = ("read", "decode", "augment", "collate", "transfer")
 BASE = "stock spawn"
 _TIMEOUT = 900
 
 
-def ways(
-    data: str,
-    workers: int,
-    context: str,
-    imgsz: int,
-    batch: int,
-    epochs: int,
-    images: int | None = None,
-    batches: int | None = None,
-) -> dict[str, dict[str, Any]]:
+def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str, dict[str, Any]]:
     """Return what to measure by name.
 
     Args:
         data: A detection data set's YAML.
         workers: Worker processes.
         context: `spawn`, `forkserver`, `fork`, or `all`, for ours. Stock is measured with fork and spawn.
-        imgsz: Size of the images.
-        batch: Size of the batches.
-        epochs: Epochs to time, after one that warms up.
-        images: Pretend that there are so many images.
-        batches: Read no more than so many batches of each epoch.
+        sizes: `imgsz` and `batch`; `epochs` to time, after one that warms up; `images`, to pretend that there are so
+            many; `batches`, to read no more than so many of each epoch.
     """
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
-    common = {
-        "data": str(data), "workers": workers, "imgsz": imgsz, "batch": batch, "epochs": epochs, "images": images,
-        "batches": batches, "ours": False, "options": False, "context": None,
-    }  # fmt: skip
+    common: dict[str, Any] = {"data": data, "workers": workers, **sizes, "ours": False, "options": False}
+    common["context"] = None
     found = {"stock workers=0": {**common, "workers": 0, "stages": True}}
     if workers:
         found["stock fork"] = {**common, "context": "fork"}
@@ -56,25 +40,21 @@ def ways(
     found["ours workers=0"] = {**ours, "workers": 0, "stages": True}
     for method in methods if workers else ():
         found[f"ours {method}"] = {**ours, "context": method}
-        if method == "spawn" and os.name == "posix":
-            found["ours spawn, started ahead"] = {**ours, "context": method, "ahead": 5.0}
+        if method == "forkserver":
+            found["ours forkserver, started ahead"] = {**ours, "context": method, "ahead": 5.0}
     optional = {**ours, "options": True, "context": methods[0]}
     found["ours, device augment + reduced decode"] = optional
     found["the same, workers=0"] = {**optional, "workers": 0, "stages": True}
     return found
 
 
-def bench_loader(
-    wanted: dict[str, dict[str, Any]], progress: Callable[[int, int], None] | None = None
-) -> list[dict[str, Any]]:
+def bench_loader(wanted: dict[str, dict[str, Any]], progress: Callable[[int, int], None]) -> list[dict[str, Any]]:
     """Measure each way in a process of its own and return one row for each; a way that fails has an `error`."""
-    rows = []
-    if progress is not None:
-        progress(0, len(wanted))
-    for done, (name, way) in enumerate(wanted.items()):
+    rows: list[dict[str, Any]] = []
+    for name, way in wanted.items():
+        progress(len(rows), len(wanted))
         rows.append({"way": name, **_run(way)})
-        if progress is not None:
-            progress(done + 1, len(wanted))
+    progress(len(rows), len(wanted))
     return rows
 
 
@@ -100,41 +80,20 @@ def _run(way: dict[str, Any]) -> dict[str, Any]:
 
 def write_csv(path: Path, rows: list[dict[str, Any]], command: str) -> None:
     """Write every row with what it was measured on."""
-    stamp = {
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "yolo_rocm": __version__,
-        "date": datetime.date.today().isoformat(),
-        "command": command,
-    }
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*columns, *stamp])
-        writer.writeheader()
-        writer.writerows({**row, **stamp} for row in rows)
+    machine = {"machine": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
+    results.write_csv(path, rows, results.stamp(command, **machine))
 
 
 def plot(path: Path, rows: list[dict[str, Any]], title: str) -> None:
-    """Draw time to the first batch, images per second and private memory, one bar per way."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    panels = (("first_batch_s", "first batch, s"), ("images_per_s", "images/s"), ("private_mb", "private MB a worker"))
-    figure, axes = plt.subplots(1, 3, figsize=(11, 0.45 * len(rows) + 1.2), sharey=True, layout="constrained")
-    names = [row["way"] for row in rows]
-    for axis, (key, label) in zip(axes, panels, strict=True):
-        values = [row.get(key) or 0.0 for row in rows]
-        axis.barh(names, values, color=["0.6" if name.startswith("stock") else "tab:red" for name in names])
-        axis.set(xlabel=label)
-        for name, value in zip(names, values, strict=True):
-            if value:
-                axis.annotate(f" {value:.3g}", (value, name), va="center", fontsize=8)
-        axis.set_xlim(0, 1.25 * max(values, default=1.0) or 1.0)
-    axes[0].invert_yaxis()
-    figure.suptitle(title)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+    """Draw time to the first batch, images per second and private memory, one bar for each way."""
+    panels = (
+        ("first_batch_s", "first batch, s", 2),
+        ("images_per_s", "images/s", 1),
+        ("private_mb", "private MB a worker", 0),
+    )
+    results.draw(
+        path,
+        title,
+        [row["way"] for row in rows],
+        [results.Panel(label, digits, {key: [row.get(key) or 0.0 for row in rows]}) for key, label, digits in panels],
+    )

@@ -8,11 +8,14 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
-STAGES = ("read", "decode", "augment", "collate", "transfer")
+from .loader import STAGES
 
 
 def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
@@ -25,23 +28,23 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
 
     from ..data.policy import LoaderPolicy
     from ..data.seeding import seed_everything
-    from ..data.worker_start import prestart
-    from ..ultralytics_hooks import datasets
+    from ..data.worker_start import start_server
+    from ..ultralytics_hooks import bench_data, datasets
 
-    dataset = datasets.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
+    dataset = bench_data.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
     seed_everything(0)
+    adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512) if way["ours"] else None
     policy = None
-    if way["ours"]:
-        adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512)
+    if adapter is not None:
         policy = LoaderPolicy(context=way["context"] or "spawn", adapter=adapter, modules=datasets.MODULES)
     elif way["context"]:
         multiprocessing.set_start_method(way["context"], force=True)
-    stages = _stages(dataset, way) if way.get("stages") else {}
+    stages = _stages(dataset, way["batch"], adapter) if way.get("stages") else {}
     if way.get("ahead"):
-        prestart(way["workers"], datasets.MODULES)
+        start_server(datasets.MODULES)
         time.sleep(way["ahead"])
     began = time.perf_counter()
-    loader = datasets.training_loader(dataset, way["batch"], way["workers"], policy)
+    loader = bench_data.training_loader(dataset, way["batch"], way["workers"], policy)
     batches = iter(loader)
     first_batch = next(batches)
     first = time.perf_counter() - began
@@ -59,8 +62,7 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
     result = {
         "first_batch_s": first,
         "images_per_s": rate,
-        "private_mb": _mean(memory, "private"),
-        "shared_mb": _mean(memory, "shared"),
+        **{f"{kind}_mb": mean(row[kind] for row in memory) if memory else None for kind in ("private", "shared")},
         "first_batch_sha": digest,
         "torch": torch.__version__,
         **{f"{name}_ms": 1e3 * stages[name] for name in stages},
@@ -69,58 +71,49 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
     return result, close or (lambda: None)
 
 
-def _stages(dataset: Any, way: dict[str, Any], samples: int = 64) -> dict[str, float]:
-    """Return seconds an image spends in each stage, in this process, with the first images left out."""
+def _stages(dataset: Any, size: int, adapter: Any, samples: int = 64) -> dict[str, float]:
+    """Return the seconds an image takes in each stage, in this process, without the first batch."""
     import cv2
     import numpy as np
     import torch
 
-    spent = dict.fromkeys(STAGES, 0.0)
+    seconds_in = dict.fromkeys(STAGES, 0.0)
     read, decode = np.fromfile, cv2.imdecode
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    from contextlib import ExitStack
-
-    from ..ultralytics_hooks import datasets
-
     with ExitStack() as undo:
-        if way["ours"]:
-            adapter = datasets.UltralyticsAdapter(way["options"], way["options"], 512)
-            undo.enter_context(adapter.attached(dataset, lambda stage, seconds: None, _new_image))
-        order = [i % len(dataset) for i in range(way["batch"] + samples)]
-        kept = [dataset[i] for i in order[: way["batch"]]]
-        np.fromfile = _timed(read, spent, "read")
-        cv2.imdecode = _timed(decode, spent, "decode")
+        if adapter is not None:
+            undo.enter_context(
+                adapter.attached(dataset, lambda stage, seconds: None, partial(np.empty, dtype=np.uint8))
+            )
+        order = [i % len(dataset) for i in range(size + samples)]
+        kept = [dataset[i] for i in order[:size]]
+        np.fromfile = _timed(read, seconds_in, "read")
+        cv2.imdecode = _timed(decode, seconds_in, "decode")
         undo.callback(setattr, np, "fromfile", read)
         undo.callback(setattr, cv2, "imdecode", decode)
-        for start in range(way["batch"], len(order), way["batch"]):
+        for start in range(size, len(order), size):
             began = time.perf_counter()
-            kept = [dataset[i] for i in order[start : start + way["batch"]]]
+            kept = [dataset[i] for i in order[start : start + size]]
             sampled = time.perf_counter()
             batch = dataset.collate_fn(kept)
             collated = time.perf_counter()
             if device.type == "cuda":
                 batch["img"].to(device)
                 torch.cuda.synchronize()
-            spent["augment"] += sampled - began
-            spent["collate"] += collated - sampled
-            spent["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
-    spent["augment"] -= spent["read"] + spent["decode"]
-    return {name: seconds / samples for name, seconds in spent.items()}
+            seconds_in["augment"] += sampled - began
+            seconds_in["collate"] += collated - sampled
+            seconds_in["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
+    seconds_in["augment"] -= seconds_in["read"] + seconds_in["decode"]
+    return {name: seconds / samples for name, seconds in seconds_in.items()}
 
 
-def _new_image(shape: tuple[int, ...]) -> Any:
-    import numpy as np
-
-    return np.empty(shape, np.uint8)
-
-
-def _timed(function: Callable[..., Any], spent: dict[str, float], stage: str) -> Callable[..., Any]:
+def _timed(function: Callable[..., Any], seconds_in: dict[str, float], stage: str) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
         try:
             return function(*args, **kwargs)
         finally:
-            spent[stage] += time.perf_counter() - began
+            seconds_in[stage] += time.perf_counter() - began
 
     return run
 
@@ -138,10 +131,6 @@ def _memory(pid: int) -> dict[str, float]:
             if name in (f"{kind.capitalize()}_Clean", f"{kind.capitalize()}_Dirty"):
                 found[kind] += int(rest.split()[0]) / 1024
     return found
-
-
-def _mean(rows: list[dict[str, float]], name: str) -> float | None:
-    return sum(row[name] for row in rows) / len(rows) if rows else None
 
 
 def main() -> None:

@@ -10,12 +10,12 @@ import torch
 
 @dataclass(frozen=True)
 class Peak:
-    """Most memory since `forget`, in MiB.
+    """Most memory in a time, in MiB.
 
     Attributes:
         allocated_mb: In blocks that are in use, what `torch.cuda.max_memory_allocated` says. The allocator does not
             split a block for a rest of 1 MiB or less, so that it depends on the blocks that happen to be cached.
-        requested_mb: What tensors and workspaces have asked for in these blocks; None on a torch that does not count.
+        requested_mb: What tensors and workspaces have requested in these blocks; None on a torch that does not count.
         reserved_mb: What the process holds of the card, cached blocks included: GPU_mem in Ultralytics' table.
     """
 
@@ -24,13 +24,8 @@ class Peak:
     reserved_mb: float
 
 
-def forget(device: torch.device) -> None:
-    """Begin to measure."""
-    torch.cuda.reset_peak_memory_stats(device)
-
-
-def since(device: torch.device) -> Peak:
-    """Return the peak since `forget`."""
+def peak_of(device: torch.device) -> Peak:
+    """Return the peak since `torch.cuda.reset_peak_memory_stats`."""
     stats = torch.cuda.memory_stats(device)
     requested = stats.get("requested_bytes.all.peak", 0)  # counted since torch 2.0, and not by every allocator
     return Peak(

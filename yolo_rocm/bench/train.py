@@ -1,4 +1,4 @@
-"""`yolo-rocm bench train`: a whole training step of a detector, way beside way, in one run.
+"""`yolo-rocm bench train`: a whole training step of a detector, one way next to the other, in one run.
 
 A step is forward, loss, backward, clipping and SGD, as the trainer does it, without its loader and its EMA. Every way
 takes its turn, then every way again, so that a clock that changes hits all. Each turn begins with the same weights and
@@ -30,7 +30,7 @@ from ..engines.precision import without_tf32
 from ..errors import ConfigError, DeviceLostError
 from ..utils.off_switch import enabled
 from .layers import OURS
-from .peak import Peak, forget, highest, since
+from .peak import Peak, highest, peak_of
 
 STOCK_KIND, OFF_KIND, OURS_KIND, AUTO_KIND = "stock", "vendor off", "ours", "ours auto + vendor"
 _SLOW: Final = ((OFF_KIND, True), (AUTO_KIND, True))
@@ -45,29 +45,17 @@ _LARGEST_GRADIENT: Final = 10.0
 
 @dataclass
 class Way:
-    """One way to serve the convolutions of a step, and what its turns have shown.
+    """One way to compute the convolutions of a step, and what its turns have shown."""
 
-    Attributes:
-        kind: What serves them.
-        channels_last: Layout of images and weights.
-        patch: Ours; None for torch alone.
-        times_ms: Of every timed step.
-        peaks: Most memory during the timed steps of each turn; empty on a CPU.
-        losses: Of every step of the newest turn, warm-up included; all turns take the same steps.
-        tuning_s: Seconds of the first step and of measuring candidates, before the first turn; None where not ours.
-        overflows: Steps that GradScaler has left out in the newest turn.
-        error: Why it could not go on; empty where it could.
-    """
-
-    kind: str
-    channels_last: bool
-    patch: Patch | None = None
-    times_ms: list[float] = field(default_factory=list)
-    peaks: list[Peak] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    tuning_s: float | None = None
-    overflows: int = 0
-    error: str = ""
+    kind: str  # what computes them
+    channels_last: bool  # layout of images and weights
+    patch: Patch | None = None  # ours; None for torch alone
+    times_ms: list[float] = field(default_factory=list)  # of every timed step
+    peaks: list[Peak] = field(default_factory=list)  # of the timed steps of each turn; empty on a CPU
+    losses: list[float] = field(default_factory=list)  # of every step of the newest turn, warm-up included
+    tuning_s: float | None = None  # seconds of the first step and of measuring candidates; None where not ours
+    overflows: int = 0  # steps that GradScaler has left out in the newest turn
+    error: str = ""  # why it could not go on
 
     @property
     def name(self) -> str:
@@ -86,11 +74,11 @@ class Way:
 
     @property
     def served(self) -> str:
-        """How many convolution layers each engine serves."""
+        """How many convolution layers each engine computes."""
         return "" if self.patch is None else self.patch.report.summary()
 
-    def serving(self, device: str) -> AbstractContextManager[None]:
-        """Serve the convolutions of the process this way while the context is open."""
+    def applied(self, device: str) -> AbstractContextManager[None]:
+        """Compute the convolutions of the process this way while the context is open."""
         if self.patch is not None:
             return installed(self.patch)
         return vendor_off(device) if self.kind == OFF_KIND else nullcontext()
@@ -109,11 +97,11 @@ def ways(engine: str = OURS, memory_mb: int | None = None, quick: bool = False) 
         return Way(kind, channels_last, Patch(["cuda", "cpu"], planner))
 
     if not enabled():
-        raise ConfigError("YOLO_ROCM=0 turns everything of ours off: there is nothing to compare. Unset it.")
+        raise ConfigError("YOLO_ROCM=0 turns the whole package off: there is nothing to compare. Unset it.")
     everything = [
         *(Way(kind, layout) for kind in (STOCK_KIND, OFF_KIND) for layout in (False, True)),
         *(ours(OURS_KIND, layout, Planner(engine, memory_mb=memory_mb, remember=False)) for layout in (False, True)),
-        ours(AUTO_KIND, True, Planner("auto", vendor=True, memory_mb=memory_mb, remember=False)),
+        ours(AUTO_KIND, True, Planner("auto", vendor_library=True, memory_mb=memory_mb, remember=False)),
     ]
     return [way for way in everything if not quick or (way.kind, way.channels_last) not in _SLOW]
 
@@ -174,13 +162,13 @@ class TrainBench:
         if way.error:
             return
         try:
-            with way.serving(self.device.type):
+            with way.applied(self.device.type):
                 if way.patch is not None and way.tuning_s is None:
                     self._tune(way, way.patch)
                 self._measure(way)
         except DeviceLostError:  # nobody else can be measured on it
             raise
-        except RuntimeError as error:  # out of memory, a sick vendor library, an engine that cannot serve a layer
+        except RuntimeError as error:  # out of memory, a sick vendor library, an engine that cannot compute a layer
             way.error = (str(error).strip().splitlines() or [type(error).__name__])[0]
 
     def _tune(self, way: Way, patch: Patch) -> None:
@@ -200,7 +188,7 @@ class TrainBench:
             losses = [trainee.step() for _ in range(WARM_UP)]
             self._synchronize()
             if self.device.type == "cuda":
-                forget(self.device)
+                torch.cuda.reset_peak_memory_stats(self.device)
             timers = []
             for number in range(self.steps):
                 timer = StepTimer(number, self.device)
@@ -209,7 +197,7 @@ class TrainBench:
                 timers.append(timer)
             self._synchronize()
             if self.device.type == "cuda":
-                way.peaks.append(since(self.device))
+                way.peaks.append(peak_of(self.device))
             way.times_ms += [timer.step_ms() for timer in timers]
             way.losses = [float(loss) for loss in losses]
             way.overflows = trainee.overflows()

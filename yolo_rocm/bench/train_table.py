@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import datetime
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from .. import ultralytics_hooks as hooks
-from .._version import __version__
 from ..engines.plan_store import device_name
+from . import results
 from .train import OFF_KIND, OURS_KIND, STOCK_KIND, Way
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
@@ -23,55 +21,33 @@ COMPARED_STEPS: Final = 2
 # values. fp32 1.1e-4 (yolo26n), bf16 3.1e-3 (yolov8n); 1e-6 in fp32 with 4 images of 160 pixels. Wrong gradients are
 # off by about what the two steps gain, 1e-2.
 TOLERANCE: Final = {False: 1e-3, True: 5e-3}  # by amp
-_HELD_MB: Final = 16.0  # small tensors that stay for good may add up to this
+_HELD_MB: Final = 16.0  # small tensors that are kept permanently may add up to this
 
 
 @dataclass(frozen=True)
 class TrainRow:
-    """One way, beside its peers.
+    """One way, next to its peers. `to_stock` and `to_vendor_off` divide by the faster layout of these, also memory."""
 
-    Attributes:
-        way: What serves the convolutions, and the layout.
-        step_ms: Median time of a step; None where the way has failed.
-        fastest_ms: Of all timed steps; so is `slowest_ms`.
-        to_stock: Time divided by that of the faster stock layout.
-        to_vendor_off: Time divided by that of the faster layout with the vendor library off.
-        peak_mb: Most memory allocated in a timed step; None on a CPU. See `Peak` for this and the others.
-        memory_to_stock: Divided by the peak of the layout that `to_stock` takes.
-        memory_to_vendor_off: Likewise.
-        requested_mb: Of it, what was asked for.
-        requested_to_stock: Likewise.
-        reserved_mb: What the process has held of the card.
-        reserved_to_stock: Likewise.
-        loss: After `COMPARED_STEPS` steps.
-        departure: Largest distance of a loss up to there from the reference's, relative to it.
-        wrong: Whether that is more than rounding can explain.
-        tuning_s: Seconds of a first step, compiling and choosing; None where nothing is chosen.
-        overflows: Steps left out by GradScaler.
-        served: Convolution layers by engine.
-        error: Why the way has failed.
-    """
-
-    way: str
-    step_ms: float | None
-    fastest_ms: float | None
+    way: str  # what computes the convolutions, and the layout
+    step_ms: float | None  # median time of a step; None where the way has failed
+    fastest_ms: float | None  # of all timed steps
     slowest_ms: float | None
     to_stock: float | None
     to_vendor_off: float | None
-    peak_mb: float | None
+    peak_mb: float | None  # most memory allocated in a timed step; None on a CPU; see `Peak` for this and the others
     memory_to_stock: float | None
     memory_to_vendor_off: float | None
     requested_mb: float | None
     requested_to_stock: float | None
     reserved_mb: float | None
     reserved_to_stock: float | None
-    loss: float | None
-    departure: float | None
-    wrong: bool
-    tuning_s: float | None
-    overflows: int
-    served: str
-    error: str
+    loss: float | None  # after `COMPARED_STEPS` steps
+    departure: float | None  # largest distance of a loss up to there from the reference's, relative to it
+    wrong: bool  # whether that is more than rounding can explain
+    tuning_s: float | None  # seconds of a first step, compiling and choosing; None where nothing is chosen
+    overflows: int  # steps left out by GradScaler
+    served: str  # how many convolution layers each engine computes
+    error: str  # why the way has failed
 
 
 def faster(ways: Iterable[Way], kind: str) -> Way | None:
@@ -82,7 +58,7 @@ def faster(ways: Iterable[Way], kind: str) -> Way | None:
 
 
 def rows(ways: Sequence[Way], amp: bool) -> list[TrainRow]:
-    """Return the ways with their ratios, and with their losses held against the first way that has run."""
+    """Return the ways with their ratios, and with their losses compared with those of the first way that has run."""
     stock, off = faster(ways, STOCK_KIND), faster(ways, OFF_KIND)
     reference = next((way for way in ways if way.step_ms is not None), None)
     return [_row(way, stock, off, reference, TOLERANCE[amp]) for way in ways]
@@ -91,20 +67,21 @@ def rows(ways: Sequence[Way], amp: bool) -> list[TrainRow]:
 def _row(way: Way, stock: Way | None, off: Way | None, reference: Way | None, tolerance: float) -> TrainRow:
     ran = way.step_ms is not None
     departure = _departure(way, reference) if ran and reference is not None else None
+    mine, to_stock, to_off = _figures(way), _ratios(way, stock), _ratios(way, off)
     return TrainRow(
         way=way.name,
-        step_ms=way.step_ms,
+        step_ms=mine["step"],
         fastest_ms=min(way.times_ms) if ran else None,
         slowest_ms=max(way.times_ms) if ran else None,
-        to_stock=_ratio(way, stock, _step_ms),
-        to_vendor_off=_ratio(way, off, _step_ms),
-        peak_mb=_allocated(way),
-        memory_to_stock=_ratio(way, stock, _allocated),
-        memory_to_vendor_off=_ratio(way, off, _allocated),
-        requested_mb=_requested(way),
-        requested_to_stock=_ratio(way, stock, _requested),
-        reserved_mb=_reserved(way),
-        reserved_to_stock=_ratio(way, stock, _reserved),
+        to_stock=to_stock["step"],
+        to_vendor_off=to_off["step"],
+        peak_mb=mine["allocated"],
+        memory_to_stock=to_stock["allocated"],
+        memory_to_vendor_off=to_off["allocated"],
+        requested_mb=mine["requested"],
+        requested_to_stock=to_stock["requested"],
+        reserved_mb=mine["reserved"],
+        reserved_to_stock=to_stock["reserved"],
         loss=way.losses[COMPARED_STEPS] if ran else None,
         departure=departure,
         wrong=departure is not None and not departure <= tolerance,  # a NaN is wrong
@@ -115,35 +92,27 @@ def _row(way: Way, stock: Way | None, off: Way | None, reference: Way | None, to
     )
 
 
+def _figures(way: Way) -> dict[str, float | None]:
+    """Return time and memory of a way."""
+    memory = ("allocated", "requested", "reserved")
+    return {"step": way.step_ms, **{name: getattr(way.peak, f"{name}_mb", None) for name in memory}}
+
+
+def _ratios(way: Way, peer: Way | None) -> dict[str, float | None]:
+    """Return the figures of a way divided by those of another one."""
+    others = {} if peer is None else _figures(peer)
+    pairs = {name: (mine, others.get(name)) for name, mine in _figures(way).items()}
+    return {name: mine / other if mine is not None and other else None for name, (mine, other) in pairs.items()}
+
+
 def _departure(way: Way, reference: Way) -> float:
     pairs = list(zip(way.losses, reference.losses, strict=True))[: COMPARED_STEPS + 1]
     apart = [abs(mine - other) / max(abs(other), 1e-12) for mine, other in pairs]
     return max(apart) if all(value == value for value in apart) else float("nan")
 
 
-def _step_ms(way: Way) -> float | None:
-    return way.step_ms
-
-
-def _allocated(way: Way) -> float | None:
-    return None if way.peak is None else way.peak.allocated_mb
-
-
-def _requested(way: Way) -> float | None:
-    return None if way.peak is None else way.peak.requested_mb
-
-
-def _reserved(way: Way) -> float | None:
-    return None if way.peak is None else way.peak.reserved_mb
-
-
-def _ratio(way: Way, peer: Way | None, figure: Callable[[Way], float | None]) -> float | None:
-    mine, other = figure(way), None if peer is None else figure(peer)
-    return mine / other if mine is not None and other else None
-
-
 def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:
-    """Return a sentence for each way that is wrong, for each of ours that has failed, and for memory that was held.
+    """Return a sentence for each way that is wrong, for each of ours that has failed, and for memory still held.
 
     torch's own ways may fail, as on a card whose vendor library is broken: that is a result.
 
@@ -163,7 +132,7 @@ def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:
 
 
 def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
-    """Say in one line how the faster layout of ours stands to its peers."""
+    """Say in one line how the faster layout of ours compares with its peers."""
     ours = faster(ways, OURS_KIND)
     if ours is None or ours.step_ms is None:
         return "ours has not run"
@@ -181,48 +150,15 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
 
 def stamped(table: Iterable[TrainRow], device: str, command: str) -> list[dict[str, Any]]:
     """Return the rows as plain data, each with what it was measured on."""
-    stamp = {
-        "device": device_name(device),
-        "torch": str(torch.__version__),
-        "ultralytics": hooks.installed_version(),
-        "yolo_rocm": __version__,
-        "date": datetime.date.today().isoformat(),
-        "command": command,
-    }
+    versions = {"torch": str(torch.__version__), "ultralytics": hooks.installed_version()}
+    stamp = results.stamp(command, device=device_name(device), **versions)
     return [{**asdict(row), **stamp} for row in table]
 
 
-def write_csv(path: Path, entries: Sequence[dict[str, Any]]) -> None:
-    """Write what `stamped` has returned."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(entries[0]) if entries else [field.name for field in fields(TrainRow)])
-        writer.writeheader()
-        writer.writerows(entries)
-
-
 def plot(path: Path, table: Iterable[TrainRow], title: str) -> None:
-    """Draw time, and memory where it is known, as one bar per way."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """Draw time, and memory where it is known, as one bar for each way."""
     ran = [row for row in table if row.step_ms is not None]
-    panels = [("milliseconds a step", "ms", [row.step_ms or 0.0 for row in ran])]
+    panels = [results.Panel("milliseconds a step", 1, {"step": [row.step_ms or 0.0 for row in ran]})]
     if any(row.peak_mb for row in ran):
-        panels.append(("peak memory, MB", "MB", [row.peak_mb or 0.0 for row in ran]))
-    size = (7 * len(panels), 1 + 0.4 * len(ran))
-    figure, axes = plt.subplots(1, len(panels), figsize=size, layout="constrained", sharey=True, squeeze=False)
-    names = [f"{row.way} (wrong)" if row.wrong else row.way for row in ran]
-    for axis, (label, unit, values) in zip(axes[0], panels, strict=True):
-        axis.barh(names, values, color=["C1" if row.way.startswith(OURS_KIND) else "C0" for row in ran])
-        for name, value in zip(names, values, strict=True):
-            axis.annotate(f" {value:.1f} {unit}", (value, name), va="center")
-        axis.set_xlabel(label)
-        axis.set_xlim(0, 1.2 * max(values, default=1.0) or 1.0)
-    if ran:
-        axes[0][0].invert_yaxis()
-    figure.suptitle(title)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
+        panels.append(results.Panel("peak memory, MB", 0, {"peak": [row.peak_mb or 0.0 for row in ran]}))
+    results.draw(path, title, [f"{row.way} (wrong)" if row.wrong else row.way for row in ran], panels)

@@ -1,4 +1,4 @@
-"""The benchmarks of the command line: `yolo-rocm bench ...`."""
+"""The benchmarks of the command line: `yolo-rocm bench conv`, `loader` and `train`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
+from ..conv.names import PASSES
 from ..utils.console import print_json, stdout_for_json
 from ..utils.progress import progress
 from .bench_train import bench_train
-from .options import KEY_VALUES, AsJson, cell, is_slow, numbers, out
+from .options import BENCH_FOLDER, KEY_VALUES, AsJson, cell, is_slow, key_values, print_table, say
 
 bench = typer.Typer(help="Benchmark against the alternatives, in one run.", no_args_is_help=True)
 bench.command(
@@ -42,80 +42,76 @@ def bench_conv(
     _print_conv_sums(found["totals_ms"], found["largest_workspaces_mb"], found["title"])
     if layers:
         _print_conv_layers(found["layers"])
-    out.print(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
+    say(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
 
 
 def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     from ..bench import conv as measure
-    from ..bench.layers import OURS, default_device, dtype_named, layout_named, model_layers
-    from ..bench.threads import threads_of_a_training
+    from ..bench.layers import OURS, layers_of
     from ..conv.plan import Planner
 
-    keys = {
-        "model": "yolov8n.yaml",
-        "batch": 16,
-        "imgsz": 640,
-        "dtype": "fp32",
-        "layout": "nchw",
-        "engine": OURS,
-    }
-    given = numbers(words, {**keys, "memory_mb": None, "out": "yolo-rocm-bench"})
-    device = default_device()
+    keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "dtype": "fp32", "layout": "nchw", "engine": OURS}
+    given = key_values(words, {**keys, "memory_mb": None, "out": BENCH_FOLDER})
     # Layer by layer, each with its fastest: whether an engine is worth its memory is a question of a whole training.
     planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False, for_training=False)
-    sizes, channels_last = (given["imgsz"], given["batch"]), layout_named(given["layout"])
-    dtype = dtype_named(given["dtype"])
-    with threads_of_a_training(device):
-        with progress(f"reading {given['model']}"):
-            problems = model_layers(given["model"], *sizes, dtype, device, channels_last)
-        with progress("measuring convolutions", timed=True, slow=is_slow(given)) as show:
-            rows = measure.bench_conv(problems, planner, show, quick=quick)
+    with (
+        layers_of(given) as (device, layers),
+        progress("measuring convolutions", timed=True, slow=is_slow(given)) as show,
+    ):
+        rows = measure.bench_conv(layers, planner, show, quick=quick)
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
-    folder = Path(given["out"])
-    measure.write_csv(folder / f"{name}.csv", rows, device, "yolo-rocm bench conv " + " ".join(words or []))
-    measure.plot(folder / f"{name}.png", rows, f"{given['model']} {given['dtype']} batch {given['batch']}")
-    title = f"{given['model']} {given['dtype']} batch {given['batch']} on {device}"
+    table, drawing = (Path(given["out"]) / f"{name}.{ending}" for ending in ("csv", "png"))
+    title = f"{given['model']} {given['dtype']} batch {given['batch']}"
+    measure.write_csv(table, rows, device, " ".join(("yolo-rocm bench conv", *(words or []))))
+    measure.plot(drawing, rows, title)
     return {
-        "title": title,
+        "title": f"{title} on {device}",
         "device": device,
         "totals_ms": measure.totals(rows),
         "largest_workspaces_mb": measure.largest_workspaces(rows),
         "layers": measure.layer_table(rows),
-        "table": f"{folder / name}.csv",
-        "drawing": f"{folder / name}.png",
+        "table": str(table),
+        "drawing": str(drawing),
     }
 
 
 def _print_conv_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float], title: str) -> None:
-    columns = ("forward", "grad_input", "grad_weight", "sum")
+    columns = (*PASSES, "sum")
     heads = ("way", *(f"{column} ms" for column in columns), "to vendor", "to vendor off", "largest workspace MB")
-    table = Table(*heads, box=None, title=title)
-    for way, passes in sums.items():
-        bases = (sums.get(base) for base in ("vendor", "vendor off"))
-        ratios = (None if base is None else passes["sum"] / base["sum"] for base in bases)
-        cells = (f"{passes[column]:.2f}" if column in passes else "-" for column in columns)
-        workspace = f"{workspaces[way]:.1f}" if way in workspaces else "-"
-        table.add_row(way, *cells, *(cell(ratio, 3, "x") for ratio in ratios), workspace)
-    out.print(table)
-    out.print(
+    bases = [sums.get(base, {}).get("sum") for base in ("vendor", "vendor off")]
+    rows = [
+        (
+            way,
+            *(cell(passes.get(column), 2) for column in columns),
+            *(cell(passes["sum"] / base if base else None, 3, "x") for base in bases),
+            cell(workspaces.get(way), 1),
+        )
+        for way, passes in sums.items()
+    ]
+    print_table(heads, rows, title)
+    say(
         "vendor, auto and single algorithms: device time without launch gaps. vendor off: calls in a row, with "
         "their gaps, as it launches kernels sample by sample. fp32 without TF32."
     )
 
 
 def _print_conv_layers(entries: list[dict[str, Any]]) -> None:
-    table = Table("layer", "n", "convolution", "pass", "vendor", "vendor off", "auto", "fastest", box=None)
+    peers = ("vendor", "vendor off", "auto")
+    rows = []
     for entry in entries:
         ways = entry["ways"]
-        single = min((ms, way) for way, ms in ways.items() if way not in ("vendor", "vendor off", "auto"))
-        cells = (f"{ways[way]:.3f}" if way in ways else "-" for way in ("vendor", "vendor off", "auto"))
-        fastest = f"{single[1]} {single[0]:.3f}"
-        table.add_row(entry["layer"], str(entry["count"]), entry["problem"], entry["pass_"], *cells, fastest)
-    out.print(table)
+        ms, fastest = min((ms, way) for way, ms in ways.items() if way not in peers)
+        cells = (cell(ways.get(way), 3) for way in peers)
+        rows.append(
+            (entry["layer"], str(entry["count"]), entry["problem"], entry["pass_"], *cells, f"{fastest} {ms:.3f}")
+        )
+    print_table(("layer", "n", "convolution", "pass", *peers, "fastest"), rows)
 
 
 @bench.command(
-    "loader", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench loader data.yaml workers=4 context=spawn"
+    "loader",
+    context_settings=KEY_VALUES,
+    epilog="Example: yolo-rocm bench loader data.yaml workers=4 context=forkserver",
 )
 def bench_loader(
     words: Annotated[
@@ -126,45 +122,51 @@ def bench_loader(
 ) -> None:
     """Time loaders over a detection data set: Ultralytics' own with fork, spawn and no workers, and ours."""
     from ..bench import loader as measure
+    from ..preset.resolve import resolve
 
-    keys = {"workers": 2, "context": "spawn", "batch": 16, "imgsz": 640, "epochs": 3, "images": None, "batches": None}
-    given = numbers(words, {"data": None, **keys, "out": "yolo-rocm-bench"}, first="data")
+    context = resolve("auto").preset.loader.context
+    keys = {"workers": 2, "context": context, "batch": 16, "imgsz": 640, "epochs": 3, "images": None, "batches": None}
+    given = key_values(words, {"data": None, **keys, "out": BENCH_FOLDER}, first="data")
     if given["data"] is None:
         raise typer.BadParameter("give the YAML of a detection data set")
     wanted = measure.ways(given["data"], **{key: given[key] for key in keys})
     with stdout_for_json(as_json), progress("measuring loaders", timed=True, slow=True) as show:
         rows = measure.bench_loader(wanted, show)
     name = f"loader-{given['context']}-w{given['workers']}-b{given['batch']}-{given['imgsz']}"
-    folder = Path(given["out"])
-    measure.write_csv(folder / f"{name}.csv", rows, "yolo-rocm bench loader " + " ".join(words or []))
+    table, drawing = (Path(given["out"]) / f"{name}.{ending}" for ending in ("csv", "png"))
     title = f"{Path(given['data']).parent.name}, {given['workers']} workers, batch {given['batch']}"
-    measure.plot(folder / f"{name}.png", rows, title)
+    measure.write_csv(table, rows, " ".join(("yolo-rocm bench loader", *(words or []))))
+    measure.plot(drawing, rows, title)
     if as_json:
-        print_json({"title": title, "ways": rows, "table": f"{folder / name}.csv", "drawing": f"{folder / name}.png"})
+        print_json({"title": title, "ways": rows, "table": str(table), "drawing": str(drawing)})
         return
     _print_loaders(rows, measure.BASE, measure.STAGES, title)
-    out.print(f"\nevery measurement: {folder / name}.csv, drawn: {folder / name}.png")
+    say(f"\nevery measurement: {table}, drawn: {drawing}")
 
 
 def _print_loaders(rows: list[dict[str, Any]], base: str, stages: tuple[str, ...], title: str) -> None:
-    heads = ("way", "first batch s", "to stock spawn", "images/s", "private MB", "to stock spawn", "shared MB", "note")
-    table = Table(*heads, box=None, title=title)
     reference = next((row for row in rows if row["way"] == base), {})
-    for row in rows:
-        first, private = (_ratio(row, reference, key) for key in ("first_batch_s", "private_mb"))
-        cells = (cell(row.get(key), digits) for key, digits in (("first_batch_s", 2), ("images_per_s", 1)))
-        memory = (cell(row.get(key), 0) for key in ("private_mb", "shared_mb"))
-        when, rate = cells
-        mine, others = memory
-        table.add_row(row["way"], when, first, rate, mine, private, others, row.get("error") or row.get("note", ""))
-    out.print(table)
-    table = Table("milliseconds an image, one process", *stages, box=None)
-    for row in rows:
-        if f"{stages[0]}_ms" in row:
-            table.add_row(row["way"], *(cell(row[f"{stage}_ms"], 2) for stage in stages))
-    out.print(table)
 
+    def ratio(row: dict[str, Any], key: str) -> str:
+        return cell(row[key] / reference[key] if row.get(key) and reference.get(key) else None, 2, "x")
 
-def _ratio(row: dict[str, Any], reference: dict[str, Any], key: str) -> str:
-    mine, other = row.get(key), reference.get(key)
-    return f"{mine / other:.2f}x" if mine and other else "-"
+    print_table(
+        ("way", "first batch s", f"to {base}", "images/s", "private MB", f"to {base}", "shared MB", "note"),
+        (
+            (
+                row["way"],
+                cell(row.get("first_batch_s"), 2),
+                ratio(row, "first_batch_s"),
+                cell(row.get("images_per_s"), 1),
+                cell(row.get("private_mb"), 0),
+                ratio(row, "private_mb"),
+                cell(row.get("shared_mb"), 0),
+                row.get("error") or row.get("note", ""),
+            )
+            for row in rows
+        ),
+        title,
+    )
+    timed = (row for row in rows if f"{stages[0]}_ms" in row)
+    table = ((row["way"], *(cell(row[f"{stage}_ms"], 2) for stage in stages)) for row in timed)
+    print_table(("milliseconds an image, one process", *stages), table)

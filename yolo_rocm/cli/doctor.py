@@ -9,18 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from ..utils.console import console, print_json, stdout_for_json
 from ..utils.progress import progress
-from .options import AsJson
+from .options import AsJson, PresetName, out, print_table, say
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..diagnosis.doctor import Diagnosis
     from ..diagnosis.known_failures import LogReading
-    from ..diagnosis.outcome import Outcome
+    from ..diagnosis.outcome import ProbeOutcome
 
 _COLUMNS = ("fp32", "fp16", "bf16")
 
@@ -29,11 +26,13 @@ def doctor(
     log: Annotated[
         str | None, typer.Argument(metavar="[LOG]", help="A log to read instead of this machine; - for stdin.")
     ] = None,
-    preset: Annotated[str, typer.Option(help="The preset to judge.")] = "auto",
+    preset: PresetName = "auto",
     device: Annotated[
         str | None, typer.Option(help="cuda or cpu; by default the GPU, and nothing where torch can use none.")
     ] = None,
-    probes: Annotated[bool, typer.Option(help="Ask the device, in processes that may crash without harm.")] = True,
+    probes: Annotated[
+        bool, typer.Option(help="Run tests on the device, in processes that may crash without harm.")
+    ] = True,
     as_json: AsJson = False,
     bundle: Annotated[
         Path | None, typer.Option(help="Also write a report to paste into an issue, names and secrets removed.")
@@ -44,9 +43,8 @@ def doctor(
     Ends with 0 where all is well, 1 where there are problems, 2 where nothing can run. With a LOG: 0 where it shows no
     failure, 1 where it shows one, known or not, 2 where it cannot be read.
     """
-    out = console()
     if log is not None:
-        raise typer.Exit(_read(log, as_json, out))
+        raise typer.Exit(_read(log, as_json))
     from ..diagnosis.doctor import doctor as examine
 
     with stdout_for_json(as_json), progress("examining") as show:
@@ -58,13 +56,13 @@ def doctor(
     if as_json:
         print_json(found.as_dict())
     else:
-        _print(found, out)
+        _print(found)
         if bundle is not None:
-            out.print(f"\nreport written to {bundle}", markup=False)
+            say(f"\nreport written to {bundle}")
     raise typer.Exit(found.verdict.code)
 
 
-def _read(log: str, as_json: bool, out: Console) -> int:
+def _read(log: str, as_json: bool) -> int:
     """Name the failures in a log; 0: it shows none, 1: some, known or not, 2: it cannot be read."""
     from ..diagnosis.known_failures import examine_log
 
@@ -75,8 +73,7 @@ def _read(log: str, as_json: bool, out: Console) -> int:
             with Path(log).open("rb") as stream:
                 reading = examine_log(stream)
     except OSError as error:
-        message = f"error: cannot read {log}: {error.strerror or error}."
-        console(stderr=True).print(message, markup=False)
+        console(stderr=True).print(f"error: cannot read {log}: {error.strerror or error}.", markup=False)
         return 2
     if as_json:
         rows = [
@@ -92,71 +89,69 @@ def _read(log: str, as_json: bool, out: Console) -> int:
         last = dataclasses.asdict(reading.last_error) if reading.last_error is not None else None
         print_json({"schema": 1, "matches": rows, "last_error": last})
     else:
-        _print_reading(reading, out)
+        _print_reading(reading)
     return int(reading.explained or reading.last_error is not None)
 
 
-def _print_reading(reading: LogReading, out: Console) -> None:
+def _print_reading(reading: LogReading) -> None:
     last = reading.last_error
     if not reading.explained:
-        out.print("No known failure in this log. `yolo-rocm doctor` examines the machine itself.")
+        say("No known failure in this log. `yolo-rocm doctor` examines the machine itself.")
         if last is not None:
-            out.print(f"Its last error, line {last.line}: {last.text}", markup=False)
+            say(f"Its last error, line {last.line}: {last.text}")
         if reading.matches:
-            out.print("\nWorth knowing:")
+            say("\nWorth knowing:")
     for number, match in enumerate(reading.matches):
         known = match.signature
         if number == 1 and reading.explained:
-            out.print("\nAlso in this log:")
-        out.print(f"{known.id}, line {match.line}: {match.text}", markup=False)
-        out.print(f"  cause:  {known.cause}\n  remedy: {match.remedy()}", markup=False)
-        out.print(f"  known from: {' '.join(known.sources)} ({known.confidence}; {known.where})", markup=False)
+            say("\nAlso in this log:")
+        say(
+            f"{known.id}, line {match.line}: {match.text}",
+            f"  cause:  {known.cause}\n  remedy: {match.remedy()}",
+            f"  known from: {' '.join(known.sources)} ({known.confidence}; {known.where})",
+        )
 
 
-def _print(found: Diagnosis, out: Console) -> None:
+def _print(found: Diagnosis) -> None:
     verdict = found.verdict
     out.print(verdict.text, markup=False, style="bold")
     if verdict.next:
-        out.print(f"Next: {verdict.next}", markup=False)
-    # What failed and is not used stands in the table below.
+        say(f"Next: {verdict.next}")
+    # What failed and is not used is in the table below.
     told = [f for f in found.findings if f.severity != "info" or not f.id.startswith("probe-")]
     if told:
-        out.print()
+        say("")
     for finding in told:
-        out.print(f"{finding.severity} {finding.id}: {finding.finding}", markup=False)
         sources = f" ({' '.join(finding.sources)})" if finding.sources else ""
-        out.print(f"    do: {finding.remedy}{sources}", markup=False)
+        say(f"{finding.severity} {finding.id}: {finding.finding}", f"    do: {finding.remedy}{sources}")
     if found.outcomes:
-        out.print()
-        out.print(_table([o for o in found.outcomes if not (o.status == "skipped" and o.message == found.triton)]))
-        for line in (*_facts(found.outcomes), *_learned(found)):
-            out.print(line, markup=False)
-    out.print(f"engine triton: {found.triton}", markup=False)
+        say("")
+        _print_probes([o for o in found.outcomes if not (o.status == "skipped" and o.message == found.triton)])
+        say(*_facts(found.outcomes), *_learned(found))
     machine = found.machine
     gpus = ", ".join(str(gpu) for gpu in machine.gpus) or "no GPU"
     stack = f"torch {machine.torch} ({machine.build}{f' {machine.hip}' if machine.hip else ''})"
-    out.print(
+    say(
+        f"engine triton: {found.triton}",
         f"\n{gpus}; {machine.system} {machine.kernel or ''}; {stack}; Ultralytics {machine.ultralytics}; "
         f"Python {machine.python}\n{found.settings.why}",
-        markup=False,
     )
 
 
-def _table(outcomes: Sequence[Outcome]) -> Table:
-    """Return the probes as a table: who computes what, in which dtype, with the largest error or what went wrong."""
-    rows: dict[str, dict[str, list[Outcome]]] = {}
+def _print_probes(outcomes: Sequence[ProbeOutcome]) -> None:
+    """Print the probes as a table: who computes what, in which dtype, with the largest error or what went wrong."""
+    rows: dict[str, dict[str, list[ProbeOutcome]]] = {}
     for outcome in outcomes:
         words = outcome.name.split("/")
         dtype = next((word for word in words if word in _COLUMNS), "")
         label = " ".join(word for word in words[:2] if word not in _COLUMNS)
         rows.setdefault(label, {}).setdefault(dtype, []).append(outcome)
-    table = Table("probe", "", *_COLUMNS, box=None, pad_edge=False)
-    for label, cells in rows.items():
-        table.add_row(label, *(_cell(cells.get(column, [])) for column in ("", *_COLUMNS)))
-    return table
+    columns = ("", *_COLUMNS)
+    table = [(label, *(_cell(cells.get(column, [])) for column in columns)) for label, cells in rows.items()]
+    print_table(("probe", *columns), table)
 
 
-def _cell(outcomes: Sequence[Outcome]) -> str:
+def _cell(outcomes: Sequence[ProbeOutcome]) -> str:
     if not outcomes:
         return ""
     bad = [outcome for outcome in outcomes if outcome.status != "ok"]
@@ -177,7 +172,7 @@ def _learned(found: Diagnosis) -> list[str]:
     return lines
 
 
-def _facts(outcomes: Sequence[Outcome]) -> list[str]:
+def _facts(outcomes: Sequence[ProbeOutcome]) -> list[str]:
     lines = []
     for outcome in outcomes:
         if outcome.detail:

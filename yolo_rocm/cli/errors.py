@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 
 from ..errors import YoloRocmError
@@ -14,7 +15,7 @@ _HINT = f"({DEBUG} shows where it happened)"
 def split_debug(words: Sequence[str]) -> tuple[bool, list[str]]:
     """Return whether `--debug` is among the words, and the words with it in front, where it is an option of ours.
 
-    It may stand anywhere, but not behind `run`: what follows that is the business of the script.
+    It may be anywhere before `run`: what follows that belongs to the script.
     """
     first = next((position for position, word in enumerate(words) if not word.startswith("-")), len(words))
     ours = first if list(words[first : first + 1]) == ["run"] else len(words)
@@ -65,12 +66,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _raised_by(package: str, error: BaseException) -> bool:
     """Return whether the error was raised in a package, or in something that it called."""
-    trace = error.__traceback__
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == package:
-            return True
-        trace = trace.tb_next
-    return False
+    modules = (str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(name.partition(".")[0] == package for name in modules)
 
 
 def _one_line(error: BaseException) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from ..utils.console import print_json
 from ..utils.progress import progress
-from .options import out as console
+from .options import say
 
 
 def report(
@@ -44,10 +44,8 @@ def report(
         print_json(data)
         return
     for run in runs:
-        console.print(f"{run.name}: {run.verdict.sentence}", markup=False)
-        for remark in run.remarks:
-            console.print(f"  {remark}", markup=False)
-    console.print(f"page written to {page}", markup=False)
+        say(f"{run.name}: {run.verdict.sentence}", *(f"  {remark}" for remark in run.remarks))
+    say(f"page written to {page}")
 
 
 def _differences(runs: list[Any]) -> dict[str, list[dict[str, str]]]:

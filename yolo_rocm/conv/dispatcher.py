@@ -2,7 +2,7 @@
 
 A thread that calls a convolution looks the kernel up first and then waits for the GIL. If the kernel is destroyed in
 between, torch reads freed memory (seen with 1.13.1 and 2.10: `interpreter == pyinterpreter_ INTERNAL ASSERT FAILED`).
-Threads of a patched run cannot be hit, their own patch keeps the kernel. Guests can: threads that know nothing of us.
+The thread that ends the last patch cannot be hit. Others can.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import torch
 _OVERRIDE_WARNING: Final = r"(?s).*Overriding a previously registered kernel"  # in the middle of several lines
 # Newer torch hands out a kernel that lives as long as what is handed out.
 _HANDED_OUT: Final = getattr(torch._C, "_dispatch_get_computed_kernel_for_dispatch_key", None)
-GUESTS_COUNT: Final = _HANDED_OUT is None
+CALLERS_COUNT: Final = _HANDED_OUT is None
 _KEPT_SECONDS: Final = 60.0  # far longer than a thread waits for the GIL
 
 _retired: deque[tuple[float, list[Any]]] = deque()
-_guests: set[int] = set()
+_callers: set[int] = set()
 
 
 def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
@@ -34,7 +34,7 @@ def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
     options = {"allow_override": True} if override else {}
     try:
         with warnings.catch_warnings():
-            # Only Python's own check can be told that the override is meant; C++ warns all the same, once.
+            # Only Python's own check takes `allow_override`; C++ warns all the same, once.
             warnings.filterwarnings("ignore", message=_OVERRIDE_WARNING)
             for name, function in functions.items():
                 library.impl(name, function, key, **options)
@@ -44,16 +44,21 @@ def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
     return library
 
 
-def note_guest() -> None:
-    """Remember that this thread calls our kernels without a patch of its own."""
-    _guests.add(threading.get_ident())
+def note_caller() -> None:
+    """Remember that this thread calls our kernels."""
+    _callers.add(threading.get_ident())
+
+
+def forget_caller() -> None:
+    """Forget it: this thread is about to end its patch, so it is not in one of them."""
+    _callers.discard(threading.get_ident())
 
 
 def take_out(library: Any, key: str, names: Mapping[str, Any]) -> bool:
-    """Take kernels out of the dispatcher; False where a guest may be about to call one, and they have to stay.
+    """Take kernels out of the dispatcher; False where another thread may be about to call one, and they have to stay.
 
-    Older torch gives no way to keep a kernel alive, so there they stay while a thread lives that has called one as a
-    guest; what is left is a guest's very first call in the very moment of the last patch's end.
+    Older torch gives no way to keep a kernel alive, so there they stay while another thread lives that has called one;
+    what is left is a thread's very first call in the very moment of the last patch's end.
     """
     if _HANDED_OUT is not None:
         now = time.monotonic()
@@ -61,8 +66,8 @@ def take_out(library: Any, key: str, names: Mapping[str, Any]) -> bool:
             _retired.popleft()
         _retired.append((now, [_HANDED_OUT(f"aten::{name}", key) for name in names]))
     else:
-        _guests.intersection_update(thread.ident or 0 for thread in threading.enumerate())
-        if _guests - {threading.get_ident()}:
+        _callers.intersection_update(thread.ident or 0 for thread in threading.enumerate())
+        if _callers - {threading.get_ident()}:
             return False
     _destroy(library)
     return True

@@ -1,7 +1,7 @@
 """Which algorithm to take before anything has been measured on this device.
 
 Derived from `bench conv` on an NVIDIA H200 (torch 2.11, batch 64, yolov8n, yolo11n and yolo26n, NCHW) and, for CPUs, on
-aarch64 (torch 2.10). A name that does not serve a problem is skipped, so every list ends in one that serves everything.
+aarch64 (torch 2.10). Algorithms that do not support a problem are skipped; every list ends in one that supports all.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[s
     Args:
         problem: The problem.
         which: The pass.
-        triton: Whether only Triton's are asked for. Otherwise they are left to the tuner: it sees that they are faster
-            than `gemm` on this device, which nobody knows of the others.
+        triton: Whether Triton's are the only ones. Otherwise they are left to the tuner, which sees whether they are
+            faster than `gemm` on this device.
     """
     if triton:
         return _triton(problem, which)
@@ -33,7 +33,7 @@ def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[s
         return ("pointwise", *ANYTHING)
     on_cpu = problem.device.startswith("cpu")
     if problem.groups > 1:
-        depthwise = ("depthwise_shift",) if on_cpu else ("depthwise_kernel", "depthwise_bands", "depthwise_shift")
+        depthwise = ("depthwise_shift",) if on_cpu else ("depthwise_kernel", "depthwise_shift")
         return (*depthwise, *(("windows", "unfold") if which == "grad_weight" else ANYTHING))
     if on_cpu:
         return ("columns", *ANYTHING)
@@ -50,14 +50,14 @@ def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[s
 
 
 def _triton(problem: ConvProblem, which: str) -> tuple[str, ...]:
-    outs = {"grad_input": problem.in_channels}.get(which, problem.out_channels) // problem.groups
-    size = next((size for size, most in (("s", 24), ("m", 48), ("l", 96)) if outs <= most), "xl")
-    turned = "" if problem.channels_last else "_turned"
+    channels = (problem.in_channels if which == "grad_input" else problem.out_channels) // problem.groups
+    size = next((size for size, most in (("s", 24), ("m", 48), ("l", 96)) if channels <= most), "xl")
+    layout = "" if problem.channels_last else "_turned"  # through a channels_last copy, as plan files name it
     first = ["triton_transposed", "triton_depthwise"]
     if which == "forward":
         first.append("triton_flat")
     if which == "grad_weight":
-        return (*first, f"triton_rows_{size}{turned}", f"triton_{size}{turned}", f"triton_{size}")
+        return (*first, f"triton_rows_{size}{layout}", f"triton_{size}{layout}", f"triton_{size}")
     if problem.dtype != torch.float32:
-        first.append(f"triton_{size}{turned}")
+        first.append(f"triton_{size}{layout}")
     return (*first, f"triton_{size}")

@@ -1,14 +1,18 @@
-"""Which way a convolution goes: a patch, and what it has found out about every call it has seen."""
+"""A patch: which convolutions go through our kernels, and what it has found out about every call it has seen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from ..errors import ConfigError, nearest
-from .plan import Plan, Planner
+from . import chunking
+from .algorithms.base import Bound, Grads
+from .names import PASSES
+from .plan import ConvPlan, Planner
 from .problem import ConvProblem
 from .report import ConvReport, Served
 
@@ -16,22 +20,41 @@ DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
 
 
 class Route:
-    """What a call needs to know on every pass, found out once: all the rest of a convolution's way is Python's time."""
+    """What a call needs on every pass, found out once: all the rest of a convolution's way is Python's time.
 
-    __slots__ = ("empty", "plan", "problem", "served", "whole")
+    Attributes:
+        problem: The problem.
+        served: Its entry in the report.
+        forward: The forward pass, as in `Bound`.
+        backward: The gradients, as in `Bound`; where two algorithms compute them, one after the other.
+    """
 
-    def __init__(self, problem: ConvProblem, plan: Plan, served: Served, budget: int) -> None:
-        self.problem, self.plan, self.served = problem, plan, served
-        self.empty = problem.empty
-        algorithms = (plan.forward.algorithm, plan.grad_input.algorithm, plan.grad_weight.algorithm)
-        # For each pass, where it need not be split to fit the budget.
-        self.whole = tuple(
-            a.bound(problem) if not self.empty and a.workspace_bytes(problem) <= budget else None for a in algorithms
-        )
+    __slots__ = ("backward", "forward", "problem", "served")
+
+    def __init__(self, problem: ConvProblem, plan: ConvPlan, served: Served, budget: int) -> None:
+        self.problem, self.served = problem, served
+        fitted = {choice.algorithm: chunking.fitted(choice.algorithm, problem, budget) for choice in plan.values()}
+        forward, for_input, for_weight = (fitted[plan[which].algorithm] for which in PASSES)
+        self.forward, self.backward = forward.forward, for_input.backward
+        if for_input is not for_weight:
+            self.backward = partial(_by_two, for_input, for_weight)
+
+
+def _by_two(
+    for_input: Bound,
+    for_weight: Bound,
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    wanted: tuple[bool, bool],
+) -> Grads:
+    # The weight's first: see `Algorithm.backward`.
+    grad_weight = for_weight.backward(grad, x, weight, (False, True))[1] if wanted[1] else None
+    return for_input.backward(grad, x, weight, (True, False))[0] if wanted[0] else None, grad_weight
 
 
 class Patch:
-    """One request to serve the convolutions of some device types; several may be on at once, see `_choose`."""
+    """One request to compute the convolutions of some device types; several may be on, the newest of them decides."""
 
     def __init__(self, devices: Sequence[str], planner: Planner) -> None:
         unknown = [d for d in devices if d not in DISPATCH_KEYS]
@@ -48,30 +71,19 @@ class Patch:
         self._generation = planner.generation
 
     def lookup(self, x: torch.Tensor, weight: torch.Tensor, geometry: tuple[Any, ...]) -> Route | None:
-        """Return problem and plan of a call, or None where the native kernel has to answer.
+        """Return the route of a call, or None for the native kernel.
 
         While torch.jit.trace records (TorchScript, ONNX), only the native kernel leaves a convolution in the graph. A
-        call that is wrong in itself also goes there: torch's own message is the one users know.
+        call that is wrong in itself also goes there, torch's own message being the one users know, and one without
+        elements, for which torch computes nothing.
         """
         if torch._C._get_tracing_state() is not None:
             return None
         stride, padding, dilation, transposed, output_padding, groups = geometry
         key = (
-            x.shape,
-            x.stride(),
-            x.dtype,
-            x.device,
-            weight.shape,
-            weight.stride(),
-            weight.dtype,
-            weight.device,
-            *stride,
-            *padding,
-            *dilation,
-            transposed,
-            *output_padding,
-            groups,
-        )
+            x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), weight.dtype, weight.device,
+            *stride, *padding, *dilation, transposed, *output_padding, groups,
+        )  # fmt: skip
         if self._generation != self.planner.generation:
             self._generation = self.planner.generation
             self._known = {}
@@ -80,7 +92,7 @@ class Patch:
             return known[key]
         except KeyError:
             problem = ConvProblem.of(x, weight, *geometry)
-        if x.dtype != weight.dtype or x.device != weight.device or problem.problems():
+        if x.dtype != weight.dtype or x.device != weight.device or problem.problems() or problem.empty:
             known[key] = None
             return None
         plan = self.planner.plan(problem)

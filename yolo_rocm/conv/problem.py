@@ -1,4 +1,4 @@
-"""One convolution as plain data: everything that decides which algorithm may serve it, and nothing else."""
+"""One convolution as plain data: everything that decides which algorithm supports it, and nothing else."""
 
 from __future__ import annotations
 
@@ -128,6 +128,11 @@ class ConvProblem:
         pixels = math.prod(self.input_size if self.transposed else self.output_size)
         return 2 * self.batch * pixels * math.prod(self.weight_shape)
 
+    @property
+    def key(self) -> str:
+        """Name of the problem on disk: without the device's number."""
+        return str(replace(self, device=self.device.partition(":")[0]))
+
     def problems(self) -> list[str]:
         """Say what is wrong with the call itself; the native kernel then words the error torch users know."""
         spatial = len(self.input_shape) - 2
@@ -178,10 +183,17 @@ class ConvProblem:
 
 
 def is_channels_last(x: torch.Tensor) -> bool:
-    """Tell whether a tensor is laid out channels_last and not merely ambiguous (one channel or one pixel)."""
+    """Return whether a tensor is laid out channels_last and not merely ambiguous (one channel or one pixel)."""
     if x.dim() not in (4, 5) or x.is_contiguous():
         return False
     return x.is_contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+
+
+def laid_out(x: torch.Tensor, channels_last: bool) -> torch.Tensor:
+    """Return a tensor in the layout of a problem's results: channels_last or contiguous."""
+    if not channels_last or x.dim() not in (4, 5):
+        return x.contiguous()
+    return x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
 
 def _per_dimension(values: Sequence[int], spatial: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What the seam did: every problem it met, the plan for it, and which layer of a model it belongs to."""
+"""What the seam did: every problem it met, its plan, and which layer of a model it belongs to."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from ..engines.chunking import largest_workspace
-from ..engines.tuning import PASSES
-from .plan import Plan
+from ..engines.names import NATIVE
+from .chunking import largest_workspace
+from .names import PASSES
+from .plan import ConvPlan
 from .problem import ConvProblem
 from .step_timer import LayerTimes, StepTimer
 
@@ -23,7 +24,7 @@ class Served:
     """A problem, its plan and how often each direction ran."""
 
     problem: ConvProblem
-    plan: Plan
+    plan: ConvPlan
     forward_calls: int = 0
     backward_calls: int = 0
 
@@ -43,21 +44,17 @@ class LayerRow:
         row: dict[str, Any] = {"layer": self.name, "module": self.kind}
         if self.served is None:
             return {**row, "engine": None, "reason": "has not run yet"}
-        plan = self.served.plan
-        row.update(problem=str(self.served.problem), engine=plan.engine, reason=plan.forward.reason)
-        row.update({which: getattr(plan, which).algorithm.name for which in PASSES})
+        plan, problem = self.served.plan, self.served.problem
+        algorithms = {which: plan[which].algorithm for which in PASSES}
+        row.update(problem=str(problem), engine=plan.engine, reason=plan["forward"].reason)
+        row.update({which: algorithm.name for which, algorithm in algorithms.items()})
         row.update(times_ms={which: round(ms, 4) for which, ms in self.times_ms.items()})
-        if self.budget is not None:
-            row.update(workspace_bytes={which: self._workspace(which) for which in PASSES})
+        if self.budget is not None:  # what passes may take in addition to their results; unknown of native kernels
+            row["workspace_bytes"] = {
+                which: None if a.engine in NATIVE else largest_workspace(a, problem, self.budget)
+                for which, a in algorithms.items()
+            }
         return row
-
-    def _workspace(self, which: str) -> int | None:
-        """Return what a pass may take beside its result; None for the native kernels, which do not tell."""
-        assert self.served is not None
-        assert self.budget is not None
-        algorithm = getattr(self.served.plan, which).algorithm
-        own = algorithm.engine not in ("vendor", "aten")
-        return largest_workspace(algorithm, self.served.problem, self.budget) if own else None
 
 
 class ConvReport:
@@ -67,7 +64,7 @@ class ConvReport:
         budget: Workspace in bytes that a pass may take, for the report's own figures.
 
     Attributes:
-        served: Every distinct problem, in order of first sight.
+        served: The problems computed so far, each with its plan and calls.
         timer: The step that is being timed; None in nearly all of them.
         times: What timed steps have shown.
     """
@@ -91,7 +88,7 @@ class ConvReport:
                 self._layers[name].append(served)
         return name
 
-    def replan(self, plan: Callable[[ConvProblem], Plan]) -> None:
+    def replan(self, plan: Callable[[ConvProblem], ConvPlan]) -> None:
         """Take over new plans of the problems seen so far."""
         for served in self.served.values():
             served.plan = plan(served.problem)
@@ -102,15 +99,12 @@ class ConvReport:
 
         The hook is torch's global one: nothing is attached to the model, so nothing can end up in a checkpoint.
         """
-        names = {
-            id(module): name
-            for name, module in model.named_modules()
-            if isinstance(module, torch.nn.modules.conv._ConvNd)
-        }
-        for module_name, module in model.named_modules():
-            if id(module) in names:
-                self._kinds[module_name] = type(module).__name__
-                self._layers.setdefault(module_name, [])
+        names: dict[int, str] = {}
+        for layer, module in model.named_modules():
+            if isinstance(module, torch.nn.modules.conv._ConvNd):
+                names[id(module)] = layer
+                self._kinds[layer] = type(module).__name__
+                self._layers.setdefault(layer, [])
 
         def announce(module: torch.nn.Module, inputs: Any) -> None:
             name = names.get(id(module))
@@ -150,7 +144,7 @@ class ConvReport:
         return Counter(served.plan.engine for served in self.served.values())
 
     def summary(self) -> str:
-        """Say in one line how many convolutions each engine serves."""
+        """Say in one line how many convolutions each engine computes."""
         if self._layers and not self.served:
             return f"{len(self._layers)} convolution layers, none of them on a device that rocm.conv.devices names"
         counts = ", ".join(f"{n} {engine}" for engine, n in self.engines().most_common())
@@ -167,7 +161,7 @@ class ConvReport:
                 {
                     "problem": str(s.problem),
                     "engine": s.plan.engine,
-                    "reason": s.plan.forward.reason,
+                    "reason": s.plan["forward"].reason,
                     "forward_calls": s.forward_calls,
                     "backward_calls": s.backward_calls,
                 }
@@ -187,9 +181,6 @@ class ConvReport:
             "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
         )
 
-    def entry(self, problem: ConvProblem, plan: Plan) -> Served:
+    def entry(self, problem: ConvProblem, plan: ConvPlan) -> Served:
         """Return the entry of a problem, made on first sight."""
-        served = self.served.get(problem)
-        if served is None:
-            served = self.served.setdefault(problem, Served(problem, plan))
-        return served
+        return self.served.setdefault(problem, Served(problem, plan))

@@ -2,7 +2,7 @@
 
 Every other step pays one look at an attribute for each convolution. A sampled one gets a mark before and after each
 pass: an event in the GPU's own stream, which is read after it has passed and never waited for, or the clock on a CPU.
-Between two events lies the time of the GPU for the pass, gaps included in which it waits for Python to launch more.
+The time between two events is the GPU's for the pass, gaps included in which it waits for Python to launch more.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from .names import PASSES
 from .problem import ConvProblem
 
 Mark = Any  # a torch.cuda.Event, which has no types, or seconds
@@ -60,7 +61,7 @@ class StepTimer:
         self._ended = mark(self._device)
 
     def has_passed(self) -> bool:
-        """Tell whether all marks can be read without waiting."""
+        """Return whether all marks can be read without waiting."""
         return self._ended is not None and _passed(self._ended) and all(_passed(span[4]) for span in self._spans)
 
     def step_ms(self) -> float:
@@ -100,9 +101,9 @@ class LayerTimes:
         while self._waiting and self._waiting[0].has_passed():
             timer = self._waiting.pop(0)
             self._steps[timer.number] = timer.step_ms()
-            for problem, which, layer, spent in timer.passes():
+            for problem, which, layer, taken in timer.passes():
                 times = self._times[problem, which, layer]
-                times[timer.number] = times.get(timer.number, 0.0) + spent
+                times[timer.number] = times.get(timer.number, 0.0) + taken
                 if which == "forward":
                     self._calls[problem][layer] += 1
         if any(number >= self.warm_from for number in self._steps):
@@ -128,7 +129,7 @@ class LayerTimes:
             sharing: Names of all layers known to compute the same, this one included.
         """
         found = {}
-        for which in ("forward", "grad_input", "grad_weight"):
+        for which in PASSES:
             own = self._times.get((problem, which, layer))
             if own:
                 found[which] = median(own.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import threading
 import time
@@ -15,7 +16,7 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from .policy import LoaderPolicy
 from .pool import Pool
-from .preflight import main_reference
+from .preflight import check_before_start
 from .reader import BatchReader, Request, Trace
 from .shared_lists import Packed
 
@@ -40,6 +41,7 @@ class Batches:
         pinned: Copy batches into pinned memory.
         device: Copy batches to this device ahead of time; None leaves that to the consumer.
         kind: What the batches are for, told to the observer.
+        batch_bytes: Bytes of one batch in /dev/shm; 0 if unknown, or if batches do not go there.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Batches:
         pinned: bool = False,
         device: torch.device | None = None,
         kind: str = "train",
+        batch_bytes: int = 0,
     ) -> None:
         self._held, self._epoch = ExitStack(), ExitStack()
         self._observe, self._kind = policy.observe, kind
@@ -67,17 +70,23 @@ class Batches:
         if workers == 0:
             self._held.enter_context(reader.attached())
             return
-        self.pool = Pool(
-            Packed(reader, policy.adapter.lists(reader.dataset)),
+        lists = policy.adapter.lists(reader.dataset)
+        needs_main = check_before_start(
+            {"dataset": reader.dataset, "collate_fn": reader.collate, "worker_init_fn": init},
+            method=policy.context,
             workers=workers,
-            context=policy.context,
+            prefetch=prefetch,
+            batch_bytes=batch_bytes,
+            shared=lists.values(),
+        )
+        self.pool = Pool(
+            Packed(reader, lists),
+            policy,
+            workers=workers,
             prefetch=prefetch,
             base_seed=base_seed,
             init=init,
-            timeout=policy.timeout,
-            modules=policy.modules,
-            needs_main=main_reference(reader) is not None,
-            tell=policy.tell,
+            needs_main=needs_main,
         )
         self._held.callback(self.pool.close)
 
@@ -96,7 +105,7 @@ class Batches:
         requests = self._requests(indices)
         source: Source
         if self.pool is None:
-            source = _InPlace(self._reader, requests)
+            source = functools.partial(_in_place, self._reader, requests)
         else:
             self.pool.feed(requests)
             source = self.pool.next
@@ -160,18 +169,12 @@ class Batches:
     _shutdown_workers = close
 
 
-class _InPlace:
-    """Reads batches in this process."""
-
-    def __init__(self, reader: BatchReader, requests: Iterator[Request]) -> None:
-        self._reader, self._requests = reader, requests
-
-    def __call__(self, stop: threading.Event | None = None) -> tuple[Any, Trace] | None:
-        request = next(self._requests, None)
-        if request is None:
-            return None
-        batch, trace, _ = self._reader.read(request)
-        return batch, trace
+def _in_place(
+    reader: BatchReader, requests: Iterator[Request], stop: threading.Event | None = None
+) -> tuple[Any, Trace] | None:
+    """Read the next batch in this process."""
+    request = next(requests, None)
+    return None if request is None else reader.read(request)[:2]
 
 
 class _Pinner:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# Below this share a faster loader cannot be noticed beside the noise of a training step.
+# Below this share a faster loader cannot be noticed in the noise of a training step.
 BOUND: Final = 0.05
 # torch keeps what it once reserved, so a card at this level has no room for a larger batch.
 FULL: Final = 0.92
@@ -33,14 +33,12 @@ class Bottleneck:
         name: The same in a word, e.g. `data-bound`.
         why: By how much, as the middle of a sentence.
         change: What to change, as the end of a sentence; empty where there is nothing to gain by a setting.
-        gain: How many times faster training would be at most without the wait for data; None where not known.
     """
 
     kind: Kind
     name: str
     why: str
     change: str
-    gain: float | None = None
 
     @property
     def sentence(self) -> str:
@@ -74,9 +72,8 @@ def judge(
         own: Part of it that this training and its workers used.
     """
     if wait_share is None:
-        return Bottleneck(
-            "unknown", "not measured", "no epoch has told how long it waited for data", "train at least one epoch"
-        )
+        why = "no epoch has told how long it waited for data"
+        return Bottleneck("unknown", "not measured", why, "train at least one epoch")
     filled = compute == "GPU" and busy is not None and busy >= FILLED
     if not filled and host is not None and own is not None and host >= CROWDED and host - own >= OTHERS:
         why = (
@@ -85,10 +82,9 @@ def judge(
         )
         return Bottleneck("busy", "busy machine", why, "train again while nothing else runs, then judge")
     if wait_share >= BOUND:
-        gain = 1 / (1 - wait_share) if wait_share < 1 else None
-        at_most = f", so training could be up to {gain:.2f} times as fast" if gain else ""
+        at_most = f", so training could be up to {1 / (1 - wait_share):.2f} times as fast" if wait_share < 1 else ""
         why = f"the {compute} waited {wait_share:.1%} of the time for data{at_most}"
-        return Bottleneck("data", "data-bound", why, f"try {advice}", gain)
+        return Bottleneck("data", "data-bound", why, f"try {advice}")
     used = "" if busy is None else f", and the {compute} was busy {busy:.0%} of the time"
     waited = f"only {wait_share:.1%} of the time was spent waiting for data{used}"
     if compute == "CPU":

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,7 +14,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..errors import ConfigError, LoaderError
+from ..utils import scoped_patch
 from .loader import PolicyLoaderMixin
+from .main_guard import DEFAULT_METHOD
 from .pinning import decide_pinning
 from .policy import LoaderPolicy
 from .reader import PlainAdapter
@@ -72,7 +73,7 @@ def create_dataloader(
     shuffle: bool = False,
     seed: int | None = None,
     num_workers: int | None = None,
-    context: str = "spawn",
+    context: str = DEFAULT_METHOD,
     pin_memory: bool | str = "auto",
     prefetch: int | None = None,
     timeout: float = 120,
@@ -91,14 +92,14 @@ def create_dataloader(
         shuffle: Draw a new order for every epoch.
         seed: Makes order and workers reproducible; without it both differ from run to run.
         num_workers: None takes what `recommended_workers` says.
-        context: `spawn`, `forkserver` or `fork`.
+        context: `spawn`, `forkserver` (the default on Linux) or `fork`.
         pin_memory: True, False, or `auto`: where there is a GPU, it works and it fits.
         prefetch: Batches each worker holds ready; 2 by default.
-        timeout: Seconds to wait for a batch before an error; 0 waits for ever.
+        timeout: Seconds to wait for a batch before an error; 0 waits without limit.
         persistent: Keep workers across epochs.
         reproducible: `strict` gives the same batches for any number of workers.
         skip_broken: Replace samples whose file cannot be read (OSError, cv2.error) by others.
-        share: Names of lists of the data set that workers only read: they lie in memory once for all of them.
+        share: Names of lists of the data set that workers only read: they are in memory once for all of them.
         tell: Takes lines for the user; the logger `yolo_rocm` by default.
         **arguments: Any other argument of DataLoader.
 
@@ -164,45 +165,26 @@ def torch_arguments(policy: LoaderPolicy, given: Mapping[str, Any]) -> dict[str,
         return result
     result.setdefault("persistent_workers", policy.persistent)
     if result.get("multiprocessing_context") is None:
-        result["multiprocessing_context"] = worker_context(policy.context, policy.modules)
+        result["multiprocessing_context"] = worker_context(policy.context)
     if policy.prefetch is not None:
         result.setdefault("prefetch_factor", policy.prefetch)
     result.setdefault("timeout", policy.timeout)
     return result
 
 
-class _Patched:
-    """Policies for every DataLoader of the process; the newest decides. Counted, so that nested use works."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.stack: list[LoaderPolicy] = []
-        self.original: Any = None
-
-
-_patched = _Patched()
-
-
 class PatchedDataLoaders:
     """What `patch_dataloader` did; `undo()`, or leaving a `with` block, puts DataLoader back."""
 
     def __init__(self, policy: LoaderPolicy) -> None:
-        self._policy: LoaderPolicy | None = replace(policy)
-        with _patched.lock:
-            if not _patched.stack:
-                _patched.original = DataLoader.__init__
-                DataLoader.__init__ = _initialiser(_patched.original)  # type: ignore[method-assign]
-            _patched.stack.append(self._policy)
+        self._held = ExitStack()
+        initialiser = scoped_patch.attribute("torch.utils.data:DataLoader", "__init__")
+        self._held.enter_context(initialiser.on(lambda original: _initialiser(original, policy), "policy"))
+        _patches.add(self)
 
     def undo(self) -> None:
         """Put DataLoader back; safe to call twice."""
-        with _patched.lock:
-            if self._policy is None:
-                return
-            _patched.stack = [policy for policy in _patched.stack if policy is not self._policy]
-            self._policy = None
-            if not _patched.stack:
-                DataLoader.__init__ = _patched.original  # type: ignore[method-assign]
+        self._held.close()
+        _patches.discard(self)
 
     def __enter__(self) -> PatchedDataLoaders:
         """Return itself."""
@@ -213,15 +195,18 @@ class PatchedDataLoaders:
         self.undo()
 
 
+_patches: set[PatchedDataLoaders] = set()  # a patch stays where nobody keeps its handle
+
+
 def patch_dataloader(
-    context: str = "spawn", *, persistent: bool = True, timeout: float = 120, pin_memory: bool | str = "auto"
+    context: str = DEFAULT_METHOD, *, persistent: bool = True, timeout: float = 120, pin_memory: bool | str = "auto"
 ) -> PatchedDataLoaders:
     """Let every DataLoader made from now on follow the policy, where its caller has not set the argument.
 
     Args:
         context: Start method of loaders with workers.
         persistent: Keep workers across epochs.
-        timeout: Seconds to wait for a batch; 0 waits for ever.
+        timeout: Seconds to wait for a batch; 0 waits without limit.
         pin_memory: `auto` keeps the caller's wish only where pinning works.
 
     Returns:
@@ -234,14 +219,14 @@ def patch_dataloader(
     )
 
 
-def _initialiser(original: Callable[..., None]) -> Callable[..., None]:
+def _initialiser(original: Callable[..., None], policy: LoaderPolicy) -> Callable[..., None]:
     @functools.wraps(original)
     def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not isinstance(self, PolicyLoaderMixin) and _patched.stack:
+        if not isinstance(self, PolicyLoaderMixin):
             names = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
                      "pin_memory", "drop_last", "timeout", "worker_init_fn", "multiprocessing_context")  # fmt: skip
             # By name from here on, so that what the caller gave by position counts as given.
-            kwargs = torch_arguments(_patched.stack[-1], {**dict(zip(names, args, strict=False)), **kwargs})
+            kwargs = torch_arguments(policy, {**dict(zip(names, args, strict=False)), **kwargs})
             args = ()
         original(self, *args, **kwargs)
 

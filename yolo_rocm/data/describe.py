@@ -1,4 +1,4 @@
-"""The loader settings that hold on a machine, as data: for `yolo-rocm loader` and for programs."""
+"""The loader settings that apply on a machine, as data: for `yolo-rocm loader` and for programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LoaderFacts:
 
 
 def loader_facts(recommendation: Recommendation, settings: dict[str, Any]) -> LoaderFacts:
-    """Gather what is known of this machine and lay the settings of a preset beside it."""
+    """Gather what is known of this machine, together with the settings of a preset."""
     ram, shm = resources.ram_available(), resources.shm_free()
     return LoaderFacts(
         system=resources.system_name(),

@@ -1,21 +1,25 @@
-"""Loaders that follow a policy: for any data set, and as the base of those that Ultralytics builds."""
+"""Loaders that follow a policy: what goes before any class of torch's DataLoader."""
 
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils.data import default_collate
 
+from ..errors import LoaderError
 from .batches import Batches
 from .pinning import decide_pinning
 from .policy import LoaderPolicy, shuffles
-from .preflight import check_before_start
 from .reader import BatchReader
-from .resume_position import Passes, Position, next_seed
+from .resume_position import Position
 from .transport import HAS_MEMFD
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -24,21 +28,20 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 class PolicyLoaderMixin:
     """Goes before a DataLoader class: the arguments follow a policy, and the batches come from `Batches`.
 
-    Subclasses set `endless` where one iterator serves all epochs, as Ultralytics' loader does.
+    Subclasses set `endless` where one iterator gives the batches of all epochs.
     """
 
     policy: LoaderPolicy
     endless = False
     iterator: Any = None
-    _complete = False
-    _passes: Passes | None = None
+    _complete = False  # the constructor of the class below may ask for an iterator
+    _at: Position | None = None
     _goes_on: Position | None = None
     _seed = 0
-    _eager = False
     _next_seed: int | None = None
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
-        self.policy = policy
+        self.policy, self.built_by = policy, threading.get_ident()
         asked = {"dataset": dataset, **kwargs}
         super().__init__(*args, **policy.apply(asked))
         self.iterator = None
@@ -54,32 +57,25 @@ class PolicyLoaderMixin:
         loader: Any = self
         return iter(loader.batch_sampler)
 
+    def _stacks_images(self) -> bool:
+        """Return whether the collation stacks the images of samples and does nothing else with them."""
+        loader: Any = self
+        return loader.collate_fn is default_collate
+
     def _batch_bytes(self) -> int:
         loader: Any = self
         return self.policy.adapter.image_bytes(loader.dataset) * (loader.batch_size or 1)
 
     def _get_iterator(self) -> Any:
-        if not self._complete:
-            # Ultralytics before 8.4.158 starts workers in the constructor, and after every reset. Ours start when they
-            # are needed, but seeds are drawn when Ultralytics draws them: the samplers go on from the same state.
-            self._eager = True
-            self._next_seed = self._draw_seed()
-            return None
         loader: Any = self
         policy = self.policy
         kind = "train" if shuffles(loader.sampler) else "val"
-        reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken)
-        workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
-        check_before_start(
-            {"dataset": loader.dataset, "collate_fn": loader.collate_fn, "worker_init_fn": loader.worker_init_fn},
-            method=policy.context,
-            workers=workers,
-            prefetch=prefetch,
-            batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
-            always_main=False,
+        reader = BatchReader(
+            loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken, self._stacks_images()
         )
-        if self._goes_on is not None and not self._goes_on.anew:
-            self._seed = next_seed(self._goes_on, own_seeds=policy.reproducible == "strict", workers=workers)
+        workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
+        if self._goes_on is not None and not self._goes_on.closed:
+            self._seed = self._goes_on.next_seed(own_seeds=policy.reproducible == "strict", workers=workers)
         else:
             self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
         self._next_seed = None
@@ -93,11 +89,14 @@ class PolicyLoaderMixin:
             pinned=self._pinned,
             device=policy.device() if kind == "train" else None,
             kind=kind,
+            batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
         )
 
     def _draw_seed(self) -> int:
         """Draw the seed of the workers before the sampler draws its own, and from the same generator, as torch does."""
         loader: Any = self
+        if self._goes_on is not None and self._goes_on.closed:
+            self._again(self._goes_on)
         return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
 
     def __iter__(self) -> Iterator[Any]:
@@ -112,12 +111,14 @@ class PolicyLoaderMixin:
         try:
             for _ in range(len(loader)):
                 batch = next(iterator)
-                if self._passes is not None:
-                    self._passes.count()
+                if self._at is not None:
+                    self._at = replace(self._at, given=self._at.given + 1)
                 held = [batch]
                 del batch  # see `Batches`: nobody here may hold a batch while it is trained
                 yield held.pop()
         except StopIteration:
+            if self.iterator is not iterator:
+                raise LoaderError("the loader was closed while its batches were being read.") from None
             return  # a batch sampler that gives fewer batches than it says
         finally:
             if not self.policy.persistent and self.iterator is iterator:
@@ -125,49 +126,58 @@ class PolicyLoaderMixin:
 
     def _begin(self, iterator: Any) -> None:
         loader: Any = self
-        one_pass = getattr(loader.batch_sampler, "sampler", None)  # an endless loader repeats it
-        self._passes = None
-        if not self.endless or loader.generator is None or one_pass is None or has_epochs(loader.sampler):
+        self._at = None
+        if not self._is_repeatable():
             iterator.begin(self._indices())
             return
-        self._passes = Passes(one_pass, loader.generator, len(loader))
         position, self._goes_on = self._goes_on, None
         if position is not None and position.memory is not None and loader.num_workers == 0:
             self.policy.adapter.remember(loader.dataset, position.memory)
-        if position is None or position.anew:
-            iterator.begin(iter(self._passes))
+        if position is None or position.closed:
+            self._at = Position(self._seed, 0, loader.generator.get_state())
+            iterator.begin(self._indices())
         else:
-            iterator.begin(self._passes.going_on(position), first=position.given)
+            self._at = replace(position, seed=self._seed)
+            iterator.begin(self._again(position), first=position.given)
+
+    def _is_repeatable(self) -> bool:
+        loader: Any = self
+        return self.endless and loader.generator is not None and not has_epochs(loader.sampler)
+
+    def _again(self, position: Position) -> Iterator[Any]:
+        """Draw the same batches of indices again, from a position on."""
+        loader: Any = self
+        loader.generator.set_state(position.start)
+        indices = self._indices()
+        deque(itertools.islice(indices, position.given), maxlen=0)
+        return indices
 
     def position(self) -> Position | None:
-        """Return where an endless loader stands, between two epochs; None where that cannot be said."""
-        if self._passes is None:
-            return None
+        """Return where an endless loader is, between two epochs; None where that cannot be said."""
         loader: Any = self
+        if self._at is None or not self._at.given:
+            return None
         memory = self.policy.adapter.memory(loader.dataset) if loader.num_workers == 0 else None
-        return self._passes.position(self._seed, memory, anew=self.iterator is None)
+        return replace(self._at, memory=memory, closed=self.iterator is None)
 
     def go_on_from(self, position: Position) -> None:
-        """Continue where another loader stood, when the next epoch begins."""
+        """Continue where another loader was, when the next epoch begins."""
         self.close()
-        self._goes_on, self._next_seed = position, None
-        if position.anew:
-            loader: Any = self
-            loader.generator.set_state(position.generator)
+        if self._is_repeatable():
+            self._goes_on, self._next_seed = position, None
 
     def close(self) -> None:
         """End the workers."""
         if self.iterator is not None:
             self.iterator.close()
             self.iterator = None
-            if self._passes is not None and self.policy.reproducible == "strict":
-                self._passes.forget_ahead()
+            if self._at is not None and self.policy.reproducible == "strict":
+                # As if nothing had been drawn ahead: how much that is depends on workers.
+                self._goes_on = replace(self._at, memory=None, closed=True)
 
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""
         self.close()
-        if self._eager:
-            self._next_seed = self._draw_seed()
 
     def __del__(self) -> None:
         """End the workers."""
@@ -178,15 +188,19 @@ class PolicyLoaderMixin:
 
 
 def close_following(policy: LoaderPolicy) -> None:
-    """End the workers of the loaders that follow one policy; those of anybody else go on."""
+    """End the workers of this thread's loaders that follow one policy; those of anybody else go on.
+
+    The newest policy decides for all threads, so a run of another thread may have built loaders by this one: they end
+    with that run.
+    """
     with ExitStack() as ends:  # all of them, also if Ctrl-C ends one of the calls
         for loader in list(_open):
-            if loader.policy is policy:
+            if loader.policy is policy and loader.built_by == threading.get_ident():
                 ends.callback(loader.close)
 
 
 def has_epochs(sampler: Any) -> bool:
-    """Tell whether a sampler draws another order for each epoch it is told, as distributed ones do."""
+    """Return whether a sampler draws another order for each epoch it is told, as distributed ones do."""
     return hasattr(sampler, "set_epoch")
 
 

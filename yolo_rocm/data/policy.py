@@ -9,24 +9,16 @@ from typing import Any
 
 from torch.utils.data import SequentialSampler
 
-from .reader import Adapter, PlainAdapter, Trace
+from .main_guard import DEFAULT_METHOD
+from .reader import PlainAdapter, Trace
 from .transport import HAS_MEMFD
 from .worker_count import IMAGE_BYTES, recommended_workers
 
 Observer = Callable[[str, Trace, float, float], None]
 
 
-def _silent(line: str) -> None:
-    """Say nothing."""
-
-
-def _nowhere() -> Any:
-    """Know no device."""
-    return None
-
-
 def shuffles(sampler: Any) -> bool:
-    """Tell whether a sampler gives another order for every epoch, as those of training do; None does not."""
+    """Return whether a sampler gives another order for every epoch, as those of training do; None does not."""
     if sampler is None or isinstance(sampler, SequentialSampler):
         return False
     return bool(getattr(sampler, "shuffle", True))  # samplers of distributed trainings say so
@@ -42,20 +34,20 @@ class LoaderPolicy:
         persistent: Keep workers across epochs.
         pin_memory: True, False, or `auto` to find out.
         prefetch: Batches each worker holds ready; None leaves the caller's number.
-        timeout: Seconds to wait for a batch before an error; 0 waits for ever.
+        timeout: Seconds to wait for a batch before an error; 0 waits without limit.
         reproducible: `worker`: the same batches for the same number of workers; `strict`: for any number.
         skip_broken: Replace samples whose file cannot be read.
         device: Called when a training loader starts; the device to copy batches to ahead of time, or None.
         adapter: What the kind of data set needs.
         modules: What a worker imports while it starts.
         val_is_doubled: Called when a loader without shuffling is built; True where its builder asks for twice the
-            workers of training, as Ultralytics' trainer does.
-        insist: The number of workers was asked for by the user, so it also holds where the caller wanted none.
+            workers of training.
+        insist: The user asked for this number of workers, so it also applies where the caller wanted none.
         tell: Takes a line for the user.
         observe: Takes the kind of loader, the trace of a batch, when it was asked for and when it came.
     """
 
-    context: str = "spawn"
+    context: str = DEFAULT_METHOD
     workers: int | None = None
     persistent: bool = True
     pin_memory: bool | str = "auto"
@@ -63,12 +55,12 @@ class LoaderPolicy:
     timeout: float = 120
     reproducible: str = "worker"
     skip_broken: bool = True
-    device: Callable[[], Any] = _nowhere
-    adapter: Adapter = field(default_factory=PlainAdapter)
+    device: Callable[[], Any] = lambda: None
+    adapter: PlainAdapter = field(default_factory=PlainAdapter)
     modules: tuple[str, ...] = ("torch", "yolo_rocm.data.worker")
     val_is_doubled: Callable[[], bool] = bool
     insist: bool = False
-    tell: Callable[[str], None] = _silent
+    tell: Callable[[str], object] = lambda line: None
     observe: Observer | None = None
 
     def apply(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from ..errors import LoaderError
-from .preflight import pickle_problem
+from .policy import LoaderPolicy
 from .reader import Request, Trace
 from .shared_lists import Packed
 from .stack_file import StackFile
 from .transport import Attachments, receive, send
 from .worker import Duty, Failure
-from .worker_start import start_process
+from .worker_start import start_process, start_server
 
 MAX_REPLACEMENTS: Final = 3
 _GRACE: Final = 0.3  # seconds a worker has to leave by itself
@@ -43,41 +43,38 @@ class Pool:
 
     Args:
         packed: The reader, packed once for all workers.
+        policy: How workers start, how long to wait for a batch, and who is told of a worker that was replaced.
         workers: How many processes.
-        context: `spawn`, `forkserver` or `fork`.
         prefetch: Requests each worker holds.
         base_seed: See `Duty`.
         init: See `Duty`.
-        timeout: Seconds to wait for one batch; 0 waits for ever.
-        modules: What a worker imports while it starts.
         needs_main: Workers have to import the user's script.
-        tell: Takes a line for the user when a worker has been replaced.
     """
 
     def __init__(
         self,
         packed: Packed,
+        policy: LoaderPolicy,
         *,
         workers: int,
-        context: str,
         prefetch: int,
         base_seed: int,
         init: Callable[[int], None] | None,
-        timeout: float,
-        modules: tuple[str, ...],
         needs_main: bool,
-        tell: Callable[[str], None],
     ) -> None:
         self._packed, self._prefetch = packed, prefetch
         self._requests: Iterator[Request] = iter(())
-        self._context, self._timeout, self._tell = context, timeout, tell
-        self._modules, self._needs_main = modules, needs_main
-        patience = 0.8 * timeout  # the stacks must be there when the training process looks for them
+        self._context, self._timeout, self._tell = policy.context, policy.timeout, policy.tell
+        self._modules, self._needs_main = policy.modules, needs_main
+        patience = 0.8 * policy.timeout  # the stacks must be there when the training process looks for them
         self._workers: list[_Worker] = []
         self._close = weakref.finalize(self, _close, self._workers)
         self._order: deque[_Worker] = deque()
         self.replaced = 0
         try:
+            if self._context == "forkserver" and (problem := start_server(self._modules)):
+                self._tell(f"the fork server cannot start ({problem}): workers are spawned, which takes longer")
+                self._context = "spawn"
             packed.share()
             for number in range(workers):
                 duty = Duty(number, workers, prefetch, base_seed, init, StackFile(), patience)
@@ -108,9 +105,7 @@ class Pool:
         try:
             process, connection = start_process(self._context, self._packed, duty, self._modules, self._needs_main)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
-            # The quick check looks at samples of long lists only: now every item is worth a look.
-            problem = pickle_problem(self._packed.unpack(), "reader", exact=True)
-            raise LoaderError(problem or f"a worker cannot be described to a new process: {error}") from error
+            raise LoaderError(f"what a loading worker needs cannot be sent to it: {error}") from error
         return _Worker(process, connection, duty)
 
     def _ask(self, worker: _Worker) -> None:
@@ -178,8 +173,8 @@ class Pool:
         doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
         return (
             f"loading worker {worker.duty.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
-            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits for ever)."
-            + (f" It was here:\n{stacks}" if stacks else " It wrote no stack.")
+            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits without limit)."
+            + (f" It was here:\n{stacks}" if stacks else " Its stack is above, if it wrote one.")
         )
 
     def _replace(self, worker: _Worker, error: Exception) -> None:

@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from ..errors import LoaderError
+from .batch_images import BatchImages
 from .seeding import seed_sample
-from .transport import HAS_MEMFD, Ring, Stack
+from .transport import Stack
 
 _TRIES: Final = 8
-_IMAGE: Final = "img"
 
 
 @dataclass(frozen=True)
@@ -53,77 +53,53 @@ class Trace:
 Place = Callable[[tuple[int, ...]], "np.ndarray[Any, np.dtype[np.uint8]]"]
 
 
-class Adapter(Protocol):
-    """What a kind of data set needs in the process that reads it; see `yolo_rocm.ultralytics_hooks.datasets`."""
+class PlainAdapter:
+    """What a kind of data set needs in the process that reads it; any PyTorch data set needs nothing."""
 
     def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
-        """Return long lists of the data set that all workers may share."""
+        """Return long lists of the data set that all workers may share. Only its author knows which stay unchanged."""
+        return {}
 
     def image_bytes(self, dataset: Any) -> int:
         """Return the bytes of one image in a batch; 0 if unknown."""
+        return 0
 
-    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Any:
+    @contextmanager
+    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Iterator[None]:
         """Return a context in which the data set is read; what it changes is undone at the end.
 
         `spend` takes a stage and its seconds; `place` gives memory for the image of the sample that is being read.
         """
+        yield
 
     def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
         """Get ready for a batch; with `strict`, forget everything that earlier batches left behind."""
 
     def memory(self, dataset: Any) -> Any:
         """Return what later samples depend on that earlier ones left in the data set, as plain data."""
+        return None
 
     def remember(self, dataset: Any, memory: Any) -> None:
         """Bring a data set that is being read to where another one was; the other half of `memory`."""
 
     def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
         """Name the sample for people."""
-
-    def finish(self, batch: Any) -> Any:
-        """Give a collated batch its last shape."""
-
-
-class PlainAdapter:
-    """Any PyTorch data set."""
-
-    def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
-        """Share nothing: only the data set's author knows which of its lists stay unchanged."""
-        return {}
-
-    def image_bytes(self, dataset: Any) -> int:
-        """Know nothing of the samples."""
-        return 0
-
-    @contextmanager
-    def attached(self, dataset: Any, spend: Callable[[str, float], None], place: Place) -> Iterator[None]:
-        """Change nothing."""
-        yield
-
-    def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
-        """Nothing to get ready."""
-
-    def memory(self, dataset: Any) -> Any:
-        """Know of nothing."""
-        return None
-
-    def remember(self, dataset: Any, memory: Any) -> None:
-        """Nothing to remember."""
-
-    def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
-        """Name the sample by its index."""
         return f"sample {index}"
 
     def finish(self, batch: Any) -> Any:
-        """Leave the batch as it is."""
+        """Give a collated batch its last shape."""
         return batch
 
 
 def unreadable(error: BaseException) -> bool:
-    """Tell whether an error is the file's fault, not the code's: such a sample is replaced, others end the run."""
+    """Return whether an error is the file's fault, not the code's: such a sample is replaced, others end the run."""
     if isinstance(error, OSError):  # PIL.UnidentifiedImageError is one
         return True
     return type(error).__module__.partition(".")[0] == "cv2" and type(error).__name__ == "error"
+
+
+def _anywhere(shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    return np.empty(shape, np.uint8)
 
 
 class BatchReader:
@@ -134,43 +110,39 @@ class BatchReader:
         collate: Makes a batch of a list of samples.
         adapter: What this kind of data set needs.
         skip_broken: Replace samples whose file cannot be read by others.
+        stacks_images: The collation stacks the images of samples and does nothing else with them.
     """
 
     def __init__(
-        self, dataset: Any, collate: Callable[[list[Any]], Any], adapter: Adapter, skip_broken: bool = True
+        self,
+        dataset: Any,
+        collate: Callable[[list[Any]], Any],
+        adapter: PlainAdapter,
+        skip_broken: bool = True,
+        stacks_images: bool = False,
     ) -> None:
         self.dataset, self.collate, self.adapter = dataset, collate, adapter
-        self.skip_broken = skip_broken
+        self.skip_broken, self.stacks_images = skip_broken, stacks_images
         self.worker = -1  # the training process itself
-        self.into_segment = False  # a worker writes images where the training process will read them
-        self.ring: Ring | None = None
+        self.images: BatchImages | None = None  # where a worker writes images, if they are to travel from there
         self.reading = ""  # the sample whose error ended a batch
         self._stages: dict[str, float] = {}
-        self._stack: Stack | None = None
-        self._reading = 0, 0  # which sample of how many
 
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Prepare the data set for reading in this process, and put it back."""
-        with self.adapter.attached(self.dataset, self._spend, self._place):
+        place = _anywhere if self.images is None else self.images.place
+        with self.adapter.attached(self.dataset, self._spend, place):
             yield
-
-    def _place(self, shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return memory for the image of the sample that is being read: in the batch, where that is known already."""
-        position, count = self._reading
-        if not self.into_segment or not HAS_MEMFD or (self._stack is None and position):
-            return np.empty(shape, np.uint8)
-        if self._stack is None:
-            self._stack = Stack(count, torch.empty(shape, dtype=torch.uint8), self.ring)
-        if tuple(self._stack.tensor.shape[1:]) != shape or self._stack.tensor.dtype != torch.uint8:
-            return np.empty(shape, np.uint8)
-        return self._stack.tensor[position].numpy()
 
     def _spend(self, stage: str, seconds: float) -> None:
         self._stages[stage] = self._stages.get(stage, 0.0) + seconds
 
-    def read(self, request: Request) -> tuple[Any, Trace, tuple[Stack, ...]]:
-        """Read a batch; a batch with a seed is the same whoever reads it, and leaves the generators as they were."""
+    def read(self, request: Request) -> tuple[Any, Trace, Stack | None]:
+        """Return a batch, its trace, and the stack that its images are in.
+
+        A batch with a seed is the same whoever reads it, and leaves the generators as they were.
+        """
         if request.seed is None:
             return self._read(request)
         before = (random.getstate(), np.random.get_state(), torch.get_rng_state())
@@ -182,35 +154,25 @@ class BatchReader:
             np.random.set_state(before[1])
             torch.set_rng_state(before[2])
 
-    def _read(self, request: Request) -> tuple[Any, Trace, tuple[Stack, ...]]:
+    def _read(self, request: Request) -> tuple[Any, Trace, Stack | None]:
         trace = Trace(request.number, self.worker, time.monotonic(), samples=len(request.indices))
         self._stages = trace.stages
         self.adapter.begin_batch(self.dataset, request.indices, request.seed is not None)
-        self._stack = None
+        if self.images is not None:
+            self.images.begin(len(request.indices))
         samples: list[Any] = []
         for index in request.indices:
-            self._reading = len(samples), len(request.indices)
-            sample = self._sample(index, trace)
-            if self.into_segment and isinstance(sample, dict):
-                self._move_image(sample, *self._reading)
-            samples.append(sample)
-        stack = self._stack
+            samples.append(self._sample(index, trace))
+            if self.images is not None:
+                self.images.add(samples[-1])
         sampled = time.monotonic()
         self._spend("augment", sampled - trace.began - sum(trace.stages.values()))
         batch = self.collate(samples)
-        if stack is not None:
-            batch[_IMAGE] = stack.tensor
+        stack = None if self.images is None else self.images.finish(batch)
         batch = self.adapter.finish(batch)
         trace.ended = time.monotonic()
         self._spend("collate", trace.ended - sampled)
-        self._stack = None
-        return batch, trace, () if stack is None else (stack,)
-
-    def abandon(self) -> None:
-        """Give back the memory of a batch that ended in an error."""
-        if self._stack is not None:
-            self._stack.abandon()
-        self._stack = None
+        return batch, trace, stack
 
     def _sample(self, index: Any, trace: Trace) -> Any:
         wanted = index
@@ -230,20 +192,3 @@ class BatchReader:
             f"{_TRIES} samples in a row could not be read, the last was {trace.broken[-1].name} "
             f"({trace.broken[-1].reason}). Is the disk with the data set still there?"
         )
-
-    def _move_image(self, sample: dict[str, Any], position: int, count: int) -> None:
-        """See that a sample's image lies in the batch; the collation then sees an empty one in its place."""
-        image = sample.get(_IMAGE)
-        if not isinstance(image, torch.Tensor) or not HAS_MEMFD or (self._stack is None and position):
-            return
-        if self._stack is None:
-            self._stack = Stack(count, image, self.ring)
-        target = self._stack.tensor[position]
-        if image.shape != target.shape or image.dtype != target.dtype:
-            raise LoaderError(
-                f"images of one batch differ in shape or type: {tuple(image.shape)} {image.dtype} after "
-                f"{tuple(target.shape)} {target.dtype}."
-            )
-        if image.data_ptr() != target.data_ptr():
-            target.copy_(image)
-        sample[_IMAGE] = image.new_empty(0)

@@ -1,6 +1,6 @@
 """What this machine gives a loader: cores, memory and shared memory, as `hardware` knows them.
 
-Read from files below a root, so that a made tree can stand for another machine. Nothing is imported or started for it.
+Read from files below a root, so that a made tree can describe another machine. Nothing is imported or started for it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def shm_free(root: Path = ROOT) -> int | None:
 def gpu_count(root: Path = ROOT) -> int:
     """Return how many training processes share the cores, at least 1.
 
-    `LOCAL_WORLD_SIZE` of torchrun says it. Otherwise one for each GPU that is visible; an integrated one beside a card
+    `LOCAL_WORLD_SIZE` of torchrun says it. Otherwise one for each GPU that is visible; an integrated one next to a card
     does not train and is not counted.
     """
     ranks = local_world()

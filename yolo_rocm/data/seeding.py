@@ -1,10 +1,11 @@
-"""Seeds for reproducible batches, and the proof that batches are reproducible."""
+"""Seeds for reproducible batches, and the states of all generators."""
 
 from __future__ import annotations
 
 import os
 import random
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def seed_everything(seed: int, deterministic: bool = False) -> torch.Generator:
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed & _MASK)
     if deterministic:
-        # cuBLAS reads it when it starts; a user's value stands.
+        # cuBLAS reads it when it starts; a user's own value is kept.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.backends.cudnn.deterministic = True
@@ -38,7 +39,7 @@ def seed_everything(seed: int, deterministic: bool = False) -> torch.Generator:
 
 
 def seed_worker(worker_id: int) -> None:
-    """Seed `random` and numpy of a worker from the seed that torch has given it, exactly as Ultralytics does."""
+    """Seed `random` and numpy of a worker from the seed that torch has given it."""
     seed = torch.initial_seed() % 2**32
     np.random.seed(seed)
     random.seed(seed)
@@ -52,12 +53,29 @@ def seed_sample(seed: int, *position: int) -> None:
 
     Args:
         seed: The seed of the run.
-        position: Where the sample stands: epoch and index, or one running number.
+        position: Which sample it is: epoch and index, or one running number.
     """
     mixed = mix(seed, *position)
     random.seed(mixed)
     np.random.seed(mixed >> 32)
     torch.default_generator.manual_seed(mixed)
+
+
+def random_states() -> dict[str, Any]:
+    """Return the states of the generators of Python, numpy and torch, those of GPUs in use included."""
+    states = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+def set_random_states(states: Mapping[str, Any]) -> None:
+    """Set all generators to states from `random_states`; those of GPUs where there are as many as there were."""
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    torch.set_rng_state(states["torch"])
+    if torch.cuda.is_available() and len(states.get("cuda", ())) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
 
 
 def mix(*numbers: int) -> int:

@@ -1,4 +1,4 @@
-"""A data set for many workers: its long lists lie in memory that all of them share, the rest is pickled."""
+"""A data set for many workers: its long lists are in memory that all of them share, the rest is pickled."""
 
 from __future__ import annotations
 

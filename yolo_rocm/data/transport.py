@@ -66,11 +66,11 @@ class Ring:
     """Segments of one worker, used again when the training process has let go of the batch in them.
 
     A new segment costs 10 ms for a batch of 16 images of 640 px (the kernel finds and clears 20 MB, page by page), one
-    that is used again less than one. A batch may lie in a larger segment than it needs: where shapes change, all of
+    that is used again less than one. A batch may be in a larger segment than it needs: where shapes change, all of
     them grow to the largest batch, and no further ones are made.
 
     Args:
-        limit: How many segments there may be. While a consumer keeps more batches than that, each further one lies in a
+        limit: How many segments there may be. While a consumer keeps more batches than that, each further one is in a
             segment of its own, which is gone with it.
     """
 
@@ -153,7 +153,7 @@ class Attachments:
             self._segments.pop(number, None)
 
     def close(self) -> None:
-        """Let go of the segments; those that batches still lie in stay until the batches are gone."""
+        """Let go of the segments; those of batches that are still in use stay until these are gone."""
         self._segments.clear()
 
     def take_released(self) -> tuple[int, ...]:
@@ -167,22 +167,20 @@ class Attachments:
 class _Pickler(ForkingPickler):
     """Pickles a message; large tensors are noted and left out."""
 
-    def __init__(self, file: io.BytesIO, stacks: tuple[Stack, ...]) -> None:
+    def __init__(self, file: io.BytesIO, stack: Stack | None) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._stacks = {stack.tensor.data_ptr(): stack for stack in stacks}
+        self._stacked = None if stack is None else stack.tensor
         self.large: list[torch.Tensor] = []
-        self.ready: list[Stack] = []
+        self.has_stack = False
 
     def persistent_id(self, obj: Any) -> Any:
         if not isinstance(obj, torch.Tensor) or obj.device.type != "cpu" or type(obj) is not torch.Tensor:
             return None
         if obj.layout is not torch.strided or obj.requires_grad or obj.is_quantized:
             return None
-        stack = self._stacks.get(obj.data_ptr())
-        if stack is not None and obj.is_contiguous() and _nbytes(obj) == _nbytes(stack.tensor):
-            if stack not in self.ready:  # the images may stand in a batch twice; their memory is sent, and freed, once
-                self.ready.append(stack)
-            return "ready", self.ready.index(stack), tuple(obj.shape), obj.dtype
+        if obj is self._stacked:
+            self.has_stack = True
+            return "stack", 0, tuple(obj.shape), obj.dtype
         if _nbytes(obj) < _LARGE:
             # As bytes: numpy does not know every type (bfloat16).
             return "small", obj.reshape(-1).view(torch.uint8).numpy().copy(), tuple(obj.shape), obj.dtype
@@ -199,26 +197,30 @@ class _Unpickler(pickle.Unpickler):
         kind, which, *rest = pid
         if kind == "small":
             return _view(torch.from_numpy(which), 0, *rest)
-        memory, offset = (self._memory[which], 0) if kind == "ready" else (self._memory[-1], self._offsets[which])
+        memory, offset = (self._memory[0], 0) if kind == "stack" else (self._memory[-1], self._offsets[which])
         return _view(memory, offset, *rest)
 
 
-def send(connection: Connection, message: Any, stacks: tuple[Stack, ...] = (), dropped: tuple[int, ...] = ()) -> None:
+def send(connection: Connection, message: Any, stack: Stack | None = None, dropped: tuple[int, ...] = ()) -> None:
     """Send a message; tensors in it travel in shared memory.
 
     Args:
         connection: Where to.
         message: Anything that can be pickled.
-        stacks: Images that lie in segments already. Those that are not in the message after all are abandoned.
+        stack: Images that are in a segment already. If they are not in the message after all, they are abandoned.
         dropped: Numbers of segments that the other side can let go of.
     """
     if not HAS_MEMFD:
         connection.send(message)
         return
     buffer = io.BytesIO()
-    pickler = _Pickler(buffer, stacks)
+    pickler = _Pickler(buffer, stack)
     pickler.dump(message)
-    segments, offsets = [stack.segment for stack in pickler.ready], []
+    segments, offsets = [], []
+    if stack is not None and pickler.has_stack:
+        segments.append(stack.segment)
+    elif stack is not None:
+        stack.abandon()
     if pickler.large:
         end = 0
         for tensor in pickler.large:
@@ -228,9 +230,6 @@ def send(connection: Connection, message: Any, stacks: tuple[Stack, ...] = (), d
         for tensor, offset in zip(pickler.large, offsets, strict=True):
             rest.view(offset, tuple(tensor.shape), tensor.dtype).copy_(tensor)
         segments.append(rest)
-    for stack in stacks:
-        if stack not in pickler.ready:
-            stack.abandon()
     # A segment of a ring has been sent before if its descriptor is closed: the other side has it mapped.
     described = [(segment.nbytes, segment.number, segment.descriptor >= 0) for segment in segments]
     descriptors = [segment.descriptor for segment in segments if segment.descriptor >= 0]

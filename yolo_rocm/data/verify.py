@@ -6,16 +6,30 @@ import hashlib
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from ..errors import LoaderError
+from .seeding import random_states, set_random_states
+
+
+class _Part(NamedTuple):
+    """One thing in a batch: its type, it in words, and a copy of its numbers where it is an array."""
+
+    kind: str
+    words: str
+    data: Any = None
+
+    def __bytes__(self) -> bytes:
+        if isinstance(self.data, torch.Tensor):
+            return self.data.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return b"" if self.data is None else bytes(np.ascontiguousarray(self.data).tobytes())
 
 
 def fingerprint(batch: Any) -> str:
@@ -23,18 +37,52 @@ def fingerprint(batch: Any) -> str:
 
     It is the same in every process and on every run for the same content. Objects count with their attributes.
     """
+    return _hash(dict(_flat(batch)))
+
+
+def _hash(parts: Mapping[str, _Part]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for piece in _pieces(batch, ()):
-        # Each piece with its length, so that no two batches are told apart only by where a piece ends.
-        digest.update(len(piece).to_bytes(8, "little"))
-        digest.update(piece)
+    for path, part in parts.items():
+        for piece in (path.encode(), part.kind.encode(), part.words.encode(), bytes(part)):
+            # Each piece with its length, so that no two batches are told apart only by where a piece ends.
+            digest.update(len(piece).to_bytes(8, "little"))
+            digest.update(piece)
     return digest.hexdigest()
 
 
-def compare(a: list[str], b: list[str]) -> list[int]:
-    """Return the positions at which two lists of fingerprints differ; what only one of them has differs."""
-    longer = max(len(a), len(b))
-    return [i for i in range(longer) if i >= len(a) or i >= len(b) or a[i] != b[i]]
+def _flat(value: Any, path: str = "") -> Iterator[tuple[str, _Part]]:
+    """Yield everything in a batch by its path; arrays as copies, since a loader may hand out the same buffers again."""
+    kind = type(value).__qualname__
+    if isinstance(value, torch.Tensor):
+        dense = value.detach() if value.layout == torch.strided else value.detach().to_dense()
+        words = f"{value.dtype} {tuple(value.shape)}"
+        yield (
+            path,
+            _Part(kind if dense.layout == value.layout else f"{value.layout} {kind}", words, dense.cpu().clone()),
+        )
+        return
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        yield path, _Part(kind, f"{value.dtype} {value.shape}", value.copy())
+        return
+    inside = _inside(value)
+    if inside is None:
+        words = str(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)
+        yield path, _Part(kind, words)
+        return
+    yield path, _Part(kind, "")
+    for key, part in inside:
+        yield from _flat(part, f"{path}[{key}]" if path else key.strip("'"))
+
+
+def _inside(value: Any) -> list[tuple[str, Any]] | None:
+    """Return the parts of a container or object by key; None for what has none."""
+    if isinstance(value, (str, bytes, set, frozenset, np.generic, type, os.PathLike)):
+        return None
+    if isinstance(value, Mapping):
+        return sorted(((repr(key), part) for key, part in value.items()), key=lambda item: item[0])
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [(str(i), part) for i, part in enumerate(value)]
+    return sorted(vars(value).items()) if hasattr(value, "__dict__") else None
 
 
 @dataclass(frozen=True)
@@ -87,12 +135,6 @@ class Draws(Dataset[dict[str, Any]]):
         return {"index": index, "drawn": torch.tensor(drawn, dtype=torch.float64)}
 
 
-def _own_loader() -> Iterable[Any]:
-    from .create import create_dataloader
-
-    return create_dataloader(Draws(), 4, shuffle=True, seed=0, num_workers=2)
-
-
 def verify_reproducibility(
     make_loader: Callable[[], Iterable[Any]] | None = None,
     batches: int = 4,
@@ -114,34 +156,37 @@ def verify_reproducibility(
     """
     if runs < 2 or batches < 1:
         raise LoaderError(f"runs={runs}, batches={batches}: at least 2 runs of 1 batch are needed to compare anything.")
-    make_loader = make_loader or _own_loader
+    if make_loader is None:
+        from .create import create_dataloader
+
+        make_loader = partial(create_dataloader, Draws(), 4, shuffle=True, seed=0, num_workers=2)
     differences: list[Difference] = []
-    with _generators_kept():
-        first = _read(make_loader(), batches)
-        prints = [fingerprint(batch) for batch in first]
-        if progress is not None:
-            progress(1, runs)
-        for run in range(2, runs + 1):
-            again = _read(make_loader(), batches)
+    before = random_states()
+    try:
+        first: list[dict[str, _Part]] = []
+        for run in range(1, runs + 1):
+            found = _read(make_loader(), batches)
             if progress is not None:
                 progress(run, runs)
-            for i in compare(prints, [fingerprint(batch) for batch in again]):
-                if i >= len(first) or i >= len(again):
-                    how = f"only {min(len(first), len(again))} of {max(len(first), len(again))} batches came"
-                    differences.append(Difference(run, i + 1, "batch", how))
-                    continue
-                differences += [Difference(run, i + 1, key, how) for key, how in _differences(first[i], again[i], "")]
+            first = first or found
+            both = min(len(first), len(found))
+            how = f"only {both} of {max(len(first), len(found))} batches came"
+            for i in range(both):
+                differences += [Difference(run, i + 1, *one) for one in _differences(first[i], found[i])]
+            if len(first) != len(found):
+                differences.append(Difference(run, both + 1, "batch", how))
+    finally:
+        set_random_states(before)
     if not first:
         raise LoaderError("The loader gave no batch, so there is nothing to compare: is the data set empty?")
-    return Verification(not differences, runs, len(first), differences, prints)
+    return Verification(not differences, runs, len(first), differences, [_hash(parts) for parts in first])
 
 
-def _read(loader: Any, batches: int) -> list[Any]:
+def _read(loader: Any, batches: int) -> list[dict[str, _Part]]:
     iterator: Any = None
     try:
         iterator = iter(loader)
-        # Copies: a loader may hand out the same buffers again.
-        return [_copy(batch) for batch in islice(iterator, batches)]
+        return [dict(_flat(batch)) for batch in islice(iterator, batches)]
     finally:
         close = getattr(loader, "close", None)
         if callable(close):
@@ -150,110 +195,27 @@ def _read(loader: Any, batches: int) -> list[Any]:
             iterator._shutdown_workers()
 
 
-def _copy(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if type(value) is dict:
-        return {key: _copy(part) for key, part in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_copy(part) for part in value)
-    return value
+def _differences(a: Mapping[str, _Part], b: Mapping[str, _Part]) -> Iterator[tuple[str, str]]:
+    """Yield path and kind of every difference."""
+    for path in dict.fromkeys([*a, *b]):
+        if path not in a or path not in b:
+            yield path, f"only in {'run 1' if path in a else 'this run'}"
+        elif how := _difference(a[path], b[path]):
+            yield path or "batch", how
 
 
-@contextmanager
-def _generators_kept() -> Iterator[None]:
-    before = (random.getstate(), np.random.get_state(), torch.get_rng_state())
+def _difference(a: _Part, b: _Part) -> str:
+    for mine, theirs in ((a.kind, b.kind), (a.words, b.words)):
+        if mine != theirs:
+            return f"{mine[:60]} and {theirs[:60]}"
+    if bytes(a) == bytes(b):
+        return ""
     try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
-        torch.set_rng_state(before[2])
-
-
-def _pieces(value: Any, above: tuple[int, ...]) -> Iterator[Any]:
-    """Yield what a value consists of as bytes or flat arrays; `above` holds the objects it lies in, against cycles."""
-    kind = type(value)
-    yield f"{kind.__module__}.{kind.__qualname__}".encode()
-    if id(value) in above:
-        yield b"cycle"
-        return
-    above = (*above, id(value))
-    if isinstance(value, torch.Tensor):
-        yield f"{value.layout} {value.dtype} {tuple(value.shape)}".encode()
-        dense = value.detach().to_dense() if value.layout != torch.strided else value.detach()
-        yield dense.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    elif isinstance(value, np.ndarray) and value.dtype.hasobject:
-        yield f"{value.dtype} {value.shape}".encode()
-        yield from _pieces(value.tolist(), above)
-    elif isinstance(value, np.ndarray):
-        yield f"{value.dtype} {value.shape}".encode()
-        yield np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    elif isinstance(value, (bytes, bytearray)):
-        yield bytes(value)
-    elif isinstance(value, (str, int, float, complex, type(None), np.generic, type, os.PathLike)):
-        yield repr(value).encode()
-    else:
-        for key, part in _parts(value):
-            yield key.encode()
-            yield from _pieces(part, above)
-        yield b""  # the end: what follows is outside
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parts of a container or object by key; sets and dictionaries in an order of their content."""
-    if isinstance(value, Mapping):
-        yield from sorted(((repr(key), part) for key, part in value.items()), key=lambda item: item[0])
-    elif isinstance(value, (set, frozenset)):
-        yield from (("element", part) for part in sorted(value, key=fingerprint))
-    elif isinstance(value, (list, tuple)):
-        yield from ((str(i), part) for i, part in enumerate(value))
-    elif is_dataclass(value):
-        yield from ((part.name, getattr(value, part.name)) for part in fields(value))
-    else:
-        yield from sorted(getattr(value, "__dict__", {}).items())
-
-
-def _differences(a: Any, b: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Yield path and kind of every difference, as deep inside as it can be told."""
-    if fingerprint(a) == fingerprint(b):
-        return
-    key = path or "batch"
-    arrays = (torch.Tensor, np.ndarray)
-    if type(a) is not type(b):
-        yield key, f"{type(a).__name__} and {type(b).__name__}"
-    elif isinstance(a, arrays):
-        yield key, _array_difference(a, b)
-    elif isinstance(a, (str, bytes, bytearray, int, float, complex, np.generic, type, os.PathLike)):
-        yield key, f"{_short(a)} and {_short(b)}"
-    else:
-        mine, theirs = dict(_parts(a)), dict(_parts(b))
-        for name in sorted(mine.keys() | theirs.keys()):
-            inner = f"{path}[{name}]" if path else name.strip("'")
-            if name not in mine or name not in theirs:
-                yield inner, f"only in {'this run' if name in theirs else 'run 1'}"
-            else:
-                yield from _differences(mine[name], theirs[name], inner)
-        if isinstance(a, (set, frozenset)):
-            yield key, "other elements"
-
-
-def _array_difference(a: Any, b: Any) -> str:
-    if a.dtype != b.dtype or tuple(a.shape) != tuple(b.shape):
-        return f"{a.dtype} {tuple(a.shape)} and {b.dtype} {tuple(b.shape)}"
-    try:
-        one, other = (np.asarray(x.double() if isinstance(x, torch.Tensor) else x, float) for x in (a, b))
-    except (TypeError, ValueError, RuntimeError):  # text, objects, complex numbers, sparse tensors
+        one, other = (np.asarray(x.double() if isinstance(x, torch.Tensor) else x, float) for x in (a.data, b.data))
+    except (TypeError, ValueError, RuntimeError):  # text, complex numbers
         return "other elements"
     unequal = ~((one == other) | (np.isnan(one) & np.isnan(other)))
     if not unequal.any():
         return "equal values in other bytes (the sign of a zero, or of a NaN)"
     apart = np.abs(one - other)[unequal]
     return f"{int(unequal.sum())} of {one.size} values differ, by up to {np.max(apart):.4g}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

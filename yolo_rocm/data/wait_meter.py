@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .bottleneck import BOUND, judge
+from .bottleneck import judge
 
 if TYPE_CHECKING:  # a report is made of the files alone, also where there is no torch
-    from .reader import Broken, Trace
-
-__all__ = ["BOUND", "EPOCHS_FILE", "TIMELINE_FILE", "EpochSummary", "Meter"]
+    from .reader import Trace
 
 EPOCHS_FILE: Final = "rocm_loader.csv"
 TIMELINE_FILE: Final = "rocm_timeline.csv"
@@ -46,8 +44,8 @@ class EpochSummary:
         wait_s: The other waits.
         stages: Seconds the workers spent, by stage.
         broken: Samples that could not be read.
-        compute: What the training ran on, for the verdict: `GPU` or `CPU`.
-        advice: What to try where data is the bottleneck.
+        share: Part of the epoch spent waiting, once workers had started.
+        verdict: What that means, in a few words.
     """
 
     epoch: int
@@ -58,19 +56,8 @@ class EpochSummary:
     wait_s: float
     stages: dict[str, float]
     broken: int
-    compute: str
-    advice: str
-
-    @property
-    def share(self) -> float:
-        """Part of the epoch spent waiting, once workers had started."""
-        running = self.seconds - self.start_s
-        return self.wait_s / running if running > 0 else 0.0
-
-    @property
-    def verdict(self) -> str:
-        """In a few words."""
-        return judge(self.share, self.compute, self.advice).short
+    share: float
+    verdict: str
 
     def __str__(self) -> str:
         start = f", {self.start_s:.1f} s until the first batch" if self.start_s > 0.5 else ""
@@ -90,50 +77,46 @@ class Meter:
     compute: str = "GPU"
     advice: str = "more workers, cache=disk"
     _epoch: int = 0
-    _began: float | None = None
     _rows: list[tuple[str, Trace, float, float]] = field(default_factory=list)
     _broken: Counter[str] = field(default_factory=Counter)
 
     def observe(self, kind: str, trace: Trace, asked: float, got: float) -> None:
         """Take one batch: its trace, when it was asked for and when it came."""
-        if self._began is None:
-            self._began = asked
         self._rows.append((kind, trace, asked, got))
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch, numbered from 1. What came since the last one, validation, goes to the timeline of that."""
-        self._epoch, self._began = epoch, None
-        self._rows = []
+        self._epoch, self._rows = epoch, []
 
     def end_training(self) -> EpochSummary:
         """Sum up the training part of the epoch."""
-        now = time.monotonic()
-        rows = [row for row in self._rows if row[0] == "train"]
-        waits = [got - asked for _, _, asked, got in rows]
-        stages = {name: sum(row[1].stages.get(name, 0.0) for row in rows) for name in _STAGES}
+        seconds = time.monotonic() - self._rows[0][2] if self._rows else 0.0
+        traces = [trace for kind, trace, _, _ in self._rows if kind == "train"]
+        waits = [got - asked for kind, _, asked, got in self._rows if kind == "train"]
+        start_s, wait_s = sum(waits[:1]), sum(waits[1:])
+        share = wait_s / (seconds - start_s) if seconds > start_s else 0.0
         return EpochSummary(
             epoch=self._epoch,
-            batches=len(rows),
-            images=sum(row[1].samples for row in rows),
-            seconds=now - (self._began if self._began is not None else now),
-            start_s=waits[0] if waits else 0.0,
-            wait_s=sum(waits[1:]),
-            stages=stages,
-            broken=sum(len(row[1].broken) for row in rows),
-            compute=self.compute,
-            advice=self.advice,
+            batches=len(traces),
+            images=sum(trace.samples for trace in traces),
+            seconds=seconds,
+            start_s=start_s,
+            wait_s=wait_s,
+            stages={name: sum(trace.stages.get(name, 0.0) for trace in traces) for name in _STAGES},
+            broken=sum(len(trace.broken) for trace in traces),
+            share=share,
+            verdict=judge(share, self.compute, self.advice).short,
         )
 
     def new_broken(self) -> list[str]:
         """Return a line for each file that could not be read and has not been named yet, and a count of the rest."""
-        fresh: list[Broken] = []
+        lines = []
         for _, trace, _, _ in self._rows:
             for broken in trace.broken:
                 if not self._broken[broken.name]:
-                    fresh.append(broken)
+                    lines.append(f"{broken.name} cannot be read, another sample took its place: {broken.reason}")
                 self._broken[broken.name] += 1
             trace.broken.clear()
-        lines = [f"{broken.name} cannot be read, another sample took its place: {broken.reason}" for broken in fresh]
         more = len(lines) - _NAMED
         return lines if more <= 0 else [*lines[:_NAMED], f"{more} more files cannot be read"]
 
@@ -143,45 +126,26 @@ class Meter:
         return dict(self._broken)
 
     def write(self, folder: Path, summary: EpochSummary) -> None:
-        """Append the epoch to the files beside the results."""
-        row = {
-            "epoch": summary.epoch,
-            "batches": summary.batches,
-            "images": summary.images,
-            "seconds": f"{summary.seconds:.3f}",
-            "start_s": f"{summary.start_s:.3f}",
-            "wait_s": f"{summary.wait_s:.3f}",
-            "wait_share": f"{summary.share:.4f}",
-            "verdict": summary.verdict,
-            **{f"{name}_s": f"{summary.stages[name]:.3f}" for name in _STAGES},
-            "broken": summary.broken,
-        }
-        _append(folder / EPOCHS_FILE, _EPOCH_COLUMNS, [row], fresh=summary.epoch == 1)
+        """Append the epoch to the files next to the results."""
+        times = _decimals(3, summary.seconds, summary.start_s, summary.wait_s)
+        row = [summary.epoch, summary.batches, summary.images, *times, f"{summary.share:.4f}", summary.verdict]
+        row += [*_decimals(3, *summary.stages.values()), summary.broken]
+        fresh = summary.epoch == 1
+        _append(folder / EPOCHS_FILE, _EPOCH_COLUMNS, [row], fresh)
         if summary.epoch <= _FULL_EPOCHS or summary.epoch % _EVERY == 0:
-            _append(folder / TIMELINE_FILE, _TIMELINE_COLUMNS, self._timeline(), fresh=summary.epoch == 1)
-
-    def _timeline(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "epoch": self._epoch,
-                "kind": kind,
-                "batch": trace.number,
-                "worker": trace.worker,
-                "samples": trace.samples,
-                "began": f"{trace.began:.4f}",
-                **{f"{name}_s": f"{trace.stages.get(name, 0.0):.4f}" for name in _STAGES},
-                "ended": f"{trace.ended:.4f}",
-                "asked": f"{asked:.4f}",
-                "got": f"{got:.4f}",
-            }
-            for kind, trace, asked, got in self._rows
-        ]
+            timeline = [
+                [self._epoch, kind, trace.number, trace.worker, trace.samples, *_decimals(4, trace.began, *times)]
+                for kind, trace, asked, got in self._rows
+                for times in [(*(trace.stages.get(name, 0.0) for name in _STAGES), trace.ended, asked, got)]
+            ]
+            _append(folder / TIMELINE_FILE, _TIMELINE_COLUMNS, timeline, fresh)
 
 
-def _append(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]], fresh: bool) -> None:
+def _decimals(places: int, *numbers: float) -> list[Any]:
+    return [f"{number:.{places}f}" for number in numbers]
+
+
+def _append(path: Path, columns: tuple[str, ...], rows: list[list[Any]], fresh: bool) -> None:
     new = fresh or not path.exists()
     with path.open("w" if new else "a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns)
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
+        csv.writer(file).writerows([columns, *rows] if new else rows)

@@ -21,10 +21,11 @@ from torch.utils.data import _utils as torch_loader
 from torch.utils.data import default_collate
 
 from . import interrupts
+from .batch_images import BatchImages
 from .reader import BatchReader, Request
 from .shared_lists import Packed
 from .stack_file import StackFile
-from .transport import Ring, receive, send
+from .transport import HAS_MEMFD, Ring, receive, send
 
 _LOOK_AFTER_PARENT: Final = 2.0  # seconds
 # Segments beyond those of the batches that wait: the one being read, the consumer's, the one its loop variable still
@@ -90,7 +91,9 @@ def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
 
 
 def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
-    ring = reader.ring = Ring(duty.prefetch + _IN_USE)
+    ring = Ring(duty.prefetch + _IN_USE)
+    if reader.stacks_images and HAS_MEMFD:
+        reader.images = BatchImages(ring)
     try:
         _settle(reader, duty)
         with reader.attached():
@@ -99,14 +102,15 @@ def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
             while (request := requests.next()) is not None:
                 with _watched(duty):
                     try:
-                        batch, trace, stacks = reader.read(request)
+                        batch, trace, stack = reader.read(request)
                     except Exception:
                         place = f"in loading worker {duty.number}, reading {reader.reading or 'a batch'}"
-                        reader.abandon()
+                        if reader.images is not None:
+                            reader.images.abandon()
                         send(connection, failure(place))
                         continue
-                send(connection, (batch, trace), stacks, ring.take_dropped())
-                del batch, stacks
+                send(connection, (batch, trace), stack, ring.take_dropped())
+                del batch, stack
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise
     except Exception:
@@ -146,7 +150,7 @@ def _settle(reader: BatchReader, duty: Duty) -> None:
     random.seed(seed)
     torch.manual_seed(seed)
     np.random.seed(torch_loader.worker._generate_state(duty.base_seed, duty.number))  # type: ignore[no-untyped-call]
-    reader.worker, reader.into_segment = duty.number, True
+    reader.worker = duty.number
     torch_loader.worker._worker_info = torch_loader.worker.WorkerInfo(
         id=duty.number, num_workers=duty.workers, seed=seed, dataset=reader.dataset
     )
@@ -173,6 +177,9 @@ def _watched(duty: Duty) -> Any:
         yield
         return
     with duty.stacks.emptied() as file:
+        if file is None:
+            yield
+            return
         faulthandler.dump_traceback_later(duty.patience, file=file)
         try:
             yield

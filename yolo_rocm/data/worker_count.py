@@ -13,18 +13,17 @@ from . import resources
 SYSTEMS: Final = ("linux", "macos", "windows")
 _ALIASES: Final = {"darwin": "macos", "win32": "windows", "wsl": "linux"}
 
-# What a preset or user who says nothing wants: the default of Ultralytics (`workers: 8` in its cfg/default.yaml).
+# Where neither the preset nor the user says a number; `yolo` has the same default.
 DEFAULT_WANTED: Final = 8
-# Private memory of one spawned worker that has imported torch and Ultralytics' data modules: 150 to 260 MB were
+# Private memory of one spawned worker that has imported torch, OpenCV and a training library: 150 to 260 MB were
 # measured with the CPU build of torch 2.10 on aarch64; the upper end is used. ROCm builds were not measured.
 WORKER_MB: Final = 260.0
-# Bytes of one image in a batch: 640 x 640 pixels of 3 bytes, as Ultralytics collates them (uint8 until the device).
+# Bytes of one image in a batch: 640 x 640 pixels of 3 bytes (uint8 until the device).
 IMAGE_BYTES: Final = 640 * 640 * 3
-# Ultralytics keeps up to min(images, 8 * batch, 1000) resized images in every worker to build mosaics from
-# (`max_buffer_length` in its data/base.py).
+# A training with mosaics keeps up to min(8 * batch, 1000) resized images in every worker to make them from.
 MOSAIC_BATCHES: Final = 8
 MOSAIC_IMAGES: Final = 1000
-# Batches each worker holds ready in shared memory: what Ultralytics asks of a training loader on torch >= 2.
+# Batches each worker holds ready in shared memory.
 PREFETCH: Final = 4
 # A policy, not a measurement: half of the free memory stays with the training process and the page cache, which
 # holds the images.
@@ -75,7 +74,7 @@ def recommended_workers(
     memfd: bool = False,
     root: Path = resources.ROOT,
 ) -> Recommendation:
-    """Say how many workers one loader of one training process should have here, or on a machine that is described.
+    """Return how many workers one loader of one training process should have here, or on a machine that is described.
 
     Args:
         system: `linux`, `macos` or `windows`; this machine's by default, as are the next four.
@@ -84,12 +83,12 @@ def recommended_workers(
         ram_gb: Free memory in GB (2**30 bytes).
         shm_gb: Free space in /dev/shm in GB. Without an argument, systems that have none are not limited by it.
         wanted: The number the preset or the user gives.
-        asked: The user asks for workers: a number in `wanted` holds, and the reason names the bounds it exceeds.
+        asked: The user asks for workers: a number in `wanted` applies, and the reason names the bounds it exceeds.
         batch_size: Images in one batch.
         image_bytes: Bytes of one image in a batch.
         per_worker_mb: Private memory of a worker before it holds any image.
         prefetch: Batches each worker holds ready.
-        buffer_images: Images a worker keeps for mosaics; by default as many as Ultralytics keeps.
+        buffer_images: Images a worker keeps for mosaics; by default min(8 * batch_size, 1000).
         memfd: Batches travel in memory without a name, as those of this package's loaders do on Linux: /dev/shm then
             sets no limit. torch's own loaders are limited by it.
         root: Top of the file system the facts are read from.
@@ -159,7 +158,7 @@ def _by_cores(cores: int, gpus: int) -> Limit:
 
 def _by_wish(wanted: int | None) -> Limit:
     if wanted is None:
-        return Limit("default", DEFAULT_WANTED, f"{DEFAULT_WANTED} is the default of Ultralytics")
+        return Limit("default", DEFAULT_WANTED, f"{DEFAULT_WANTED} is the default")
     return Limit("preset", wanted, f"the preset wants {wanted}")
 
 

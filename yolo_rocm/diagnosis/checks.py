@@ -1,15 +1,13 @@
-"""All checks that need no card: each looks at a `Patient` and finds something or nothing."""
+"""All checks that need no card: each looks at a `Context` and finds something or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from . import checks_environment, checks_packages, checks_stack, checks_system
-from .context import Patient
-from .findings import ORDER, Finding
+from .context import Context
+from .findings import ORDER, Check, Finding
 
-Check = Callable[[Patient], Finding | None]
 CHECKS: Final[tuple[Check, ...]] = (
     *checks_packages.CHECKS,
     *checks_stack.CHECKS,
@@ -18,17 +16,17 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-def run_checks(patient: Patient) -> list[Finding]:
+def run_checks(context: Context) -> list[Finding]:
     """Return what the checks find, gravest first, in the order of what has to be repaired first."""
-    found = [finding for check in CHECKS if (finding := _look(check, patient)) is not None]
+    found = [finding for check in CHECKS if (finding := _look(check, context)) is not None]
     return sorted(found, key=lambda finding: ORDER[finding.severity])
 
 
-def _look(check: Check, patient: Patient) -> Finding | None:
+def _look(check: Check, context: Context) -> Finding | None:
     """Run one check; one that fails on a machine nobody thought of must not take the others with it."""
     try:
-        return check(patient)
+        return check(context)
     except Exception as error:
-        name = check.__name__.replace("_", "-")
+        name = getattr(check, "__name__", str(check)).replace("_", "-")
         remedy = "It is a fault of yolo-rocm: please report it with `yolo-rocm doctor --bundle report.md`"
         return Finding("check-failed", "warning", f"the check {name} failed: {type(error).__name__}: {error}", remedy)

@@ -6,23 +6,22 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
+from typing import Final
 
-from packaging.version import InvalidVersion, Version
-
+from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Gpu, Machine, overridden_gfx
 from ..hardware.files import text
 from ..preset import variables as environment
 from ..preset.schema import Preset
 from .known_failures import ANY_GFX
 
-MULTI_ARCH_INDEX = "https://repo.amd.com/rocm/whl-multi-arch/"
-THEROCK_RELEASES = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
+MULTI_ARCH_INDEX: Final = "https://repo.amd.com/rocm/whl-multi-arch/"
+THEROCK_RELEASES: Final = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 
 
 @dataclass(frozen=True)
-class Patient:
+class Context:
     """Everything a check may look at; nothing here starts torch.
 
     Attributes:
@@ -30,7 +29,7 @@ class Patient:
         preset: What it would train with.
         environ: Variables a training would see: the user's, and those the preset adds.
         home: The user's home folder.
-        filters_before: `MIOPEN_DEBUG_*` variables when a doctor looked last; None where none did.
+        filters_before: `MIOPEN_DEBUG_*` variables at the last examination; None where there was none.
         lacks: Features that the installed Ultralytics has no place for, and why.
     """
 
@@ -45,6 +44,11 @@ class Patient:
     def hip(self) -> bool:
         """Whether torch is a ROCm build."""
         return self.machine.build == "hip"
+
+    @property
+    def wsl(self) -> bool:
+        """Whether a ROCm build runs under WSL."""
+        return self.hip and "wsl" in self.machine.overlays
 
     @property
     def amd(self) -> tuple[Gpu, ...]:
@@ -73,45 +77,27 @@ class Patient:
         return bool(self.preset.train.get("amp", True))
 
     @property
-    def vendor_serves(self) -> bool:
-        """Whether MIOpen would serve convolutions."""
-        return self.preset.conv.vendor == "on" and self.preset.conv.engine in ("auto", "vendor")
-
-    @cached_property
-    def torch_tag(self) -> str | None:
-        """Local part of torch's version, e.g. `rocm7.0`; None where there is none."""
-        return self._tag("torch")
-
-    @cached_property
-    def torchvision_tag(self) -> str | None:
-        """Local part of torchvision's version."""
-        return self._tag("torchvision")
+    def uses_miopen(self) -> bool:
+        """Whether convolutions would run with MIOpen."""
+        return self.hip and self.preset.conv.vendor == "on" and "vendor" in single_engines(self.preset.conv.engine)
 
     @property
     def has_torchvision(self) -> bool:
-        """Whether torchvision is installed beside torch."""
+        """Whether torchvision is installed next to torch."""
         folder = self.machine.torch_folder
         return folder is not None and (folder.parent / "torchvision").is_dir()
 
-    def _tag(self, package: str) -> str | None:
+    def build_tag(self, package: str) -> str | None:
+        """Return the local part of a version next to torch, e.g. `rocm7.0`; None where there is none."""
         folder = self.machine.torch_folder
-        if folder is None:
-            return None
-        version = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", text(folder.parent / package / "version.py"))
+        source = "" if folder is None else text(folder.parent / package / "version.py")
+        version = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", source)
         return version.group(1).partition("+")[2] or None if version else None
 
 
-def at_least(what: str | None, wanted: str) -> bool:
-    """Compare versions; what is not there or no version is not at least anything."""
-    try:
-        return what is not None and Version(what) >= Version(wanted)
-    except InvalidVersion:
-        return False
-
-
-def install_command(gfx: str | None) -> str:
+def install_command(gpu: Gpu | None) -> str:
     """Return the command that installs torch and torchvision for a card."""
-    target = gfx or ANY_GFX
+    target = gpu.gfx if gpu is not None and gpu.gfx else ANY_GFX
     return f'pip install --index-url {MULTI_ARCH_INDEX} "torch[device-{target}]" "torchvision[device-{target}]"'
 
 

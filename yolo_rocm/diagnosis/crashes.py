@@ -21,18 +21,8 @@ _CRASH: Final = re.compile(
 )
 # Searched first, because it is fast.
 _SIGNS: Final = (
-    *(
-        b"Error",
-        b"Exception",
-        b'File "',
-        b"fault",
-        b"Aborted",
-        b"Bus error",
-        b"Illegal",
-        b"Killed",
-        b"terminate called",
-    ),
-    *(b"Fatal", b"ERROR", b"error"),
+    *(b"Error", b"Exception", b'File "', b"fault", b"Aborted", b"Bus error", b"Illegal", b"Killed"),
+    *(b"terminate called", b"Fatal", b"ERROR", b"error"),
 )
 
 

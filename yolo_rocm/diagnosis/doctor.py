@@ -5,28 +5,30 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from .._version import __version__
 from ..engines.triton.available import in_words_unasked
 from ..errors import ConfigError
 from ..hardware import Machine, detect
-from ..preset.schema import Settings, resolve
+from ..preset.resolve import resolve
+from ..preset.schema import Settings
 from ..ultralytics_hooks import versions
 from . import vendor_health as memory
 from .checks import run_checks
-from .context import Patient, miopen_filters, training_environment
+from .context import Context, miopen_filters, training_environment
 from .findings import ORDER, Finding, Severity
-from .known_failures import LEVELS, Match, read_text
-from .outcome import Limits, Outcome
+from .known_failures import LEVELS, FailureMatch, read_text
+from .outcome import Limits, ProbeOutcome
 from .probe_runner import Answers, child_command, run_probes
 from .probes import all_probes
 from .vendor_health import Health
 from .verdict import Setup, Verdict, judge, what_blocks
 
-SCHEMA = 1
-_WORDS = {
+SCHEMA: Final = 1
+_KINDS: Final = {
     "device": "the device",
     "gemm": "matrix products",
     "pinned": "pinned memory",
@@ -34,14 +36,21 @@ _WORDS = {
     "norm": "BatchNorm",
     "conv": "convolutions",
 }
-_WAYS = {
-    "vendor": "by the vendor library",
-    "off": "by torch's own kernels",
-    "aten": "by engine aten",
-    "gemm": "by engine gemm",
-    "triton": "by engine triton",
-    "auto": "by engine auto",
+_WAYS: Final = {"": "", "vendor": "by the vendor library", "off": "by torch's own kernels"}
+# What to do where a probe failed, by kind/way/dtype: the first pattern that fits.
+_REMEDIES: Final = {
+    "*/vendor/*": "Leave the vendor library out: rocm.conv.vendor=off rocm.conv.engine=auto",
+    "device/*": 'Repair what the checks found; then `python -c "import torch; print(torch.cuda.is_available())"`',
+    "gemm/*": "Install a build of torch with rocBLAS kernels for the card; engines need them too",
+    "pinned/*": "rocm.loader.pin_memory=false",
+    "bandwidth/*": "HSA_ENABLE_SDMA=0 is worth a try where copies hang",
+    "*/triton/*": "Leave Triton out: rocm.conv.engine=gemm",
+    "*/?*16": "Train without AMP: amp=False",
+    "*/auto/*": "Take another engine: rocm.conv.engine=gemm",
+    "*": "Take another engine: rocm.conv.engine=auto",
 }
+_FACTS: Final = ("system", "kernel", "distribution", "python", "torch", "build", "hip", "rocm", "amdgpu")
+_GPU_FACTS: Final = ("vendor", "gfx", "presents_as", "vram_gb", "integrated", "hidden_by")
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Diagnosis:
 
     verdict: Verdict
     findings: tuple[Finding, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ProbeOutcome, ...]
     health: Health
     machine: Machine
     settings: Settings
@@ -77,7 +86,7 @@ class Diagnosis:
             "machine": machine_facts(self.machine),
             "preset": self.settings.as_dict(),
             "findings": [dataclasses.asdict(finding) for finding in self.findings],
-            "probes": [_plain(outcome) for outcome in self.outcomes],
+            "probes": [dataclasses.asdict(outcome) for outcome in self.outcomes],
             "vendor": {"conv": dict(self.health.conv), "norm": dict(self.health.norm)},
             "triton": self.triton,
         }
@@ -96,11 +105,11 @@ def doctor(
     """Examine this machine, and what a training with a preset would meet on it.
 
     Nothing is changed but one file in the cache folder, which remembers how healthy the vendor library is. The device
-    is asked in processes of their own: nothing it does can hang or crash the caller.
+    is probed in separate processes: nothing it does can hang or crash the caller.
 
     Args:
         preset: A preset's name, `auto`, a YAML file or a dictionary.
-        probes: Whether to ask the device.
+        probes: Whether to probe the device.
         device: `cuda`, or `cpu` to probe that; by default the GPU, and nothing where torch cannot use one.
         limits: How long to wait for answers.
         machine: Facts to go by; those of this machine by default.
@@ -122,8 +131,8 @@ def doctor(
     path = memory.memory_file(machine, device or "cpu", environ)
     before = memory.recall(path)
     lacks = versions.lacks(machine.ultralytics, ask=probes and machine.torch is not None)
-    patient = Patient(machine, settings.preset, environ, Path.home(), before.filters if before else None, lacks)
-    findings = run_checks(patient)
+    context = Context(machine, settings.preset, environ, Path.home(), before.filters if before else None, lacks)
+    findings = run_checks(context)
     answers = Answers()
     if probes and device is not None and what_blocks(findings) is None:
         answers = run_probes(all_probes(), command or child_command(device), limits, environ, progress)
@@ -139,7 +148,9 @@ def doctor(
     return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.said, str(told))
 
 
-def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gfx: str | None = None) -> list[Finding]:
+def probe_findings(
+    outcomes: Iterable[ProbeOutcome], setup: Setup, said: str = "", gfx: str | None = None
+) -> list[Finding]:
     """Return one finding for each group of probes that failed; grave where training would rely on it.
 
     Args:
@@ -148,14 +159,15 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gf
         said: What was printed besides: MIOpen raises a bare status and prints the reason.
         gfx: Target of the card.
     """
-    failed: dict[tuple[str, str, str], list[Outcome]] = {}
+    failed: dict[tuple[str, str, str], list[ProbeOutcome]] = {}
     for outcome in outcomes:
         if outcome.status not in ("ok", "skipped"):
             kind, way, dtype = _parts(outcome.name)
             failed.setdefault((kind, way, dtype), []).append(outcome)
     findings = []
     for (kind, way, dtype), group in failed.items():
-        named = (_WORDS.get(kind, kind), _WAYS.get(way, ""), f"in {dtype}" if dtype else "")
+        remedy = next(told for fits, told in _REMEDIES.items() if fnmatch(f"{kind}/{way}/{dtype}", fits))
+        named = (_KINDS.get(kind, kind), _WAYS.get(way, f"by engine {way}"), f"in {dtype}" if dtype else "")
         parts = [f"{o.name + ': ' if '/' in o.name else ''}{o.status}, {o.message}" for o in group]
         more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
         known = _known("\n".join(parts), said if way == "vendor" or kind in ("device", "gemm") else "")
@@ -167,14 +179,14 @@ def probe_findings(outcomes: Iterable[Outcome], setup: Setup, said: str = "", gf
                 severity,
                 f"{' '.join(word for word in named if word)} failed: {'; '.join(parts[:2])}{more}"
                 + (f". {known.signature.cause}" if known else ""),
-                known.remedy(gfx) if known and known.signature.level == "cause" else _remedy(kind, way, dtype),
+                known.remedy(gfx) if known and known.signature.level == "cause" else remedy,
                 known.signature.sources if known else (),
             )
         )
     return findings
 
 
-def _known(message: str, said: str) -> Match | None:
+def _known(message: str, said: str) -> FailureMatch | None:
     """Return the most specific known failure, from the message itself before anything printed elsewhere."""
     found = [match for text in (message, said) for match in read_text(text) if match.signature.level != "note"]
     return min(found, key=lambda match: LEVELS.index(match.signature.level), default=None)
@@ -188,57 +200,17 @@ def _parts(name: str) -> tuple[str, str, str]:
     return words[0], words[1] if len(words) > 1 else "", words[2] if len(words) > 2 else ""
 
 
-def _remedy(kind: str, way: str, dtype: str) -> str:
-    if way == "vendor":
-        return "Leave the vendor library out: rocm.conv.vendor=off rocm.conv.engine=auto"
-    own = {
-        "device": 'Repair what the checks found; then `python -c "import torch; print(torch.cuda.is_available())"`',
-        "gemm": "Install a build of torch with rocBLAS kernels for the card; engines need them too",
-        "pinned": "rocm.loader.pin_memory=false",
-        "bandwidth": "HSA_ENABLE_SDMA=0 is worth a try where copies hang",
-    }
-    if kind in own:
-        return own[kind]
-    if way == "triton":
-        return "Leave Triton out: rocm.conv.engine=gemm"
-    if dtype != "fp32":
-        return "Train without AMP: amp=False"
-    return f"Take another engine: rocm.conv.engine={'gemm' if way == 'auto' else 'auto'}"
-
-
 def machine_facts(machine: Machine) -> dict[str, Any]:
     """Return what a machine is as plain data."""
-    facts: dict[str, Any] = {
-        name: getattr(machine, name)
-        for name in ("system", "kernel", "distribution", "python", "torch", "build", "hip", "rocm", "amdgpu")
+    sizes = {"ram_gb": machine.ram_gb, "shm_gb": machine.shm_gb}
+    return {
+        **{name: getattr(machine, name) for name in _FACTS},
+        "overlays": list(machine.overlays),
+        "ultralytics": machine.ultralytics,
+        "packages": machine.packages.versions(),
+        "gpus": [{"name": str(gpu), **{name: getattr(gpu, name) for name in _GPU_FACTS}} for gpu in machine.gpus],
+        "cores": machine.cores,
+        **{name: None if size is None else round(size, 2) for name, size in sizes.items()},
+        "archs": list(machine.archs),
+        "rocblas_archs": list(machine.rocblas_archs),
     }
-    facts["overlays"] = list(machine.overlays)
-    facts["ultralytics"] = machine.ultralytics
-    facts["packages"] = machine.packages.versions()
-    facts["gpus"] = [
-        {
-            "name": str(gpu),
-            "vendor": gpu.vendor,
-            "gfx": gpu.gfx,
-            "presents_as": gpu.presents_as,
-            "vram_gb": gpu.vram_gb,
-            "integrated": gpu.integrated,
-            "hidden_by": gpu.hidden_by,
-        }
-        for gpu in machine.gpus
-    ]
-    facts["cores"] = machine.cores
-    for name in ("ram_gb", "shm_gb"):
-        value = getattr(machine, name)
-        facts[name] = None if value is None else round(value, 2)
-    facts["archs"], facts["rocblas_archs"] = list(machine.archs), list(machine.rocblas_archs)
-    return facts
-
-
-def _plain(outcome: Outcome) -> dict[str, Any]:
-    """Return an outcome as JSON can say it: it has no NaN."""
-    row = dataclasses.asdict(outcome)
-    row["detail"] = dict(outcome.detail)
-    if outcome.error is not None and outcome.status == "nan":
-        row["error"] = None
-    return row

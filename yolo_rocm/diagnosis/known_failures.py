@@ -8,7 +8,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
@@ -20,7 +20,7 @@ from .crashes import last_crash
 CHUNK: Final = 1 << 20
 # A message can begin in one chunk and end in the next; no pattern reaches further than this.
 OVERLAP: Final = 1 << 12
-ANY_GFX: Final = "gfxNNNN"  # stands for the card in a remedy
+ANY_GFX: Final = "gfxNNNN"  # in a remedy: the target of the card
 LEVELS: Final = ("cause", "symptom", "note")
 
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
@@ -51,7 +51,7 @@ class Signature(BaseModel):
     @classmethod
     def _bounded(cls, pattern: str) -> str:
         if _UNBOUNDED.search(pattern):
-            raise ValueError("an unbounded repetition takes for ever on one long line: give it a limit")
+            raise ValueError("an unbounded repetition never ends on one long line: give it a limit")
         re.compile(pattern.encode(), re.MULTILINE)
         return pattern
 
@@ -71,13 +71,21 @@ class Signature(BaseModel):
 
     def search(self, text: bytes) -> re.Match[bytes] | None:
         """Return the first occurrence in a piece of a log."""
-        if not any(word in text for word in _words(self)):
+        if not any(word in text for word in self._words):
             return None
-        return _compiled(self.pattern).search(text)
+        return self._compiled.search(text)
+
+    @cached_property
+    def _compiled(self) -> re.Pattern[bytes]:
+        return re.compile(self.pattern.encode(), re.MULTILINE)
+
+    @cached_property
+    def _words(self) -> tuple[bytes, ...]:
+        return tuple(word.encode() for word in self.contains)
 
 
 @dataclass(frozen=True)
-class Match:
+class FailureMatch:
     """A known failure found in a log.
 
     Attributes:
@@ -113,7 +121,7 @@ class LogError:
 class LogReading:
     """What a log shows: known failures, most specific first, and its last error."""
 
-    matches: tuple[Match, ...]
+    matches: tuple[FailureMatch, ...]
     last_error: LogError | None
 
     @property
@@ -122,17 +130,7 @@ class LogReading:
         return any(match.signature.level != "note" for match in self.matches)
 
 
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[bytes]:
-    return re.compile(pattern.encode(), re.MULTILINE)
-
-
-@lru_cache(maxsize=256)
-def _words(signature: Signature) -> tuple[bytes, ...]:
-    return tuple(word.encode() for word in signature.contains)
-
-
-@lru_cache(maxsize=1)
+@cache
 def signatures() -> tuple[Signature, ...]:
     """Return everything known, most specific first."""
     known = read_yaml(Path(__file__).with_name("known_failures.yaml"))
@@ -148,18 +146,13 @@ def by_id(name: str) -> Signature:
     return next(signature for signature in signatures() if signature.id == name)
 
 
-def read_log(stream: BinaryIO) -> list[Match]:
-    """Return the known failures in a log, most specific first, each where it was first seen."""
-    return list(examine_log(stream).matches)
-
-
 def examine_log(stream: BinaryIO) -> LogReading:
-    """Return the known failures in a log and its last error.
+    """Return the known failures in a log, each where it was first seen, and its last error.
 
     The log is read piece by piece, in any encoding; what is no text does no harm.
     """
     waiting = [signature for signature in signatures() if signature.auto_match]
-    found: list[Match] = []
+    found: list[FailureMatch] = []
     last: LogError | None = None
     lines_before = 0
     for piece, fresh in _pieces(stream):
@@ -173,19 +166,19 @@ def examine_log(stream: BinaryIO) -> LogReading:
             if seen is not None:
                 line = lines_before + _lines(piece, seen.start()) + 1
                 gfx = (seen.groupdict().get("gfx") or b"").decode() or None
-                found.append(Match(signature, line, _line_at(piece, seen.start()), gfx))
+                found.append(FailureMatch(signature, line, _line_at(piece, seen.start()), gfx))
                 waiting.remove(signature)
         lines_before += _lines(piece, fresh)
     order = {signature.id: number for number, signature in enumerate(signatures())}
     return LogReading(tuple(sorted(found, key=lambda match: order[match.signature.id])), last)
 
 
-def read_text(text: str) -> list[Match]:
-    """Return the known failures in a text."""
-    return read_log(io.BytesIO(text.encode("utf-8", errors="replace")))
+def read_text(text: str) -> tuple[FailureMatch, ...]:
+    """Return the known failures in a text, most specific first."""
+    return examine_log(io.BytesIO(text.encode("utf-8", errors="replace"))).matches
 
 
-def explain(error: BaseException) -> Match | None:
+def explain(error: BaseException) -> FailureMatch | None:
     """Return the most specific known failure that an exception and its traceback show; notes explain no failure."""
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return next((match for match in read_text(told) if match.signature.level != "note"), None)

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from .probes import Probe
+from .probes import DeviceProbe
 
 Status = Literal["ok", "wrong", "nan", "error", "hang", "segfault", "abort", "signal", "no answer", "skipped"]
 DEATHS: Final = ("hang", "segfault", "abort", "signal", "no answer")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProbeOutcome:
     """What became of one probe.
 
     Attributes:
@@ -22,7 +22,7 @@ class Outcome:
         status: `ok`; `wrong` or `nan` numbers; an `error` raised; the process in a `hang`, `segfault`, `abort` or ended
             by another `signal`; `no answer`; `skipped` after others of its kind had died.
         message: What there is to say beyond the status.
-        error: Relative distance from the exact result.
+        error: Relative distance from the exact result; None where there is none or it is not finite.
         seconds: How long the answer took.
         detail: Further facts the probe found, such as the device's name.
     """
@@ -54,22 +54,21 @@ class Limits:
     end: float = 5.0
 
 
-def judged(probe: Probe, answer: dict[str, Any], seconds: float) -> Outcome:
+def judged(probe: DeviceProbe, answer: dict[str, Any], seconds: float) -> ProbeOutcome:
     """Turn an answer into an outcome; the numbers are judged here, not by the child."""
-    detail = answer.get("detail")
-    detail = detail if isinstance(detail, dict) else {}
+    detail = answer["detail"] if isinstance(answer.get("detail"), dict) else {}
     message = str(answer.get("message") or "")[:2000]
     if message:
-        return Outcome(probe.name, "error", message, seconds=seconds, detail=detail)
+        return ProbeOutcome(probe.name, "error", message, seconds=seconds, detail=detail)
     if answer.get("skipped"):
-        return Outcome(probe.name, "skipped", str(answer["skipped"])[:200])
+        return ProbeOutcome(probe.name, "skipped", str(answer["skipped"])[:200])
     value = answer.get("error")
     if not isinstance(value, int | float) or isinstance(value, bool):
-        return Outcome(probe.name, "no answer", f"an answer without a number: {value!r}"[:200], seconds=seconds)
+        return ProbeOutcome(probe.name, "no answer", f"an answer without a number: {value!r}"[:200], seconds=seconds)
     error = float(value)
     if not math.isfinite(error):
-        return Outcome(probe.name, "nan", "NaN or infinity in the result", error, seconds, detail)
+        return ProbeOutcome(probe.name, "nan", "NaN or infinity in the result", None, seconds, detail)
     if error > probe.limit:
         message = f"relative error {error:.1e}, at most {probe.limit:.0e}"
-        return Outcome(probe.name, "wrong", message, error, seconds, detail)
-    return Outcome(probe.name, "ok", "", error, seconds, detail)
+        return ProbeOutcome(probe.name, "wrong", message, error, seconds, detail)
+    return ProbeOutcome(probe.name, "ok", "", error, seconds, detail)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
-from .probes import SHAPES, TORCH_NAMES, Probe, Shape, all_probes
+from .probes import SHAPES, TORCH_NAMES, DeviceProbe, Shape, all_probes
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def _answers_only() -> Iterator[IO[str]]:
         os.close(own)
 
 
-def _answer_all(probes: list[Probe], device_name: str, answers: IO[str]) -> None:
+def _answer_all(probes: list[DeviceProbe], device_name: str, answers: IO[str]) -> None:
     def say(**line: Any) -> None:
         answers.write(json.dumps(line) + "\n")
         answers.flush()
@@ -106,7 +106,7 @@ def _alive(device: torch.device) -> bool:
         return False
 
 
-def _ask(probe: Probe, device: torch.device) -> tuple[float, dict[str, Any]]:
+def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any]]:
     if probe.kind == "device":
         return _device(device)
     if probe.kind == "pinned":
@@ -159,7 +159,7 @@ def _device(device: torch.device) -> tuple[float, dict[str, Any]]:
     return 0.0 if total == 999_000 else 1.0, detail
 
 
-def _gemm(probe: Probe, device: torch.device) -> float:
+def _gemm(probe: DeviceProbe, device: torch.device) -> float:
     """Multiply matrices, one pair and a batch of pairs: all engines of this package are made of these."""
     import torch
 
@@ -170,7 +170,7 @@ def _gemm(probe: Probe, device: torch.device) -> float:
     return _worst(errors)
 
 
-def _conv(probe: Probe, device: torch.device) -> float:
+def _conv(probe: DeviceProbe, device: torch.device) -> float:
     """Run one convolution forward and backward."""
     import torch
 
@@ -212,7 +212,7 @@ def _unfolded(x: torch.Tensor, weight: torch.Tensor, shape: Shape) -> torch.Tens
     return y.reshape(shape.batch, shape.out, side, side)
 
 
-def _norm(probe: Probe, device: torch.device) -> float:
+def _norm(probe: DeviceProbe, device: torch.device) -> float:
     """Run BatchNorm as in training, forward and backward; its own parameters stay fp32, as under AMP."""
     import torch
 

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from .outcome import Limits, Outcome, Status, judged
-from .probes import Probe
+from .outcome import Limits, ProbeOutcome, Status, judged
+from .probes import DeviceProbe
 
 _TAIL_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 16
@@ -34,7 +34,7 @@ class ProbeProcess:
         restart_after: The probe after which it asked to be replaced, because the runtime keeps an error.
     """
 
-    def __init__(self, command: Sequence[str], waiting: Sequence[Probe], env: Mapping[str, str] | None) -> None:
+    def __init__(self, command: Sequence[str], waiting: Sequence[DeviceProbe], env: Mapping[str, str] | None) -> None:
         self._probes = {probe.name: probe for probe in waiting}
         self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=1000)
         self._said = b""
@@ -63,8 +63,12 @@ class ProbeProcess:
             self._failure = str(error)
 
     def talk(
-        self, outcomes: dict[str, Outcome], limits: Limits, deadline: float, heard: Callable[[], None] = lambda: None
-    ) -> Outcome | None:
+        self,
+        outcomes: dict[str, ProbeOutcome],
+        limits: Limits,
+        deadline: float,
+        heard: Callable[[], None] = lambda: None,
+    ) -> ProbeOutcome | None:
         """Collect answers until the child ends; return the outcome of the probe it died in, if it died.
 
         Args:
@@ -74,7 +78,7 @@ class ProbeProcess:
             heard: Called after each answer.
         """
         if self._process is None:
-            return Outcome(next(iter(self._probes)), "no answer", f"the process did not start: {self._failure}")
+            return ProbeOutcome(next(iter(self._probes)), "no answer", f"the process did not start: {self._failure}")
         readers = [
             threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True),
             threading.Thread(target=self._read_noise, args=(self._process.stderr,), daemon=True),
@@ -94,7 +98,7 @@ class ProbeProcess:
         return self._verdict(self._current if self._current in left else left[0], why, waited, own_end)
 
     def _listen(
-        self, outcomes: dict[str, Outcome], limits: Limits, deadline: float, heard: Callable[[], None]
+        self, outcomes: dict[str, ProbeOutcome], limits: Limits, deadline: float, heard: Callable[[], None]
     ) -> tuple[str, float]:
         """Return why there is nothing more to hear, and when the last word came."""
         since, patience = time.monotonic(), limits.start
@@ -133,31 +137,31 @@ class ProbeProcess:
             if now > deadline:
                 return "time is over", since
 
-    def _verdict(self, name: str, why: str, waited: float, own_end: bool) -> Outcome:
+    def _verdict(self, name: str, why: str, waited: float, own_end: bool) -> ProbeOutcome:
         assert self._process is not None
         last = self._last_words()
         if why == "overdue":
             more = ", and the process cannot be killed" if self.immortal else ""
-            return Outcome(
+            return ProbeOutcome(
                 name,
                 "hang",
                 f"no answer within {waited:.0f} s (a hang, or kernels that compile for longer){more}{last}",
                 seconds=waited,
             )
         if why == "flood":
-            return Outcome(name, "no answer", f"only noise, more than {_FLOOD_BYTES >> 20} MB of it{last}")
+            return ProbeOutcome(name, "no answer", f"only noise, more than {_FLOOD_BYTES >> 20} MB of it{last}")
         if not own_end:
-            return Outcome(name, "no answer", f"the process closed its output and went on{last}")
+            return ProbeOutcome(name, "no answer", f"the process closed its output and went on{last}")
         code = self._process.returncode
         if sys.platform == "win32":
             crashes: dict[int, Status] = {0xC0000005: "segfault", 0xC0000409: "abort", 3: "abort"}
             crash = crashes.get(code & 0xFFFFFFFF)
             if crash is not None:
-                return Outcome(name, crash, f"exit code {code & 0xFFFFFFFF:#x}{last}")
+                return ProbeOutcome(name, crash, f"exit code {code & 0xFFFFFFFF:#x}{last}")
         elif code < 0:
             word = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-            return Outcome(name, _SIGNALS.get(word, "signal"), f"{word}{last}")
-        return Outcome(name, "no answer", f"the process ended with exit code {code}{last}")
+            return ProbeOutcome(name, _SIGNALS.get(word, "signal"), f"{word}{last}")
+        return ProbeOutcome(name, "no answer", f"the process ended with exit code {code}{last}")
 
     @property
     def said(self) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .outcome import Limits, Outcome
+from .outcome import Limits, ProbeOutcome
 from .probe_process import ProbeProcess
-from .probes import Probe
+from .probes import DeviceProbe
 
 # So many deaths of one dtype, or of one way to compute something: what is left of it would die the same way.
 _MOST_DEATHS: Final = {"dtype": 2, "way": 3}
@@ -26,12 +26,12 @@ def child_command(device: str = "cuda") -> list[str]:
 class Answers:
     """One outcome per probe, in their order, and the end of what the processes printed besides."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[ProbeOutcome, ...] = ()
     said: str = ""
 
 
 def run_probes(
-    probes: Sequence[Probe],
+    probes: Sequence[DeviceProbe],
     command: Sequence[str],
     limits: Limits | None = None,
     env: Mapping[str, str] | None = None,
@@ -49,7 +49,7 @@ def run_probes(
         progress: Called with (answered, all) after each answer.
     """
     limits = limits or Limits()
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ProbeOutcome] = {}
     deaths: Counter[str] = Counter()
     said: list[str] = []
     deadline = time.monotonic() + limits.total
@@ -61,9 +61,9 @@ def run_probes(
     def skip(reason: str, beginning: str = "") -> None:
         for probe in probes:
             if f"{probe.name}/".startswith(beginning):
-                outcomes.setdefault(probe.name, Outcome(probe.name, "skipped", reason))
+                outcomes.setdefault(probe.name, ProbeOutcome(probe.name, "skipped", reason))
 
-    def died(probe: Probe) -> None:
+    def died(probe: DeviceProbe) -> None:
         for scope, beginning in (("dtype", f"{probe.group}/"), ("way", f"{probe.kind}/{probe.way}/")):
             if probe.way or scope == "dtype":
                 deaths[beginning] += 1

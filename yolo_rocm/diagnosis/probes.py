@@ -41,7 +41,7 @@ _FEW: Final = ("1x1", "3x3")  # for all but fp32 NCHW: a vendor library may sear
 
 
 @dataclass(frozen=True)
-class Probe:
+class DeviceProbe:
     """One question to the device.
 
     Attributes:
@@ -79,15 +79,20 @@ class Probe:
         return LIMITS.get(self.dtype, 0.0)
 
 
-def all_probes() -> tuple[Probe, ...]:
+def all_probes() -> tuple[DeviceProbe, ...]:
     """Return every probe, in the order in which a failure says most about those after it."""
-    probes = [Probe("device"), *(Probe("gemm", dtype=dtype) for dtype in DTYPES), Probe("pinned"), Probe("bandwidth")]
+    probes = [
+        DeviceProbe("device"),
+        *(DeviceProbe("gemm", dtype=dtype) for dtype in DTYPES),
+        DeviceProbe("pinned"),
+        DeviceProbe("bandwidth"),
+    ]
     # The vendor library last: it is the one that brings cards down.
     for way in ("gemm", "off", "aten", "auto", "triton", "vendor"):
         for dtype in DTYPES:
             if way in NORM_WAYS:
-                probes += [Probe("norm", way, dtype, layout) for layout in LAYOUTS]
+                probes += [DeviceProbe("norm", way, dtype, layout) for layout in LAYOUTS]
             for layout in LAYOUTS:
                 shapes = SHAPES if (dtype, layout) == ("fp32", "nchw") else _FEW
-                probes += [Probe("conv", way, dtype, layout, shape) for shape in shapes]
+                probes += [DeviceProbe("conv", way, dtype, layout, shape) for shape in shapes]
     return tuple(probes)

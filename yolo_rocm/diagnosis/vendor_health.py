@@ -14,11 +14,13 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
+from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Machine
 from ..preset.schema import Conv
+from ..utils.atomic import write_file
 from ..utils.limited_files import read_json
-from ..utils.paths import cache_folder, replace_file
-from .outcome import DEATHS, Outcome
+from ..utils.paths import cache_folder
+from .outcome import DEATHS, ProbeOutcome
 from .probes import DTYPES
 
 LOG = logging.getLogger("yolo_rocm")
@@ -30,10 +32,10 @@ _TRAINS_IN: Final = {"cuda": ("fp32", "fp16"), "cpu": ("fp32",)}
 
 @dataclass(frozen=True)
 class Health:
-    """Whether the vendor library answered the probes, and rightly.
+    """Whether the vendor library gave correct results to the probes.
 
     Attributes:
-        conv: By dtype; one that was not asked is not there.
+        conv: By dtype; one that was not probed is not there.
         norm: The same for BatchNorm.
         when: Day of the probes.
         filters: `MIOPEN_DEBUG_*` variables that were set.
@@ -47,14 +49,14 @@ class Health:
     path: Path | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome], filters: Mapping[str, str] | None = None) -> Health:
-        """Sum up probes: a dtype is healthy where every probe of it was answered rightly.
+    def of(cls, outcomes: Iterable[ProbeOutcome], filters: Mapping[str, str] | None = None) -> Health:
+        """Sum up probes: a dtype is healthy where every probe of it gave a correct result.
 
         One that was skipped is not known, unless it was skipped because others of its kind ended the process.
         """
         told: dict[str, dict[str, bool]] = {"conv": {}, "norm": {}}
-        asked = [(outcome, outcome.name.split("/")) for outcome in outcomes]
-        vendors = [(outcome, words[0], words[2]) for outcome, words in asked if words[1:2] == ["vendor"]]
+        named = [(outcome, outcome.name.split("/")) for outcome in outcomes]
+        vendors = [(outcome, words[0], words[2]) for outcome, words in named if words[1:2] == ["vendor"]]
         deadly = {kind for outcome, kind, _ in vendors if outcome.status in DEATHS}
         for outcome, kind, dtype in vendors:
             if outcome.status != "skipped" or kind in deadly:
@@ -83,17 +85,11 @@ def memory_file(machine: Machine, device: str = "cuda", environ: Mapping[str, st
 
 def remember(health: Health, path: Path) -> None:
     """Keep what was learned; a folder that cannot be written costs a log line and nothing else."""
-    data = {
-        "format": _FORMAT,
-        "conv": dict(health.conv),
-        "norm": dict(health.norm),
-        "when": health.when,
-        "filters": dict(health.filters),
-    }
+    data = {"format": _FORMAT, **{name: getattr(health, name) for name in ("conv", "norm", "when", "filters")}}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock", timeout=_LOCK_SECONDS):
-            replace_file(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
+            write_file(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
     except (OSError, Timeout) as error:
         LOG.warning("what the probes found cannot be kept in %s (%s)", path, error)
 
@@ -122,46 +118,45 @@ class Advice:
     """What a run makes of the memory.
 
     Attributes:
-        vendor: Whether the vendor library is on for the run: a candidate for `auto`, and what serves BatchNorm.
-        conv_avoids: Dtypes in which it must not serve convolutions.
+        vendor_library: Whether it is on for the run: a candidate for `auto`, and what computes BatchNorm.
+        conv_avoids: Dtypes in which it must not compute convolutions.
         lines: What to tell the user.
     """
 
-    vendor: bool
+    vendor_library: bool
     conv_avoids: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
 
 
 def advise(conv: Conv, health: Health | None, explicit: bool = False) -> Advice:
-    """Steer `engine: auto` by what was learned; an engine that was asked for by name is only warned about.
+    """Steer `engine: auto` by what was learned; an engine chosen by name only gets a warning.
 
     Args:
         conv: Section of the preset.
         health: What was learned.
-        explicit: Whether the user himself has set `conv.vendor`; the memory never switches on what he has switched off.
+        explicit: Whether the user has set `conv.vendor`; the memory never turns on what they have turned off.
     """
-    preset_says = conv.vendor == "on"
+    on, auto = conv.vendor == "on", conv.engine == "auto"
     if health is None or not health.known:
-        return Advice(preset_says)
+        return Advice(on)
     trains_in = _TRAINS_IN[conv.devices[0]]
     norm = tuple(dtype for dtype in trains_in if health.norm.get(dtype) is False)
     sick = tuple(dtype for dtype in DTYPES if health.conv.get(dtype) is False)
     learned = f"(`yolo-rocm doctor`, {health.when}, {health.path})"
-    if not preset_says:
+    if not on:
         proven = all(health.conv.get(dtype) and health.norm.get(dtype) for dtype in trains_in)
-        if conv.engine != "auto" or explicit or not proven:
+        if not auto or explicit or not proven:
             return Advice(False)
         line = "the vendor library passed its probes here, so auto may use it; rocm.conv.vendor=off keeps it out"
         return Advice(True, sick, (f"{line} {learned}",))
-    failed = (("BatchNorm", norm), ("convolution", sick))
-    found = [f"{what} in {' and '.join(dtypes)}" for what, dtypes in failed if dtypes]
-    if not found:
+    if not norm and (not sick or "vendor" not in single_engines(conv.engine)):
         return Advice(True)
-    trouble = f"the vendor library failed its probes of {', and of '.join(found)}"
-    if conv.engine == "auto" and norm:
-        return Advice(False, sick, (f"{trouble}: it is off for this run {learned}",))
-    if conv.engine == "auto":
-        return Advice(True, sick, (f"{trouble}: auto does without it there {learned}",))
-    if conv.engine == "vendor":
-        return Advice(True, lines=(f"{trouble}; rocm.conv.engine=auto goes around it {learned}",))
-    return Advice(True, lines=(f"{trouble}; rocm.conv.vendor=off goes around it {learned}",) if norm else ())
+    failed = (("BatchNorm", norm), ("convolution", sick))
+    found = ", and of ".join(f"{what} in {' and '.join(dtypes)}" for what, dtypes in failed if dtypes)
+    if auto:
+        way = "it is off for this run" if norm else "auto does without it there"
+        return Advice(not norm, sick, (f"the vendor library failed its probes of {found}: {way} {learned}",))
+    setting = "engine=auto" if "vendor" in single_engines(conv.engine) else "vendor=off"
+    return Advice(
+        True, lines=(f"the vendor library failed its probes of {found}; rocm.conv.{setting} avoids it {learned}",)
+    )

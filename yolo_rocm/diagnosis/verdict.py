@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from ..hardware import Machine
 from ..preset.schema import Preset
 from ..ultralytics_hooks.versions import behaves
 from .findings import Finding
-from .outcome import DEATHS, Outcome
+from .outcome import DEATHS, ProbeOutcome
 
 HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
 _NOTHING_RUNS = (
@@ -42,7 +43,7 @@ class Setup:
     """Settings of a training, as far as probes can speak about them."""
 
     engine: str
-    vendor: bool
+    vendor_library: bool
     amp: bool
     channels_last: bool = False
 
@@ -58,51 +59,49 @@ class Setup:
 
     def groups(self) -> set[str]:
         """Return the probes that must be healthy, as beginnings of their names."""
-        layouts = ("nchw", "nhwc") if self.channels_last else ("nchw",)
-        needed = {"device", "gemm/fp32"}
         # Of several engines the first has to work: what the others cannot do falls to it.
-        engine = self.engine.partition("+")[0]
-        for dtype in ("fp32", "fp16") if self.amp else ("fp32",):
-            for layout in layouts:
-                needed.add(f"conv/{engine}/{dtype}/{layout}")
-                needed.add(f"norm/{'vendor' if self.vendor else 'off'}/{dtype}/{layout}")
-        return needed
+        ways = f"conv/{self.engine.partition('+')[0]}", f"norm/{'vendor' if self.vendor_library else 'off'}"
+        layouts = ("nchw", "nhwc") if self.channels_last else ("nchw",)
+        return {"device", "gemm/fp32", *("/".join(parts) for parts in product(ways, self.dtypes, layouts))}
 
-    def fails_by(self, outcome: Outcome) -> bool:
-        """Tell whether a probe's outcome speaks against it.
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """What it computes in."""
+        return ("fp32", "fp16") if self.amp else ("fp32",)
 
-        Of Triton as one candidate among others only a death does: a kernel that errs or does not compile is left out by
-        the run itself, but one that brings the process down takes the run with it.
+    def fails_by(self, outcome: ProbeOutcome) -> bool:
+        """Return whether a probe's outcome speaks against it.
+
+        Of Triton as one candidate among others only a crash does: a kernel that errs or does not compile is left out by
+        the run itself, but one that ends the process takes the run with it.
         """
         if outcome.status == "ok":
             return False
-        name, dtypes = outcome.name, ("fp32", "fp16") if self.amp else ("fp32",)
-        if any(name == group or name.startswith(f"{group}/") for group in self.groups()):
+        if f"{outcome.name}/".startswith(tuple(f"{group}/" for group in self.groups())):
             return True
         candidate = self.engine == "auto" or "triton" in self.engine.split("+")
-        tried = name.startswith(tuple(f"conv/triton/{dtype}/" for dtype in dtypes))
+        tried = outcome.name.startswith(tuple(f"conv/triton/{dtype}/" for dtype in self.dtypes))
         return candidate and tried and outcome.status in DEATHS
 
-    def works(self, outcomes: Iterable[Outcome]) -> bool:
-        """Tell whether every probe it needs was answered rightly; one that was not asked is no reason against it."""
+    def works(self, outcomes: Iterable[ProbeOutcome]) -> bool:
+        """Return whether every probe it needs gave a correct result; one that was not run is no reason against it."""
         return not any(self.fails_by(outcome) for outcome in outcomes)
 
 
-def way_out(own: Setup, outcomes: Sequence[Outcome]) -> tuple[str, ...] | None:
+def way_out(own: Setup, outcomes: Sequence[ProbeOutcome]) -> tuple[str, ...] | None:
     """Return the arguments with which training works: none, a few, or None where nothing works."""
-    for engine, vendor in ((own.engine, own.vendor), ("auto", False), ("gemm", False), ("aten", False)):
-        for amp in (own.amp, False):
-            for channels_last in (own.channels_last, False):
-                # With auto, a vendor library that failed its probes is left out without being told.
-                steered = vendor and not (engine == "auto" and not Setup("vendor", True, amp).works(outcomes))
-                if Setup(engine, steered, amp, channels_last).works(outcomes):
-                    changed = {
-                        f"rocm.conv.engine={engine}": engine != own.engine,
-                        "rocm.conv.vendor=off": own.vendor and not vendor,
-                        "amp=False": own.amp and not amp,
-                        "channels_last=False": own.channels_last and not channels_last,
-                    }
-                    return tuple(argument for argument, needed in changed.items() if needed)
+    engines = ((own.engine, own.vendor_library), ("auto", False), ("gemm", False), ("aten", False))
+    for (engine, vendor), amp, channels_last in product(engines, (own.amp, False), (own.channels_last, False)):
+        # With auto, a vendor library that failed its probes is left out by itself.
+        steered = vendor and (engine != "auto" or Setup("vendor", True, amp).works(outcomes))
+        if Setup(engine, steered, amp, channels_last).works(outcomes):
+            changed = {
+                f"rocm.conv.engine={engine}": engine != own.engine,
+                "rocm.conv.vendor=off": own.vendor_library and not vendor,
+                "amp=False": own.amp and not amp,
+                "channels_last=False": own.channels_last and not channels_last,
+            }
+            return tuple(argument for argument, needed in changed.items() if needed)
     return None
 
 
@@ -116,7 +115,7 @@ def judge(
     preset: str,
     setup: Setup,
     findings: Sequence[Finding],
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[ProbeOutcome],
     device: str | None,
 ) -> Verdict:
     """Weigh everything.
@@ -126,7 +125,7 @@ def judge(
         preset: Name of the preset that would be trained with.
         setup: What it amounts to.
         findings: All findings, gravest first.
-        outcomes: Probes; empty where none were made.
+        outcomes: Probes; empty where none were run.
         device: What was, or would have been, probed: `cuda`, `cpu`, or None where there is nothing.
     """
 
@@ -142,10 +141,9 @@ def judge(
         return answer(f"Training would run on the CPU: {machine.no_gpu_reason}.", errors[0].remedy, PROBLEMS)
     arguments = way_out(setup, outcomes) if outcomes else ()
     if arguments is None and all(outcome.status in ("ok", "skipped") for outcome in outcomes):
-        text = "The device answered rightly, but too slowly for all probes to be made."
-        return answer(
-            text, "Run yolo-rocm doctor again: compiled kernels are kept, so the second time is faster", PROBLEMS
-        )
+        text = "The device gave correct results, but too slowly for all probes to be run."
+        again = "Run yolo-rocm doctor again: compiled kernels are kept, so the second time is faster"
+        return answer(text, again, PROBLEMS)
     if arguments is None:
         told = errors[0] if errors else None
         text = "Training on this device will not work" + (f": {_sentence(told)}" if told else ".")

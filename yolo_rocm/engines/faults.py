@@ -1,8 +1,8 @@
 """Candidates that fail: an ordinary failure costs a line, one that takes the device with it ends the process's work.
 
-After a fault a GPU answers nothing any more in the same process, and every later call fails too, often in words that
-mean something else. So the device is asked after each failure. Who made it fault is kept on disk, and left out by the
-next process.
+After a fault a GPU computes nothing any more in the same process, and every later call fails too, often in words that
+mean something else. So the device is checked after each failure. The algorithm that made it fault is kept on disk, and
+left out by the next process.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ import threading
 
 import torch
 
-from ..conv.problem import ConvProblem
 from ..errors import DeviceLostError
 from .devices import alive
+from .operator import Problem
 from .plan_store import PlanStore
 
 LOG = logging.getLogger("yolo_rocm")
 _lock = threading.Lock()
 _known: dict[str, PlanStore] = {}  # device -> {algorithm: {dtype: why}}
-_told: set[tuple[str, str, torch.dtype, str]] = set()
+_logged: set[tuple[str, str, torch.dtype, str]] = set()
 
 
 def recall(device: str) -> None:
-    """Read which algorithms have made a device fault, once a process; each is told in a line."""
-    if device in _known:
-        return
+    """Read which algorithms have made a device fault, once per process; each is logged in a line."""
     with _lock:
         if device in _known:
             return
@@ -37,37 +35,23 @@ def recall(device: str) -> None:
         _known[device] = store
 
 
-def reasons(name: str, problem: ConvProblem) -> list[str]:
+def reasons(name: str, problem: Problem) -> list[str]:
     """Return why an algorithm is left out on the problem's device, as far as `recall` has read."""
     store = _known.get(problem.device)
     why = None if store is None else store.entries.get(name, {}).get(_short(problem.dtype))
     return [] if store is None or why is None else [_left_out(why, store)]
 
 
-def dropped(name: str, problem: ConvProblem, which: str, why: str, expected: bool = False) -> None:
-    """Tell that a candidate is left out of a choice: a warning the first time, then for those who ask for more.
-
-    Args:
-        name: The algorithm.
-        problem: The problem.
-        which: The pass.
-        why: The reason.
-        expected: Whether it is nothing to be warned about.
-    """
+def dropped(name: str, problem: Problem, which: str, why: str, expected: bool = False) -> None:
+    """Log that an algorithm is left out of a choice: a warning the first time, unless it was to be expected."""
     kind = (name, problem.device, problem.dtype, why)
-    level = logging.INFO if expected or kind in _told else logging.WARNING
-    _told.add(kind)
+    level = logging.INFO if expected or kind in _logged else logging.WARNING
+    _logged.add(kind)
     LOG.log(level, "%s is left out for %s, %s: %s", name, problem, which, why)
 
 
-def raise_if_lost(error: Exception, problem: ConvProblem, name: str | None = None, which: str = "") -> None:
-    """Ask whether the device still answers after an error.
-
-    Args:
-        error: What was raised.
-        problem: What was being computed.
-        name: The algorithm that computed it; None where it was none.
-        which: The pass.
+def raise_if_lost(error: Exception, problem: Problem, name: str | None = None, which: str = "") -> None:
+    """Check whether the device still computes after an error of an algorithm, or of none, in a pass of a problem.
 
     Raises:
         DeviceLostError: It does not. It names the algorithm, which is left out here by every later process.
@@ -87,15 +71,15 @@ def raise_if_lost(error: Exception, problem: ConvProblem, name: str | None = Non
 
 
 def in_one_line(error: BaseException) -> str:
-    """Return the kind of an error and the first line of what it says."""
+    """Return the kind of an error and the first line of its message."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
 def forget() -> None:
-    """Read and tell everything again."""
+    """Read and log everything again."""
     with _lock:
         _known.clear()
-        _told.clear()
+        _logged.clear()
 
 
 def _left_out(why: str, store: PlanStore) -> str:

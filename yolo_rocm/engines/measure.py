@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,39 +21,19 @@ _HEAD_START_MS = (0.3, 8.0)
 _BURST_MS, _BURST_CALLS = 20.0, 16
 
 
-@dataclass(frozen=True)
-class Spent:
-    """What a call takes.
-
-    Attributes:
-        device_ms: Time of the device.
-        host_ms: Time until Python has handed everything to the device; the same on a CPU.
-    """
-
-    device_ms: float
-    host_ms: float
-
-    @property
-    def cost(self) -> float:
-        """Return what a training pays: while Python needs longer than the device, the device waits."""
-        return max(self.device_ms, self.host_ms)
-
-
 def milliseconds(
     call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
 ) -> float:
-    """Return the median time of `call` on its device; see `spent`."""
-    return spent(call, device, repeats, give_up, head_start).device_ms
+    """Return the median time of `call` on its device; see `timed`."""
+    return timed(call, device, repeats, give_up, head_start)[0]
 
 
-def spent(
-    call: Callable[[], object],
-    device: torch.device,
-    repeats: int = 5,
-    give_up: float = 0.0,
-    head_start: bool = True,
-) -> Spent:
-    """Measure `call` after two warm-ups: the median time of its device, and the shortest time of Python.
+def timed(
+    call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
+) -> tuple[float, float]:
+    """Return the median time of the device for `call`, and the shortest that Python took, after two warm-ups.
+
+    Python's is the time until everything is handed to the device; the same on a CPU. Both are milliseconds.
 
     Args:
         call: What to time.
@@ -64,34 +43,23 @@ def spent(
         head_start: Leave out launch gaps, as in a training step, where Python runs ahead of the GPU. Not for a call
             that launches so much that Python can never be ahead of it: several of these are timed together.
     """
+    on_gpu, times, hosts = device.type == "cuda", [], []
     with on(device):  # events and the head start are of the current device
-        return _spent(call, device, repeats, give_up, head_start)
-
-
-def _spent(call: Callable[[], object], device: torch.device, repeats: int, give_up: float, head_start: bool) -> Spent:
-    on_gpu = device.type == "cuda"
-    call()
-    if on_gpu:
-        torch.cuda.synchronize(device)
-    started = time.perf_counter()
-    call()
-    enqueueing = (time.perf_counter() - started) * 1e3
-    hosts = [enqueueing]
-    can_wait = head_start and hasattr(torch.cuda, "_sleep")
-    wait = min(max(2 * enqueueing, _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
-    calls = 1 if head_start else min(max(round(_BURST_MS / max(enqueueing, 1e-3)), 1), _BURST_CALLS)
-    times: list[float] = []
-    for _ in range(repeats):
+        call()
         if on_gpu:
-            on_device, on_host = _once_on_gpu(call, device, wait, calls)
+            torch.cuda.synchronize(device)
+        hosts.append(_once(call))
+        can_wait = head_start and hasattr(torch.cuda, "_sleep")
+        wait = min(max(2 * hosts[0], _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
+        calls = 1 if head_start else min(max(round(_BURST_MS / max(hosts[0], 1e-3)), 1), _BURST_CALLS)
+        for _ in range(repeats):
+            on_device, on_host = _once_on_gpu(call, device, wait, calls) if on_gpu else (_once(call), 0.0)
             times.append(on_device)
             hosts.append(on_host)
-        else:
-            times.append(_once(call))
-        if give_up and times[0] > give_up:
-            break
+            if give_up and times[0] > give_up:
+                break
     median = sorted(times)[len(times) // 2]
-    return Spent(median, min(hosts) if on_gpu else median)
+    return median, min(hosts) if on_gpu else median
 
 
 def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, calls: int) -> tuple[float, float]:
@@ -134,7 +102,7 @@ def _once(call: Callable[[], object]) -> float:
 def as_in_the_seam() -> Iterator[None]:
     """Run code as kernels run: below autograd and its views, where these cost no bookkeeping, and without TF32."""
     with without_tf32():
-        # torch 1.13 has only the first half: there a view still tells what it is a view of.
+        # torch 1.13 has only the first half: there a view still knows what it is a view of.
         below: Any = getattr(torch._C, "_AutoDispatchBelowADInplaceOrView", torch._C._AutoDispatchBelowAutograd)()
         try:
             # torch 1.13 is below autograd while the object lives; newer ones want it entered.

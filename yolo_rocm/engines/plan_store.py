@@ -1,33 +1,38 @@
-"""Tuned choices on disk: one file per device, torch and package version; several processes may write it."""
+"""Measured plans on disk: one file per operator, device, torch and package version; several processes may write it."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import re
+from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from filelock import FileLock, Timeout
 
 from .._version import __version__
+from ..utils.atomic import write_file
 from ..utils.limited_files import read_json
-from ..utils.paths import cache_folder, replace_file
+from ..utils.paths import cache_folder
 
 LOG = logging.getLogger("yolo_rocm")
-_LOCK_SECONDS = 10.0
+_LOCK_SECONDS: Final = 10.0
+_SIZES: Final = re.compile(r" on (\d+(?:x\d+)*) ")
+Entry = dict[str, str]
 
 
 def device_name(device: str) -> str:
-    """Return what tells devices of different speed apart."""
+    """Return what distinguishes devices of different speed."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(torch.device(device))
     return f"cpu-{torch.get_num_threads()}-threads"
 
 
 class PlanStore:
-    """Choices of one device: `{problem: {pass: algorithm}}`.
+    """Plans of one device: `{problem: {pass: algorithm}}`.
 
     A file that cannot be read, or written, costs a log line and never a run.
 
@@ -35,35 +40,88 @@ class PlanStore:
         device: The device.
         folder: Where the file is; the cache folder by default.
         kind: What is kept, as its file is called.
+        on_disk: Whether there is a file; otherwise plans last as long as the object.
+        known: Names of the algorithms there are; plans with others are left out and measured again. None knows all.
     """
 
-    def __init__(self, device: str, folder: Path | None = None, kind: str = "conv") -> None:
-        name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{device_name(device)}-torch{torch.__version__}-{__version__}")
-        self.path = (folder or cache_folder()) / f"{kind}-{name}.json"
-        self.entries: dict[str, dict[str, str]] = self._read()
+    def __init__(
+        self,
+        device: str,
+        folder: Path | None = None,
+        kind: str = "conv",
+        on_disk: bool = True,
+        known: Collection[str] | None = None,
+    ) -> None:
+        self._on_disk, self._known = on_disk, known
+        self.path = Path(f"{kind}.json")
+        if on_disk:
+            name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{device_name(device)}-torch{torch.__version__}-{__version__}")
+            self.path = (folder or cache_folder()) / f"{kind}-{name}.json"
+        self.entries: dict[str, Entry] = self._read() if on_disk else {}
+        self._layers: dict[str, dict[str, str]] | None = None  # layer -> size -> key; built when it is first needed
 
-    def _read(self, quiet: bool = False) -> dict[str, dict[str, str]]:
+    def _read(self, quiet: bool = False) -> dict[str, Entry]:
         try:
             data: Any = read_json(self.path)
             entries = data["entries"]
             for passes in entries.values():
                 if not all(isinstance(name, str) for name in passes.values()):
                     raise TypeError("an entry is not a mapping of names")
-            return dict(entries)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             if not quiet:
                 LOG.warning("tuned choices in %s cannot be read (%s): they will be measured again", self.path, error)
             return {}
+        usable = {key: passes for key, passes in entries.items() if self._usable(passes)}
+        if len(usable) < len(entries) and not quiet:
+            gone = len(entries) - len(usable)
+            LOG.info("%d plans in %s name algorithms that are gone: they will be measured again", gone, self.path)
+        return usable
 
-    def add(self, entries: dict[str, dict[str, str]]) -> None:
-        """Remember choices, together with those other processes have written meanwhile."""
+    def _usable(self, passes: Entry) -> bool:
+        return self._known is None or all(name in self._known for name in passes.values())
+
+    def add(self, entries: dict[str, Entry]) -> None:
+        """Remember plans, together with those other processes have written meanwhile."""
         self.entries.update(entries)
+        if self._layers is not None:
+            _index(entries, self._layers)
+        if not self._on_disk:
+            return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
                 merged = {**self._read(quiet=True), **entries}
-                replace_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
+                write_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
         except (OSError, Timeout) as error:
             LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)
+
+    def nearest(self, key: str) -> tuple[Entry, str] | None:
+        """Return the plan of the same layer at the nearest size, and that size; None where it has none."""
+        if self._layers is None:
+            layers: dict[str, dict[str, str]] = {}
+            _index(self.entries, layers)
+            self._layers = layers  # when it is complete: other threads plan too
+        layer, size = layer_and_size(key)
+        known = self._layers.get(layer)
+        if not known:
+            return None
+        near = min(tuple(known), key=lambda other: abs(math.log(_elements(other) / _elements(size))))
+        return self.entries[known[near]], near
+
+
+def _index(keys: Iterable[str], layers: dict[str, dict[str, str]]) -> None:
+    for key in tuple(keys):
+        layer, size = layer_and_size(key)
+        layers.setdefault(layer, {})[size] = key
+
+
+def layer_and_size(key: str) -> tuple[str, str]:
+    """Return a problem's key without its size, and the size, such as `2x8x16x16`; see `Problem.key`."""
+    found = _SIZES.search(key)
+    return (key, "1") if found is None else (key[: found.start()] + key[found.end() - 1 :], found[1])
+
+
+def _elements(size: str) -> int:
+    return max(1, math.prod(map(int, size.split("x"))))

@@ -41,7 +41,7 @@ def _off(older: Any, newer: list[Any]) -> Iterator[None]:
 
     Args:
         older: What has `allow_tf32`.
-        newer: What has `fp32_precision`, on a torch that has it; the older setting stands for all of them.
+        newer: What has `fp32_precision`, on a torch that has it; the older setting is for all of them.
     """
     allowed = _allowed(older)
     precisions = [(part, precision) for part in newer if (precision := _precision(part)) is not None]
@@ -62,7 +62,7 @@ def _off(older: Any, newer: list[Any]) -> Iterator[None]:
 
 
 def _allowed(library: Any) -> bool | None:
-    """Return the older setting, None where torch refuses to tell because the newer one was set."""
+    """Return the older setting, None where torch refuses to return it because the newer one was set."""
     try:
         return bool(library.allow_tf32)
     except RuntimeError:

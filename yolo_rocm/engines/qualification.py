@@ -1,21 +1,18 @@
-"""Algorithms whose kernels are compiled on the spot are tried once on each device, before they serve there."""
+"""Qualification: algorithms whose kernels are compiled on the spot run once on each device before their first use."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-from ..conv.algorithms import BY_NAME, Algorithm
-from ..conv.problem import ConvProblem
 from .faults import in_one_line, raise_if_lost
 from .measure import relative_error
+from .operator import A, Operator, P
 from .triton.available import interpreted
 from .triton.launch import Spills
-from .triton.quarantine import strike_out
-from .tuning import PASSES, Operands, run_pass
+from .triton.quarantine import quarantine_kernel
 
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
 _ROUNDINGS: Final = 64
@@ -23,23 +20,30 @@ _lock = threading.RLock()
 _seen: set[tuple[str, str, torch.dtype]] = set()
 
 
-def check(algorithm: Algorithm, problem: ConvProblem, which: str | None = None) -> None:
+def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None = None) -> None:
     """Run a small problem of the same data type and layout, once, and compare with fp64 on the CPU.
 
-    A kernel that fails or errs is struck out: from then on the algorithm's reasons know.
+    A kernel that fails or errs is quarantined: from then on it is among the algorithm's reasons.
 
     Args:
+        operator: The operator.
         algorithm: Whose kernel; nothing is done where it has none of its own.
-        problem: What it is about to serve.
-        which: A pass of it that has to compile now; an algorithm whose tile does not fit the device is struck out.
+        problem: What it is about to compute.
+        which: A pass of it that has to compile now; an algorithm whose tile does not fit the device is quarantined.
 
     Raises:
-        DeviceLostError: The device does not answer any more afterwards.
+        DeviceLostError: The device does not compute any more afterwards.
     """
-    tested = algorithm.tested_by()
+    tested: Any = algorithm.tested_by()
     if tested.kernel is None or interpreted():
         return
-    _check(tested, tested.kernel, problem)
+    key = (problem.device, tested.kernel, problem.dtype)
+    with _lock:
+        if key not in _seen:
+            why = _wrong(operator, tested, operator.small(problem, tested.kernel))
+            if why is not None:
+                quarantine_kernel(*key, why)
+            _seen.add(key)
     if which is None or algorithm.not_supported_reasons(problem):
         return
     try:
@@ -48,7 +52,7 @@ def check(algorithm: Algorithm, problem: ConvProblem, which: str | None = None) 
         pass  # slow, not wrong
     except Exception as error:  # a compiler may raise anything
         raise_if_lost(error, problem, algorithm.name, which)
-        strike_out(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
+        quarantine_kernel(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
 
 
 def forget() -> None:
@@ -57,47 +61,15 @@ def forget() -> None:
         _seen.clear()
 
 
-def _check(algorithm: Algorithm, kernel: str, problem: ConvProblem) -> None:
-    key = (problem.device, kernel, problem.dtype)
-    if key in _seen:
-        return
-    with _lock:
-        if key in _seen:
-            return
-        why = _wrong(algorithm, _small(problem, kernel))
-        if why is not None:
-            strike_out(*key, why)
-        _seen.add(key)
-
-
-def _small(problem: ConvProblem, kernel: str) -> ConvProblem:
-    """Return a problem with odd sizes and a stride that a kernel serves."""
-    channels, outs, groups = {"flat": (3, 20, 1), "depthwise": (24, 24, 24)}.get(kernel, (24, 40, 1))
-    return replace(
-        problem,
-        input_shape=(2, channels, 13, 11),
-        weight_shape=(outs, channels // groups, 3, 3),
-        stride=(2, 2),
-        padding=(1, 1),
-        dilation=(1, 1),
-        output_padding=(0, 0),
-        groups=groups,
-        transposed=False,
-    )
-
-
-def _wrong(algorithm: Algorithm, problem: ConvProblem) -> str | None:
-    everything = 1 << 62
-    operands = Operands.of(problem)
-    doubles = Operands(*(value.double().cpu() for value in (operands.x, operands.weight, operands.grad)))
-    exact = replace(problem, dtype=torch.float64, device="cpu")
-    for which in PASSES:
+def _wrong(operator: Operator[P, A], algorithm: A, problem: P) -> str | None:
+    operands = operator.operands(problem)
+    for which in operator.passes:
         try:
-            result = run_pass(algorithm, problem, which, operands, everything).double().cpu()
+            result = operator.run(algorithm, problem, which, operands).double().cpu()
         except Exception as error:  # a compiler may raise anything
             raise_if_lost(error, problem, algorithm.name, which)
             return f"{which} fails with {in_one_line(error)}"
-        distance = relative_error(result, run_pass(BY_NAME["windows"], exact, which, doubles, everything))
+        distance = relative_error(result, operator.in_fp64(problem, which, operands, "cpu"))
         if not distance <= _ROUNDINGS * torch.finfo(problem.dtype).eps:
             return f"{which} is wrong, its relative error is {distance:.1e}"
     return None

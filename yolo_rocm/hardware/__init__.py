@@ -1,31 +1,26 @@
-"""What this machine is, found without starting HIP and without importing torch."""
+"""What this machine is: GPUs, drivers, limits, and the installed torch and packages, all read from files.
+
+Nothing here imports torch or starts HIP, because a preset and its environment variables are chosen before that. May
+import `utils` only. A newcomer adds a card in `pci_ids.csv`, a family in `catalogue.py`, and a fact about the machine
+as a property of `Machine`; tests describe a machine as a made tree of files (`tests/fake_trees.py`).
+"""
 
 from __future__ import annotations
 
-from .catalogue import AMD, INTEGRATED, NVIDIA, family_of, gfx_name, overridden_gfx, wave_of
+from .catalogue import INTEGRATED, family_of, overridden_gfx
 from .gpus import HIDES_FIRST, HIDES_NEXT, OVERRIDE, Gpu
 from .machine import Machine, detect
-from .stack import package_version, rocblas_archs, torch_archs, torch_build, torch_folder
-from .system import DeviceNode
+from .packages import at_least
 
 __all__ = [
-    "AMD",
     "HIDES_FIRST",
     "HIDES_NEXT",
     "INTEGRATED",
-    "NVIDIA",
     "OVERRIDE",
-    "DeviceNode",
     "Gpu",
     "Machine",
+    "at_least",
     "detect",
     "family_of",
-    "gfx_name",
     "overridden_gfx",
-    "package_version",
-    "rocblas_archs",
-    "torch_archs",
-    "torch_build",
-    "torch_folder",
-    "wave_of",
 ]

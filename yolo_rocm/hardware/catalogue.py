@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import re
+from functools import cache
+from pathlib import Path
 from typing import Final
-
-from .pci_ids import DEVICES, NAMES
 
 AMD: Final = 0x1002
 NVIDIA: Final = 0x10DE
@@ -30,7 +31,21 @@ INTEGRATED: Final = frozenset(
     {"gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036"}
     | {"gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"}
 )
-_TARGETS: Final = {device: gfx for gfx, devices in DEVICES.items() for device in devices}
+_PCI_IDS: Final = Path(__file__).with_name("pci_ids.csv")
+
+
+@cache
+def pci_ids() -> tuple[dict[int, str], dict[tuple[int, int | None], str]]:
+    """Return the table of AMD's PCI ids: target by device, and name by device and revision; None is any revision."""
+    targets, names = {}, {}
+    with _PCI_IDS.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            device, revision = int(row["device"], 16), int(row["revision"], 16) if row["revision"] else None
+            if row["gfx"]:
+                targets[device] = row["gfx"]
+            if row["name"]:
+                names[device, revision] = row["name"]
+    return targets, names
 
 
 def gfx_name(target: int) -> str:
@@ -40,7 +55,7 @@ def gfx_name(target: int) -> str:
 
 
 def overridden_gfx(version: str | None) -> str | None:
-    """Return the target an `HSA_OVERRIDE_GFX_VERSION` stands for: 10.3.0 -> gfx1030; None where it is not one.
+    """Return the target an `HSA_OVERRIDE_GFX_VERSION` means: 10.3.0 -> gfx1030; None where it is not one.
 
     Read as libhsakmt reads it (topology.c): exactly three decimal numbers.
     """
@@ -53,12 +68,13 @@ def overridden_gfx(version: str | None) -> str | None:
 
 def target_of(device: int | None) -> str | None:
     """Return the gfx target of an AMD PCI device id."""
-    return _TARGETS.get(device or 0)
+    return pci_ids()[0].get(device or 0)
 
 
 def marketing_name(device: int | None, revision: int | None) -> str | None:
-    """Return what a card is sold as, or None for one that is not in the table."""
-    return NAMES.get((device or 0, revision)) or NAMES.get((device or 0, None))
+    """Return the name under which a card is sold, or None for one that is not in the table."""
+    names = pci_ids()[1]
+    return names.get((device or 0, revision)) or names.get((device or 0, None))
 
 
 def family_of(gfx: str | None) -> str | None:

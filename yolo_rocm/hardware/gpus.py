@@ -28,7 +28,7 @@ class Gpu:
         vendor: `amd` or `nvidia`.
         gfx: True target, e.g. `gfx1010`.
         vram_gb: Memory of its own, GiB; of an integrated GPU the part the firmware sets aside.
-        name: What it is sold as, where the PCI ids tell.
+        name: The name under which it is sold, where the PCI ids say it.
         family: `gcn`, `rdna1` ... `rdna4`, `rdna3.5`, `cdna1` ... `cdna4`.
         wave: Native wave size.
         integrated: Built into a processor.
@@ -73,24 +73,18 @@ class Gpu:
 
     def __str__(self) -> str:
         """Describe the card in a few words."""
-        maker = {"amd": "AMD", "nvidia": "NVIDIA"}.get(self.vendor, self.vendor)
-        details = [word for word in (self.gfx if self.name else None, _size(self)) if word]
-        title = (
-            f"{maker} {self.name.removeprefix(f'{maker} ')}"
-            if self.name
-            else f"{maker} GPU{f' {self.gfx}' if self.gfx else ''}"
-        )
-        return title + (f" ({', '.join(details)})" if details else "")
-
-
-def _size(gpu: Gpu) -> str | None:
-    if gpu.integrated:
-        return "integrated"
-    return f"{gpu.vram_gb:.0f} GB" if gpu.vram_gb else None
+        maker = self.vendor.upper()
+        size = "integrated" if self.integrated else f"{self.vram_gb:.0f} GB" if self.vram_gb else None
+        if self.name:
+            words, details = [maker, self.name.removeprefix(f"{maker} ")], [self.gfx, size]
+        else:
+            words, details = [maker, "GPU", self.gfx or ""], [size]
+        told = ", ".join(word for word in details if word)
+        return " ".join(words).strip() + (f" ({told})" if told else "")
 
 
 def _known(gfx: str | None, device: int | None, revision: int | None, **facts: Any) -> Gpu:
-    """Return an AMD GPU with everything its ids tell."""
+    """Return an AMD GPU with everything that follows from its ids."""
     facts.setdefault("wave", wave_of(gfx))
     facts.setdefault("integrated", gfx in INTEGRATED)
     return Gpu(
@@ -109,12 +103,9 @@ def linux_gpus(root: Path, environ: Mapping[str, str]) -> tuple[Gpu, ...]:
     cards = _drm_cards(root)
     computing = tuple(_kfd_gpus(root, cards, environ))
     listed = {gpu.bus for gpu in computing}
-    others = [_pci_gpu(folder) for folder in cards.values()]
-    idle = tuple(
-        replace(gpu, card=card) for card, gpu in zip(cards, others, strict=True) if gpu and gpu.bus not in listed
-    )
-    nvidia = tuple(_nvidia(root))
-    return (*_hidden(computing, environ), *idle, *nvidia)
+    others = ((card, _pci_gpu(folder)) for card, folder in cards.items())
+    idle = (replace(gpu, card=card) for card, gpu in others if gpu and gpu.bus not in listed)
+    return (*_hidden(computing, environ), *idle, *_nvidia(root))
 
 
 def _drm_cards(root: Path) -> dict[str, Path]:
@@ -148,17 +139,17 @@ def _kfd_gpus(root: Path, cards: Mapping[str, Path], environ: Mapping[str, str])
             continue  # a processor
         if facts.get("vendor_id", AMD) != AMD:
             continue
-        node, place, device = whole(folder.name), facts.get("location_id"), facts.get("device_id")
+        node, at, device = whole(folder.name), facts.get("location_id"), facts.get("device_id")
         bus = None
-        if place is not None:
-            bus = f"{facts.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+        if at is not None:
+            bus = f"{facts.get('domain', 0):04x}:{at >> 8 & 0xFF:02x}:{at >> 3 & 0x1F:02x}.{at & 7}"
         pci = root / "sys/bus/pci/devices" / (bus or "none")
         banks = [properties(bank) for bank in sorted((folder / "mem_banks").glob("*/properties"))]
         # Heap types 1 and 2 are the card's own memory, visible to the CPU or not.
         vram = sum(bank.get("size_in_bytes", 0) for bank in banks if bank.get("heap_type") in (1, 2)) / 2**30
         target = facts.get("gfx_target_version")
         revision = number(pci / "revision")
-        # Kernels before 5.13 do not tell the target; the driver's own library then goes by the device id.
+        # Kernels before 5.13 do not have the target; the driver's own library then goes by the device id.
         gfx = gfx_name(target) if target else target_of(device)
         minor = facts.get("drm_render_minor")
         yield _known(
@@ -183,10 +174,9 @@ def _hidden(gpus: tuple[Gpu, ...], environ: Mapping[str, str]) -> tuple[Gpu, ...
     """Mark what `*_VISIBLE_DEVICES` hides and put the rest in the order the variables ask for, hidden ones last."""
     shown = list(gpus)
     hidden: list[Gpu] = []
-    names = [HIDES_FIRST, next((name for name in HIDES_NEXT if environ.get(name)), None)]
-    for name in names:
-        wanted = environ.get(name) if name else None
-        if wanted is None or not wanted.strip():
+    for name in (HIDES_FIRST, next((name for name in HIDES_NEXT if environ.get(name)), "")):
+        wanted = environ.get(name, "")
+        if not wanted.strip():
             continue
         chosen: list[Gpu] = []
         for word in wanted.split(","):
@@ -234,11 +224,12 @@ def windows_gpus(adapters: Adapters | None = None) -> tuple[Gpu, ...]:
 
 
 def _windows_gpu(entry: Mapping[str, Any]) -> Gpu | None:
-    match = re.search(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", str(entry.get("MatchingDeviceId", "")), re.IGNORECASE)
+    id = str(entry.get("MatchingDeviceId", ""))
+    match = re.search(r"VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})", id, re.IGNORECASE)
     if match is None:
         return None
     vendor, device = (int(part, 16) for part in match.groups())
-    revision = re.search(r"REV_([0-9A-F]{2})", str(entry.get("MatchingDeviceId", "")), re.IGNORECASE)
+    revision = re.search(r"REV_([0-9A-F]{2})", id, re.IGNORECASE)
     size = entry.get("HardwareInformation.qwMemorySize")
     if isinstance(size, bytes):
         size = int.from_bytes(size, "little")

@@ -17,6 +17,7 @@ from .system import DeviceNode
 
 # A batch of 16 at 640 px is 20 MB, and eight workers of Ultralytics hold four each.
 _LEAST_SHM_GB: Final = 1.0
+_VENDORS: Final = {"hip": "amd", "cuda": "nvidia"}  # whose GPUs a build of torch uses
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,8 @@ class Machine:
     @property
     def visible(self) -> tuple[Gpu, ...]:
         """GPUs this torch build would list, in its order."""
-        usable = {"hip": "amd", "cuda": "nvidia"}.get(self.build or "")
-        return tuple(gpu for gpu in self.gpus if gpu.vendor == usable and not gpu.hidden_by and self._reached(gpu))
+        vendor = _VENDORS.get(self.build or "")
+        return tuple(gpu for gpu in self.gpus if gpu.vendor == vendor and not gpu.hidden_by and self._reached(gpu))
 
     def _reached(self, gpu: Gpu) -> bool:
         # On Linux torch goes through KFD; a card that is only on the PCI bus has no compute driver.
@@ -60,7 +61,7 @@ class Machine:
 
     @property
     def clashing(self) -> tuple[Gpu, ...]:
-        """Integrated GPUs that torch lists beside a discrete one; trainings have died of that (ROCm/pytorch#2241)."""
+        """Integrated GPUs that torch lists next to a discrete one; trainings have crashed then (ROCm/pytorch#2241)."""
         if self.gpu is None or self.gpu.integrated:
             return ()
         return tuple(gpu for gpu in self.visible if gpu.integrated)
@@ -71,7 +72,7 @@ class Machine:
         if not self.gpus:
             return "no GPU found"
         first = self.gpus[0]
-        if {"hip": "amd", "cuda": "nvidia"}.get(self.build or "") != first.vendor:
+        if _VENDORS.get(self.build or "") != first.vendor:
             have = f"the installed torch is a {self.build} build" if self.build else "torch is not installed"
             return f"{first} found, but {have}"
         if first.hidden_by:
@@ -81,27 +82,23 @@ class Machine:
     @property
     def warnings(self) -> list[str]:
         """What a user should know about this machine before training."""
-        return [*self._gpu_warnings(), *self._memory_warnings()]
-
-    def _memory_warnings(self) -> list[str]:
-        if "container" not in self.overlays or self.shm_gb is None or self.shm_gb >= _LEAST_SHM_GB:
-            return []
-        return [
-            f"this container has {self.shm_gb * 1024:.0f} MB of /dev/shm, through which workers hand over batches, and "
-            "a full one kills them (pytorch#5040): start it with --ipc=host or --shm-size 8g, or train with workers=0"
-        ]
-
-    def _gpu_warnings(self) -> list[str]:
+        found = []
         if self.clashing and self.system != "linux":  # on Linux the environment hides it
-            return [
-                f"{self.clashing[0]} stands beside {self.gpu}, and training beside an integrated GPU has crashed: set "
+            found.append(
+                f"{self.clashing[0]} is listed next to {self.gpu}, and trainings that touch both have crashed: set "
                 "HIP_VISIBLE_DEVICES to the number of the card before Python starts"
-            ]
-        if self.gpu is not None or not self.gpus or self.gpus[0].vendor != "amd":
-            return []
-        if self.build == "hip":
-            return [f"{self.no_gpu_reason}; `yolo-rocm doctor` looks for the cause"]
-        return [f"{self.no_gpu_reason}; install torch and torchvision from a ROCm index to use it"]
+            )
+        elif self.gpu is None and self.gpus and self.gpus[0].vendor == "amd":
+            remedy = "install torch and torchvision from a ROCm index to use it"
+            advice = "`yolo-rocm doctor` looks for the cause" if self.build == "hip" else remedy
+            found.append(f"{self.no_gpu_reason}; {advice}")
+        if "container" in self.overlays and self.shm_gb is not None and self.shm_gb < _LEAST_SHM_GB:
+            found.append(
+                f"this container has {self.shm_gb * 1024:.0f} MB of /dev/shm, through which workers hand over batches, "
+                "and a full one kills them (pytorch#5040): start it with --ipc=host or --shm-size 8g, or train with "
+                "workers=0"
+            )
+        return found
 
     @cached_property
     def kernel(self) -> str | None:
@@ -130,7 +127,7 @@ class Machine:
 
     @cached_property
     def rocm(self) -> str | None:
-        """Version of the ROCm installed in the system, beside the one inside torch."""
+        """Version of the ROCm installed in the system, in addition to the one inside torch."""
         return stack.rocm_version(self.root)
 
     @cached_property
@@ -141,9 +138,9 @@ class Machine:
     @cached_property
     def packages(self) -> Packages:
         """The packages that would be imported with this torch."""
-        elsewhere = self.torch_folder is not None and self.torch_folder != stack.torch_folder()
-        site = self.torch_folder.parent if self.torch_folder is not None and elsewhere else None
-        return Packages(self.torch, self.torch_folder, self.system, site)
+        folder = self.torch_folder
+        site = None if folder in (None, stack.torch_folder()) else folder
+        return Packages(self.torch, folder, self.system, site and site.parent)
 
     @cached_property
     def python(self) -> str:

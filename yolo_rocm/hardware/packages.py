@@ -7,9 +7,8 @@ import importlib.util
 import mmap
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import InvalidVersion, Version
@@ -36,8 +35,7 @@ _LAST_NUMPY_1: Final = "1.26.4"
 _OPENCV_WITH_NUMPY_1: Final = "4.12"
 
 
-@dataclass(frozen=True)
-class Misfit:
+class Misfit(NamedTuple):
     """Two packages that cannot work together.
 
     Attributes:
@@ -50,7 +48,7 @@ class Misfit:
 
 
 class Packages:
-    """The packages beside a torch.
+    """The packages that would be imported together with a torch.
 
     Args:
         torch: Version of torch, without its local part.
@@ -63,7 +61,7 @@ class Packages:
         self._torch, self._torch_folder, self._system, self._site = torch, torch_folder, system, site
 
     def distribution(self, name: str) -> importlib.metadata.Distribution | None:
-        """Return what is recorded about an installed package; the one that Python would import, where there are two."""
+        """Return the metadata of an installed package; of the one that Python would import, where there are two."""
         path = sys.path if self._site is None else [str(self._site)]
         return next(iter(importlib.metadata.Distribution.discover(name=name, path=path)), None)
 
@@ -79,7 +77,7 @@ class Packages:
     def numpy_misfit(self) -> Misfit | None:
         """Return what is wrong between torch and NumPy, or None."""
         numpy = self.version("numpy")
-        if self._torch is None or numpy is None or not _from(numpy, "2") or self._torch_numpy() != 1:
+        if self._torch is None or not at_least(numpy, "2") or self._torch_numpy() != 1:
             return None
         return Misfit(
             f"torch {self._torch} was built for NumPy 1 and cannot use the installed NumPy {numpy}",
@@ -90,10 +88,10 @@ class Packages:
         """Return what is wrong between OpenCV and NumPy, or None."""
         numpy = self.version("numpy")
         name = next(iter(self._opencv()), None)
-        if name is None or numpy is None or not _from(numpy, "2"):
+        if name is None or not at_least(numpy, "2"):
             return None
         installed = self.version(name)
-        if (_numpy_of(self._opencv_libraries()) or (2 if _from(installed, _OPENCV_NUMPY_2) else 1)) != 1:
+        if (_numpy_of(self._opencv_libraries()) or (2 if at_least(installed, _OPENCV_NUMPY_2) else 1)) != 1:
             return None
         newer = f"pip install -U {name}" if self._torch_numpy() != 1 else f"pip install {' '.join(self._older_numpy())}"
         return Misfit(f"{name} {installed} was built for NumPy 1 and cannot use the installed NumPy {numpy}", newer)
@@ -110,7 +108,7 @@ class Packages:
         names = ("libtorch_python.so", "torch_python.dll") if self._torch_folder is not None else ()
         by_library = _numpy_of((self._torch_folder or Path()) / "lib" / name for name in names)
         first = _TORCH_NUMPY_2.get(self._system, _TORCH_NUMPY_2[""])
-        return by_library or (2 if _from(self._torch, first) else 1)
+        return by_library or (2 if at_least(self._torch, first) else 1)
 
     def _opencv(self) -> list[str]:
         return [name for name in OPENCV if self.version(name) is not None]
@@ -144,8 +142,8 @@ class Packages:
                 yield wanted
 
 
-def _from(version: str | None, first: str) -> bool:
-    """Return whether a version is `first` or newer; one that is no version is not."""
+def at_least(version: str | None, first: str) -> bool:
+    """Return whether a version is `first` or newer; one that is missing or no version is not."""
     try:
         return version is not None and Version(version) >= Version(first)
     except InvalidVersion:

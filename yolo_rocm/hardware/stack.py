@@ -71,7 +71,7 @@ def _compiled_archs(folder: Path) -> list[str]:
                 lists = [match.group() for match in _ARCH_LIST.finditer(view)]
         except (OSError, ValueError):
             continue
-        # Single names also stand in messages and tables; the list is the longest run, or the only name there is.
+        # Single names are also in messages and tables; the list is the longest run, or the only name there is.
         longest = max(lists, key=len, default=b"")
         names = re.split(r"[ ;]", longest.decode())
         if len(names) > 1 or (longest and len(set(lists)) == 1):

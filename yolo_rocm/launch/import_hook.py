@@ -10,15 +10,16 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..session.events import Events
 
 _making = threading.Lock()
+_followed = ExitStack()  # as long as the process
 
 
 class AfterImport:
@@ -64,25 +65,26 @@ class AfterImport:
 
 
 @functools.lru_cache(maxsize=1)
-def _session() -> Session:
+def _events() -> Events:
+    from ..session.events import Events
     from ..session.handoff import described
 
-    return described()[0]
+    return Events(described()[0])
 
 
-def session_of_run() -> Session:
-    """Return the session that the environment describes, made at its first use."""
+def events_of_run() -> Events:
+    """Return the events of the session that the environment describes, made at its first use."""
     with _making:
-        return _session()
+        return _events()
 
 
 def _let_follow(name: str) -> None:
-    from ..session import process_wide
+    from ..session.process_wide import one_follows
 
-    process_wide.one_follows(name, session_of_run)
+    _followed.enter_context(one_follows(name, events_of_run))
 
 
-# The modules of `ultralytics.engine` whose classes are wrapped, by `everyone`, which would import torch if named here.
+# The keys of `process_wide.FOLLOWERS`, which is not imported before it is needed.
 _ENGINE = ("model", "trainer", "validator", "predictor")
 
 

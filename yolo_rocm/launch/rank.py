@@ -9,7 +9,9 @@ import threading
 import time
 
 from ..errors import YoloRocmError
-from ..session.handoff import described, settle
+from ..session.events import Events, lead_process
+from ..session.handoff import described
+from ..session.run import run
 
 
 def main() -> None:
@@ -18,19 +20,16 @@ def main() -> None:
     sys.argv = sys.argv[1:]
     session, parent = described()
     _end_with_parents(parent)
-    settle(session)
-    from .. import ultralytics_hooks as hooks
-    from ..utils.process_group import is_first_to
-
+    lead_process(Events(session))
     try:
-        runpy.run_path(file, run_name="__main__")
+        with run(session, None, trains=True):
+            runpy.run_path(file, run_name="__main__")
     except YoloRocmError as error:
+        from ..utils.process_group import is_first_to
+
         if is_first_to("refusal"):
             sys.stderr.write(f"error: {error}\n")
         sys.exit(1)
-    except Exception as error:
-        hooks.say_diagnosis(error)
-        raise
 
 
 def _end_with_parents(training: int | None) -> None:

@@ -20,8 +20,8 @@ from typing import Any, Final, NoReturn
 from ..errors import ConfigError, StackError, nearest
 from ..hardware import detect
 from ..preset import variables as environ
+from ..preset.resolve import resolve
 from ..preset.restart import become
-from ..preset.schema import resolve
 from ..session.handoff import CHILD_VARIABLE
 from ..utils.off_switch import enabled
 
@@ -38,7 +38,7 @@ def run_target(words: Sequence[str], preset: str = "auto", rocm: Mapping[str, An
     Args:
         words: `script.py ARGS...`, `-m module ARGS...`, `- ARGS...` or `yolo ARGS...`.
         preset: A preset's name, `auto` or a YAML file.
-        rocm: Sections laid over it.
+        rocm: Sections over it.
 
     Raises:
         YoloRocmError: The preset is wrong, there is no such script, or Python's own options keep the preset out.
@@ -109,7 +109,7 @@ def interpreter_options() -> list[str]:
 
 
 def environment(preset: str, rocm: Mapping[str, Any] | None, device: str | None = None) -> dict[str, str]:
-    """Return the environment of a Python under a preset; that of this process where everything is switched off.
+    """Return the environment of a Python under a preset; that of this process where `YOLO_ROCM=0` turns everything off.
 
     Raises:
         PresetError: The preset is wrong.

@@ -1,1 +1,6 @@
-"""Presets: their schema, the files they come from, which one a card gets, and the environment variables they set."""
+"""Presets: which settings are right for a card, and from which file or argument each value comes.
+
+`schema` says what may be in a preset, `files` and `select` find one, `resolve` combines the layers, `variables` applies
+its environment variables in time. This room may import `hardware`, `utils` and `engines.names` (no torch), and not
+Ultralytics. A newcomer adds a key to `schema`, or a card as a file in configs/gpu, without code.
+"""

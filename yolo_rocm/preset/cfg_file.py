@@ -44,7 +44,7 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         elif position == 0:
             result.update(read(Path(word)))
         else:
-            raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only stand first.")
+            raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only come first.")
     return result
 
 
@@ -88,10 +88,9 @@ def _load(path: Path) -> Any:
         return read_yaml(path)
     except FileNotFoundError:
         raise ConfigError(f"configuration file {path} does not exist. Give a YAML file or key=value pairs.") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read configuration file {path}: {error.strerror or error}.") from None
-    except UnreadableError as error:
-        raise ConfigError(f"configuration file {path} cannot be read: {error}.") from None
+    except (OSError, UnreadableError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"configuration file {path} cannot be read: {reason}.") from None
 
 
 def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:

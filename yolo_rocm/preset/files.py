@@ -41,7 +41,7 @@ def presets() -> list[str]:
 
 
 def find(name: str, *, own: bool = True) -> tuple[Path, str]:
-    """Return the file of a preset and what to call it where origins are told.
+    """Return the file of a preset and its name as an origin of values.
 
     Args:
         name: A preset's name, what a card is sold as (`RX 6650 XT`), or `family/NAME`.
@@ -79,13 +79,10 @@ def _sold_as(name: str, shipped: dict[str, Path]) -> str | None:
     wanted = plain(name)
     for prefix in ("", "rx", "pro"):
         for preset, path in shipped.items():
-            if wanted and prefix + wanted in {plain(each) for each in _names(path)}:
+            names = (read(path).get("match") or {}).get("names", [])
+            if wanted and prefix + wanted in {plain(each) for each in names}:
                 return preset
     return None
-
-
-def _names(path: Path) -> list[str]:
-    return list((read(path).get("match") or {}).get("names", []))
 
 
 def _near(name: str, known: dict[str, Path]) -> list[str]:
@@ -103,10 +100,8 @@ def read(path: Path) -> dict[str, Any]:
     """
     try:
         data = read_yaml(path)
-    except OSError as error:
-        raise PresetError(f"cannot read preset {path}: {error.strerror or error}.") from error
-    except UnreadableError as error:
-        raise PresetError(f"preset {path} cannot be read: {error}.") from None
+    except (OSError, UnreadableError) as error:
+        raise PresetError(f"preset {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(data, dict):
         raise PresetError(f"preset {path} must be a mapping of sections, got {type(data).__name__}.")
     return data

@@ -8,7 +8,7 @@ from typing import Final
 from ..errors import PresetError
 from ..hardware import INTEGRATED, Machine, family_of
 from .files import shipped_presets, user_presets
-from .schema import resolve
+from .resolve import resolve
 
 OWN: Final = "your own"
 _ANY: Final = "any"
@@ -27,15 +27,15 @@ class Row:
 def grouped(machine: Machine) -> list[tuple[str, list[Row]]]:
     """Return (group, presets) in the order of the families' age; the user's own first, those for any card last."""
     groups: dict[str, list[Row]] = {}
-    for name in user_presets():
+    own = user_presets()
+    for name in {**own, **shipped_presets()}:
         try:
-            groups.setdefault(OWN, []).append(_row(name, machine)[1])
-        except PresetError as error:  # one broken file must not hide the others
-            groups.setdefault(OWN, []).append(Row(name, (), f"cannot be used: {error}", "none"))
-    for name in shipped_presets():
-        if name not in user_presets():
             group, row = _row(name, machine)
-            groups.setdefault(group, []).append(row)
+        except PresetError as error:
+            if name not in own:
+                raise
+            row = Row(name, (), f"cannot be used: {error}", "none")  # one broken file must not hide the others
+        groups.setdefault(OWN if name in own else group, []).append(row)
     order = [OWN, *sorted(group for group in groups if group not in (OWN, _ANY)), _ANY]
     return [(group, groups[group]) for group in order if group in groups]
 

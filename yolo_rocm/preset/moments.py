@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ class Moment(Enum):
     PROCESS = "when the process starts"
     TORCH = "when torch is imported"
     RUNTIME = "when the GPU runtime starts, at the first torch.cuda call"
-    MIOPEN = "at the first convolution or BatchNorm that MIOpen serves"
+    MIOPEN = "at the first convolution or BatchNorm that MIOpen computes"
     GROUP = "when several GPUs begin to work together"
 
 
@@ -50,8 +51,8 @@ READ: Final[tuple[tuple[str, Moment], ...]] = (
 
 # Variables of this package, for its users and for the processes it starts itself. The modules that read them say more.
 OWN: Final[dict[str, str]] = {
-    "YOLO_ROCM": "`0` switches the whole package off: convolutions, loaders, variables, checkpoints.",
-    "YOLO_ROCM_PRESET": "The preset that `auto` stands for: a name, what a card is sold as, or a YAML file.",
+    "YOLO_ROCM": "`0` turns the whole package off: convolutions, loaders, variables, checkpoints.",
+    "YOLO_ROCM_PRESET": "The preset that `auto` means: a name, what a card is sold as, or a YAML file.",
     "YOLO_ROCM_CONFIG": "The folder above `presets/`, where presets of your own are looked for by name.",
     "YOLO_ROCM_CACHE": "The folder of measured choices, of what the doctor has learned, and of MIOpen's files by rank.",
     "YOLO_ROCM_ANY_ULTRALYTICS": "`1` goes on with an Ultralytics that lacks something training needs.",
@@ -69,15 +70,15 @@ def moment(name: str) -> Moment | None:
 
 
 def torch_is_imported() -> bool:
-    """Tell whether torch's libraries are loaded."""
+    """Return whether torch's libraries are loaded."""
     return "torch" in sys.modules
 
 
 def runtime_started(root: Path = Path("/")) -> bool:
-    """Tell whether the GPU runtime has started in this process.
+    """Return whether the GPU runtime has started in this process.
 
     `torch.cuda.is_initialized()` alone would miss `torch.cuda.is_available()`, which starts HIP and leaves torch
-    uninitialised. On Linux the runtime holds `/dev/kfd` open from its start on, under WSL `/dev/dxg`.
+    uninitialised. On Linux the runtime keeps `/dev/kfd` open from its start on, under WSL `/dev/dxg`.
 
     Args:
         root: Top of the file system to read `proc` from; tests hand in a made tree.
@@ -85,27 +86,22 @@ def runtime_started(root: Path = Path("/")) -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return True
-    try:
-        handles = list((root / "proc/self/fd").iterdir())
-    except OSError:
-        return False
-    for handle in handles:
-        try:
-            if os.readlink(handle) in ("/dev/kfd", "/dev/dxg"):
-                return True
-        except OSError:  # closed meanwhile
-            continue
-    return False
+    open_files: set[str] = set()
+    with suppress(OSError):
+        for handle in (root / "proc/self/fd").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                open_files.add(os.readlink(handle))
+    return not open_files.isdisjoint(("/dev/kfd", "/dev/dxg"))
 
 
 def vendor_may_have_run() -> bool:
-    """Tell whether MIOpen can have been asked for anything: torch must have set the device up for that."""
+    """Return whether MIOpen can have computed anything: torch must have set the device up for that."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def passed(when: Moment | None) -> bool:
-    """Tell whether a variable read at this moment comes too late in this process for certain."""
+    """Return whether a variable read at this moment certainly comes too late in this process."""
     if when is Moment.PROCESS:
         return True
     if when is Moment.TORCH:

@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn
 from ..hardware import detect
 from ..utils.off_switch import enabled
 from . import variables as environ
-from .schema import resolve
+from .resolve import resolve
 
 RESTARTED_VARIABLE: Final = "YOLO_ROCM_RESTARTED"
 
@@ -28,7 +28,7 @@ def restart_if_late(
 
     Args:
         preset: As for `load_preset`.
-        rocm: Sections laid over it.
+        rocm: Sections over it.
         device: Ultralytics' `device` argument.
 
     Returns:
@@ -80,7 +80,7 @@ def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
 def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     if os.name == "nt":
         # exec on Windows starts a second process and ends the first: the shell would not wait for it. Ctrl-C reaches
-        # both; it is for the other one to answer.
+        # both; the other one handles it.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             sys.exit(subprocess.run(command, env=dict(environment), check=False).returncode)

@@ -96,10 +96,7 @@ def batch_for(memory_gb: float | None, *, shared: bool = False, imgsz: Any = Non
     room = round(memory_gb) / (2 if shared else 1) * _BATCH / _GB
     if isinstance(imgsz, int | float) and not isinstance(imgsz, bool) and imgsz > _PIXELS:
         room *= (_PIXELS / imgsz) ** 2
-    batch = 1
-    while batch * 2 <= min(room, _MOST):
-        batch *= 2
-    return batch
+    return 1 << (max(1, int(min(room, _MOST))).bit_length() - 1)
 
 
 def batch_of(match: Mapping[str, Any], machine: Machine, imgsz: Any = None) -> tuple[int | None, str]:

@@ -7,7 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,8 +17,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from ..errors import PresetError, StackError
 from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, Machine
 from ..utils.paths import cache_folder
-from . import moments as variables
-from .moments import Moment
+from .moments import Moment, moment, passed, vendor_may_have_run
 from .schema import Preset, When
 
 RANK_VARIABLE: Final = "LOCAL_RANK"
@@ -31,29 +30,19 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one variable of a preset.
-
-    Attributes:
-        name: The variable.
-        value: What it will hold; for `keep`, what it holds.
-        action: `set`, `skip` (a condition does not hold) or `keep` (the user has set it).
-        reason: Why.
-        required: No training on the card without it.
-        wanted: What the preset would have set in place of the user's value; None where it would set nothing.
-        folder: The value is a folder that must exist.
-    """
+    """What becomes of one variable of a preset."""
 
     name: str
-    value: str
-    action: str
+    value: str  # what it will hold; for `keep`, what it holds
+    action: str  # `set`, `skip` (a condition does not hold) or `keep` (the user has set it)
     reason: str
-    required: bool = False
-    wanted: str | None = None
-    folder: bool = False
+    required: bool = False  # no training on the card without it
+    wanted: str | None = None  # what the preset would have set in place of the user's value, if anything
+    folder: bool = False  # the value is a folder that must exist
 
     @property
     def said(self) -> str | None:
-        """A line for the user where his value wins over another one; None where there is nothing to say."""
+        """A line for users whose value wins over another one; None where there is nothing to say."""
         if self.action != "keep" or self.wanted == self.value:
             return None
         return f"{self.name}={self.value} stays as set in the environment: {self.reason}"
@@ -64,17 +53,15 @@ def plan(preset: Preset, machine: Machine, device: Any = None) -> list[Decision]
 
     Args:
         preset: The preset.
-        machine: Facts its conditions are held against.
-        device: Ultralytics' `device` argument; where the user names GPUs, none is hidden from him.
+        machine: Facts its conditions are checked against.
+        device: Ultralytics' `device` argument; where it names GPUs, none is hidden.
     """
     decisions = []
     for name, variable in preset.env.items():
         unmet = _unmet(variable.when, machine, f"env.{name}.when", preset.match.gfx)
         current = _users(name)
         if current is None and name == OVERRIDE and machine.gpu is not None:
-            current = _users(
-                f"{name}_{machine.gpu.node}"
-            )  # of one card; it wins over the other (libhsakmt, topology.c)
+            current = _users(f"{name}_{machine.gpu.node}")  # of one card; it wins (libhsakmt, topology.c)
         if current is not None:
             wins = f"this preset would not set it ({unmet})" if unmet else f"the preset would set {variable.value}"
             wanted = None if unmet else variable.value
@@ -95,23 +82,19 @@ def _users(name: str) -> str | None:
 
 
 def _hide_integrated(machine: Machine, device: Any) -> Iterator[Decision]:
-    """Hide an integrated GPU beside a discrete one. Only on Linux: elsewhere the runtime's order is not known."""
+    """Hide an integrated GPU next to a discrete one. Only on Linux: elsewhere the runtime's order is not known."""
     if machine.system != "linux" or not machine.clashing:
         return
     if any(_users(name) is not None for name in (HIDES_FIRST, *HIDES_NEXT)):
         return
     value = ",".join(str(index) for index, gpu in enumerate(machine.visible) if not gpu.integrated)
-    if _counts_alike(device, machine):
-        why = f"hides {machine.clashing[0]} from torch: training beside it crashed (ROCm/pytorch#2241, pytorch#119637)"
+    named = [int(word) for word in re.findall(r"\d+", str("" if device is None else device))]
+    # The GPUs a user names must keep their numbers when integrated ones are hidden.
+    if not any(gpu.integrated for gpu in machine.visible[: max(named, default=-1) + 1]):
+        why = f"hides {machine.clashing[0]} from torch: training next to it crashed (ROCm/pytorch#2241, pytorch#119637)"
         yield Decision(HIDES_FIRST, value, "set", why)
     else:
         yield Decision(HIDES_FIRST, value, "skip", f"device={device} would then mean another GPU")
-
-
-def _counts_alike(device: Any, machine: Machine) -> bool:
-    """Tell whether the GPUs a user names keep their numbers when integrated ones are hidden."""
-    numbers = [int(word) for word in re.findall(r"\d+", str(device if device is not None else ""))]
-    return all(not gpu.integrated for gpu in machine.visible[: max(numbers, default=-1) + 1])
 
 
 def _own_caches(machine: Machine) -> Iterator[Decision]:
@@ -128,17 +111,12 @@ def _own_caches(machine: Machine) -> Iterator[Decision]:
 
 def late(decisions: list[Decision]) -> list[Decision]:
     """Return the variables to set whose moment has passed for certain."""
-    return [
-        decision
-        for decision in decisions
-        if decision.action == "set" and decision.name not in _ours and variables.passed(variables.moment(decision.name))
-    ]
+    return [d for d in decisions if d.action == "set" and d.name not in _ours and passed(moment(d.name))]
 
 
 def early(decisions: list[Decision]) -> list[Decision]:
     """Return the variables that are read before a run's first convolution, and do not depend on the run's arguments."""
-    moments = (Moment.TORCH, Moment.RUNTIME)
-    return [d for d in decisions if d.name != HIDES_FIRST and variables.moment(d.name) in moments]
+    return [d for d in decisions if d.name != HIDES_FIRST and moment(d.name) in (Moment.TORCH, Moment.RUNTIME)]
 
 
 @contextmanager
@@ -162,25 +140,21 @@ def applied(decisions: list[Decision], *, system: str = "linux", needs_gpu: bool
     if needs_gpu and any(decision.required for decision in missed):
         raise StackError("\n".join(lines))
     wanted = [d for d in decisions if d.action == "set" and d not in missed]
-    if variables.vendor_may_have_run():
+    if vendor_may_have_run():
         lines += [
             f"{d.name}={d.value} is set now and has no effect if a convolution has run in this process before: it is "
             f"read {Moment.MIOPEN.value}. It would: {d.reason}"
             for d in wanted
-            if variables.moment(d.name) is Moment.MIOPEN and d.name not in _ours
+            if moment(d.name) is Moment.MIOPEN and d.name not in _ours
         ]
-    held: list[str] = []
-    try:
+    with ExitStack() as held:
         for d in wanted:
             problem = _hold(d)
             if problem:
                 lines.append(problem)
             else:
-                held.append(d.name)
+                held.callback(_let_go, d.name)
         yield lines
-    finally:
-        for name in held:
-            _let_go(name)
 
 
 def _hold(decision: Decision) -> str | None:
@@ -189,12 +163,15 @@ def _hold(decision: Decision) -> str | None:
     with _lock:
         if _ours.get(name, value) != value:
             return f"{name}={value} is not set: another run of this process holds it at {_ours[name]}"
-        problem = _make_folder(decision)
-        if problem is None:
-            if name not in _ours:
-                os.environ[name] = _ours[name] = value
-            _holders[name] += 1
-        return problem
+        if decision.folder:
+            try:
+                Path(value).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                return f"{name} is not set: {value} cannot be made ({error.strerror or error})"
+        if name not in _ours:
+            os.environ[name] = _ours[name] = value
+        _holders[name] += 1
+    return None
 
 
 def _let_go(name: str) -> None:
@@ -206,21 +183,10 @@ def _let_go(name: str) -> None:
                 os.environ.pop(name, None)
 
 
-def _make_folder(decision: Decision) -> str | None:
-    if decision.folder:
-        try:
-            Path(decision.value).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            return f"{decision.name} is not set: {decision.value} cannot be made ({error.strerror or error})"
-    return None
-
-
 def _too_late(decision: Decision, system: str) -> str:
-    when = variables.moment(decision.name)
+    when = moment(decision.name)
     read = f" It is read {when.value}, and that has happened in this process." if when else ""
-    command = (
-        f"set {decision.name}={decision.value}" if system == "windows" else f"export {decision.name}={decision.value}"
-    )
+    command = f"{'set' if system == 'windows' else 'export'} {decision.name}={decision.value}"
     weight = " This card cannot train without it." if decision.required else ""
     return (
         f"{decision.name}={decision.value} comes too late.{read} It would: {decision.reason}.{weight} "
@@ -245,9 +211,9 @@ def _unmet(when: When, machine: Machine, key: str, targets: Sequence[str]) -> st
 
 
 def _unmet_kernels(when: When, machine: Machine, targets: Sequence[str]) -> str:
-    """Hold conditions on torch's kernels; where its list cannot be read, it counts as having none for the card.
+    """Check conditions on torch's kernels; where its list cannot be read, it counts as having none for the card.
 
-    The card is the machine's; where the kernel does not tell, as in some containers, the one the preset is for.
+    The card is the machine's; where the operating system does not say, as in some containers, the one of the preset.
     """
     if when.own_kernels is not None:
         gfx = (machine.gpu.gfx if machine.gpu is not None else None) or next(iter(targets), None)

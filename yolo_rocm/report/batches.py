@@ -14,14 +14,14 @@ _COLUMNS: Final = (
 )  # fmt: skip
 _TIMES: Final = ("began", "load_s", "augment_s", "collate_s", "ended", "asked", "got")
 _STRETCH: Final = 24
-# Fewer epochs with more of their batches tell more than a few batches of each.
+# Fewer epochs with more of their batches show more than a few batches of each.
 _MOST_EPOCHS: Final = 40
 
 
 def timeline(columns: list[str], rows: list[list[str]], most: int = MOST_BATCHES) -> dict[str, Any]:
     """Return the batches of each epoch as short rows of integers, times in units of 0.1 ms from the epoch's start.
 
-    Where there are too many, an epoch keeps its beginning, its end, and what lies around its longest waits.
+    Where there are too many, an epoch keeps its beginning, its end, and what is around its longest waits.
 
     Args:
         columns: Names of the columns.

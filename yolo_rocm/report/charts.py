@@ -1,10 +1,11 @@
-"""Line charts as inline SVG, drawn here so that the page shows them without a script too, and prints them."""
+"""Line charts as inline SVG, drawn here so that the page also shows them without a script, and prints them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from .series import Series, plain
@@ -27,41 +28,36 @@ class Chart:
         title: Heading.
         lines: Its lines; those without a value are left out.
         x_label: What the horizontal axis counts.
-        percent: Whether the vertical axis is a share from 0 to 100.
+        percent: Whether the vertical axis is a percentage from 0 to 100.
     """
 
     title: str
     lines: Sequence[Series]
     x_label: str
     percent: bool = False
-    _shown: list[Series] = field(init=False, default_factory=list)
 
-    def __post_init__(self) -> None:
-        names = self._names()[:MOST_LINES]
-        self._shown.extend(line for line in self.lines if line.known and line.name in names)
-
+    @cached_property
     def _names(self) -> list[str]:
         return list(dict.fromkeys(line.name for line in self.lines if line.known))
 
-    @property
+    @cached_property
     def shown(self) -> list[Series]:
         """Lines that have a value."""
-        return self._shown
+        return [line for line in self.lines if line.known and line.name in self._names[:MOST_LINES]]
 
     @property
     def left_out(self) -> int:
         """Lines that have values and no room."""
-        return sum(1 for line in self.lines if line.known) - len(self._shown)
+        return sum(1 for line in self.lines if line.known) - len(self.shown)
 
     @property
     def colours(self) -> list[int]:
-        """Number of the colour of each line shown: what is of one name has one colour."""
-        names = self._names()
-        return [names.index(line.name) for line in self._shown]
+        """Number of the colour of each line shown: lines of the same name have the same colour."""
+        return [self._names.index(line.name) for line in self.shown]
 
     def limits(self) -> tuple[float, float]:
         """Return the limits of the vertical axis, at round numbers."""
-        values = [v for line in self._shown for v in (*line.low, *line.high) if v is not None]
+        values = [v for line in self.shown for v in (*line.low, *line.high) if v is not None]
         if self.percent:
             return 0.0, 100.0
         low, high = min(values, default=0.0), max(values, default=1.0)
@@ -73,7 +69,7 @@ class Chart:
 
     def span(self) -> tuple[float, float]:
         """Return the limits of the horizontal axis."""
-        places = [x for line in self._shown for x in line.x] or [0.0]
+        places = [x for line in self.shown for x in line.x] or [0.0]
         low, high = min(places), max(places)
         return (low, high) if high > low else (low - 0.5, high + 0.5)
 
@@ -89,8 +85,8 @@ class Chart:
             return TOP + (high - y) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
         return {
-            "paths": [_path(line, across, down) for line in self._shown],
-            "bands": [_band(line, across, down) if line.thinned else "" for line in self._shown],
+            "paths": [_path(line, across, down) for line in self.shown],
+            "bands": [_band(line, across, down) if line.thinned else "" for line in self.shown],
             "y_ticks": [(round(down(value), 1), tick(value)) for value in ticks(low, high)],
             "x_ticks": [(round(across(value), 1), tick(value)) for value in self._x_ticks(x_low, x_high)],
         }
@@ -101,7 +97,7 @@ class Chart:
 
     def data(self) -> dict[str, Any]:
         """Return what the page's script needs to answer a pointer."""
-        return {"x_label": self.x_label, "span": self.span(), "lines": [plain(line) for line in self._shown]}
+        return {"x_label": self.x_label, "span": self.span(), "lines": [plain(line) for line in self.shown]}
 
 
 def overlaid(first: Chart, second: Chart) -> Chart:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ..conv.names import PASSES
 from .head import Tile, tiles
-from .run_data import PASSES, Run
+from .run import Run
 from .sections import argument_rows, preset_rows, stack_rows, text
 from .spread import differ, settled
 
@@ -34,7 +35,7 @@ def differences(first: Run, second: Run) -> list[tuple[str, list[Difference]]]:
         ("Preset", _pairs(preset_rows(first), preset_rows(second))),
         ("Arguments of Ultralytics", _pairs(argument_rows(first), argument_rows(second), _OWN)),
         ("Hardware and stack", _pairs(stack_rows(first), stack_rows(second))),
-        ("Convolutions", _layers(first, second)),
+        ("Convolutions", _pairs(_engines(first), _engines(second))),
     ]
 
 
@@ -81,23 +82,13 @@ def _pairs(
     ]
 
 
-def _layers(first: Run, second: Run) -> list[Difference]:
-    ones, others = _served(first), _served(second)
-    rows = []
-    for layer in dict.fromkeys([*ones, *others]):
-        one, other = ones.get(layer, "not there"), others.get(layer, "not there")
-        if one != other:
-            rows.append(Difference(layer, one, other))
-    return rows
-
-
-def _served(run: Run) -> dict[str, str]:
-    """Return what served each layer at the first shape it met, which is that of training."""
-    served: dict[str, str] = {}
+def _engines(run: Run) -> Iterable[tuple[str, str]]:
+    """Return what computed each layer at the first shape it met, which is that of training."""
+    found: dict[str, str] = {}
     for row in run.layers:
-        name, ways = text(row.get("layer")), [text(row.get(which) or "-") for which in PASSES]
-        served.setdefault(name, f"{text(row.get('engine') or 'not reached')}: {' / '.join(ways)}")
-    return served
+        ways = " / ".join(text(row.get(which) or "-") for which in PASSES)
+        found.setdefault(text(row.get("layer")), f"{text(row.get('engine') or 'not reached')}: {ways}")
+    return found.items()
 
 
 def summary(run: Run) -> dict[str, Any]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ..utils.limited_files import parse_yaml
+from .words import counted
 
-# Nothing a training writes comes near it; what does is no file of ours, and would only fill the memory.
+# Nothing a training writes comes near it; a larger file is not ours, and would only fill the memory.
 _LARGEST: Final = 512 * 2**20
 
 
@@ -35,31 +37,24 @@ class Reader:
         """Return the mapping in a YAML file; empty where there is none."""
         return self._object(name, loses, parse_yaml)
 
-    def _object(self, name: str, loses: str, parse: Any) -> dict[str, Any]:
-        try:
-            self._small_enough(name)
-            found = parse((self.folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            self.remarks.append(f"{name} is missing: {loses}")
-            return {}
-        except (OSError, ValueError, RecursionError) as error:
-            self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
-            return {}
-        if not isinstance(found, dict):
-            self.remarks.append(f"{name} holds a {type(found).__name__} instead of a mapping: {loses}")
-            return {}
-        return found
+    def _object(self, name: str, loses: str, parse: Callable[[str], Any]) -> dict[str, Any]:
+        parsed = self._parsed(name, loses, lambda file: [parse(file.read())])
+        for found in parsed or ():
+            if not isinstance(found, dict):
+                self.remarks.append(f"{name} holds a {type(found).__name__} instead of a mapping: {loses}")
+            return mapping(found)
+        return {}
 
     def table(self, name: str, loses: str) -> tuple[list[str], list[list[str]]]:
         """Return the columns and the whole rows of a CSV file. A row that was being written at the end is left out."""
-        try:
-            self._small_enough(name)
-            with (self.folder / name).open(newline="", encoding="utf-8", errors="replace") as file:
-                rows = list(csv.reader(_whole_lines(file)))
-        except FileNotFoundError:
-            self.remarks.append(f"{name} is missing: {loses}")
+        lines: list[str] = self._parsed(name, loses, list, errors="replace")
+        if lines is None:
             return [], []
-        except (OSError, ValueError, csv.Error) as error:
+        # A number cut short would still read as a number.
+        half = bool(lines) and not lines[-1].endswith(("\n", "\r"))
+        try:
+            rows = list(csv.reader(line.replace("\0", "") for line in lines[: len(lines) - half]))
+        except csv.Error as error:
             self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
             return [], []
         if not rows:
@@ -67,33 +62,26 @@ class Reader:
             return [], []
         columns = [cell.strip() for cell in rows[0]]
         whole = [row for row in rows[1:] if len(row) == len(columns)]
-        broken = sum(1 for row in rows[1:] if row) - len(whole) + (not _ends_whole(self.folder / name))
+        broken = sum(1 for row in rows[1:] if row) - len(whole) + half
         if broken > 0:
-            self.remarks.append(f"{name} has {broken} half-written {'line' if broken == 1 else 'lines'}, left out")
+            self.remarks.append(f"{name} has {counted(broken, 'half-written line')}, left out")
         if not whole:
             self.remarks.append(f"{name} has no whole line: {loses}")
         return columns, whole
 
-    def _small_enough(self, name: str) -> None:
-        size = (self.folder / name).stat().st_size
-        if size > _LARGEST:
-            raise ValueError(f"{size / 2**20:.0f} MiB")
-
-
-def _whole_lines(file: TextIO) -> Iterator[str]:
-    """Yield lines that were written to their end; a number cut short would still read as a number."""
-    for line in file:
-        if line.endswith(("\n", "\r")):
-            yield line.replace("\0", "")
-
-
-def _ends_whole(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(0, 2)
-        if file.tell() == 0:
-            return True
-        file.seek(-1, 2)
-        return file.read(1) in b"\r\n"
+    def _parsed(self, name: str, loses: str, parse: Callable[[TextIO], Any], errors: str = "strict") -> Any:
+        """Return what is in a file; None, and a remark, where it is missing or cannot be read."""
+        try:
+            with (self.folder / name).open(newline="", encoding="utf-8", errors=errors) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > _LARGEST:
+                    raise ValueError(f"{size / 2**20:.0f} MiB")
+                return parse(file)
+        except FileNotFoundError:
+            self.remarks.append(f"{name} is missing: {loses}")
+        except (OSError, ValueError, RecursionError) as error:
+            self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
+        return None
 
 
 def number(text: Any) -> float | None:

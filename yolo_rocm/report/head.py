@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..data.bottleneck import FILLED
 from .files import mapping, number, rows_of
-from .run_data import Run
+from .run import Run
 from .sections import gpu_words, text
-from .words import duration, milliseconds
+from .words import counted, duration, milliseconds
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Tile:
 
     Attributes:
         label: What it is.
-        value: The number; None where nobody measured.
+        value: The number; None where it was not measured.
         form: Writes it.
         better: Which direction is: 1 up, -1 down, 0 neither.
         epochs: The same number of each epoch, where it is one of epochs.
@@ -37,12 +37,12 @@ class Tile:
 
 
 def tiles(run: Run) -> list[Tile]:
-    """Return the numbers that sum a run up; those that nobody measured are left out."""
+    """Return the numbers that sum up a run; those that were not measured are left out."""
     peak = max(run.telemetry.known("vram_used_mb"), default=None)
     asked = number(run.arguments.get("epochs"))
     metric = (run.metric or "").removeprefix("metrics/")
     of = f" of {asked:.0f}" if asked else ""
-    loading = run.loading
+    loading, power = run.loading, run.telemetry.known("power_w")
     known = [
         Tile("images/s", run.images_per_s, "{:.1f}".format, 1, tuple(v for v in run.epoch_rates if v is not None)),
         Tile("waited for data", run.wait_share, "{:.1%}".format, -1, tuple(loading.known("wait_share"))),
@@ -53,7 +53,7 @@ def tiles(run: Run) -> list[Tile]:
         Tile("peak GPU memory", peak, "{:.0f} MB".format, -1),
         Tile("GPU memory in use", run.memory_share, "{:.0%}".format),
         Tile("hottest", max(run.telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
-        Tile("mean power", _mean(run.telemetry.known("power_w")), "{:.0f} W".format),
+        Tile("mean power", sum(power) / len(power) if power else None, "{:.0f} W".format),
         Tile("CPU, all programs", run.host, "{:.0%}".format),
         Tile("CPU, this training", run.own, "{:.0%}".format),
         # Of a few steps: a change of it is no proof.
@@ -64,13 +64,13 @@ def tiles(run: Run) -> list[Tile]:
 
 def head_rows(run: Run) -> list[tuple[str, str]]:
     """Return what was trained on what, and when, as far as it is known."""
-    told = mapping(run.facts.get("settings")).get("preset")
+    preset = mapping(run.facts.get("settings")).get("preset")
     began = mapping(run.facts.get("run")).get("began")
     rows = [
         ("device", _device(run)),
         ("model", run.arguments.get("model")),
         ("data", run.arguments.get("data")),
-        ("preset", told if isinstance(told, str) else None),
+        ("preset", preset if isinstance(preset, str) else None),
         ("began", began.replace("T", " ") if isinstance(began, str) else None),
         ("all epochs took", None if run.total_s is None else duration(run.total_s)),
     ]
@@ -81,13 +81,13 @@ def _device(run: Run) -> str | None:
     machine = mapping(run.facts.get("machine"))
     if run.compute == "CPU":
         cores = number(machine.get("cores"))
-        return "CPU" if not cores else f"CPU, {cores:.0f} {'core' if cores == 1 else 'cores'}"
+        return f"CPU, {counted(round(cores), 'core')}" if cores else "CPU"
     gpus = [gpu_words(gpu) for gpu in rows_of(machine.get("gpus")) if not gpu.get("hidden_by")]
     return " and ".join(dict.fromkeys(gpus)) or None
 
 
 def rest_of_step(run: Run) -> str | None:
-    """Say what part of a sampled step the convolutions are, and what is known of the other."""
+    """Return what part of a sampled step the convolutions are, and what is known of the rest."""
     part, whole = run.convolutions_ms, run.step_ms
     if part is None or not whole or part > whole:
         return None
@@ -100,7 +100,3 @@ def rest_of_step(run: Run) -> str | None:
         f"other {milliseconds(whole - part)} are normalisation, activations, loss, optimiser, copies, and gaps while "
         f"{waits}; how much each of them takes was not measured.{idle}"
     )
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None

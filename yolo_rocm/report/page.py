@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .._version import __version__
+from ..conv.names import PASSES
 from ..errors import ConfigError
-from ..utils.atomic import commit, stage
+from ..utils.atomic import write_file
 from . import head, sections
 from .batches import MOST_BATCHES
 from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, overlaid
 from .compare import INCONCLUSIVE, differences
 from .files import mapping
-from .run_data import PASSES, Run, read_run
+from .run import Run
+from .run_data import read_run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,7 +38,7 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
     Args:
         folder: The folder of a run.
         other: The folder of another one to compare it with.
-        out: Where to write; by default beside the results of the first run.
+        out: Where to write; by default next to the results of the first run.
 
     Returns:
         The file written, and the runs in it.
@@ -50,7 +52,7 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
     page = render(runs).encode(errors="replace")  # a file name may hold bytes that are no text
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        commit(stage(path, page, durable=False), path)
+        write_file(path, page)
     except OSError as error:
         raise ConfigError(
             f"cannot write the page to '{path}': {error.strerror or error}. Give a file in a folder you may write to."
@@ -93,7 +95,7 @@ def render(runs: Sequence[Run]) -> str:
 
 
 def _charts(runs: Sequence[Run]) -> dict[str, list[Chart]]:
-    """Return the charts by section; those of two runs lie over each other."""
+    """Return the charts by section; those of two runs are drawn over each other."""
     makers = {
         "speed": sections.speed_charts, "device": sections.device_charts, "learning": sections.learning_charts
     }  # fmt: skip
@@ -126,7 +128,7 @@ def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
         "algorithms": _bars(by_algorithm),
         "algorithm_unit": unit,
         "why": sections.text(settings.get("why") or ""),
-        "notes": [sections.text(note) for note in settings.get("notes") or () if isinstance(note, str)],
+        "notes": sections.texts(settings.get("notes")),
         "preset": sections.preset_rows(run),
         "arguments": sections.argument_rows(run),
         "stack": sections.stack_rows(run),
@@ -137,11 +139,12 @@ def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
 
 def _bars(values: dict[str, float]) -> list[tuple[str, float, float]]:
     total = sum(values.values())
-    return [(name, value, value / total) for name, value in values.items()] if total else []
+    bars = list(values.items())[: sections.MOST_ROWS]
+    return [(sections.text(name), value, value / total) for name, value in bars] if total else []
 
 
 def json_for_script(data: Any) -> str:
-    """Return JSON that cannot end the script element it stands in, whatever the texts in it are."""
+    """Return JSON that cannot end the script element it is in, whatever the texts in it are."""
     told = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         told = told.replace(character, f"\\u{ord(character):04x}")

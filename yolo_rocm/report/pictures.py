@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from . import sections
 from .charts import Chart
-from .run_data import Run
+from .run import Run
 
 SPEED_PICTURE: Final = "rocm_speed.png"
 DEVICE_PICTURE: Final = "rocm_device.png"

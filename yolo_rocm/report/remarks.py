@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..telemetry.table import ENDED
 from .files import number
-from .words import duration
-
-if TYPE_CHECKING:
-    from .run_data import Run
+from .run import Run
+from .words import counted, duration
 
 # Telemetry goes on until the last evaluation is over. Where it has less than this part of what the epochs took, and
 # more than a few looks are missing, it has ended before.
@@ -38,23 +36,23 @@ def remarks(run: Run, again: bool, pauses: int, end_of_telemetry: str | None) ->
         found.append("some epochs were run more than once: the last try of each is shown")
     resumed = bool(run.arguments.get("resume") or pauses)
     if resumed:
-        cut = f"; {pauses} {'pause' if pauses == 1 else 'pauses'} cut out of the telemetry" if pauses else ""
+        cut = f"; {counted(pauses, 'pause')} cut out of the telemetry" if pauses else ""
         found.append(f"the run was resumed or paused{cut}")
     telemetry = _telemetry(run, resumed, end_of_telemetry)
     return [*found, telemetry] if telemetry else found
 
 
 def _no_match(metric: str, epochs: int) -> str:
-    after = f"after {epochs} {'epoch' if epochs == 1 else 'epochs'}"
     return (
-        f"{metric} is 0 {after}: no prediction has matched a label yet. That is usual in the first epochs of a model "
-        "that begins from random weights, and with a few dozen images. If it stays so with pretrained weights or after "
-        "many epochs, look at the labels (labels.jpg and train_batch0.jpg of the run show what was read) and the losses"
+        f"{metric} is 0 after {counted(epochs, 'epoch')}: no prediction has matched a label yet. That is usual in the "
+        "first epochs of a model that begins from random weights, and with a few dozen images. If it stays so with "
+        "pretrained weights or after many epochs, look at the labels (labels.jpg and train_batch0.jpg of the run show "
+        "what was read) and the losses"
     )
 
 
 def _telemetry(run: Run, resumed: bool, error: str | None) -> str | None:
-    """Say until when there is telemetry, where that is not to the end."""
+    """Return until when there is telemetry, where that is not to the end."""
     told = run.telemetry.x
     if error is not None:
         until = f"after {duration(60 * told[-1])}" if told else "before its first look"

@@ -1,192 +1,23 @@
-"""A run folder as plain data: what is in it, what it says in sum, and what is missing."""
+"""Reading a run folder: what is in it, and what is missing or odd."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from ..data.bottleneck import Bottleneck, judge
 from ..data.wait_meter import EPOCHS_FILE, TIMELINE_FILE
 from ..errors import ConfigError
 from ..telemetry.table import TELEMETRY_FILE
 from .batches import MOST_BATCHES, timeline, training_windows
-from .files import Reader, mapping, number, rows_of
+from .files import Reader
 from .remarks import ended, remarks
-from .series import CLOCK, Columns, by_epoch, by_time
+from .run import Run
+from .series import by_epoch, by_time
 
 FACTS_FILE: Final = "rocm.json"
 RESULTS_FILE: Final = "results.csv"
 ARGUMENTS_FILE: Final = "args.yaml"
-PASSES: Final = ("forward", "grad_input", "grad_weight")
-_NOTHING: Final = Columns([], {})
-# Looks at the machine that make a mean.
-_ENOUGH: Final = 3
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run.
-
-    Attributes:
-        folder: Where it lies.
-        facts: `rocm.json`.
-        arguments: `args.yaml` of Ultralytics.
-        loading: `rocm_loader.csv`, by epoch.
-        verdicts: Its column of that name.
-        batches: The timeline, thinned.
-        windows: From when to when epochs of the timeline trained, by the clock of the telemetry.
-        telemetry: `rocm_telemetry.csv`, by minutes.
-        results: `results.csv`, by epoch.
-        remarks: What is missing, half-written or odd.
-    """
-
-    folder: Path
-    facts: dict[str, Any] = field(default_factory=dict)
-    arguments: dict[str, Any] = field(default_factory=dict)
-    loading: Columns = _NOTHING
-    verdicts: tuple[str, ...] = ()
-    batches: dict[str, Any] = field(default_factory=dict)
-    windows: tuple[tuple[float, float], ...] = ()
-    telemetry: Columns = _NOTHING
-    results: Columns = _NOTHING
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of its folder."""
-        return self.folder.name or str(self.folder)
-
-    @cached_property
-    def wait_share(self) -> float | None:
-        """Part of all epochs that waited for data, once workers had started; None where nobody measured."""
-        waited, running = sum(self.loading.known("wait_s")), self._running
-        return waited / running if running > 0 else None
-
-    @property
-    def _running(self) -> float:
-        return sum(self.loading.known("seconds")) - sum(self.loading.known("start_s"))
-
-    @cached_property
-    def images_per_s(self) -> float | None:
-        """Images trained on in a second, over all epochs."""
-        seconds = sum(self.loading.known("seconds"))
-        return sum(self.loading.known("images")) / seconds if seconds > 0 else None
-
-    @cached_property
-    def epoch_rates(self) -> list[float | None]:
-        """Images per second, by epoch."""
-        pairs = zip(self.loading.values.get("images", ()), self.loading.values.get("seconds", ()), strict=False)
-        return [images / seconds if images is not None and seconds else None for images, seconds in pairs]
-
-    @cached_property
-    def total_s(self) -> float | None:
-        """Seconds of all epochs with their validation, as Ultralytics counts them."""
-        return max(self.results.known("time"), default=None)
-
-    @cached_property
-    def epoch_s(self) -> float | None:
-        """Median seconds of an epoch's training."""
-        seconds = sorted(self.loading.known("seconds"))
-        return seconds[len(seconds) // 2] if seconds else None
-
-    @cached_property
-    def busy(self) -> float | None:
-        """Mean part of the time the GPU was busy while it trained."""
-        return self._share("busy_percent")
-
-    @cached_property
-    def host(self) -> float | None:
-        """Mean part of the machine's processors in use while it trained, by every program."""
-        return self._share("host_cpu_percent")
-
-    @cached_property
-    def own(self) -> float | None:
-        """Mean part of the machine's processors that this training used."""
-        return self._share("own_cpu_percent")
-
-    def _share(self, column: str) -> float | None:
-        """Return the mean of a column of percents in the epochs whose time is known, or in the whole run."""
-        clock, values = self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, [])
-        pairs = zip(clock, values, strict=False)
-        told = [(when, value) for when, value in pairs if when is not None and value is not None]
-        inside = [value for when, value in told if any(low <= when <= high for low, high in self.windows)]
-        known = inside if len(inside) >= _ENOUGH else [value for _, value in told]
-        return sum(known) / len(known) / 100 if known else None
-
-    @cached_property
-    def memory_share(self) -> float | None:
-        """Largest part of the GPU's memory in use."""
-        pairs = zip(
-            self.telemetry.values.get("vram_used_mb", ()), self.telemetry.values.get("vram_total_mb", ()), strict=False
-        )
-        return max((used / total for used, total in pairs if used is not None and total), default=None)
-
-    @cached_property
-    def verdict(self) -> Bottleneck:
-        """What it was bound by."""
-        told = mapping(self.facts.get("loading"))
-        advice = str(told.get("advice") or next(self._advices(), "more workers, cache=disk"))
-        return judge(self.wait_share, self.compute, advice, self.memory_share, self.busy, self.host, self.own)
-
-    @cached_property
-    def compute(self) -> str:
-        """What it ran on: `GPU` or `CPU`."""
-        told = mapping(self.facts.get("loading")).get("compute")
-        return "CPU" if "CPU" in (told, *(verdict.partition("-")[0] for verdict in self.verdicts)) else "GPU"
-
-    def _advices(self) -> Any:
-        return (v.partition(": try ")[2] for v in reversed(self.verdicts) if ": try " in v)
-
-    @cached_property
-    def layers(self) -> list[dict[str, Any]]:
-        """The convolutions, with `total_ms` of those that were timed."""
-        rows = []
-        for row in rows_of(mapping(self.facts.get("convolutions")).get("layers")):
-            times = {which: number(mapping(row.get("times_ms")).get(which)) for which in PASSES}
-            known = [value for value in times.values() if value is not None]
-            rows.append({**row, "times_ms": times, "total_ms": sum(known) if known else None})
-        return rows
-
-    @cached_property
-    def step_ms(self) -> float | None:
-        """Milliseconds of one sampled step."""
-        return number(mapping(self.facts.get("step")).get("step_ms"))
-
-    @cached_property
-    def convolutions_ms(self) -> float | None:
-        """Milliseconds of all convolutions in one sampled step."""
-        known = [row["total_ms"] for row in self.layers if row["total_ms"] is not None]
-        return sum(known) if known else None
-
-    @cached_property
-    def by_algorithm(self) -> tuple[str, dict[str, float]]:
-        """Milliseconds of a step by algorithm; where nothing was timed, the number of passes each of them serves."""
-        timed: dict[str, float] = defaultdict(float)
-        counted: Counter[str] = Counter()
-        seen: set[str] = set()
-        for row in self.layers:
-            again = str(row.get("layer")) in seen  # at a shape of validation, which has no backward pass
-            seen.add(str(row.get("layer")))
-            for which in PASSES:
-                if isinstance(row.get(which), str):
-                    counted[row[which]] += not again
-                    timed[row[which]] += row["times_ms"][which] or 0.0
-        if sum(timed.values()) > 0:
-            return "ms", dict(sorted(((k, v) for k, v in timed.items() if v > 0), key=lambda item: -item[1]))
-        return "passes", {name: float(value) for name, value in counted.most_common() if value}
-
-    @cached_property
-    def metric(self) -> str | None:
-        """Name of the column of the results that sums up how well the model does; None without validation."""
-        names = [name for name in self.results.values if name.startswith("metrics/")]
-        return next((name for name in names if name.startswith("metrics/mAP50-95")), next(iter(names), None))
-
-    def best(self, column: str) -> float | None:
-        """Return the largest value of a column of the results."""
-        return max(self.results.known(column), default=None)
 
 
 def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:

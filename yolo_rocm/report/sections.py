@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+from ..conv.names import PASSES
 from .charts import Chart
 from .files import mapping, number, rows_of
-from .run_data import PASSES, Run
+from .run import Run
 from .series import Series, thin
 from .words import name, parameter_group
 
@@ -18,15 +19,30 @@ MOST_LAYERS: Final = 1000
 MOST_ROWS: Final = 300
 _NAMES: Final = 20
 _TEXT: Final = 400
+# Title, unit, and the label of each column of the telemetry.
+_DEVICE_CHARTS: Final = (
+    (
+        "GPU memory",
+        "MB",
+        {"vram_used_mb": "in use", "torch_reserved_mb": "reserved by torch", "vram_total_mb": "of the card"},
+    ),
+    (
+        "Utilisation",
+        "%",
+        {"busy_percent": "GPU", "host_cpu_percent": "CPU, all programs", "own_cpu_percent": "CPU, this training"},
+    ),
+    ("Temperature", "°C", {"temperature_c": "GPU"}),
+    ("Power", "W", {"power_w": "GPU"}),
+    ("Host memory", "MB", {"host_memory_mb": "in use"}),
+)
 
 
 def speed_charts(run: Run) -> list[Chart]:
     """Return data wait and speed by epoch."""
     loading = run.loading
     shares = [None if v is None else 100 * v for v in loading.values.get("wait_share", ())]
-    stages = [
-        _line(loading.x, loading.values.get(f"{stage}_s"), stage, "s") for stage in ("load", "augment", "collate")
-    ]
+    names = ("load", "augment", "collate")
+    stages = [_line(loading.x, loading.values.get(f"{name}_s"), name, "s") for name in names]
     return [
         Chart("Waited for data", [_line(loading.x, shares, "share of the epoch", "%")], "epoch"),
         Chart("Images per second", [_line(loading.x, run.epoch_rates, "images/s")], "epoch"),
@@ -36,34 +52,15 @@ def speed_charts(run: Run) -> list[Chart]:
 
 def device_charts(run: Run) -> list[Chart]:
     """Return memory, utilisation, temperature and power by time."""
-    told = run.telemetry
-
-    def line(column: str, label: str, unit: str) -> Series:
-        return _line(told.x, told.values.get(column), label, unit)
-
+    x, values = run.telemetry.x, run.telemetry.values
     return [
         Chart(
-            "GPU memory",
-            [
-                line("vram_used_mb", "in use", "MB"),
-                line("torch_reserved_mb", "reserved by torch", "MB"),
-                line("vram_total_mb", "of the card", "MB"),
-            ],
+            title,
+            [_line(x, values.get(column), label, unit) for column, label in lines.items()],
             "minutes",
-        ),
-        Chart(
-            "Utilisation",
-            [
-                line("busy_percent", "GPU", "%"),
-                line("host_cpu_percent", "CPU, all programs", "%"),
-                line("own_cpu_percent", "CPU, this training", "%"),
-            ],
-            "minutes",
-            percent=True,
-        ),
-        Chart("Temperature", [line("temperature_c", "GPU", "°C")], "minutes"),
-        Chart("Power", [line("power_w", "GPU", "W")], "minutes"),
-        Chart("Host memory", [line("host_memory_mb", "in use", "MB")], "minutes"),
+            percent=unit == "%",
+        )
+        for title, unit, lines in _DEVICE_CHARTS
     ]
 
 
@@ -84,7 +81,7 @@ def learning_charts(run: Run) -> list[Chart]:
 
 
 def _merged(lines: list[Series]) -> list[Series]:
-    """Return lines that lie on top of each other as one: the optimiser's groups often share their learning rate."""
+    """Return lines of the same values as one: the optimiser's groups often share their learning rate."""
     together: dict[tuple[Any, ...], list[Series]] = {}
     for line in lines:
         together.setdefault((*line.x, *line.y), []).append(line)
@@ -121,7 +118,8 @@ def layer_rows(run: Run, most: int = MOST_LAYERS) -> tuple[list[dict[str, Any]],
 def preset_rows(run: Run) -> list[tuple[str, str, str]]:
     """Return every value of the preset with its origin."""
     values = mapping(mapping(run.facts.get("settings")).get("values"))
-    return [(text(k), text(mapping(v).get("value")), text(mapping(v).get("origin"))) for k, v in values.items()]
+    rows = list(values.items())[:MOST_ROWS]
+    return [(text(k), text(mapping(v).get("value")), text(mapping(v).get("origin"))) for k, v in rows]
 
 
 def argument_rows(run: Run) -> list[tuple[str, str]]:
@@ -141,7 +139,7 @@ def stack_rows(run: Run) -> list[tuple[str, str]]:
     if isinstance(classes, list):
         more = f" and {len(classes) - _NAMES} more" if len(classes) > _NAMES else ""
         rows.append((f"{len(classes)} classes", text(", ".join(map(str, classes[:_NAMES]))) + more))
-    return rows
+    return rows[:MOST_ROWS]
 
 
 def gpu_words(gpu: dict[str, Any]) -> str:
@@ -157,19 +155,21 @@ def finding_rows(run: Run) -> list[dict[str, Any]] | None:
         return None
     return [
         {
-            "id": text(row.get("id")),
-            "severity": text(row.get("severity")),
-            "finding": text(row.get("finding")),
-            "remedy": text(row.get("remedy")),
-            "sources": [text(s) for s in row.get("sources") or () if isinstance(s, str)],
+            **{key: text(row.get(key)) for key in ("id", "severity", "finding", "remedy")},
+            "sources": texts(row.get("sources"), _NAMES),
         }
-        for row in rows_of(run.facts["findings"])
+        for row in rows_of(run.facts["findings"])[:MOST_ROWS]
     ]
 
 
 def broken_images(run: Run) -> list[tuple[str, str]]:
-    """Return files that could not be read and how often they were asked for."""
+    """Return files that could not be read and how often each was tried."""
     return [(text(file), text(count)) for file, count in list(mapping(run.facts.get("broken_images")).items())[:50]]
+
+
+def texts(value: Any, most: int = MOST_ROWS) -> list[str]:
+    """Return the first texts in a list; nothing for anything else."""
+    return [text(item) for item in value if isinstance(item, str)][:most] if isinstance(value, list) else []
 
 
 def text(value: Any) -> str:

@@ -19,7 +19,7 @@ class Series:
 
     Attributes:
         name: What it is called in the legend.
-        x: Places, ascending.
+        x: Positions, ascending.
         y: Means of what was thinned into each point.
         low: Smallest value in each point.
         high: Largest.
@@ -47,26 +47,24 @@ class Series:
 
     @property
     def thinned(self) -> bool:
-        """Tell whether points stand for more than one value."""
+        """Whether points are made of more than one value."""
         return self.low != self.high
 
 
 def thin(name: str, x: Sequence[float], y: Sequence[float | None], unit: str = "", points: int = POINTS) -> Series:
-    """Return a series of at most so many points, each the mean, least and largest of those beside each other."""
+    """Return a series of at most so many points, each the mean, least and largest of neighbouring values."""
     size = -(-len(x) // points) if x else 1
     if size == 1:
         return Series(name, list(x), list(y), list(y), list(y), unit)
-    places: list[float] = []
-    means: list[float | None] = []
-    lows: list[float | None] = []
-    highs: list[float | None] = []
+    thinned = Series(name, [], [], [], [], unit)
     for start in range(0, len(x), size):
+        places = x[start : start + size]
         part = [value for value in y[start : start + size] if value is not None]
-        places.append(sum(x[start : start + size]) / len(x[start : start + size]))
-        means.append(sum(part) / len(part) if part else None)
-        lows.append(min(part, default=None))
-        highs.append(max(part, default=None))
-    return Series(name, places, means, lows, highs, unit)
+        thinned.x.append(sum(places) / len(places))
+        thinned.y.append(sum(part) / len(part) if part else None)
+        thinned.low.append(min(part, default=None))
+        thinned.high.append(max(part, default=None))
+    return thinned
 
 
 @dataclass(frozen=True)
@@ -86,11 +84,7 @@ def by_epoch(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
     if "epoch" not in columns:
         return Columns([], {}), 0
     place = columns.index("epoch")
-    last: dict[float, list[str]] = {}
-    for row in rows:
-        epoch = number(row[place])
-        if epoch is not None:
-            last[epoch] = row
+    last = {epoch: row for row in rows if (epoch := number(row[place])) is not None}
     epochs = sorted(last)
     values = {name: [number(last[e][i]) for e in epochs] for i, name in enumerate(columns) if i != place}
     return Columns(epochs, values), len(rows) - len(last)
@@ -99,35 +93,29 @@ def by_epoch(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
 def by_time(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
     """Return a table by minutes since its beginning, and how many pauses were cut out.
 
-    A resumed run counts from another start of the clock, and stood still in between. The clock itself is `CLOCK`.
+    A resumed run counts from another start of the clock, after a pause. The clock itself is `CLOCK`.
     """
     if "time" not in columns:
         return Columns([], {}), 0
     place = columns.index("time")
-    timed: list[tuple[float, list[str]]] = []
-    for row in rows:
-        when = number(row[place])
-        if when is not None:
-            timed.append((when, row))
+    timed = [(when, row) for row in rows if (when := number(row[place])) is not None]
     steps = sorted(b[0] - a[0] for a, b in pairwise(timed) if b[0] > a[0])
     usual = steps[len(steps) // 2] if steps else 1.0
+    gap = [""] * len(columns)
     minutes: list[float] = []
-    cells: list[list[str] | None] = []
+    cells: list[list[str]] = []
     now, pauses = 0.0, 0
     for index, (when, row) in enumerate(timed):
         step = when - timed[index - 1][0] if index else 0.0
         if step < 0 or step > max(60.0, 20 * usual):
             pauses += 1
             minutes.append((now + usual) / 60)
-            cells.append(None)
+            cells.append(gap)
             step = 2 * usual
         now += step
         minutes.append(now / 60)
         cells.append(row)
-    values: dict[str, list[float | None]] = {
-        name: [None if row is None else number(row[i]) for row in cells] for i, name in enumerate(columns) if i != place
-    }
-    values[CLOCK] = [None if row is None else number(row[place]) for row in cells]
+    values = {CLOCK if i == place else name: [number(row[i]) for row in cells] for i, name in enumerate(columns)}
     return Columns(minutes, values), pauses
 
 

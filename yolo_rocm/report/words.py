@@ -29,6 +29,11 @@ def parameter_group(key: str) -> str:
     return f"parameter group {number}" if key.startswith("pg") and number.isdigit() else key
 
 
+def counted(number: int, thing: str) -> str:
+    """Return a number of things, with an s where there is not exactly one."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def milliseconds(value: float) -> str:
     """Return a time in the unit in which it is easy to read."""
     return f"{value:.1f} ms" if value < 1000 else duration(value / 1000)

@@ -1,16 +1,48 @@
-"""What a training leaves for its reader when it ends: facts for `rocm.json`, the page, and its plots as pictures."""
+"""The files a training leaves next to `results.csv`: facts in `rocm.json`, the page, and its plots as pictures."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import ultralytics_hooks as hooks
+from ..utils.atomic import write_file
 
 if TYPE_CHECKING:
+    from ..data.wait_meter import Meter
     from ..hardware import Machine
     from ..preset.schema import Settings
+    from .session import Session
+
+FACTS_FILE: Final = "rocm.json"
+
+
+def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime) -> None:
+    """Write settings with their origins, the table of convolutions and the machine."""
+    import torch
+    import ultralytics
+
+    from ..engines.triton.available import in_words
+
+    assert session.report is not None
+    data = {
+        "stack": {
+            "torch": torch.__version__,
+            "ultralytics": ultralytics.__version__,
+            "triton": in_words(str(trainer.device)),
+        },
+        "settings": session.settings.as_dict(),
+        "convolutions": session.report.as_dict(),
+        "step": session.report.times.step(),
+        "broken_images": meter.broken,
+        "loading": {"compute": meter.compute, "advice": meter.advice},
+        "run": {"classes": hooks.class_names(trainer), "began": began.isoformat(timespec="minutes")},
+        **surroundings(session.machine, session.settings),
+    }
+    write_file(Path(trainer.save_dir) / FACTS_FILE, json.dumps(data, indent=2, default=str) + "\n")
 
 
 def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
@@ -19,12 +51,12 @@ def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
     A training is going on: a check that fails itself costs its findings, not the run.
     """
     from ..diagnosis.checks import run_checks
-    from ..diagnosis.context import Patient, training_environment
+    from ..diagnosis.context import Context, training_environment
     from ..diagnosis.doctor import machine_facts
 
     try:
-        patient = Patient(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
-        findings = [dataclasses.asdict(finding) for finding in run_checks(patient)]
+        context = Context(machine, settings.preset, training_environment(settings.preset, machine), Path.home())
+        findings = [dataclasses.asdict(finding) for finding in run_checks(context)]
         return {"machine": machine_facts(machine), "findings": findings}
     except Exception as error:
         hooks.say(f"the doctor's findings are not in the report: {type(error).__name__}: {error}", warning=True)
@@ -32,7 +64,7 @@ def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
 
 
 def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -> None:
-    """Write `report.html` beside the results, and its plots where the training makes plots.
+    """Write `report.html` next to the results, and its plots where the training makes plots.
 
     The training is over and its results are safe: whatever goes wrong here is one line of warning.
 
@@ -41,7 +73,7 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
         settings: The preset; it may not want the page.
         pictures: Draw the plots; a run that is being stopped has no time for them.
     """
-    if not wanted(settings):
+    if not settings.preset.report.html:
         return
     try:
         from ..report.page import write_page
@@ -59,8 +91,3 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
                 trainer.on_plot(picture)
         except Exception as error:
             hooks.say(f"the plots of the report were not drawn: {type(error).__name__}: {error}", warning=True)
-
-
-def wanted(settings: Settings) -> bool:
-    """Tell whether the preset asks for the page."""
-    return settings.preset.report.html

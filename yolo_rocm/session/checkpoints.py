@@ -1,24 +1,28 @@
-"""The checkpoints of one training: each whole or not there, and with all that is needed to go on exactly."""
+"""The checkpoints of one training: each whole or not there, and what is said and done to go on from one."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import ultralytics_hooks as hooks
 from ..data.loader import PolicyLoaderMixin
 from ..data.resume_position import Position
+from ..data.seeding import random_states, set_random_states
 from ..errors import CheckpointError
-from ..utils.atomic import free_bytes, no_room, partial
-from .resume_file import StateFile, lacks, random_states, set_random_states
+from ..utils.atomic import free_bytes, no_room, partial, write_file
+from .resume_file import STATE_FILE, StateFile
 
 if TYPE_CHECKING:
     from ..preset.schema import Settings
     from .run_command import RunCommand
+
+# Settings on which the digits of a training depend, next to those of Ultralytics.
+_SAME: Final = ("conv.engine", "conv.vendor", "loader.device_augment", "loader.reduced_decode", "loader.reproducible")
 
 
 class Checkpoints:
@@ -32,85 +36,60 @@ class Checkpoints:
 
     def __init__(self, trainer: Any, settings: Settings, command: RunCommand) -> None:
         self._trainer: Callable[[], Any] = weakref.ref(trainer)
-        self._settings = settings
-        self._last = Path(trainer.last)
+        self._preset, self._command = settings.preset, command
+        self._last, self._best = Path(trainer.last), Path(trainer.best)
         self._whole: int | None = None  # epochs in last.pt
-        self._best = Path(trainer.best)
         self._complete = self._evaluated = False  # last.pt holds the last epoch; the final evaluation is done
-        self._command = command
         self._file = StateFile(Path(trainer.wdir))
-        self._exact = settings.preset.checkpoint.exact_resume and hooks.in_one_process()
+        self._exact = settings.preset.checkpoint.exact_resume and hooks.rank() == -1
         self._state: dict[str, Any] | None = None
         self._loader_fits = False
         self.steps = hooks.OptimizerSteps(trainer)
-        hooks.write_whole_checkpoints(trainer, self)
+        hooks.write_whole_checkpoints(trainer, self.write)
 
     def begin(self) -> None:
         """Put everything back that the checkpoint lacks, once the trainer has resumed in its own way."""
         trainer = self._trainer()
-        if trainer is None or not hooks.is_writer():
-            return
-        source = hooks.resumed_from(trainer)
+        source = hooks.resumed_from(trainer) if trainer is not None and hooks.is_writer() else None
         if source is None:
             return
         self._whole = trainer.start_epoch
-        for name in ("last.pt", "best.pt"):
-            partial(self._last.with_name(name)).unlink(missing_ok=True)
+        for path in (self._last, self._best):
+            partial(path).unlink(missing_ok=True)
         hooks.drop_unfinished_results(trainer)
-        if not self._settings.preset.checkpoint.exact_resume:
-            return
-        if not self._exact:
-            self._inexact("several processes train")
-            return
-        found = StateFile(source.parent).find(source)
-        reason = found.reason if found.state is None else lacks(found.state) or hooks.unfit(trainer, found.state)
-        if reason or found.state is None:
-            self._inexact(reason)
-            return
-        self._state = found.state
-        hooks.restore_trainer(trainer, self._state)
-        changes = self._changes(self._state["facts"], self._facts(trainer))
-        self._loader_fits = not {"batch", "number of images", "epochs"} & set(changes)
-        why = [f"{name} was {was} and is {now}" for name, (was, now) in changes.items()]
-        why += self._obstacles(trainer, self._state)
+        state, reason = StateFile(source.parent).find(source)
+        if state is not None and hooks.rank() == -1:
+            self._restore(trainer, state)
+        elif state is not None or reason or self._exact:
+            reason = (
+                "several processes train" if state is not None else reason or f"there is no {STATE_FILE} next to it"
+            )
+            hooks.say(f"goes on from the checkpoint alone, in half precision: {reason}", warning=True)
+
+    def _restore(self, trainer: Any, state: dict[str, Any]) -> None:
+        hooks.restore_trainer(trainer, state)
+        self._state = state
+        was, now = state["facts"], self._facts(trainer)
+        changes = {name: f"{name} was {was.get(name)} and is {now[name]}" for name in now if was.get(name) != now[name]}
+        self._loader_fits = not {"batch", "number of images", "epochs"} & changes.keys()
+        obstacles = {
+            "the loader is not one of this package": state["loader"] is None,
+            "loading workers start anew (rocm.loader.reproducible=strict makes batches the same)": now.get("workers"),
+            "kernels of a GPU may add in another order": trainer.device.type != "cpu",
+            "the number of epochs depends on time": getattr(trainer.args, "time", None),
+        }
+        why = "; ".join([*changes.values(), *(words for words, there in obstacles.items() if there)])
         if why:
-            self._inexact("; ".join(why), "weights and optimizer are as they were, what follows is not: ")
+            hooks.say(f"weights and optimizer are as they were, what follows is not: {why}", warning=True)
         else:
             hooks.say(f"goes on exactly as if it had not been stopped after epoch {self._whole}")
 
-    def _inexact(self, why: str, what: str = "goes on from the checkpoint alone, in half precision: ") -> None:
-        hooks.say(f"{what}{why}", warning=True)
-
     def _facts(self, trainer: Any) -> dict[str, Any]:
-        conv, loader = self._settings.preset.conv, self._settings.preset.loader
-        facts = {
-            **hooks.resume_facts(trainer),
-            "conv.engine": conv.engine,
-            "conv.vendor": conv.vendor,
-            "loader.reproducible": loader.reproducible,
-            "loader.device_augment": loader.device_augment,
-            "loader.reduced_decode": loader.reduced_decode,
-        }
-        if loader.reproducible != "strict":
+        """Return what has to be the same for the same digits; batches of strict loaders do not depend on workers."""
+        facts = {**hooks.resume_facts(trainer), **{name: attrgetter(name)(self._preset) for name in _SAME}}
+        if self._preset.loader.reproducible != "strict":
             facts["workers"] = hooks.worker_count(trainer.train_loader)
         return facts
-
-    @staticmethod
-    def _changes(was: dict[str, Any], now: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        return {name: (was.get(name), now[name]) for name in now if was.get(name) != now[name]}
-
-    def _obstacles(self, trainer: Any, state: dict[str, Any]) -> list[str]:
-        """Return why the same settings would still not give the same digits."""
-        found = []
-        if state["loader"] is None:
-            found.append("the loader is not one of this package")
-        elif self._settings.preset.loader.reproducible != "strict" and hooks.worker_count(trainer.train_loader):
-            found.append("loading workers start anew (rocm.loader.reproducible=strict makes batches independent of it)")
-        if trainer.device.type != "cpu":
-            found.append("kernels of a GPU may add in another order")
-        if getattr(trainer.args, "time", None):
-            found.append("the number of epochs depends on time")
-        return found
 
     def epoch_starts(self) -> None:
         """Put back what the training loop clears before its first epoch."""
@@ -122,77 +101,70 @@ class Checkpoints:
         if state is None:
             return
         if self._loader_fits:
-            hooks.restore_gradients(trainer, state)
-            self.steps.go_on_from(state["last_step"])
+            self.steps.go_on_from(trainer, state)
             if state["loader"] is not None and isinstance(trainer.train_loader, PolicyLoaderMixin):
                 trainer.train_loader.go_on_from(Position(**state["loader"]))
         set_random_states(state["random"])
 
-    def before(self, path: Path, data: bytes) -> None:
-        """Write the state that belongs to a new `last.pt`, before that gets its name."""
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a checkpoint in one step, and the state that belongs to a new `last.pt` before that gets its name.
+
+        Raises:
+            CheckpointError: It cannot be written, also after the states have made room; the old one is left.
+        """
+        of_last = path.name == self._last.name
+        try:
+            write_file(path, data, durable=True, before=lambda: self._keep_state(data) if of_last else None)
+        except OSError as error:
+            if no_room(error) and self._file.remove():
+                self._exact = False
+                hooks.say("the disk is full: what exact resuming needs made room for the checkpoint", warning=True)
+                return self.write(path, data)
+            raise self._refusal(str(path), error, f"{len(data) / 2**20:.1f} MiB are needed") from error
         trainer = self._trainer()
-        if path.name != self._last.name or not self._exact or trainer is None:
+        if of_last and trainer is not None:
+            self._whole = hooks.finished_epochs(trainer)
+            self._complete = hooks.is_last_epoch(trainer)
+            (self._file.commit if self._exact else self._file.remove)()  # a state of an earlier checkpoint is of no use
+
+    def _keep_state(self, data: bytes) -> None:
+        trainer = self._trainer()
+        if trainer is None or not self._exact:
             return
         try:
             loader = trainer.train_loader
             position = loader.position() if isinstance(loader, PolicyLoaderMixin) else None
-            if position is not None and hooks.closes_mosaic_next(trainer):
-                position = replace(position, anew=True)
+            if position is not None and hooks.mosaic_closes_after(trainer):
+                position = replace(position, closed=True)
             state = {
                 **hooks.trainer_state(trainer),
                 "facts": self._facts(trainer),
-                "loader": None if position is None else asdict(position),
+                "loader": position and vars(position),
                 "last_step": self.steps.last,
                 "random": random_states(),
             }
             self._file.stage(state, data)
-        except Exception as error:  # a luxury: it must never cost the checkpoint
+        except Exception as error:  # it must never cost the checkpoint
             self._exact = False
-            self._file.remove()
-            hooks.say(
-                f"what exact resuming needs cannot be kept, from here on resuming is as in stock Ultralytics: {error}",
-                warning=True,
-            )
-
-    def after(self, path: Path) -> None:
-        """Note which epoch is safe now."""
-        trainer = self._trainer()
-        if path.name == self._last.name and trainer is not None:
-            self._whole = hooks.finished_epochs(trainer)
-            self._complete = hooks.is_last_epoch(trainer)
-            if self._exact:
-                with suppress(OSError):  # it is found under its other name too
-                    self._file.commit()
-
-    def make_room(self) -> bool:
-        """Remove the states: they are larger than the checkpoint, and it can do without."""
-        removed = self._file.remove()
-        if removed:
-            self._exact = False
-            hooks.say("the disk is full: gave up what exact resuming needs, for the checkpoint's sake", warning=True)
-        return removed
-
-    def failed(self, path: Path, size: int, error: OSError) -> CheckpointError:
-        """Say what could not be written, what is whole, and how to go on."""
-        free = free_bytes(path.parent)
-        room = "" if free is None else f", {free / 2**20:.1f} MiB are free"
-        remedy = "Make room" if no_room(error) else "Repair that"
-        again = "then train again, or give another folder: project="
-        then = f"then go on: {self._going_on()}" if self._whole else again
-        return CheckpointError(
-            f"cannot write {path}: {error.strerror or error}; {size / 2**20:.1f} MiB are needed{room}. "
-            f"{self.standing()} {remedy}, {then}"
-        )
+            why = f"from here on resuming is as in stock Ultralytics: {error}"
+            hooks.say(f"what exact resuming needs cannot be kept, {why}", warning=True)
 
     def no_room(self, error: OSError) -> CheckpointError:
-        """Say the same of any other file of the run that does not fit."""
-        name = error.filename or f"a file of {self._last.parent.parent}"
-        free = free_bytes(self._last.parent)
-        room = "" if free is None else f"; {free / 2**20:.1f} MiB are free in the folder of the run"
-        then = f" Make room, then go on: {self._going_on()}" if self._whole else ""
-        return CheckpointError(f"cannot write {name}: {error.strerror or error}{room}. {self.standing()}{then}")
+        """Say of any other file of the run that it does not fit, what is whole, and how to go on."""
+        return self._refusal(error.filename or f"a file of {self._last.parent.parent}", error)
 
-    def standing(self) -> str:
+    def _refusal(self, name: str, error: OSError, *facts: str) -> CheckpointError:
+        free = free_bytes(self._last.parent)
+        if free is not None:
+            facts = (*facts, f"{free / 2**20:.1f} MiB are free in the folder of the run")
+        remedy = "Make room" if no_room(error) else "Repair that"
+        again = f"go on: {self._going_on()}" if self._whole else "train again, or give another folder: project="
+        return CheckpointError(
+            f"cannot write {name}: {'; '.join((error.strerror or str(error), *facts))}. "
+            f"{self.saved()} {remedy}, then {again}"
+        )
+
+    def saved(self) -> str:
         """Say which checkpoint is whole."""
         if self._whole is None or not self._last.exists():
             return "No epoch had been saved."
@@ -208,7 +180,7 @@ class Checkpoints:
 
     def stopped(self, how: str) -> str:
         """Return the line for the user after Ctrl-C and the like."""
-        said = f"{how}. {self.standing()}"
+        said = f"{how}. {self.saved()}"
         if not self._whole or self._evaluated:
             return said
         if self._complete:

@@ -1,53 +1,34 @@
-"""The file beside `last.pt` that lets a training go on as if it had never been stopped.
+"""The file next to `last.pt` with what it lacks: weights in fp32, gradients, random states, the loader's position.
 
 It belongs to exactly one checkpoint, by size and checksum. The new one gets its own name only after the new checkpoint
-has; until then it lies beside the old one. Whatever a crash leaves, each whole checkpoint has its whole companion.
+has; until then it is kept under another one. Whatever a crash leaves, each whole checkpoint has its whole companion.
 """
 
 from __future__ import annotations
 
 import io
 import os
-import random
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from ..utils.atomic import removed_on_error
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 STATE_FILE: Final = "last.resume.pt"
 _NEXT_FILE: Final = "last.resume.next.pt"
-# What going on exactly needs, and what is needed of its parts; `loader` may be None.
-_PARTS: Final[dict[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("model", "ema", "scaler", "gradients", "criterion", "stopper", "facts"), ()),
-    "optimizer": ("state", "param_groups"),
-    "trainer": ("best_fitness", "fitness", "metrics", "accumulate"),
-    "random": ("python", "numpy", "torch"),
-}
 
 
-@dataclass(frozen=True)
-class Found:
-    """What was found beside a checkpoint: a state, or the reason why there is none to use."""
-
-    state: dict[str, Any] | None
-    reason: str = ""
-
-
-def mark_of(data: bytes | memoryview) -> list[int]:
-    """Return what identifies the bytes of a checkpoint."""
-    return [len(data), zlib.crc32(data)]
+def _mark_of(checkpoint: bytes) -> list[int]:
+    return [len(checkpoint), zlib.crc32(checkpoint)]
 
 
 class StateFile:
-    """The state beside the checkpoints of one folder."""
+    """The state next to the checkpoints of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.path, self._next = folder / STATE_FILE, folder / _NEXT_FILE
@@ -58,99 +39,38 @@ class StateFile:
         Not waited for until the disk has it: after a power failure a damaged state is noticed, and not used.
         """
         buffer = io.BytesIO()  # torch 1.13 aborts the process where its own file does not fit on the disk
-        torch.save(_coded({"format": FORMAT, "checkpoint": mark_of(checkpoint), **state}), buffer)
+        torch.save({"format": FORMAT, "checkpoint": _mark_of(checkpoint), **state}, buffer)
         with removed_on_error(self._next):
             self._next.write_bytes(buffer.getbuffer())
 
     def commit(self) -> None:
         """Put the staged state in the place of the one before: its checkpoint has its name now."""
-        if self._next.exists():
+        with suppress(OSError):  # it is found under its other name too
             os.replace(self._next, self.path)
 
     def remove(self) -> bool:
-        """Remove all states; tell whether there was one."""
-        found = [path for path in (self._next, self.path) if path.exists()]
-        for path in found:
+        """Remove all states; return whether any was."""
+        removed = False
+        for path in (self._next, self.path):
             with suppress(OSError):
                 path.unlink()
-        return bool(found)
+                removed = True
+        return removed
 
-    def find(self, checkpoint: Path) -> Found:
-        """Return the state that belongs to a checkpoint."""
-        candidates = [path for path in (self.path, self._next) if path.is_file()]
-        if not candidates:
-            return Found(None, f"there is no {STATE_FILE} beside it")
-        wanted, reason = mark_of(checkpoint.read_bytes()), ""
-        for path in candidates:
+    def find(self, checkpoint: Path) -> tuple[dict[str, Any] | None, str]:
+        """Return the state that belongs to a checkpoint, or None and why not; no reason where there is no state."""
+        files = [path for path in (self.path, self._next) if path.is_file()]
+        wanted, reason = _mark_of(checkpoint.read_bytes()) if files else None, ""
+        for path in files:
             try:
-                # Tensors and plain data only: nothing in the file can run code.
-                state = _decoded(torch.load(path, map_location="cpu", weights_only=True))
-                if state["checkpoint"] == wanted and state["format"] == FORMAT:
-                    return Found(state)
-                reason = reason or f"{path.name} belongs to another checkpoint"
+                # Pickled, as the checkpoint next to it is: whoever resumes from that folder trusts it.
+                state = torch.load(path, map_location="cpu", weights_only=False)
+                if state["format"] != FORMAT:
+                    reason = f"another version of this package wrote {path.name}"
+                elif state["checkpoint"] == wanted:
+                    return state, ""
+                else:
+                    reason = reason or f"{path.name} belongs to another checkpoint"
             except Exception as error:  # torch raises whatever the damage leads to
                 reason = f"{path.name} is damaged ({type(error).__name__})"
-        return Found(None, reason)
-
-
-def lacks(state: Mapping[str, Any]) -> str:
-    """Say what a state lacks that going on exactly needs; nothing if it is whole. Another version may write less."""
-    missing = [name for name in ("updates", "last_step", "loader") if name not in state]
-    for part, names in _PARTS.items():
-        found = state.get(part)
-        if not isinstance(found, Mapping):
-            missing.append(part)
-        else:
-            missing += [f"{part}.{name}" for name in names if name not in found]
-    return f"{STATE_FILE} lacks {', '.join(missing)}" if missing else ""
-
-
-def _coded(value: Any) -> Any:
-    """Write floats and large integers as words: the safe loader of torch 1.13 reads neither."""
-    if type(value) is float:
-        return f"float:{value.hex()}"
-    if type(value) is int and abs(value) >= 2**31:
-        return f"int:{value}"
-    return _each(value, _coded)
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith("float:"):
-        return float.fromhex(value[len("float:") :])
-    if isinstance(value, str) and value.startswith("int:"):
-        return int(value[len("int:") :])
-    return _each(value, _decoded)
-
-
-def _each(value: Any, convert: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: convert(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(convert(item) for item in value)
-    return value
-
-
-def random_states() -> dict[str, Any]:
-    """Return the states of the generators of Python, numpy and torch, as tensors and plain data."""
-    version, words, gauss = random.getstate()
-    name, keys, place, has_gauss, cached = np.random.get_state()
-    states: dict[str, Any] = {
-        "python": [version, torch.tensor(words, dtype=torch.int64), gauss],
-        "numpy": [name, torch.from_numpy(np.asarray(keys).astype(np.int64)), int(place), int(has_gauss), float(cached)],
-        "torch": torch.get_rng_state(),
-    }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states["cuda"] = torch.cuda.get_rng_state_all()
-    return states
-
-
-def set_random_states(states: Mapping[str, Any]) -> None:
-    """Set all generators to states from `random_states`."""
-    version, words, gauss = states["python"]
-    random.setstate((version, tuple(words.tolist()), gauss))
-    name, keys, place, has_gauss, cached = states["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), place, has_gauss, cached))
-    torch.set_rng_state(states["torch"])
-    devices = states.get("cuda")
-    if devices and torch.cuda.is_available() and len(devices) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(devices)
+        return None, reason

@@ -23,7 +23,7 @@ class RunCommand:
     """A run as words of the command line.
 
     Attributes:
-        words: What was given besides Ultralytics' arguments, which are in the checkpoint.
+        words: What was given in addition to Ultralytics' arguments, which are in the checkpoint.
         launcher: The words before `train`.
     """
 
@@ -49,11 +49,11 @@ def run_command(
         rocm: Sections over it.
         device: Ultralytics' `device` argument.
         workers: Its `workers`, where they were given.
-        launched: Where this process stands, if a launcher such as torchrun has started it.
+        launched: The rank of this process, if a launcher such as torchrun has started it.
     """
     over: Mapping[str, Any] = rocm or {}
     below: Mapping[str, Any] = {}
-    if isinstance(preset, Mapping):  # a dictionary has no name: it is told as sections over what it stands on
+    if isinstance(preset, Mapping):  # a dictionary has no name: it is described as sections over its base
         below, preset = preset, preset.get("base")
     sections = {key: {**(below.get(key) or {}), **(over.get(key) or {})} for key in SECTIONS}
     words = []

@@ -1,4 +1,4 @@
-"""SIGTERM, as Slurm, Kubernetes and systemd send it, turned into an orderly end while a training runs."""
+"""SIGTERM, as Slurm, Kubernetes and systemd send it, made into an orderly end while a training runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Terminated(BaseException):
 
 
 class _Signal:
-    """Whether SIGTERM has come since it is being answered here, and by which process."""
+    """Whether SIGTERM has come since it is being handled here, and by which process."""
 
     came = False
     owner = 0

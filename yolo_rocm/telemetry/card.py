@@ -21,8 +21,8 @@ class TorchCard:
     Attributes:
         index: torch's number of it.
         vendor: `amd` or `nvidia`.
-        total_bytes: Its memory; None where torch does not tell.
-        address: PCI address, e.g. `0000:03:00.0`; None where torch does not tell, as 1.13 does not.
+        total_bytes: Its memory; None where torch does not say.
+        address: PCI address, e.g. `0000:03:00.0`; None where torch does not say, as 1.13 does not.
     """
 
     index: int
@@ -59,16 +59,17 @@ def address_of(properties: Any) -> str | None:
 def gpu_of(card: TorchCard, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> Gpu | None:
     """Return which GPU of the machine a torch card is, or None where that cannot be said for sure.
 
-    By address where torch tells it. Otherwise by number, counted as the environment has it now: a preset or Ultralytics
+    By address where torch has it. Otherwise by number, counted as the environment has it now: a preset or Ultralytics
     itself may have hidden cards since the session began. If torch had started before that, the numbers are off; a
     card whose memory is another than torch says is therefore not taken.
     """
-    gpus = [gpu for gpu in _gpus(root, environ) if gpu.vendor == card.vendor]
+    machine = detect(root, environ=os.environ if environ is None else environ)
+    gpus = [gpu for gpu in machine.gpus if gpu.vendor == card.vendor]
     if card.address is not None:
         # Partitions of one accelerator differ in the last digit for KFD, and are one device on the PCI bus.
         found = next((gpu for gpu in gpus if _slot(gpu.bus) == _slot(card.address)), Gpu(card.vendor))
         return replace(found, bus=card.address)
-    if card.vendor != "amd":  # CUDA counts the fastest card first, which nothing in the files tells
+    if card.vendor != "amd":  # CUDA counts the fastest card first, which no file says
         return gpus[0] if len(gpus) == 1 else None
     visible = [gpu for gpu in gpus if not gpu.hidden_by and gpu.node is not None]
     if card.index < len(visible) and _fits(visible[card.index], card):
@@ -77,16 +78,12 @@ def gpu_of(card: TorchCard, root: Path = Path("/"), environ: Mapping[str, str] |
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _gpus(root: Path, environ: Mapping[str, str] | None) -> tuple[Gpu, ...]:
-    return detect(root, environ=os.environ if environ is None else environ).gpus
-
-
 def _slot(address: str | None) -> str | None:
     return None if address is None else address.lower().rpartition(".")[0]
 
 
 def _fits(gpu: Gpu, card: TorchCard) -> bool:
-    """Tell whether the memory is the same, as far as that is known; what an integrated GPU borrows differs."""
+    """Return whether the memory is the same, as far as that is known; what an integrated GPU borrows differs."""
     if gpu.vram_gb is None or card.total_bytes is None or gpu.integrated:
         return True
     theirs = card.total_bytes / 2**30

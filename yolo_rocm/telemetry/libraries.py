@@ -6,10 +6,11 @@ import contextlib
 import importlib
 import io
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from .reading import MIB, Reading
+from .reading import MIB, Reading, Source
+
+_NVML_TEMPERATURE_GPU: Final = 0  # the one sensor that NVML knows
 
 
 def imported(name: str) -> Any:
@@ -26,20 +27,20 @@ def imported(name: str) -> Any:
         return None
 
 
-def _asked(call: Callable[[], Any]) -> Any:
-    """Return what a call of a library gives; None where the card does not have it."""
+def _tried(module: Any, name: str, *arguments: Any) -> Any:
+    """Return what a function of a library gives; None where the card or this version does not have it."""
     try:
-        return call()
+        return getattr(module, name)(*arguments)
     except Exception:
         return None
 
 
-def _number(value: Any) -> float | None:
-    """Return a number; amdsmi says `N/A` where it has none."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def _number(value: Any, unit: float = 1) -> float | None:
+    """Return a number in another unit; amdsmi says `N/A` where it has none."""
+    return value / unit if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-class AmdSmi:
+class AmdSmi(Source):
     """ROCm's own library, found by the PCI address of the card.
 
     Args:
@@ -54,7 +55,7 @@ class AmdSmi:
         self._handle: Any = None
 
     def why_not(self) -> str | None:
-        """Start the library and look for the card."""
+        """Start the library and look for the card; return why there is none."""
         if self._smi is None:
             return "amdsmi cannot be imported"
         try:
@@ -63,48 +64,41 @@ class AmdSmi:
             addresses = [str(self._smi.amdsmi_get_gpu_device_bdf(handle)).lower() for handle in handles]
         except Exception as error:
             return f"amdsmi does not start: {type(error).__name__}: {error}"
-        if self._address is None and len(handles) == 1:
-            self._handle = handles[0]
-        elif self._address is not None and self._address.lower() in addresses:
-            self._handle = handles[addresses.index(self._address.lower())]
-        else:
+        wanted = addresses[0] if self._address is None and len(handles) == 1 else str(self._address).lower()
+        if wanted not in addresses:
             return f"amdsmi lists no card at {self._address}, only {', '.join(addresses) or 'none'}"
+        self._handle = handles[addresses.index(wanted)]
         return None
 
     def read(self) -> Reading:
-        """Ask for each value by itself: which of them a card has differs."""
+        """Read each value by itself: which of them a card has differs."""
         if self._handle is None:
             return Reading()
         smi, handle = self._smi, self._handle
-        activity = _asked(lambda: smi.amdsmi_get_gpu_activity(handle)) or {}
-        memory = _asked(lambda: smi.amdsmi_get_gpu_vram_usage(handle)) or {}  # in MB
-        power = _asked(lambda: smi.amdsmi_get_power_info(handle)) or {}
+        activity = _tried(smi, "amdsmi_get_gpu_activity", handle) or {}
+        memory = _tried(smi, "amdsmi_get_gpu_vram_usage", handle) or {}  # in MB
+        power = _tried(smi, "amdsmi_get_power_info", handle) or {}
         watts = (_number(power.get(key)) for key in ("current_socket_power", "average_socket_power", "socket_power"))
+        degrees = (_number(_tried(self, "_temperature", spot)) for spot in ("EDGE", "HOTSPOT", "JUNCTION"))
         return Reading(
             busy_percent=_number(activity.get("gfx_activity")),
             vram_used_mb=_number(memory.get("vram_used")),
             vram_total_mb=_number(memory.get("vram_total")),
-            temperature_c=self._temperature(),
-            power_w=next((value for value in watts if value), None),  # 0 stands for one it does not measure
+            temperature_c=next(filter(None, degrees), None),
+            power_w=next(filter(None, watts), None),  # 0 means that it is not measured
         ).plausible()
 
-    def _temperature(self) -> float | None:
-        return next((found for found in map(self._temperature_at, ("EDGE", "HOTSPOT", "JUNCTION")) if found), None)
-
-    def _temperature_at(self, place: str) -> float | None:
+    def _temperature(self, spot: str) -> Any:
         smi = self._smi
-        try:
-            where, now = getattr(smi.AmdSmiTemperatureType, place), smi.AmdSmiTemperatureMetric.CURRENT
-            return _number(smi.amdsmi_get_temp_metric(self._handle, where, now))
-        except Exception:
-            return None
+        where = getattr(smi.AmdSmiTemperatureType, spot)
+        return smi.amdsmi_get_temp_metric(self._handle, where, smi.AmdSmiTemperatureMetric.CURRENT)
 
     def close(self) -> None:
-        """Forget the card. The library stays started: torch asks it too, and it has one state for the whole process."""
+        """Forget the card. The library stays started: torch uses it too, and it has one state for the whole process."""
         self._handle = None
 
 
-class Nvml:
+class Nvml(Source):
     """NVIDIA's library, found by the PCI address of the card.
 
     Args:
@@ -120,7 +114,7 @@ class Nvml:
         self._began = False
 
     def why_not(self) -> str | None:
-        """Start the library and look for the card."""
+        """Start the library and look for the card; return why there is none."""
         if self._nvml is None:
             return "pynvml cannot be imported"
         try:
@@ -131,26 +125,23 @@ class Nvml:
             elif self._nvml.nvmlDeviceGetCount() == 1:
                 self._handle = self._nvml.nvmlDeviceGetHandleByIndex(0)
             else:
-                return "there are several NVIDIA cards, and torch does not tell which one it computes on"
+                return "there are several NVIDIA cards, and torch does not say which one it computes on"
         except Exception as error:
             return f"NVML does not start: {type(error).__name__}: {error}"
         return None
 
     def read(self) -> Reading:
-        """Ask for each value by itself: which of them a card has differs."""
+        """Read each value by itself: which of them a card has differs."""
         if self._handle is None:
             return Reading()
         nvml, handle = self._nvml, self._handle
-        rates = _asked(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        memory = _asked(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        used, total = (_number(getattr(memory, key, None)) for key in ("used", "total"))
-        milliwatts = _number(_asked(lambda: nvml.nvmlDeviceGetPowerUsage(handle)))
+        memory = _tried(nvml, "nvmlDeviceGetMemoryInfo", handle)
         return Reading(
-            busy_percent=_number(getattr(rates, "gpu", None)),
-            vram_used_mb=None if used is None else used / MIB,
-            vram_total_mb=None if total is None else total / MIB,
-            temperature_c=_number(_asked(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
-            power_w=None if milliwatts is None else milliwatts / 1e3,
+            busy_percent=_number(getattr(_tried(nvml, "nvmlDeviceGetUtilizationRates", handle), "gpu", None)),
+            vram_used_mb=_number(getattr(memory, "used", None), MIB),
+            vram_total_mb=_number(getattr(memory, "total", None), MIB),
+            temperature_c=_number(_tried(nvml, "nvmlDeviceGetTemperature", handle, _NVML_TEMPERATURE_GPU)),
+            power_w=_number(_tried(nvml, "nvmlDeviceGetPowerUsage", handle), 1e3),
         ).plausible()
 
     def close(self) -> None:
@@ -158,4 +149,4 @@ class Nvml:
         self._handle = None
         if self._began:
             self._began = False
-            _asked(self._nvml.nvmlShutdown)
+            _tried(self._nvml, "nvmlShutdown")

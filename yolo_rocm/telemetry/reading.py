@@ -1,10 +1,10 @@
-"""One look at the hardware, and what a source of such looks is."""
+"""The values of one moment, and what a source of them is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 MIB: Final = 2**20
 # What no card and no host ever shows is a broken sensor or a file of something else: a gap, not a number.
@@ -20,13 +20,13 @@ _ANY_SIZE: Final = (0.0, 2.0**30)  # MiB; a pebibyte
 
 @dataclass(frozen=True)
 class Reading:
-    """What a source told; None is a gap.
+    """The values of one source at one moment; None is a gap.
 
     Attributes:
         busy_percent: Share of time in which the GPU computed, as its driver counts it.
         vram_used_mb: Memory of the GPU in use, by every process, MiB.
         vram_total_mb: All of it.
-        temperature_c: Degrees Celsius; the edge of the die, or its hottest place where the card has no other sensor.
+        temperature_c: Degrees Celsius; the edge of the die, or its hottest spot where the card has no other sensor.
         power_w: Watts.
         torch_reserved_mb: Memory that torch holds on the GPU for this process, MiB.
         host_cpu_percent: Busy share of all processors of the host since the last look.
@@ -68,31 +68,29 @@ FIELDS: Final = tuple(field.name for field in fields(Reading))
 OF_THE_CARD: Final = frozenset(FIELDS[:5])
 
 
-class Source(Protocol):
-    """Something that can be asked for a reading, again and again, from one thread.
+class Source:
+    """Something that can be read again and again, from one thread; `read` may raise or block.
 
-    `read` may raise or block: whoever asks has to live with both.
+    Attributes:
+        name: What is written to the table.
     """
 
-    @property
-    def name(self) -> str:
-        """What stands in the table."""
+    name: ClassVar[str]
 
     def why_not(self) -> str | None:
-        """Say why it cannot be used here; None where it can."""
+        """Return why it cannot be used here; None where it can."""
+        return None
 
     def read(self) -> Reading:
-        """Look now."""
+        """Return the values of this moment."""
+        raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what it holds open."""
+        """Release what it holds open."""
 
 
 def merged(readings: Iterable[Reading]) -> Reading:
     """Return one reading of several: of each value the first that is there."""
-    found: dict[str, float | None] = {}
-    for reading in readings:
-        for name in FIELDS:
-            if found.get(name) is None:
-                found[name] = getattr(reading, name)
-    return Reading(**found)
+    rows = list(readings)
+    known = {name: [value for row in rows if (value := getattr(row, name)) is not None] for name in FIELDS}
+    return Reading(**{name: values[0] for name, values in known.items() if values})

@@ -1,4 +1,4 @@
-"""The sampling thread: looks at the sources now and then, at a cost that a training cannot notice."""
+"""The sampling thread: reads the sources now and then, at a cost that a training cannot notice."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Final
 from .reading import Reading, Source, merged
 from .table import TelemetryTable
 
-# Share of a processor's time that looking may take, and so of a step.
+# Share of a processor's time that reading may take, and so of a step.
 BUDGET: Final = 0.005
-# Seconds after which a look counts as slow: a driver that is busy or hangs, or an interpreter that a training keeps to
-# itself. The first goes on, so it takes as many slow looks in a row to pause a source.
+# Seconds after which a read counts as slow: a driver that is busy or hangs, or an interpreter that a training keeps to
+# itself. The latter passes, so it takes several slow reads in a row to pause a source.
 SLOW_S: Final = 0.25
 _SLOW_LOOKS: Final = 2
+# Seconds after which a driver that has not answered by the end of a training is reported.
+HANGS_S: Final = 5.0
 _LONGEST_PAUSE: Final = 64  # looks
 _MEAN_OF: Final = 32
 # Half of what may pass at the end of a training.
@@ -24,7 +26,7 @@ _LAST_WAIT_S: Final = 0.1
 
 
 class _Watched:
-    """A source, asked less often while it is slow. What it does not tell is a gap."""
+    """A source that is read less often while it is slow. What it does not have is a gap."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -58,7 +60,7 @@ class Sampler:
         open_sources: Called in the thread, since starting a library may block.
         table: Where rows go; closed with the thread.
         interval_s: Seconds between looks, at least.
-        say: Called in the thread with the line of a log: why there is no more to come, or that rows are lost.
+        say: Called with a line for the log: why there are no more rows, or that rows are lost.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Sampler:
     ) -> None:
         self._open, self._table, self._asked, self._say = open_sources, table, interval_s, say
         self._said_lost = False
+        self._waiting: float | None = None  # since when for a source
         self._ended = threading.Event()
         # Held while the table is used: it is closed by stop(), so that a thread that was left behind writes no more.
         self._writing = threading.Lock()
@@ -91,6 +94,10 @@ class Sampler:
         self._ended.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_LAST_WAIT_S)
+            if self._thread.is_alive() and self._waiting is not None:
+                silent = time.monotonic() - self._waiting
+                if silent >= HANGS_S:
+                    self._tell(f"telemetry has no values of the last {silent:.0f} s: a driver does not answer")
         if self._writing.acquire(timeout=_LAST_WAIT_S / 2):
             try:
                 self._table.close()
@@ -100,6 +107,7 @@ class Sampler:
     def _run(self) -> None:
         sources: Sequence[Source] = ()
         try:
+            self._waiting = time.monotonic()
             sources = self._open()
             self._sample([_Watched(source) for source in sources])
         except Exception as error:  # a training goes on without it
@@ -125,7 +133,9 @@ class Sampler:
             self.cost_s += (time.thread_time() - before - self.cost_s) / min(self.looks, _MEAN_OF)
 
     def _look(self, sources: list[_Watched]) -> None:
+        self._waiting = time.monotonic()
         readings = [watched.read() for watched in sources]
+        self._waiting = None
         told = [w.source.name for w, reading in zip(sources, readings, strict=True) if reading != Reading()]
         with self._writing:
             self._table.add(time.monotonic(), merged(readings), "+".join(told))

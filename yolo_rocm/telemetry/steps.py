@@ -8,27 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ..conv.report import ConvReport
 
-# In the first steps memory is being found, kernels are compiled and algorithms measured.
+# In the first steps memory is allocated, kernels are compiled and algorithms measured.
 WARM: Final = 5
 _FIRST: Final = frozenset({WARM, WARM + 1, WARM + 2})
 # Kept only where a training ends before it is warm.
 _SPARE: Final = frozenset({2, 3})
 _EVERY_EPOCHS: Final = 10
 _BATCH_OF_EPOCH: Final = 2  # the first waits for workers
-
-
-def sampled_steps(epochs: int, steps: int) -> int:
-    """Return how many steps of a training have their convolutions timed.
-
-    Args:
-        epochs: Its epochs.
-        steps: Steps of an epoch.
-    """
-    counter, found = SampledSteps(), 0
-    for _ in range(epochs):
-        counter.epoch_starts()
-        found += sum(counter.batch_starts() for _ in range(steps))
-    return found
 
 
 class SampledSteps:
@@ -50,11 +36,11 @@ class SampledSteps:
         self._batch = 0
 
     def batch_starts(self) -> bool:
-        """Count a step, and tell whether it is to be timed: `begin` then has to follow."""
+        """Count a step and return whether it is to be timed: `begin` then has to follow."""
         self.abandon()  # the step before, if it ended in an error
         self._step += 1
         self._batch += 1
-        if self._step <= WARM + 2:
+        if self._step <= max(_FIRST):
             return self._wanted and self._step in _FIRST | _SPARE
         return self._wanted and self._epochs % _EVERY_EPOCHS == 0 and self._batch == _BATCH_OF_EPOCH
 

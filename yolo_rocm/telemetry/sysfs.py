@@ -7,16 +7,16 @@ from typing import Final
 
 from ..hardware import Gpu
 from ..hardware.files import in_order, number
-from .reading import MIB, Reading
+from .reading import MIB, Reading, Source
 
-# amdgpu's own numbering: 1 is the edge of the die, 2 its hottest place; some accelerators only have the second.
+# amdgpu's own numbering: 1 is the edge of the die, 2 its hottest spot; some accelerators only have the second.
 _TEMPERATURES: Final = ("temp1_input", "temp2_input")
 # A mean, or where the card has none the value of the moment.
 _POWERS: Final = ("power1_average", "power1_input")
 
 
-class AmdSysfs:
-    """The files of one card. Whatever is missing, unreadable or rubbish is a gap.
+class AmdSysfs(Source):
+    """The files of one card. Whatever is missing, unreadable or no number is a gap.
 
     Args:
         gpu: The card, as `hardware` found it.
@@ -32,7 +32,7 @@ class AmdSysfs:
         self._pools = ("vram", "gtt") if gpu is not None and gpu.integrated else ("vram",)
 
     def why_not(self) -> str | None:
-        """Say why there is nothing to read."""
+        """Return why there is nothing to read."""
         if self._folder is None:
             return "the card is not known by its PCI address"
         if not self._folder.is_dir():
@@ -53,9 +53,6 @@ class AmdSysfs:
             temperature_c=None if milli is None else milli / 1e3,
             power_w=None if micro is None else micro / 1e6,
         ).plausible()
-
-    def close(self) -> None:
-        """Nothing is held open."""
 
     def _sensor(self, names: tuple[str, ...]) -> int | None:
         if self._sensors is None:

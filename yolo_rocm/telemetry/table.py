@@ -1,4 +1,4 @@
-"""The table beside the results: a row for each look, written at once, and bounded for a training of days."""
+"""The table next to the results: a row at a time, written at once, and bounded for a training of days."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TELEMETRY_FILE: Final = "rocm_telemetry.csv"
 COLUMNS: Final = ("time", *FIELDS, "source")
 # Begins the source of a row that says why there are no more.
 ENDED: Final = "ended: "
-# Every so many rows the interval doubles. At one look a second that is an hour and eight minutes in full detail, and
+# Every so many rows the interval doubles. At one row a second that is an hour and eight minutes in full detail, and
 # about 30 000 rows, 2 MB, after a week. Nothing is ever rewritten: a run that is killed loses no row, and one that is
 # resumed goes on with the interval that the rows already there ask for.
 ROWS_PER_INTERVAL: Final = 4096

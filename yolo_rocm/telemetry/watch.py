@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .choice import sources_for
 from .sampler import Sampler
+from .sources import sources_for
 from .table import TelemetryTable
 
 
@@ -17,13 +17,12 @@ def watch(
     """Fill the table of a run from now on, until the returned sampler is stopped.
 
     Args:
-        device: The torch device of the training. Where several processes train, the first one's stands for all.
+        device: The torch device of the training; of several processes, that of the first.
         folder: The run's folder.
         fresh: Begin the table anew; a resumed run goes on with it.
-        interval_s: Seconds between two looks, at least.
+        interval_s: Seconds between two rows, at least.
         say: Called with one line if there is no more to come before that, or if rows are lost.
     """
-    sources = sources_for(device)
-    sampler = Sampler(sources.open, TelemetryTable(folder, fresh), interval_s, say)
+    sampler = Sampler(sources_for(device).open, TelemetryTable(folder, fresh), interval_s, say)
     sampler.start()
     return sampler

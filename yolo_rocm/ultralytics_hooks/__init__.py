@@ -1,26 +1,27 @@
-"""The place that knows Ultralytics' engine from inside: named probes and named, undoable interventions.
+"""The room that knows Ultralytics from inside: named probes, and named, undoable patches of its engine and data sets.
 
-Its data sets and transforms are the matter of `ultralytics_data`. Nothing here imports Ultralytics before it is used.
+The public names of the modules below are this package's own: callers write `hooks.say(...)`, not which file it is in.
+Nothing here imports torch or Ultralytics before it is used. May import rooms from `telemetry` down to `utils`; what it
+needs from above (who explains an error, who takes a trainer over) is passed in. A newcomer comes here when a release of
+Ultralytics has moved something: what is relied on is a row in `probes`, and a patch is a `scoped_patch.attribute`.
 """
 
 from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
-from .checkpoints import Saving, discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
+from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
-from .everywhere import AroundTrainer, MakeTrainer, with_callbacks, wrap_calls, wrap_trainers
+from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
 from .loaders import loaders_built_by, loaders_follow
-from .log import PREFIX, progress, say, say_diagnosis
+from .log import progress_bar, say, say_from_any_rank
 from .memory_errors import is_memory_error, memory_errors_recognised, recognise_in_backward
 from .models import (
-    MODES,
     Around,
     ObjectMode,
     all_modes_wrapped,
     check_model,
     is_compiled,
     load_model,
-    model_class,
     plain_model,
     torch_module,
     wrap_modes,
@@ -36,27 +37,22 @@ from .probes import (
     WITHOUT_MODELS,
     missing,
 )
-from .ranks import place_of_rank, rank, ranks_asked, ranks_of_batch, reports
+from .ranks import place_of_rank, rank, ranks_asked, reports
 from .resuming import (
     OptimizerSteps,
     check_resumable,
-    closes_mosaic_next,
     code_of_script,
     drop_unfinished_results,
     finished_epochs,
-    in_one_process,
     is_last_epoch,
-    restore_gradients,
     restore_trainer,
     resume_facts,
     resumed_from,
     trainer_state,
-    unfit,
 )
 from .train_steps import detector, installed_version, loss_of, made_batch
 from .trainers import (
     announces_inside_train,
-    asked_batch,
     asked_workers,
     augment_on_device,
     class_names,
@@ -67,97 +63,4 @@ from .trainers import (
     set_trainer_argument,
     worker_count,
 )
-from .versions import OLDEST, newest_tested, require
-
-__all__ = [
-    "AUGMENT_STEP",
-    "CHILDREN",
-    "DAMAGED_IMAGES",
-    "DEVICE_AUGMENT",
-    "EARLY_CALLBACKS",
-    "MODES",
-    "OLDEST",
-    "PREDICT_CALLBACKS",
-    "PREFIX",
-    "REDUCED_DECODE",
-    "WITHOUT_MODELS",
-    "Around",
-    "AroundTrainer",
-    "MakeTrainer",
-    "ObjectMode",
-    "OptimizerSteps",
-    "Saving",
-    "all_modes_wrapped",
-    "amp_check_without_wait",
-    "announces_inside_train",
-    "asked_batch",
-    "asked_workers",
-    "augment_on_device",
-    "benchmark_takes_format",
-    "check_arguments",
-    "check_data",
-    "check_mode",
-    "check_model",
-    "check_resumable",
-    "children_follow",
-    "class_names",
-    "closes_mosaic_next",
-    "code_of_script",
-    "default_argument",
-    "detector",
-    "discard_run_folder",
-    "drop_unfinished_results",
-    "finished_epochs",
-    "forget_run_folder",
-    "in_one_process",
-    "installed_version",
-    "is_compiled",
-    "is_last_epoch",
-    "is_memory_error",
-    "is_writer",
-    "knows_argument",
-    "launch_is_possible",
-    "load_model",
-    "loaders_built_by",
-    "loaders_follow",
-    "loading_facts",
-    "loss_of",
-    "made_batch",
-    "memory_errors_recognised",
-    "missing",
-    "model_class",
-    "mosaic_closes_after",
-    "nan_recoveries",
-    "newest_tested",
-    "place_of_rank",
-    "plain_model",
-    "progress",
-    "rank",
-    "ranks_asked",
-    "ranks_command",
-    "ranks_join",
-    "ranks_of_batch",
-    "recognise_in_backward",
-    "recovers_from_nan",
-    "reports",
-    "require",
-    "restore_gradients",
-    "restore_trainer",
-    "resume_facts",
-    "resumed_from",
-    "run_command_line",
-    "runs_launched_file",
-    "say",
-    "say_diagnosis",
-    "set_trainer_argument",
-    "torch_module",
-    "trainer_state",
-    "unfit",
-    "whole_runs",
-    "with_callbacks",
-    "worker_count",
-    "wrap_calls",
-    "wrap_modes",
-    "wrap_trainers",
-    "write_whole_checkpoints",
-]
+from .versions import newest_tested, require

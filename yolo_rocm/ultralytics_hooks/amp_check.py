@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from ..utils.swap import Swap
+from ..utils.scoped_patch import attribute
 from .log import say
 from .probes import AMP_CHECK, missing
 
@@ -44,9 +44,8 @@ def _patient(check: Any) -> Any:
     return run
 
 
-_check = Swap("ultralytics.engine.trainer", "check_amp", _patient)
-
-
 def amp_check_without_wait() -> AbstractContextManager[None]:
     """Skip the test of mixed precision where its weights are not here and Ultralytics has found no network."""
-    return nullcontext() if missing(AMP_CHECK) else _check.on()
+    if missing(AMP_CHECK):
+        return nullcontext()
+    return attribute("ultralytics.engine.trainer", "check_amp").on(_patient)

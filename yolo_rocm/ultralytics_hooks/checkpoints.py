@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from ..errors import CheckpointError
-from ..utils.atomic import commit, free_bytes, no_room, partial, problem_with, stage, sync
-from ..utils.swap import Swap
+from ..utils.atomic import free_bytes, problem_with, write_file
+from ..utils.scoped_patch import attribute
 
 
-class Saving(Protocol):
-    """Who is told of each checkpoint that is written."""
+def write_whole_checkpoints(trainer: Any, write: Callable[[Path, bytes], None]) -> None:
+    """Let a trainer write `last.pt`, `best.pt` and `epochN.pt` with a function that replaces files in one step.
 
-    def before(self, path: Path, data: bytes) -> None:
-        """A checkpoint is on the disk but does not have its name yet."""
-
-    def after(self, path: Path) -> None:
-        """It has its name."""
-
-    def make_room(self) -> bool:
-        """Give up what is not needed, for a checkpoint that does not fit; False if there is nothing."""
-
-    def failed(self, path: Path, size: int, error: OSError) -> CheckpointError:
-        """Say what could not be written, what is whole, and how to go on."""
-
-
-def write_whole_checkpoints(trainer: Any, saving: Saving) -> None:
-    """Let a trainer write `last.pt`, `best.pt` and `epochN.pt` whole or not at all.
-
-    `BaseTrainer.save_model` of every version calls `write_bytes` of its paths, so those are given a class that writes
-    beside the name first. A trainer whose own `save_model` opens the files itself is not reached.
+    `BaseTrainer.save_model` of every version calls `write_bytes` of its paths, so those are given a class of their own.
+    A trainer whose own `save_model` opens the files itself is not reached.
     """
-    kind = _path_class(saving)
-    trainer.wdir, trainer.last, trainer.best = kind(trainer.wdir), kind(trainer.last), kind(trainer.best)
-
-
-def _path_class(saving: Saving) -> Any:
     plain: Any = type(Path())
 
     class WholeCheckpoint(plain):  # type: ignore[misc]
@@ -47,25 +26,14 @@ def _path_class(saving: Saving) -> Any:
 
         def write_bytes(self, data: bytes) -> int:
             """Write a checkpoint; the old one stays until the new one is whole."""
-            path = Path(self)
-            try:
-                try:
-                    staged = stage(path, data)
-                except OSError as error:
-                    if not no_room(error) or not saving.make_room():
-                        raise
-                    staged = stage(path, data)
-                saving.before(path, data)
-                commit(staged, path)
-            except OSError as error:
-                raise saving.failed(path, len(data), error) from error
-            saving.after(path)
+            write(Path(self), data)
             return len(data)
 
         def __reduce__(self) -> Any:
             return Path, (str(self),)
 
-    return WholeCheckpoint
+    for name in ("wdir", "last", "best"):
+        setattr(trainer, name, WholeCheckpoint(getattr(trainer, name)))
 
 
 def _strips_whole(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -73,21 +41,21 @@ def _strips_whole(original: Callable[..., Any]) -> Callable[..., Any]:
         path = Path(f)
         if s or not path.is_file():
             return original(f, s, *args, **kwargs)
-        staged = partial(path)
-        try:
-            _check_room(path)
+        result: Any = None
+
+        def strip(staged: Path) -> None:  # writes nothing where Ultralytics cannot read the checkpoint
+            nonlocal result
             with _names_the_file(staged):
                 result = original(f, str(staged), *args, **kwargs)
-            if staged.exists():  # it is not where Ultralytics could not read the checkpoint
-                sync(staged)
-                commit(staged, path)
+
+        try:
+            _check_room(path)
+            write_file(path, strip, durable=True)
         except (OSError, RuntimeError) as error:  # torch's own writer raises RuntimeError on a full disk
             raise CheckpointError(
                 f"the training is complete, but {path} could not be written without its optimizer: {error}. "
                 f"It is whole as it was, with optimizer; make room, and it can be used as it is."
             ) from error
-        finally:
-            staged.unlink(missing_ok=True)
         return result
 
     return strip_optimizer
@@ -160,18 +128,19 @@ def discard_run_folder(folder: Path) -> None:
 
 
 def is_writer() -> bool:
-    """Tell whether this process writes the checkpoints: the only one, or the first of several."""
+    """Return whether this process writes the checkpoints: the only one, or the first of several."""
     from ultralytics.utils import RANK
 
     return RANK in (-1, 0)
 
 
-_strip = Swap("ultralytics.engine.trainer", "strip_optimizer", _strips_whole)
-_folder = Swap("ultralytics.engine.trainer", "get_save_dir", _checks_folder)
-
-
 @contextmanager
 def whole_runs() -> Iterator[None]:
     """Strip finished checkpoints in one step too, and refuse a run folder that cannot be written before it is made."""
-    with _strip.on(), _folder.on():
+    from ultralytics.engine import trainer
+
+    with ExitStack() as undo:
+        for name, make in (("strip_optimizer", _strips_whole), ("get_save_dir", _checks_folder)):
+            if hasattr(trainer, name):  # see `WHOLE_CHECKPOINTS`
+                undo.enter_context(attribute(trainer.__name__, name).on(make))
         yield

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 from ..errors import StackError
-from ..utils.in_force import InForce
+from ..utils.scoped_patch import attribute
 from .probes import CHILDREN, missing
 
 _CLI_MODULE: Final = "ultralytics.cfg.__init__"
 _LAUNCHERS: Final = ("torch.distributed.run", "torch.distributed.launch")
 # A launcher ends its ranks when it is told to; it gives them 30 s before it kills them (torch.distributed.elastic).
 _LAUNCHER_PATIENCE: Final = 40.0
-
-
-class _Children(InForce[Mapping[str, str]]):
-    """Environments for child processes, and the modules of Ultralytics that start them through us."""
-
-    replaced: list[Any]
-
-
-_children = _Children()
 
 
 @contextmanager
@@ -40,28 +33,19 @@ def children_follow(environment: Mapping[str, str]) -> Iterator[None]:
     if missing(CHILDREN):
         yield
         return
-    from ultralytics.engine import trainer, tuner
 
-    with _children.lock:
-        if not _children:
-            _children.replaced = [module for module in (trainer, tuner) if hasattr(module, "subprocess")]
-            shim = types.SimpleNamespace(**{**vars(subprocess), "run": _run_child})
-            for module in _children.replaced:
-                module.subprocess = shim
-        _children.add(environment)
-    try:
+    def follow(original: Any) -> Any:
+        return types.SimpleNamespace(**{**vars(subprocess), "run": partial(_run_child, environment)})
+
+    with ExitStack() as undo:
+        for name in ("ultralytics.engine.trainer", "ultralytics.engine.tuner"):
+            if hasattr(importlib.import_module(name), "subprocess"):
+                undo.enter_context(attribute(name, "subprocess").on(follow))
         yield
-    finally:
-        with _children.lock:
-            _children.remove(environment)
-            if not _children:
-                for module in _children.replaced:
-                    module.subprocess = subprocess
 
 
-def _run_child(command: Any, *args: Any, **kwargs: Any) -> Any:
-    described = _children.decisive()
-    if described is None or not isinstance(command, list | tuple):
+def _run_child(described: Mapping[str, str], command: Any, *args: Any, **kwargs: Any) -> Any:
+    if not isinstance(command, list | tuple):
         return subprocess.run(command, *args, **kwargs)
     environment = {**(kwargs.get("env") or os.environ), **described}
     if any(name in command for name in _LAUNCHERS):

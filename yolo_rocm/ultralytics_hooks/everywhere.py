@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from ..preset.cfg_file import keys_of
+from ..utils.scoped_patch import attribute
 from .models import Around
 
 MakeTrainer = Callable[[dict[str, Any], Any], None]
@@ -22,36 +23,29 @@ _CALLED: Final = {
 }
 
 
-def wrap_trainers(around: AroundTrainer) -> Callable[[], None]:
-    """Let every trainer be constructed through `around`.
+def trainers_wrapped(around: AroundTrainer) -> AbstractContextManager[None]:
+    """Let every trainer be constructed through `around` while the context is open.
 
     Args:
         around: Called with the trainer, a function that constructs it from overrides and callbacks, the overrides it
             was given, the names its `cfg` argument sets, and the callbacks it was given.
-
-    Returns:
-        A function that puts everything back.
     """
-    from ultralytics.engine.trainer import BaseTrainer
 
-    original = BaseTrainer.__init__
-    signature = inspect.signature(original)
+    def wrapper(original: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(original)
 
-    @functools.wraps(original)
-    def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(self, *args, **kwargs).arguments
+        @functools.wraps(original)
+        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+            bound = signature.bind(self, *args, **kwargs).arguments
 
-        def make(overrides: dict[str, Any], callbacks: Any) -> None:
-            original(**{**bound, "self": self, "overrides": overrides, "_callbacks": callbacks})
+            def make(overrides: dict[str, Any], callbacks: Any) -> None:
+                original(**{**bound, "self": self, "overrides": overrides, "_callbacks": callbacks})
 
-        around(self, make, dict(bound.get("overrides") or {}), _names(bound.get("cfg")), bound.get("_callbacks"))
+            around(self, make, dict(bound.get("overrides") or {}), _names(bound.get("cfg")), bound.get("_callbacks"))
 
-    BaseTrainer.__init__ = construct
+        return construct
 
-    def undo() -> None:
-        BaseTrainer.__init__ = original
-
-    return undo
+    return attribute("ultralytics.engine.trainer:BaseTrainer", "__init__").on(wrapper, "process-wide")
 
 
 def _names(cfg: Any) -> set[str]:
@@ -77,15 +71,10 @@ def with_callbacks(callbacks: Any, added: Mapping[str, Callable[[Any], None]]) -
     return result  # type: ignore[no-any-return]
 
 
-def wrap_calls(kind: str, around: Around) -> Callable[[], None]:
-    """Run what a script calls by itself through `around`: `kind` is `validator` or `predictor`.
-
-    Returns:
-        A function that puts everything back.
-    """
+@contextmanager
+def calls_wrapped(kind: str, around: Around) -> Iterator[None]:
+    """Run what a script calls by itself through `around`: `kind` is `validator` or `predictor`."""
     name, mode, methods = _CALLED[kind]
-    base = getattr(importlib.import_module(f"ultralytics.engine.{kind}"), name)
-    originals = {method: getattr(base, method) for method in methods}
 
     def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -96,11 +85,7 @@ def wrap_calls(kind: str, around: Around) -> Callable[[], None]:
 
         return call
 
-    for method, original in originals.items():
-        setattr(base, method, wrapper(original))
-
-    def undo() -> None:
-        for method, original in originals.items():
-            setattr(base, method, original)
-
-    return undo
+    with ExitStack() as undo:
+        for method in methods:
+            undo.enter_context(attribute(f"ultralytics.engine.{kind}:{name}", method).on(wrapper))
+        yield

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ..utils.console import is_terminal
-from ..utils.process_group import is_first_to
-from ..utils.progress import Pace
 from .ranks import reports
 
 PREFIX: Final = "ROCm: "
@@ -22,26 +20,15 @@ def say(message: str, warning: bool = False) -> None:
     (LOGGER.warning if warning else LOGGER.info)(f"{colorstr(PREFIX)}{message}")
 
 
-def say_diagnosis(error: BaseException) -> None:
-    """Name a failure that is known, with its cause and remedy. The error itself is the caller's to raise again."""
-    with suppress(Exception):  # whatever goes wrong here must not take the place of the error
-        from ultralytics.utils import LOGGER, colorstr
+def say_from_any_rank(message: str) -> None:
+    """Log one warning from whichever rank has it to say; Ultralytics keeps every rank but 0 silent below errors."""
+    from ultralytics.utils import LOGGER, colorstr
 
-        from ..diagnosis.known_failures import explain
-
-        match = explain(error)
-        # Of the ranks of one training, which all fail when one does, only the first to fail says why.
-        if match is None or not is_first_to("diagnosis"):
-            return
-        known = match.signature
-        # Ultralytics keeps every rank but 0 silent below errors.
-        log = LOGGER.warning if reports() else LOGGER.error
-        log(f"{colorstr(PREFIX)}this failure is known as {known.id}. {known.cause}")
-        log(f"{colorstr(PREFIX)}what to do: {match.remedy()} (known from {' '.join(known.sources)})")
+    (LOGGER.warning if reports() else LOGGER.error)(f"{colorstr(PREFIX)}{message}")
 
 
 @contextmanager
-def progress(title: str, limit_s: float | None = None) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(title: str, limit_s: float | None = None) -> Iterator[Callable[[int, int], None]]:
     """Show how far something is: Ultralytics' own bar on a terminal, lines of its logger elsewhere; nothing if short.
 
     Neither draws by itself: what is going on is being measured.
@@ -54,6 +41,8 @@ def progress(title: str, limit_s: float | None = None) -> Iterator[Callable[[int
         A function to be called with (done, all).
     """
     from ultralytics.utils import TQDM
+
+    from ..utils.progress import Pace
 
     pace, on_terminal = Pace(limit_s), is_terminal(sys.stdout)
     bars: list[Any] = []

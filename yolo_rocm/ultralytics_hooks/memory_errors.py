@@ -7,11 +7,15 @@ libraries. hipBLAS, rocBLAS and MIOpen say the same in other words.
 from __future__ import annotations
 
 import traceback
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Final
 
-from ..utils.swap import Swap
+from ..utils.scoped_patch import attribute
+from .probes import MEMORY_ERRORS, missing
+
+SaysSo = Callable[[str], bool]
 
 HEARD: Final = "out of memory"  # what Ultralytics listens for, in any case of letters
 # MIOpen gives these for many reasons, a workspace that did not fit among them (ROCm/MIOpen#47, status 7).
@@ -19,24 +23,25 @@ _VAGUE: Final = ("miopenStatusUnknownError", "miopenStatusInternalError")
 _SCARCE: Final = 0.05
 
 
-def is_memory_error(text: str, free_share: float | None = None) -> bool:
-    """Tell whether an error message means that the GPU's memory was used up.
+def is_memory_error(text: str, says_so: SaysSo, free_share: float | None = None) -> bool:
+    """Return whether an error message means that the GPU's memory was used up.
 
     Args:
         text: The message.
+        says_so: Returns whether a message is one that means nothing else.
         free_share: Part of the GPU's memory that was free; messages that can mean anything count when it is small.
     """
-    from ..diagnosis.known_failures import by_id
-
-    if by_id("oom").search(text.encode(errors="replace")) is not None:
+    if says_so(text):
         return True
     return free_share is not None and free_share < _SCARCE and any(word in text for word in _VAGUE)
 
 
-def translated(error: BaseException) -> RuntimeError | None:
+def translated(error: BaseException, says_so: SaysSo) -> RuntimeError | None:
     """Return the error to raise in place of a memory error Ultralytics would not recognise; None for every other."""
     text = str(error)
-    if not isinstance(error, RuntimeError) or HEARD in text.lower() or not is_memory_error(text, _free_share()):
+    if not isinstance(error, RuntimeError) or HEARD in text.lower():
+        return None
+    if not is_memory_error(text, says_so, _free_share()):
         return None
     # The frames below hold the activations that did not fit; the retry needs their memory.
     traceback.clear_frames(error.__traceback__)
@@ -58,8 +63,8 @@ def _free_share() -> float | None:
 class _Listening:
     """A context manager of Ultralytics' own, whose way out translates memory errors."""
 
-    def __init__(self, inner: AbstractContextManager[Any]) -> None:
-        self._inner = inner
+    def __init__(self, inner: AbstractContextManager[Any], says_so: SaysSo) -> None:
+        self._inner, self._says_so = inner, says_so
 
     def __enter__(self) -> Any:
         return self._inner.__enter__()
@@ -68,7 +73,7 @@ class _Listening:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         answer = self._inner.__exit__(kind, error, trace)
-        better = None if error is None else translated(error)
+        better = None if error is None else translated(error, self._says_so)
         if better is not None:
             try:
                 raise better from error
@@ -77,24 +82,25 @@ class _Listening:
         return answer
 
 
-def _listening(autocast: Any) -> Any:
-    def context(*args: Any, **kwargs: Any) -> _Listening:
-        return _Listening(autocast(*args, **kwargs))
+def memory_errors_recognised(says_so: SaysSo) -> AbstractContextManager[None]:
+    """Let Ultralytics recognise memory errors of the forward pass of a training.
 
-    return context
+    That pass runs inside the name `autocast`; there is no other way to get between it and the `except` that decides
+    about the retry without changing the model, which ends up in checkpoints.
+
+    Args:
+        says_so: Returns whether a message means that memory was used up.
+    """
+    if missing(MEMORY_ERRORS):
+        return nullcontext()
+
+    def listening(autocast: Any) -> Any:
+        return lambda *args, **kwargs: _Listening(autocast(*args, **kwargs), says_so)
+
+    return attribute("ultralytics.engine.trainer", "autocast").on(listening)
 
 
-# The forward pass of the training loop runs inside this name; there is no other way to stand between it and the
-# `except` that decides about the retry without changing the model, which ends up in checkpoints.
-_forward = Swap("ultralytics.engine.trainer", "autocast", _listening)
-
-
-def memory_errors_recognised() -> AbstractContextManager[None]:
-    """Let Ultralytics recognise memory errors of the forward pass of a training."""
-    return _forward.on()
-
-
-def recognise_in_backward(trainer: Any) -> None:
+def recognise_in_backward(trainer: Any, says_so: SaysSo) -> None:
     """Let Ultralytics recognise memory errors of a trainer's backward pass, which starts from its gradient scaler."""
     scaler = getattr(trainer, "scaler", None)
     if scaler is None or "scale" in vars(scaler):
@@ -103,13 +109,13 @@ def recognise_in_backward(trainer: Any) -> None:
 
     def listening(loss: Any) -> Any:
         scaled = scale(loss)
-        scaled.backward = _listening_backward(scaled)
+        scaled.backward = _listening_backward(scaled, says_so)
         return scaled
 
     scaler.scale = listening
 
 
-def _listening_backward(scaled: Any) -> Any:
+def _listening_backward(scaled: Any, says_so: SaysSo) -> Any:
     held = [scaled]  # holds the graph of the whole step, which holds this: given up when the backward pass begins
 
     def run(*args: Any, **kwargs: Any) -> None:
@@ -119,7 +125,7 @@ def _listening_backward(scaled: Any) -> Any:
             tensor.backward(*args, **kwargs)
         except RuntimeError as error:
             del tensor
-            better = translated(error)
+            better = translated(error, says_so)
             if better is None:
                 raise
             try:

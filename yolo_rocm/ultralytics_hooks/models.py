@@ -6,11 +6,12 @@ import functools
 import re
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError, DownloadError, MissingFileError
+from ..utils.scoped_patch import attribute
 from .arguments import check_weights, no_model
 
 MODES: Final = ("train", "val", "predict", "track", "embed", "tune", "export", "benchmark")
@@ -102,7 +103,7 @@ def plain_model(model: Any) -> Any:
 
 
 def is_compiled(model: Any) -> bool:
-    """Tell whether a model is inside a torch.compile wrapper."""
+    """Return whether a model is inside a torch.compile wrapper."""
     while model is not None:
         if hasattr(model, "_orig_mod"):
             return True
@@ -113,8 +114,8 @@ def is_compiled(model: Any) -> bool:
 class ObjectMode:
     """A mode of one YOLO object, run through `around` until it is let go. It can be copied and pickled with the object.
 
-    It stands on the object in place of the method. Whoever wraps the mode once more keeps his wrapper when this one
-    goes: it then only passes calls on.
+    It is on the object in place of the method. Whoever wraps the mode once more keeps their wrapper when this one goes:
+    it then only passes calls on.
     """
 
     def __init__(self, target: Any, mode: str, around: Around) -> None:
@@ -154,7 +155,7 @@ def wrap_modes(yolo: Any, around: Around) -> list[ObjectMode]:
         around: Called with the object, the mode, the original method and its arguments.
 
     Returns:
-        What now stands in the place of the methods; `let_go()` of each puts everything back.
+        What is now in the place of the methods; `let_go()` of each puts everything back.
     """
     modes = {name: ObjectMode(yolo, name, around) for name in MODES if hasattr(type(yolo), name)}
     for name, mode in modes.items():
@@ -164,9 +165,10 @@ def wrap_modes(yolo: Any, around: Around) -> list[ObjectMode]:
 
 @contextmanager
 def all_modes_wrapped(around: Around) -> Iterator[None]:
-    """Run the modes of every YOLO object of the process through `around` while the context is open."""
-    everyone = model_class()
-    originals = {mode: vars(everyone)[mode] for mode in MODES if mode in vars(everyone)}
+    """Run the modes of every YOLO object of the process through `around` while the context is open.
+
+    Whoever wraps one once more keeps their wrapper: ours then only passes calls on.
+    """
     ended = False
 
     def wrapper(mode: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,13 +179,12 @@ def all_modes_wrapped(around: Around) -> Iterator[None]:
 
         return run
 
-    wrappers = {mode: wrapper(mode, original) for mode, original in originals.items()}
-    for mode, function in wrappers.items():
-        setattr(everyone, mode, function)
-    try:
-        yield
-    finally:
-        ended = True
-        for mode, function in wrappers.items():
-            if vars(everyone).get(mode) is function:  # else somebody has wrapped it once more, and ours passes calls on
-                setattr(everyone, mode, originals[mode])
+    with ExitStack() as undo:
+        for mode in MODES:
+            if mode in vars(model_class()):
+                place = attribute("ultralytics.engine.model:Model", mode)
+                undo.enter_context(place.on(functools.partial(wrapper, mode)))
+        try:
+            yield
+        finally:
+            ended = True

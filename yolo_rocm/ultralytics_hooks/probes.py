@@ -37,7 +37,7 @@ AMP_CHECK: Final = "skipping the test of mixed precision without its weights"
 
 
 @dataclass(frozen=True)
-class Probe:
+class Need:
     """One thing relied on. It holds if at least one of its places does.
 
     Attributes:
@@ -116,102 +116,98 @@ EVENTS: Final = (
     "on_predict_start",
 )
 
-PROBES: Final[tuple[Probe, ...]] = (
-    Probe(("ultralytics.YOLO",), TRAINING, "making models"),
-    Probe((f"{_MODEL}.train",), TRAINING, "running a training under a preset"),
-    Probe((f"{_MODEL}.val",), TRAINING, "running a validation under a preset"),
-    Probe((f"{_MODEL}.predict",), TRAINING, "running a prediction under a preset"),
-    Probe((f"{_MODEL}.add_callback",), TRAINING, "hearing of a training", takes=("event", "func")),
-    Probe((f"{_MODEL}.__init__",), TRAINING, "hearing of a training", names=("callbacks",)),
-    Probe(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, "following a training", keys=EVENTS),
-    Probe((f"{_TRAINER}.train",), TRAINING, "holding a preset for the whole training"),
-    Probe(
+PROBES: Final[tuple[Need, ...]] = (
+    Need(("ultralytics.YOLO",), TRAINING, "making models"),
+    Need((f"{_MODEL}.train",), TRAINING, "running a training under a preset"),
+    Need((f"{_MODEL}.val",), TRAINING, "running a validation under a preset"),
+    Need((f"{_MODEL}.predict",), TRAINING, "running a prediction under a preset"),
+    Need((f"{_MODEL}.add_callback",), TRAINING, "hearing of a training", takes=("event", "func")),
+    Need((f"{_MODEL}.__init__",), TRAINING, "hearing of a training", names=("callbacks",)),
+    Need(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, "following a training", keys=EVENTS),
+    Need((f"{_TRAINER}.train",), TRAINING, "holding a preset for the whole training"),
+    Need(
         (f"{_TRAINER}.__init__",),
         TRAINING,
         "knowing what a training is going to do",
         names=("args", "device", "save_dir", "batch_size", "epochs"),
     ),
-    Probe((f"{_TRAINER}.get_model",), TRAINING, "building a model under a preset"),
-    Probe((f"{_TRAINER}.run_callbacks",), TRAINING, "hearing of a training", takes=("event",)),
-    Probe(
+    Need((f"{_TRAINER}.get_model",), TRAINING, "building a model under a preset"),
+    Need((f"{_TRAINER}.run_callbacks",), TRAINING, "hearing of a training", takes=("event",)),
+    Need(
         ("ultralytics.data.build.InfiniteDataLoader",), TRAINING, "loading by the preset's policy", extends="DataLoader"
     ),
-    Probe(("ultralytics.data.build.InfiniteDataLoader.reset",), TRAINING, "following close_mosaic"),
-    Probe(("ultralytics.data.dataset",), TRAINING, "reading data sets in workers"),
-    Probe(("ultralytics.utils.LOGGER.info",), TRAINING, "saying what is done"),
-    Probe(("ultralytics.utils.colorstr",), TRAINING, "saying what is done"),
-    Probe(("ultralytics.utils.TQDM",), TRAINING, "showing progress"),
-    Probe(
+    Need(("ultralytics.data.build.InfiniteDataLoader.reset",), TRAINING, "following close_mosaic"),
+    Need(("ultralytics.data.dataset",), TRAINING, "reading data sets in workers"),
+    Need(("ultralytics.utils.LOGGER.info",), TRAINING, "saying what is done"),
+    Need(("ultralytics.utils.colorstr",), TRAINING, "saying what is done"),
+    Need(("ultralytics.utils.TQDM",), TRAINING, "showing progress"),
+    Need(
         ("ultralytics.utils.DEFAULT_CFG_DICT",),
         TRAINING,
         "knowing the arguments",
         keys=("batch", "device", "epochs", "exist_ok", "resume", "workers"),
     ),
-    Probe(("ultralytics.utils.DATASETS_DIR",), TRAINING, "finding data sets"),
-    Probe(("ultralytics.utils.ROOT",), TRAINING, "finding data sets"),
-    Probe(("ultralytics.utils.RANK",), TRAINING, "knowing which process writes"),
-    Probe(("ultralytics.RTDETR",), "RT-DETR from its YAML", "making models of RT-DETR"),
-    Probe(("ultralytics.cfg._handle_deprecation",), ARGUMENT_CHECK, "knowing former names of arguments"),
-    Probe(("ultralytics.cfg.check_cfg",), ARGUMENT_CHECK, "knowing what kind of value an argument takes"),
-    Probe(
+    Need(("ultralytics.utils.DATASETS_DIR",), TRAINING, "finding data sets"),
+    Need(("ultralytics.utils.ROOT",), TRAINING, "finding data sets"),
+    Need(("ultralytics.utils.RANK",), TRAINING, "knowing which process writes"),
+    Need(("ultralytics.RTDETR",), "RT-DETR from its YAML", "making models of RT-DETR"),
+    Need(("ultralytics.cfg._handle_deprecation",), ARGUMENT_CHECK, "knowing former names of arguments"),
+    Need(("ultralytics.cfg.check_cfg",), ARGUMENT_CHECK, "knowing what kind of value an argument takes"),
+    Need(
         ("ultralytics.utils.downloads.GITHUB_ASSETS_NAMES",), ARGUMENT_CHECK, "knowing weights that can be downloaded"
     ),
-    Probe(("ultralytics.utils.checks.check_yolov5u_filename",), ARGUMENT_CHECK, "knowing former names of weights"),
-    Probe((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(EVENTS[0],)),
-    Probe(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS, "predicting under a preset"),
-    Probe(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS, "warming up under a preset"),
-    Probe(
+    Need(("ultralytics.utils.checks.check_yolov5u_filename",), ARGUMENT_CHECK, "knowing former names of weights"),
+    Need((f"{_TRAINER}.__init__",), EARLY_CALLBACKS, "hearing of a training in time", says=(EVENTS[0],)),
+    Need(("ultralytics.engine.predictor.BasePredictor.inference",), PREDICT_CALLBACKS, "predicting under a preset"),
+    Need(("ultralytics.nn.autobackend.AutoBackend.warmup",), PREDICT_CALLBACKS, "warming up under a preset"),
+    Need(
         ("ultralytics.engine.tuner.subprocess", "ultralytics.engine.trainer.MultiTrainer"),
         CHILDREN,
         "starting trainings in processes of their own",
     ),
-    Probe(("ultralytics.engine.trainer.subprocess",), CHILDREN, "starting trainings in processes of their own"),
-    Probe((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
-    Probe(
-        ("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")
-    ),
-    Probe(("ultralytics.engine.trainer.get_save_dir",), WHOLE_CHECKPOINTS, "checking the run folder"),
-    Probe((f"{_TRAINER}.resume_training",), EXACT_RESUME, "going on from a checkpoint", takes=("ckpt",)),
-    Probe((f"{_TRAINER}.optimizer_step",), EXACT_RESUME, "knowing the last step of the optimizer"),
-    Probe((f"{_TRAINER}._setup_ddp",), SEVERAL_GPUS, "joining the other processes"),
-    Probe((f"{_TRAINER}._do_train",), SEVERAL_GPUS, "knowing the number of processes"),
-    Probe(("ultralytics.engine.validator.AutoBackend",), SEVERAL_GPUS, "evaluating on the device of a rank"),
-    Probe(("ultralytics.engine.validator.BaseValidator.__call__",), WITHOUT_MODELS, "validating under a preset"),
-    Probe(("ultralytics.engine.predictor.BasePredictor.__call__",), WITHOUT_MODELS, "predicting under a preset"),
-    Probe(("ultralytics.utils.DEFAULT_CFG",), WITHOUT_MODELS, "telling given arguments from defaults"),
-    Probe(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS, "hearing of a training"),
-    Probe(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS, "hearing of errors in the forward pass"),
-    Probe(("ultralytics.engine.trainer.check_amp",), AMP_CHECK, "testing mixed precision", takes=("model",)),
-    Probe(("ultralytics.utils.ONLINE",), AMP_CHECK, "knowing that there is no network"),
-    Probe(("ultralytics.utils.SETTINGS",), AMP_CHECK, "finding weights", keys=("weights_dir",)),
-    Probe(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
-    Probe((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),
-    Probe(
+    Need(("ultralytics.engine.trainer.subprocess",), CHILDREN, "starting trainings in processes of their own"),
+    Need((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
+    Need(("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")),
+    Need(("ultralytics.engine.trainer.get_save_dir",), WHOLE_CHECKPOINTS, "checking the run folder"),
+    Need((f"{_TRAINER}.resume_training",), EXACT_RESUME, "going on from a checkpoint", takes=("ckpt",)),
+    Need((f"{_TRAINER}.optimizer_step",), EXACT_RESUME, "knowing the last step of the optimizer"),
+    Need((f"{_TRAINER}._setup_ddp",), SEVERAL_GPUS, "joining the other processes"),
+    Need((f"{_TRAINER}._do_train",), SEVERAL_GPUS, "knowing the number of processes"),
+    Need(("ultralytics.engine.validator.AutoBackend",), SEVERAL_GPUS, "evaluating on the device of a rank"),
+    Need(("ultralytics.engine.validator.BaseValidator.__call__",), WITHOUT_MODELS, "validating under a preset"),
+    Need(("ultralytics.engine.predictor.BasePredictor.__call__",), WITHOUT_MODELS, "predicting under a preset"),
+    Need(("ultralytics.utils.DEFAULT_CFG",), WITHOUT_MODELS, "telling given arguments from defaults"),
+    Need(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS, "hearing of a training"),
+    Need(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS, "hearing of errors in the forward pass"),
+    Need(("ultralytics.engine.trainer.check_amp",), AMP_CHECK, "testing mixed precision", takes=("model",)),
+    Need(("ultralytics.utils.ONLINE",), AMP_CHECK, "knowing that there is no network"),
+    Need(("ultralytics.utils.SETTINGS",), AMP_CHECK, "finding weights", keys=("weights_dir",)),
+    Need(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
+    Need((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),
+    Need(
         (f"{_DATASET}.__init__",),
         DAMAGED_IMAGES,
         "watching images being read",
         names=("ims", "im_files", "npy_files", "im_hw0", "im_hw", "buffer"),
     ),
-    Probe((f"{_DATASET}.__init__",), REDUCED_DECODE, "decoding at a fraction of the size", names=("cv2_flag",)),
-    Probe((f"{_AUGMENT}.Format._format_img",), IN_PLACE, "formatting images", takes=("img",)),
-    Probe((f"{_TRAINER}.preprocess_batch",), AUGMENT_STEP, "changing a batch on the device", takes=("batch",)),
-    Probe((f"{_AUGMENT}.RandomHSV.__init__",), DEVICE_AUGMENT, "drawing colours", names=("hgain", "sgain", "vgain")),
-    Probe((f"{_AUGMENT}.RandomFlip",), DEVICE_AUGMENT, "drawing flips", takes=("p", "direction", "flip_idx")),
-    Probe((f"{_AUGMENT}.RandomFlip.apply_image",), DEVICE_AUGMENT, "flipping boxes alone", takes=("labels", "params")),
-    Probe(("ultralytics.data.build.build_yolo_dataset",), BENCH_LOADER, "building a data set"),
-    Probe(
-        ("ultralytics.data.build.build_dataloader",), BENCH_LOADER, "building a loader", takes=("workers", "shuffle")
-    ),
-    Probe(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER, "reading a data set's YAML"),
-    Probe(("ultralytics.cfg.get_cfg",), BENCH_LOADER, "making arguments", takes=("overrides",)),
-    Probe(("ultralytics.cfg.get_cfg",), BENCH_TRAIN, "giving a loss its gains"),
-    Probe(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch",)),
+    Need((f"{_DATASET}.__init__",), REDUCED_DECODE, "decoding at a fraction of the size", names=("cv2_flag",)),
+    Need((f"{_AUGMENT}.Format._format_img",), IN_PLACE, "formatting images", takes=("img",)),
+    Need((f"{_TRAINER}.preprocess_batch",), AUGMENT_STEP, "changing a batch on the device", takes=("batch",)),
+    Need((f"{_AUGMENT}.RandomHSV.__init__",), DEVICE_AUGMENT, "drawing colours", names=("hgain", "sgain", "vgain")),
+    Need((f"{_AUGMENT}.RandomFlip",), DEVICE_AUGMENT, "drawing flips", takes=("p", "direction", "flip_idx")),
+    Need((f"{_AUGMENT}.RandomFlip.apply_image",), DEVICE_AUGMENT, "flipping boxes alone", takes=("labels", "params")),
+    Need(("ultralytics.data.build.build_yolo_dataset",), BENCH_LOADER, "building a data set"),
+    Need(("ultralytics.data.build.build_dataloader",), BENCH_LOADER, "building a loader", takes=("workers", "shuffle")),
+    Need(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER, "reading a data set's YAML"),
+    Need(("ultralytics.cfg.get_cfg",), BENCH_LOADER, "making arguments", takes=("overrides",)),
+    Need(("ultralytics.cfg.get_cfg",), BENCH_TRAIN, "giving a loss its gains"),
+    Need(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch",)),
 )
 
 
 @functools.cache
 def missing(feature: str) -> tuple[str, ...]:
-    """Return why a feature cannot be had with the installed Ultralytics; nothing where it can. Asked once a process."""
+    """Return why a feature cannot be had with the installed Ultralytics; nothing where it can. Cached."""
     return tuple(problem for probe in PROBES if probe.feature == feature and (problem := probe.problem()))
 
 

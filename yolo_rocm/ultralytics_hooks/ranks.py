@@ -15,19 +15,13 @@ def rank() -> int:
 
 
 def reports() -> bool:
-    """Tell whether this process writes files and speaks to the user: rank 0 does, or the only process."""
+    """Return whether this process writes files and speaks to the user: rank 0 does, or the only process."""
     return rank() in (-1, 0)
 
 
 def place_of_rank() -> process_group.Place | None:
-    """Return where this process stands among the ranks of a training; None where it trains alone."""
+    """Return which of the ranks of a training this process is; None where it trains alone."""
     return process_group.place() if rank() >= 0 else None
-
-
-def ranks_of_batch() -> int:
-    """Return over how many processes Ultralytics' batch is divided."""
-    here = place_of_rank()
-    return here.world if here is not None else 1
 
 
 def ranks_asked(device: Any) -> int:

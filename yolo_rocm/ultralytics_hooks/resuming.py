@@ -1,21 +1,22 @@
-"""All that a trainer is made of between two epochs, taken out and put back.
+"""What resuming needs to know of a trainer, and all that one is made of between two epochs, taken out and put back.
 
 Ultralytics' own checkpoint holds the averaged weights and the optimizer in half precision and not the weights in
-training, nor gradients that are being accumulated, nor random states. It stays as it is; this is for a file beside it.
+training, nor gradients that are being accumulated, nor random states. It stays as it is; this is for a file next to it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..utils.atomic import commit, stage
+from ..utils.atomic import write_file
 from .models import plain_model
 
-_STOPPER = ("best_fitness", "best_epoch", "possible_stop")
+# Progress of a trainer that its checkpoint lacks, or holds rounded.
+_PROGRESS = ("best_fitness", "fitness", "metrics", "accumulate")
 
 
 def resumed_from(trainer: Any) -> Path | None:
@@ -23,13 +24,6 @@ def resumed_from(trainer: Any) -> Path | None:
     if not getattr(trainer, "resume", False) or not trainer.start_epoch:
         return None
     return Path(str(trainer.args.model))
-
-
-def in_one_process() -> bool:
-    """Tell whether training runs in this process alone."""
-    from ultralytics.utils import RANK
-
-    return bool(RANK == -1)
 
 
 def finished_epochs(trainer: Any) -> int:
@@ -69,12 +63,28 @@ def check_resumable(yolo: Any) -> None:
     )
 
 
+def drop_unfinished_results(trainer: Any) -> None:
+    """Take rows out of `results.csv` that belong to epochs after the checkpoint: they are trained again.
+
+    Ultralytics writes the row before the checkpoint, so that a kill in between would leave the epoch there twice.
+    """
+    path = Path(trainer.csv)
+    if not path.is_file():
+        return
+    before = path.read_text(encoding="utf-8")
+    lines = before.splitlines()
+    epochs = [line.partition(",")[0].strip() for line in lines]
+    kept = [number.isdigit() and int(number) <= trainer.start_epoch for number in epochs[1:]]
+    after = "".join(f"{line}\n" for line in [*lines[:1], *compress(lines[1:], kept)])
+    if after != before:
+        write_file(path, after.replace("\n", os.linesep), durable=True)
+
+
 def resume_facts(trainer: Any) -> dict[str, Any]:
     """Return what has to be the same for a training to go on to the last digit, by the name people have for it."""
     import torch
     import ultralytics
 
-    args = trainer.args
     names = ("imgsz", "close_mosaic", "freeze", "time", "cache", "fraction", "rect", "single_cls", "multi_scale")
     return {
         "torch": str(torch.__version__),
@@ -85,52 +95,26 @@ def resume_facts(trainer: Any) -> dict[str, Any]:
         "batch": int(trainer.batch_size),
         "number of images": len(trainer.train_loader.dataset),
         "epochs": int(trainer.epochs),
-        **{name: str(getattr(args, name, None)) for name in names},
+        **{name: str(getattr(trainer.args, name, None)) for name in names},
     }
-
-
-def closes_mosaic_next(trainer: Any) -> bool:
-    """Tell whether the loader will start anew before the epoch after the one just trained."""
-    closing = int(getattr(trainer.args, "close_mosaic", 0) or 0)
-    return bool(closing) and trainer.epoch + 1 == max(0, trainer.epochs - closing)
 
 
 def trainer_state(trainer: Any) -> dict[str, Any]:
-    """Return weights, averages, optimizer and progress of a trainer as tensors and plain data; nothing is copied."""
+    """Return weights, averages, optimizer and progress of a trainer; nothing is copied."""
     model = plain_model(trainer.model)
-    stopper = vars(trainer.stopper)
+    criterion = getattr(model, "criterion", None)
+    changing = vars(criterion) if hasattr(criterion, "update") else {}  # a loss that changes from epoch to epoch
     return {
-        "model": dict(model.state_dict()),
-        "ema": dict(trainer.ema.ema.state_dict()),
-        "updates": int(trainer.ema.updates),
-        "optimizer": _plain(trainer.optimizer.state_dict()),
-        "scaler": _plain(trainer.scaler.state_dict()),
+        "model": model.state_dict(),
+        "ema": trainer.ema.ema.state_dict(),
+        "updates": trainer.ema.updates,
+        "optimizer": trainer.optimizer.state_dict(),
+        "scaler": trainer.scaler.state_dict(),
         "gradients": {name: p.grad for name, p in model.named_parameters() if p.grad is not None},
-        "criterion": _progress_of(getattr(model, "criterion", None)),
-        "stopper": {name: _plain(stopper[name]) for name in _STOPPER if name in stopper},
-        "trainer": {
-            "best_fitness": _plain(trainer.best_fitness),
-            "fitness": _plain(trainer.fitness),
-            "metrics": _plain(dict(trainer.metrics or {})),
-            "accumulate": int(trainer.accumulate),
-        },
+        "criterion": {name: value for name, value in changing.items() if type(value) in (int, float)},
+        "stopper": {name: value for name, value in vars(trainer.stopper).items() if name != "patience"},
+        "trainer": {name: getattr(trainer, name) for name in _PROGRESS},
     }
-
-
-def unfit(trainer: Any, state: dict[str, Any]) -> str:
-    """Say why a state does not belong to the model and optimizer of a trainer; nothing if it does."""
-    model = plain_model(trainer.model)
-    for what, module in (("model", model), ("ema", trainer.ema.ema)):
-        if _shapes(module.state_dict()) != _shapes(state[what]):
-            return f"its {what} has other layers"
-    saved = [len(group["params"]) for group in state["optimizer"]["param_groups"]]
-    if saved != [len(group["params"]) for group in trainer.optimizer.param_groups]:
-        return "its optimizer has other parameters"
-    return ""
-
-
-def _shapes(state: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(getattr(value, "shape", ())) for name, value in state.items()}
 
 
 def restore_trainer(trainer: Any, state: dict[str, Any]) -> None:
@@ -150,82 +134,37 @@ def restore_trainer(trainer: Any, state: dict[str, Any]) -> None:
             model.criterion = model.init_criterion()
         vars(model.criterion).update(state["criterion"])
     vars(trainer.stopper).update(state["stopper"])
-    for name in ("best_fitness", "fitness"):
-        setattr(trainer, name, state["trainer"][name])
-    trainer.metrics = {**(trainer.metrics or {}), **state["trainer"]["metrics"]}
-
-
-def restore_gradients(trainer: Any, state: dict[str, Any]) -> None:
-    """Put back gradients that were being accumulated; the trainer clears them before its first epoch."""
-    trainer.accumulate = state["trainer"]["accumulate"]
-    for name, parameter in plain_model(trainer.model).named_parameters():
-        if name in state["gradients"]:
-            parameter.grad = state["gradients"][name].to(parameter.device)
-
-
-def _progress_of(criterion: Any) -> dict[str, Any]:
-    """Return the numbers of a loss that changes from epoch to epoch; it has an `update` then."""
-    if not hasattr(criterion, "update"):
-        return {}
-    return {name: value for name, value in vars(criterion).items() if type(value) in (int, float)}
-
-
-def _plain(value: Any) -> Any:
-    """Turn numpy's numbers into Python's: a file of tensors and plain data can be loaded without running code."""
-    if isinstance(value, dict):
-        return {_plain(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(_plain(item) for item in value)
-    if hasattr(value, "item") and not hasattr(value, "requires_grad"):
-        return value.item()
-    return value
-
-
-def drop_unfinished_results(trainer: Any) -> None:
-    """Take rows out of `results.csv` that belong to epochs after the checkpoint: they are trained again.
-
-    Ultralytics writes the row before the checkpoint, so that a kill in between would leave the epoch there twice.
-    """
-    path = Path(trainer.csv)
-    if not path.is_file():
-        return
-    before = path.read_text(encoding="utf-8")
-    lines = before.splitlines()
-    kept = lines[:1] + [line for line in lines[1:] if _epoch_of(line) <= trainer.start_epoch]
-    after = "".join(f"{line}\n" for line in kept)
-    if after != before:
-        commit(stage(path, after.replace("\n", os.linesep).encode("utf-8")), path)
-
-
-def _epoch_of(line: str) -> float:
-    first = line.partition(",")[0].strip()
-    return int(first) if first.isdigit() else float("inf")
+    progress = state["trainer"]
+    trainer.best_fitness, trainer.fitness = progress["best_fitness"], progress["fitness"]
+    trainer.metrics = {**(trainer.metrics or {}), **(progress["metrics"] or {})}
 
 
 class OptimizerSteps:
     """Knows the batch after which the optimizer made its last step, and goes on from one that another process made.
 
     The training loop keeps that number in a local variable, and begins with a step at once when it resumes. So while
-    going on, this decides when a step is due, by the rule of the loop: the loop's own steps are left out, and those it
-    would miss are made when the batch ends.
+    going on, the loop's own steps are left out, and those due by its rule are made when a batch ends.
     """
 
     def __init__(self, trainer: Any) -> None:
-        self._batch = self._epoch = -1
-        self.last = -1
-        self._takes_over = self._stepped = False
+        self._batch = self._epoch = self.last = -1
+        self._takes_over = False
         original = trainer.optimizer_step
 
-        def step(forced: bool = False) -> None:
-            if forced or self._wanted(trainer):
+        def step(due: bool = False) -> None:
+            if due or not self._takes_over:
                 original()
-                self.last, self._stepped = self._batch, True
+                self.last = self._batch
 
         trainer.optimizer_step = step  # on the trainer, so that nothing here keeps the trainer alive
 
-    def go_on_from(self, last: int) -> None:
-        """Take over, as if the last step had been made after the given batch."""
-        self.last, self._takes_over = last, True
+    def go_on_from(self, trainer: Any, state: dict[str, Any]) -> None:
+        """Take over after another process's last step, with the gradients it was accumulating."""
+        self.last, self._takes_over = state["last_step"], True
+        trainer.accumulate = state["trainer"]["accumulate"]
+        for name, parameter in plain_model(trainer.model).named_parameters():
+            if name in state["gradients"]:
+                parameter.grad = state["gradients"][name].to(parameter.device)
 
     def epoch_starts(self, trainer: Any) -> None:
         """Count batches from here; an epoch that starts again is the loop's own, with another batch size perhaps."""
@@ -237,12 +176,8 @@ class OptimizerSteps:
     def batch_starts(self) -> None:
         """Count the batch."""
         self._batch += 1
-        self._stepped = False
-
-    def _wanted(self, trainer: Any) -> bool:
-        return not self._takes_over or bool(self._batch - self.last >= trainer.accumulate)
 
     def batch_ends(self, trainer: Any) -> None:
-        """Make the step that the loop missed."""
-        if self._takes_over and not self._stepped and self._wanted(trainer):
-            trainer.optimizer_step(forced=True)
+        """Make the step that is due, where the loop does not."""
+        if self._takes_over and self._batch - self.last >= trainer.accumulate:
+            trainer.optimizer_step(due=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .probes import EARLY_CALLBACKS, missing
-from .ranks import ranks_of_batch
 
 
 def announces_inside_train() -> bool:
-    """Tell whether trainers announce themselves when `train()` has begun, not when they are made.
+    """Return whether trainers announce themselves when `train()` has begun, not when they are made.
 
     Whether one has its data by then says nothing: releases between the two ways read it first.
     """
@@ -32,19 +31,13 @@ def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:
     return int(trainer.args.workers) if wanted is None else wanted
 
 
-def asked_batch(trainer: Any) -> int:
-    """Return the batch size of a trainer's process; 16 where it is still to be found (`batch=-1`)."""
-    whole = int(trainer.batch_size) if trainer.batch_size and trainer.batch_size >= 1 else 16
-    return max(1, whole // ranks_of_batch())
-
-
 def worker_count(loader: Any) -> int:
     """Return how many workers a loader of a trainer has; none where there is no loader."""
     return int(getattr(loader, "num_workers", 0))
 
 
 def mosaic_closes_after(trainer: Any) -> bool:
-    """Tell whether the epoch that begins is the last one with mosaics, after which workers start again."""
+    """Return whether the epoch that begins is the last one with mosaics, after which workers start again."""
     closing = int(getattr(trainer.args, "close_mosaic", 0) or 0)
     return bool(closing) and trainer.epoch + 1 == trainer.epochs - closing
 

@@ -58,7 +58,7 @@ def version_of(text: str | None) -> Version | None:
 
 
 def behaves(installed: str | None, behaviour: str) -> bool:
-    """Tell from its number alone whether an Ultralytics behaves as one of `SINCE`."""
+    """Return, by its number alone, whether an Ultralytics behaves as one of `SINCE`."""
     version = version_of(installed)
     return version is not None and version >= Version(SINCE[behaviour])
 
@@ -93,7 +93,7 @@ def lacks(installed: str | None, *, ask: bool) -> Mapping[str, Sequence[str]]:
 
 
 def require() -> None:
-    """Check that a usable Ultralytics is installed; once a process.
+    """Check that a usable Ultralytics is installed; once per process.
 
     A release newer than any tested one is usable if all it needs for training is found where it was.
 
@@ -128,7 +128,7 @@ def require() -> None:
 
 
 def goes_on_anyway() -> bool:
-    """Tell whether the user wants to go on with an Ultralytics that lacks something."""
+    """Return whether the user wants to go on with an Ultralytics that lacks something."""
     return os.environ.get(ANY_VARIABLE, "").strip().lower() in {"1", "true", "on", "yes"}
 
 

@@ -1,11 +1,11 @@
-"""Files that are either the old or the new one, whole: written beside their name, then moved onto it."""
+"""The one writer of whole files: readers see the old file or the new one, also after a crash or on a full disk."""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -13,36 +13,48 @@ from typing import Final
 _NO_ROOM: Final = tuple(getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name))
 
 
+def write_file(
+    path: Path,
+    content: str | bytes | memoryview | Callable[[Path], object],
+    *,
+    durable: bool = False,
+    before: Callable[[], object] | None = None,
+) -> bool:
+    """Write a whole new file next to `path`, then rename it to `path` in one step. Nothing is left after an error.
+
+    Writers of one path take turns: they hold a lock, or there is only one.
+
+    Args:
+        path: Where the file belongs, in a folder that exists.
+        content: Text, which becomes UTF-8, or bytes, or a function that writes the file to the path it is given.
+        durable: Wait until the disk has it, so that not even a power failure can leave a name without its content.
+        before: Called when the new file is complete, before it gets its name.
+
+    Returns:
+        Whether there was anything to write: False where the function has written no file.
+    """
+    staged = partial(path)
+    with removed_on_error(staged):
+        if callable(content):
+            content(staged)
+            if not staged.exists():
+                return False
+        else:
+            staged.write_bytes(content.encode() if isinstance(content, str) else content)
+        if durable:
+            _sync(staged, os.O_RDWR)
+        if before is not None:
+            before()
+        os.replace(staged, path)
+    if durable and os.name == "posix":  # Windows cannot open folders, and some file systems cannot sync them
+        with suppress(OSError):
+            _sync(path.parent, os.O_RDONLY)
+    return True
+
+
 def partial(path: Path) -> Path:
     """Return the name under which a file is written before it is whole. One name, so that remains never add up."""
     return Path(path.parent) / f".{path.name}.partial"
-
-
-def stage(path: Path, data: bytes | memoryview, *, durable: bool = True) -> Path:
-    """Write data beside `path`; nothing is left of it after an error.
-
-    Args:
-        path: Where it belongs.
-        data: The content.
-        durable: Wait until the disk has it, so that not even a power failure can leave a name without its content.
-
-    Returns:
-        The file to hand to `commit`.
-    """
-    staged = partial(path)
-    with removed_on_error(staged), open(staged, "wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    return staged
-
-
-def commit(staged: Path, path: Path) -> None:
-    """Move a staged file onto its name, in one step."""
-    with removed_on_error(staged):
-        os.replace(staged, path)
-    _sync_folder(path.parent)
 
 
 @contextmanager
@@ -56,33 +68,22 @@ def removed_on_error(file: Path) -> Iterator[None]:
         raise
 
 
-def sync(path: Path) -> None:
-    """Wait until the disk has the content of a file."""
-    descriptor = os.open(path, os.O_RDWR)
+def _sync(path: Path, flags: int) -> None:
+    """Wait until the disk has a file, or the names in a folder."""
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Wait until the disk knows the new name. Windows cannot open folders, and some file systems cannot sync them."""
-    if os.name == "posix":
-        with suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-
 def no_room(error: BaseException) -> bool:
-    """Tell whether an error means that the disk, or the user's share of it, is full."""
+    """Return whether an error means that the disk, or the user's quota of it, is full."""
     return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Return how much room there is where a folder lies, or would lie; None if the system does not say."""
+    """Return how much room there is where a folder is, or would be; None if the system does not say."""
     for place in (folder, *folder.absolute().parents):
         if place.is_dir():
             with suppress(OSError):

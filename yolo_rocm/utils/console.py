@@ -1,4 +1,4 @@
-"""Where words go: consoles that honour NO_COLOR, terminals and pipes, and a stdout that is kept for JSON."""
+"""Consoles for terminals and pipes that honour NO_COLOR, and a stdout that is kept for JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDE = 240
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether lines written to a stream can be written over, whatever FORCE_COLOR says about colours."""
+    """Return whether lines written to a stream can be overwritten, whatever FORCE_COLOR says about colours."""
     try:
         return stream.isatty() and os.environ.get("TERM", "") not in ("dumb", "unknown")
     except ValueError:  # closed
@@ -27,8 +27,7 @@ def is_terminal(stream: TextIO) -> bool:
 def console(*, stderr: bool = False, file: TextIO | None = None) -> Console:
     """Return a console for people.
 
-    With NO_COLOR it writes no styles at all. rich alone would leave out colours and keep bold, which is no colour, but
-    is not what somebody asks for who looks at escape sequences in a log.
+    With NO_COLOR it writes no styles at all: rich alone would keep bold, an escape sequence in somebody's log.
     """
     from rich.console import Console
 

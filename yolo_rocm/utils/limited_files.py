@@ -15,6 +15,7 @@ _VALUES: Final = 20_000
 _DEPTH: Final = 32
 _LONGEST: Final = 20_000  # characters of one value: a number of 100,000 digits takes a second to read
 _JSON_BYTES: Final = 16 * 2**20
+_OF_PYTHON: Final = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError)
 # Choosing a preset reads all of them; libyaml, where PyYAML was built with it, does so ten times faster.
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -46,15 +47,7 @@ def parse_yaml(text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f" in line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
         raise UnreadableError(f"not YAML: {', '.join(filter(None, (error.context, error.problem)))}{where}") from None
-    except (
-        yaml.YAMLError,
-        ValueError,
-        TypeError,
-        ArithmeticError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except (yaml.YAMLError, *_OF_PYTHON) as error:
         # A date without such a day, `!!bool foo`: the safe loader lets Python's own errors pass.
         raise UnreadableError(f"not YAML: {_first_line(error)}") from None
 

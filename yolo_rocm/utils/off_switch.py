@@ -6,5 +6,5 @@ import os
 
 
 def enabled() -> bool:
-    """Tell whether the package is switched on; `YOLO_ROCM=0` in the environment switches everything off."""
+    """Return whether the package is on; `YOLO_ROCM=0` in the environment turns everything off."""
     return os.environ.get("YOLO_ROCM", "1").strip().lower() not in {"0", "false", "off", "no"}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -21,7 +20,7 @@ _ended_well = False
 
 @dataclass(frozen=True)
 class Place:
-    """Where this process stands among those that a launcher has started.
+    """Which of the processes that a launcher has started this one is.
 
     Attributes:
         rank: Its number among all of them; 0 writes and reports.
@@ -96,7 +95,7 @@ def join(here: Place, device: Any) -> None:
 
     Args:
         here: The place of this process.
-        device: Its device: NCCL, which RCCL answers for on AMD, serves GPUs, Gloo a CPU.
+        device: Its device. GPUs communicate by NCCL, which is RCCL on AMD, CPUs by Gloo.
 
     Raises:
         StackError: This torch was built without distributed training.
@@ -118,7 +117,7 @@ def join(here: Place, device: Any) -> None:
 
 
 def training_ended(well: bool) -> None:
-    """Tell how the newest training ended: a group with a rank that failed is not waited for."""
+    """Note how the newest training ended: a group with a rank that failed is not waited for."""
     global _ended_well
     _ended_well = well
 
@@ -141,7 +140,7 @@ def from_first(value: Any) -> Any:
 
 
 def is_first_to(deed: str) -> bool:
-    """Tell whether this process is the first of its group to ask for `deed`; True where there is no group to ask."""
+    """Return whether this process is the first of its group to ask for `deed`; True where there is no group."""
     from torch import distributed
 
     try:
@@ -151,61 +150,3 @@ def is_first_to(deed: str) -> bool:
         return bool(store.add(f"yolo_rocm/{deed}", 1) == 1)
     except Exception:  # the store went with the rank that held it
         return True
-
-
-@contextmanager
-def gloo_like_nccl() -> Iterator[None]:
-    """Let Gloo do what trainers written for NCCL ask for: averages, truth values, barriers of a device.
-
-    Its own threads know nothing of inference mode, in which validation runs, and older ones refuse its tensors.
-    """
-    import torch
-    from torch import distributed
-
-    def is_gloo(group: Any) -> bool:
-        return bool(distributed.is_initialized() and distributed.get_backend(group) == "gloo")
-
-    def reduce(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(tensor: Any, dst: int, op: Any = distributed.ReduceOp.SUM, group: Any = None, **more: Any) -> Any:
-            if not is_gloo(group):
-                return original(tensor, dst, op, group, **more)
-            averages = op == distributed.ReduceOp.AVG
-            with torch.inference_mode(False):
-                plain = tensor.clone()
-                result = original(plain, dst, distributed.ReduceOp.SUM if averages else op, group, **more)
-            if distributed.get_rank() == dst:
-                tensor.copy_(plain / distributed.get_world_size(group) if averages else plain)
-            return result
-
-        return call
-
-    def gather_object(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **more: Any) -> Any:
-            with torch.inference_mode(False):
-                return original(*args, **more)
-
-        return call
-
-    def broadcast(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(tensor: Any, src: int, group: Any = None, **more: Any) -> Any:
-            if str(tensor.dtype) != "torch.bool" or not is_gloo(group):
-                return original(tensor, src, group, **more)
-            number = tensor.int()
-            result = original(number, src, group, **more)
-            tensor.copy_(number.bool())
-            return result
-
-        return call
-
-    def barrier(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Any:
-            return original(group, async_op, None if is_gloo(group) else device_ids)
-
-        return call
-
-    with ExitStack() as undo:
-        for wrap in (reduce, gather_object, broadcast, barrier):
-            original = getattr(distributed, wrap.__name__)
-            setattr(distributed, wrap.__name__, wrap(original))
-            undo.callback(setattr, distributed, wrap.__name__, original)
-        yield

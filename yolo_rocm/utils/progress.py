@@ -1,7 +1,7 @@
-"""Progress with time left, on stderr: a bar on a terminal, a line now and then elsewhere, nothing for short work.
+"""Progress on stderr, with the time left as rich estimates it: rich's bar on a terminal, lines now and then elsewhere.
 
-Whoever measures must not be disturbed: with `timed` nothing runs beside the work, and the bar moves only when the work
-itself says how far it is. Everything else gets a thread, so that a long step shows that time goes by.
+Nothing disturbs what is being measured: with `timed` no thread runs next to the work, and the bar is drawn only when
+the work itself says how far it is.
 """
 
 from __future__ import annotations
@@ -9,89 +9,67 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
 from .console import console, is_terminal
 
-# Shorter work says nothing.
-SHORT_S: Final = 2.0
-# Between two lines where there is no terminal.
-LINES_S: Final = 5.0
-_REDRAW_S: Final = 0.5
-_MANY: Final = 12  # steps of which the first two tell nothing
-_RECENT: Final = 16  # steps that the estimate rests on: convolutions are measured from the largest to the smallest
-
-Show = Callable[[int, int], None]
+_SHORT_S: Final = 2.0  # shorter work shows nothing
+_LINES_S: Final = 5.0  # between two lines
+_RECENT_S: Final = 600.0  # the estimate is by the steps of this time: a step may take minutes
 
 
-class Pace:
-    """How far a piece of work is, how long it has taken, and how long the rest is likely to take.
+class Pace(Progress):
+    """How far one piece of work is and what is left, in words, and when another line about it is due.
 
     Args:
         limit_s: Seconds after which the work ends by itself, done or not.
+        slow: It is known to take long: a line is due at once.
+        title: What is going on, for the bar.
+        display: Options of rich's bar; it is not shown unless `disable` is False.
     """
 
-    def __init__(self, limit_s: float | None = None) -> None:
-        self._limit_s = limit_s
-        self._began = time.monotonic()
-        self._marks: deque[tuple[float, int]] = deque([(0.0, 0)], maxlen=_RECENT)
-        self.done = 0
-        self.total: int | None = None
-        self._spoke: tuple[float, int] | None = None
+    def __init__(self, limit_s: float | None = None, *, slow: bool = False, title: str = "", **display: Any) -> None:
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"), TimeElapsedColumn()
+        options = {"disable": True, "get_time": lambda: time.monotonic(), "speed_estimate_period": _RECENT_S, **display}
+        super().__init__(*columns, **options)
+        self.add_task(title, total=None, words="")
+        (self._work,) = self.tasks
+        self._limit_s, self._slow = limit_s, slow
+        self.line_at_s: float | None = None
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the beginning."""
-        return time.monotonic() - self._began
-
-    def reached(self, done: int, total: int) -> None:
-        """Take how far the work is."""
-        if done != self.done:
-            self._marks.append((self.elapsed_s, done))
-        self.done, self.total = done, total
-
-    def left_s(self) -> float | None:
-        """Return the seconds that are likely to be left, by the speed of the latest steps; None before it shows."""
-        # The first step holds what happens once: a start, a compilation.
-        (first, before), (last, now) = self._marks[1 if len(self._marks) > 3 else 0], self._marks[-1]
-        if self.total is None or now <= before or (self.done < 3 and self.total >= _MANY):
-            return None
-        elapsed = self.elapsed_s
-        left = (last - first) / (now - before) * (self.total - self.done) - (elapsed - last)
-        return max(0.0, left if self._limit_s is None else min(left, self._limit_s - elapsed))
+        return time.monotonic() - (self._work.start_time or 0.0)
 
     @property
     def is_long(self) -> bool:
-        """Tell whether the work has taken, or will take, long enough to be worth a word."""
-        return self.elapsed_s + (self.left_s() or 0.0) >= SHORT_S
+        """Whether the work has taken long enough to be worth a word."""
+        return self._slow or self.elapsed_s >= _SHORT_S
 
-    def counted(self) -> str:
-        """Return how far it is, in words."""
-        return f"{self.done} of {self.total}" if self.total else ""
+    def reached(self, done: int, total: int) -> None:
+        """Take how far the work is."""
+        self.update(self._work.id, completed=done, total=total)
+        self.update(self._work.id, words=self.words(), refresh=not self.live.auto_refresh)
 
-    def words(self) -> str:
-        """Return how far it is and what is left."""
-        left = self.left_s()
-        told = "" if left is None else f"about {duration(left)} left"
-        return ", ".join(part for part in (self.counted(), told) if part)
+    def words(self, ending: str = "") -> str:
+        """Return how far it is, and what is left or how it has ended."""
+        left = None if ending else self._work.time_remaining
+        if left and self._limit_s is not None:
+            left = min(left, self._limit_s - self.elapsed_s)
+        after = f", about {duration(left)} left" if left else ending and f"{ending} {duration(self.elapsed_s)}"
+        return f"{self._work.completed:.0f} of {self._work.total:.0f}{after}"
 
     def line_due(self) -> bool:
-        """Tell whether it is time for another line, and take it that one follows: not often, nor without news."""
-        now = self.elapsed_s
-        if self._spoke is not None:
-            since, stood = now - self._spoke[0], self._spoke[1] == self.done
-            if since < (6 * LINES_S if stood else LINES_S) or self.done == self.total:
-                return False
-        self._spoke = now, self.done
-        return True
-
-    @property
-    def has_spoken(self) -> bool:
-        """Tell whether there was a line."""
-        return self._spoke is not None
+        """Return whether it is time for another line, and take it that one follows."""
+        now, before = self.elapsed_s, self.line_at_s
+        due = self.is_long and (before is None or (now - before >= _LINES_S and not self._work.finished))
+        self.line_at_s = now if due else before
+        return due
 
 
 def duration(seconds: float) -> str:
@@ -104,105 +82,47 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def progress(
-    title: str,
-    *,
-    timed: bool = False,
-    slow: bool = False,
-    limit_s: float | None = None,
-    stream: TextIO | None = None,
-) -> Iterator[Show]:
-    """Show how far a piece of work is while the block runs.
-
-    Args:
-        title: What is going on, a few words.
-        timed: Something is being measured: no thread, and nothing is drawn but from within a call of the yielded one.
-        slow: It is known to take long: say so with the first call, also if that is before the first step.
-        limit_s: Seconds after which the work ends by itself.
-        stream: Where to write; stderr by default.
-
-    Yields:
-        A function to be called with (done, all).
-    """
+    title: str, *, timed: bool = False, slow: bool = False, limit_s: float | None = None, stream: TextIO | None = None
+) -> Iterator[Callable[[int, int], None]]:
+    """Show on stderr, or on another stream, how far a piece of work is; yield what takes (done, all). See `Pace`."""
     stream = sys.stderr if stream is None else stream
     if stream is None:  # a program without a console
         yield lambda done, total: None
-        return
-    shown: _Bar | _Lines = (_Bar if is_terminal(stream) else _Lines)(title, Pace(limit_s), slow, stream)
-    lock, ended = threading.Lock(), threading.Event()
+    elif is_terminal(stream):
+        shown: dict[str, Any] = {"console": console(file=stream), "disable": False, "transient": True}
+        pace = Pace(limit_s, slow=slow, title=title, auto_refresh=not timed, redirect_stdout=False, **shown)
+        begin = threading.Timer(_SHORT_S, pace.start)
+        if not timed:
+            begin.start()
 
-    def tell(done: int, total: int) -> None:
-        with lock:
-            shown.pace.reached(done, total)
-            shown.draw()
+        def move(done: int, total: int) -> None:
+            if pace.is_long:
+                pace.start()
+            pace.reached(done, total)
 
-    def keep_telling() -> None:
-        while not ended.wait(SHORT_S if shown.pace.elapsed_s < SHORT_S else _REDRAW_S):
-            with lock, suppress(Exception):  # a terminal that goes away must not end the work
-                shown.draw()
+        try:
+            yield move
+        finally:
+            begin.cancel()
+            if not timed:
+                begin.join()
+            pace.stop()
+    else:
+        pace, ending = Pace(limit_s, slow=slow), ", stopped after"
 
-    thread = None if timed else threading.Thread(target=keep_telling, name="yolo_rocm progress", daemon=True)
-    if thread is not None:
-        thread.start()
-    whole = False
-    try:
-        yield tell
-        whole = True
-    finally:
-        ended.set()
-        if thread is not None:
-            thread.join()
-        shown.close(whole)
+        def write(words: str) -> None:
+            with suppress(OSError, ValueError):  # a pipe that nobody reads any more
+                stream.write(f"{title}: {words}\n")
+                stream.flush()
 
+        def show(done: int, total: int) -> None:
+            pace.reached(done, total)
+            if pace.line_due():
+                write(pace.words())
 
-class _Lines:
-    """A line at the beginning, one now and then, and one at the end."""
-
-    def __init__(self, title: str, pace: Pace, slow: bool, stream: TextIO) -> None:
-        self._title, self.pace, self._slow, self._stream = title, pace, slow, stream
-
-    def draw(self) -> None:
-        if (self._slow or self.pace.is_long) and self.pace.line_due():
-            self._write(self.pace.words() or "...")
-
-    def close(self, whole: bool) -> None:
-        if self.pace.has_spoken:
-            after = duration(self.pace.elapsed_s)
-            counted = self.pace.counted()
-            if whole:
-                self._write(f"{counted or 'done'} in {after}")
-            else:
-                self._write(f"stopped{f' at {counted}' if counted else ''} after {after}")
-
-    def _write(self, words: str) -> None:
-        with suppress(OSError, ValueError):  # a pipe that nobody reads any more
-            self._stream.write(f"{self._title}: {words}\n")
-            self._stream.flush()
-
-
-class _Bar:
-    """A live bar that vanishes at the end."""
-
-    def __init__(self, title: str, pace: Pace, slow: bool, stream: TextIO) -> None:
-        self._title, self.pace, self._slow, self._stream = title, pace, slow, stream
-        self._bars: Any = None
-        self._task: Any = None
-
-    def draw(self) -> None:
-        pace = self.pace
-        if self._bars is None:
-            if not (self._slow or pace.is_long):
-                return
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}")
-            # Its own thread stays off: see the beginning of this file.
-            own = console(file=self._stream)
-            self._bars = Progress(*columns, console=own, auto_refresh=False, transient=True, redirect_stdout=False)
-            self._task = self._bars.add_task(self._title, total=None, words="")
-            self._bars.start()
-        words = ", ".join(part for part in (pace.words(), f"{duration(pace.elapsed_s)} so far") if part)
-        self._bars.update(self._task, completed=pace.done, total=pace.total, words=words, refresh=True)
-
-    def close(self, whole: bool) -> None:
-        if self._bars is not None:
-            self._bars.stop()
+        try:
+            yield show
+            ending = " in"
+        finally:
+            if pace.line_at_s is not None:
+                write(pace.words(ending))

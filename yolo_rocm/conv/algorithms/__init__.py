@@ -1,21 +1,24 @@
-"""The algorithms. A new one is a new file and a line here; the order breaks ties where nothing has been measured."""
+"""The algorithms of convolution, one idea a file: native kernels, pure PyTorch (`gemm`), Triton.
+
+Algorithms import `base`, `problem`, `kernels` (those of Triton) and `engines`; nothing here chooses between them. A new
+one is a new file and a line below, a removed one the same: plan files that name it are measured again. The order breaks
+ties where nothing has been measured.
+"""
 
 from __future__ import annotations
 
 from ..kernels.tiles import ROW_SIZES, SIZES
 from .base import Algorithm
 from .columns import Columns
-from .depthwise import DepthwiseBands, DepthwiseKernel, DepthwiseShift
-from .fft import Fft
+from .depthwise import DepthwiseKernel, DepthwiseShift
 from .native import Aten, Vendor
 from .planes import Planes
 from .pointwise import Pointwise
-from .shift import ShiftRows, ShiftTaps
-from .strips import Strips
+from .shift_rows import ShiftRows
 from .transposed import Transposed, TransposedShuffle
+from .triton_channels_last import TritonChannelsLast
 from .triton_depthwise import TritonDepthwise
 from .triton_gemm import TritonFlat, TritonGemm, TritonRows
-from .triton_grad_input import TritonTurned
 from .triton_transposed import TritonTransposed
 from .unfold import Unfold
 from .windows import Windows
@@ -28,22 +31,18 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     Vendor(),
     DepthwiseKernel(),
     DepthwiseShift(),
-    DepthwiseBands(),
     *_ANYTHING_DIRECT,
     Planes(),
-    Strips(),
     Columns(),
     ShiftRows(),
-    ShiftTaps(),
     Winograd2(),
     Winograd4(),
-    Fft(),
     TransposedShuffle(),
     Transposed(_ANYTHING_DIRECT),
     TritonDepthwise(),
     TritonFlat(),
     *_TILES,
-    *(TritonTurned(tile) for tile in _TILES),
+    *(TritonChannelsLast(tile) for tile in _TILES),
     TritonTransposed((TritonGemm("l"),)),
     Aten(),
 )

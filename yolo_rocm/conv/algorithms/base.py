@@ -1,15 +1,16 @@
-"""What an algorithm is: a name, the reasons why it cannot serve a problem, and the three passes of a convolution."""
+"""What an algorithm of convolution is: the engine room's, and the three passes."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 
+from ...engines.operator import BaseAlgorithm
 from ..problem import ConvProblem
 
 Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
@@ -27,42 +28,16 @@ class Bound(NamedTuple):
     backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, tuple[bool, bool]], Grads]
 
 
-class Algorithm(ABC):
+class Algorithm(BaseAlgorithm[ConvProblem]):
     """One way to compute a convolution.
 
-    A subclass is stateless: one instance serves every layer, thread and device. Results may have any memory layout; the
-    seam brings them into the one the native kernel would have chosen. Work that needs more workspace than the user
-    allows is split outside, by `yolo_rocm.engines.chunking`, along batch and rows.
+    Results may have any memory layout; the seam brings them into the one the native kernel would have chosen. Work that
+    needs more workspace than the user allows is cut outside, by `yolo_rocm.conv.chunking`, along batch and rows.
     """
-
-    name: ClassVar[str]
-    engine: ClassVar[str] = "gemm"
-    exact: ClassVar[bool] = True  # False where speed is paid with digits: the tuner measures the error too
-    kernel: ClassVar[str | None] = None  # what `yolo_rocm.engines.qualification` has to see working once on each device
-
-    @abstractmethod
-    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Say why this algorithm cannot serve `problem`; an empty list means it can."""
-
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
-        """Tell whether a pass is worth a measurement where this algorithm serves it; False saves tuning time."""
-        return True
-
-    def prepare(self, problem: ConvProblem, which: str) -> None:
-        """Do beforehand what the first run of a pass would have to wait for, such as compiling; from any thread."""
-        return
-
-    def tested_by(self) -> Algorithm:
-        """Return the algorithm whose kernel this one uses."""
-        return self
 
     def bound(self, problem: ConvProblem) -> Bound:
         """Return the passes for a problem that will be met again and again; some know a shorter way then."""
         return Bound(partial(self.forward, problem), partial(self.backward, problem))
-
-    @abstractmethod
-    def workspace_bytes(self, problem: ConvProblem) -> int:
-        """Largest workspace of the three passes beside their results."""
 
     @abstractmethod
     def forward(
@@ -86,9 +61,9 @@ class Algorithm(ABC):
         weight: torch.Tensor,
         wanted: tuple[bool, bool],
     ) -> Grads:
-        """Compute both gradients, those that are wanted. Native kernels override this: one call serves both.
+        """Compute both gradients, those that are wanted. Native kernels override this: one call computes both.
 
-        The weight's comes first: what it needs beside itself is free again before the input's, which is large.
+        The weight's comes first: its workspace is free again before the input's, which is large.
         """
         for_weight = self.grad_weight(problem, grad, x) if wanted[1] else None
         return self.grad_input(problem, grad, weight) if wanted[0] else None, for_weight
@@ -106,10 +81,10 @@ def common_reasons(
 
     Args:
         problem: The problem.
-        dimensions: Number of spatial dimensions the algorithm serves; None for any.
-        groups: Whether it serves groups.
-        dilation: Whether it serves dilation.
-        dilation_in_width: Whether it serves dilation in the last dimension.
+        dimensions: Number of spatial dimensions the algorithm supports; None for any.
+        groups: Whether it supports groups.
+        dilation: Whether it supports dilation.
+        dilation_in_width: Whether it supports dilation in the last dimension.
     """
     reasons = []
     if not problem.dtype.is_floating_point:

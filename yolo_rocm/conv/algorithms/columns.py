@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 
 from ..problem import ConvProblem
-from .base import common_reasons, compute_dtype, element_bytes, padded_pixels, pixels, split_k
-from .correlating import Correlating, Pair
+from .base import common_reasons, element_bytes, padded_pixels, pixels, split_k
+from .correlating import Correlating, Window
 
 
 class Columns(Correlating):
@@ -18,7 +18,7 @@ class Columns(Correlating):
     name: ClassVar[str] = "columns"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve two spatial dimensions without groups."""
+        """Support two spatial dimensions without groups."""
         return common_reasons(problem, dimensions=2)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
@@ -30,50 +30,31 @@ class Columns(Correlating):
         backward = (-(-image // phases) * -(-taps // phases) + 2 * pixels(problem)) * problem.out_channels
         return max(forward, backward) * element_bytes(problem)
 
-    def correlate(
-        self, x: torch.Tensor, weight: torch.Tensor, stride: Pair, pads: tuple[Pair, Pair], dilation: Pair
-    ) -> torch.Tensor:
+    def correlate(self, x: torch.Tensor, weight: torch.Tensor, window: Window) -> torch.Tensor:
         """Correlate."""
-        columns, size = _columns(x, (weight.shape[2], weight.shape[3]), stride, pads, dilation)
-        y = columns @ weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0])
-        return y.view(x.shape[0], *size, -1).permute(0, 3, 1, 2)
+        y = _columns(x, window) @ weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0])
+        return y.view(x.shape[0], *window.output_size(x), -1).permute(0, 3, 1, 2)
 
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight."""
-        dtype = compute_dtype(problem)
-        (ph, pw), (sh, sw), (dh, dw) = problem.padding, problem.stride, problem.dilation
-        (kh, kw), channels = problem.kernel, problem.in_channels
-        columns, _ = _columns(x.to(dtype), (kh, kw), (sh, sw), ((ph, ph), (pw, pw)), (dh, dw))
-        rows = grad.to(dtype).permute(0, 2, 3, 1).reshape(-1, problem.out_channels)
-        matrix = split_k(columns, rows)
-        return matrix.view(kh, kw, channels, -1).permute(3, 2, 0, 1).to(problem.dtype)
+    def correlate_gradient(self, grad: torch.Tensor, x: torch.Tensor, window: Window) -> torch.Tensor:
+        """Return the gradient of the kernel."""
+        rows = grad.permute(0, 2, 3, 1).reshape(-1, grad.shape[1])
+        matrix = split_k(_columns(x, window), rows)
+        return matrix.view(*window.kernel, x.shape[1], -1).permute(3, 2, 0, 1)
 
 
-def padded_nhwc(x: torch.Tensor, pads: tuple[Pair, Pair]) -> torch.Tensor:
-    """Return `x` as a contiguous NHWC image with a border of zeros; `x` itself where it is one without a border."""
+def _columns(x: torch.Tensor, window: Window) -> torch.Tensor:
+    """Return (samples * output pixels, kh * kw * channels)."""
+    (top, bottom), (left, right) = window.pads
     image = x.permute(0, 2, 3, 1)
-    (top, bottom), (left, right) = pads
-    if not (top or bottom or left or right):
-        return image.contiguous()
-    samples, height, width, channels = image.shape
-    padded = x.new_zeros(samples, height + top + bottom, width + left + right, channels)
-    padded[:, top : top + height, left : left + width].copy_(image)
-    return padded
-
-
-def _columns(
-    x: torch.Tensor, kernel: Pair, stride: Pair, pads: tuple[Pair, Pair], dilation: Pair
-) -> tuple[torch.Tensor, Pair]:
-    """Return (samples * pixels, kh * kw * channels) and the output's height and width."""
-    image = padded_nhwc(x, pads)
-    samples, height, width, channels = image.shape
-    size = (
-        (height - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1,
-        (width - dilation[1] * (kernel[1] - 1) - 1) // stride[1] + 1,
-    )
+    if top or bottom or left or right:
+        padded = x.new_zeros(x.shape[0], *window.padded_size(x), x.shape[1])
+        padded[:, top : top + x.shape[2], left : left + x.shape[3]].copy_(image)
+        image = padded
+    image = image.contiguous()
+    (sh, sw), (dh, dw) = window.stride, window.dilation
     sample, row, column, one = image.stride()
     view = image.as_strided(
-        (samples, *size, *kernel, channels),
-        (sample, row * stride[0], column * stride[1], row * dilation[0], column * dilation[1], one),
+        (x.shape[0], *window.output_size(x), *window.kernel, x.shape[1]),
+        (sample, row * sh, column * sw, row * dh, column * dw, one),
     )
-    return view.reshape(-1, kernel[0] * kernel[1] * channels), size
+    return view.reshape(-1, math.prod(window.kernel) * x.shape[1])

@@ -7,6 +7,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -14,10 +15,42 @@ from ..problem import ConvProblem
 from .base import Algorithm, add_bias, compute_dtype
 
 Pair = tuple[int, int]
-
-
 # A merged grad-input may multiply with this many times the kernel's own taps before phase by phase is better.
 _MOST_WASTE = 2.0
+
+
+class Window(NamedTuple):
+    """What a correlation reads for each pixel of its result, in H and W.
+
+    Attributes:
+        kernel: Taps.
+        stride: Step from pixel to pixel.
+        pads: Zeros (before, after) the image; never negative.
+        dilation: Distance of taps.
+    """
+
+    kernel: Pair
+    stride: Pair
+    pads: tuple[Pair, Pair]
+    dilation: Pair
+
+    @classmethod
+    def of(cls, problem: ConvProblem) -> Window:
+        """Return that of a forward pass."""
+        (ph, pw), pairs = problem.padding, (problem.kernel, problem.stride, problem.dilation)
+        kernel, stride, dilation = ((first, second) for first, second in pairs)
+        return cls(kernel, stride, ((ph, ph), (pw, pw)), dilation)
+
+    def padded_size(self, x: torch.Tensor) -> Pair:
+        """Return height and width of (samples, channels, H, W) with its padding."""
+        height, width = (size + sum(pads) for size, pads in zip(x.shape[2:], self.pads, strict=True))
+        return height, width
+
+    def output_size(self, x: torch.Tensor) -> Pair:
+        """Return height and width of the result for (samples, channels, H, W)."""
+        sizes = zip(self.padded_size(x), self.kernel, self.stride, self.dilation, strict=True)
+        height, width = ((size - d * (k - 1) - 1) // s + 1 for size, k, s, d in sizes)
+        return height, width
 
 
 class Correlating(Algorithm):
@@ -25,31 +58,29 @@ class Correlating(Algorithm):
 
     grad-input of a strided convolution falls into `stride * stride` phases of the input, each an ordinary correlation
     of the gradient with every stride-th tap of the flipped kernel. Small kernels do all phases in one correlation,
-    whose output channels are the phases' channels side by side, and shuffle them into place; others go one by one.
+    whose output channels are those of phase after phase, and shuffle them into place; others go one by one.
     """
 
     @abstractmethod
-    def correlate(
-        self, x: torch.Tensor, weight: torch.Tensor, stride: Pair, pads: tuple[Pair, Pair], dilation: Pair
-    ) -> torch.Tensor:
-        """Correlate (samples, in, H, W) with (out, in, kh, kw).
+    def correlate(self, x: torch.Tensor, weight: torch.Tensor, window: Window) -> torch.Tensor:
+        """Correlate (samples, in, H, W) with (out, in, kh, kw)."""
 
-        Args:
-            x: Input.
-            weight: Kernel.
-            stride: Step in H and W.
-            pads: Zeros (before, after) in H and in W; never negative.
-            dilation: Distance of taps in H and W.
-        """
+    @abstractmethod
+    def correlate_gradient(self, grad: torch.Tensor, x: torch.Tensor, window: Window) -> torch.Tensor:
+        """Return the gradient of the kernel of `correlate`, (out, in, kh, kw), from that of its result."""
 
     def forward(
         self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
         dtype = compute_dtype(problem)
-        (ph, pw), stride, dilation = problem.padding, _pair(problem.stride), _pair(problem.dilation)
-        y = self.correlate(x.to(dtype), weight.to(dtype), stride, ((ph, ph), (pw, pw)), dilation)
+        y = self.correlate(x.to(dtype), weight.to(dtype), Window.of(problem))
         return add_bias(y, None if bias is None else bias.to(dtype)).to(problem.dtype)
+
+    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """Compute the gradient of the weight."""
+        dtype = compute_dtype(problem)
+        return self.correlate_gradient(grad.to(dtype), x.to(dtype), Window.of(problem)).to(problem.dtype)
 
     def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input."""
@@ -75,8 +106,7 @@ class Correlating(Algorithm):
         rows, columns = _merge(problem, 0), _merge(problem, 1)
         (sh, sw), channels = problem.stride, problem.in_channels
         taps = _gather(weight, rows, columns).permute(2, 0, 1, 3, 4)  # (phases, in, out, T, T)
-        seen = grad[:, :, rows.cut[0] : grad.shape[2] - rows.cut[1], columns.cut[0] : grad.shape[3] - columns.cut[1]]
-        y = self.correlate(seen, taps.flatten(0, 1), (1, 1), (rows.pads, columns.pads), (1, 1))
+        y = self._stride_one(grad, taps.flatten(0, 1), rows, columns, (1, 1))
         phases = y.reshape(problem.batch, sh, sw, channels, rows.length, columns.length)
         cells = phases.permute(0, 3, 4, 1, 5, 2)  # (samples, in, t, sh, u, sw)
         full = cells.reshape(problem.batch, channels, rows.length * sh, columns.length * sw)
@@ -84,9 +114,15 @@ class Correlating(Algorithm):
 
     def _phase(self, grad: torch.Tensor, weight: torch.Tensor, rows: _Phase, columns: _Phase) -> torch.Tensor:
         taps = weight[:, :, rows.first :: rows.step, columns.first :: columns.step].flip(2, 3)
-        # Rows of the gradient that no pixel of this phase sees are cut off, so that pads are never negative.
+        return self._stride_one(grad, taps, rows, columns, (rows.dilation, columns.dilation))
+
+    def _stride_one(
+        self, grad: torch.Tensor, taps: torch.Tensor, rows: _Phase | _Merged, columns: _Phase | _Merged, dilation: Pair
+    ) -> torch.Tensor:
+        # Rows of the gradient that no pixel of the phase sees are cut off, so that pads are never negative.
         seen = grad[:, :, rows.cut[0] : grad.shape[2] - rows.cut[1], columns.cut[0] : grad.shape[3] - columns.cut[1]]
-        return self.correlate(seen, taps, (1, 1), (rows.pads, columns.pads), (rows.dilation, columns.dilation))
+        kernel = (taps.shape[2], taps.shape[3])
+        return self.correlate(seen, taps, Window(kernel, (1, 1), (rows.pads, columns.pads), dilation))
 
 
 @dataclass(frozen=True)
@@ -106,7 +142,7 @@ def _phases(problem: ConvProblem, axis: int) -> list[_Phase]:
     """Return the phases of one axis.
 
     Input pixel h takes tap k of output o where h + padding = o * stride + k * dilation. With h = start + stride * t the
-    fitting taps are every (stride / g)-th, g = gcd(stride, dilation), and their outputs lie dilation / g apart.
+    fitting taps are every (stride / g)-th, g = gcd(stride, dilation), and their outputs are dilation / g apart.
     """
     stride, padding, dilation = problem.stride[axis], problem.padding[axis], problem.dilation[axis]
     size, kernel, outputs = problem.input_size[axis], problem.kernel[axis], problem.output_size[axis]
@@ -140,7 +176,7 @@ class _Merged:
 
 
 def _merge(problem: ConvProblem, axis: int) -> _Merged:
-    """Lay the windows of all phases of an axis over each other; without dilation."""
+    """Return the windows of all phases of an axis as one; without dilation."""
     stride, padding = problem.stride[axis], problem.padding[axis]
     size, kernel, outputs = problem.input_size[axis], problem.kernel[axis], problem.output_size[axis]
     # Phase `start` meets tap k in output t + (start + padding - k) / stride, where that is whole.
@@ -186,9 +222,5 @@ def _tap_numbers(
         for row, column in itertools.product(rows, columns)
         for i, j in itertools.product(row, column)
     ]
-    with torch.inference_mode(False):  # kept for training too, whoever asks first
+    with torch.inference_mode(False):  # cached for training too, whatever runs first
         return torch.tensor(numbers, device=device)
-
-
-def _pair(values: tuple[int, ...]) -> Pair:
-    return values[0], values[1]

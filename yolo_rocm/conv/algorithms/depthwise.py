@@ -1,4 +1,4 @@
-"""Depthwise convolution: no matrix to multiply, so shifted multiply-adds, banded GEMMs, or torch's own kernel."""
+"""Depthwise convolution: no matrix to multiply, so shifted multiply-adds, or torch's own kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DepthwiseShift(Algorithm):
     name: ClassVar[str] = "depthwise_shift"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve one group per input channel."""
+        """Support one group per input channel."""
         return _reasons(problem, multiplier=True)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
@@ -73,86 +73,29 @@ class DepthwiseShift(Algorithm):
         return result.view(problem.weight_shape).to(problem.dtype)
 
 
-class DepthwiseBands(Algorithm):
-    """A kernel row as a banded matrix from input columns to output columns: one batched GEMM per kernel row.
-
-    Most of a band matrix is zero, but the GEMM reads the image `kh` times where shifted multiply-adds read it
-    `kh * kw` times, and a GPU multiplies faster than it reads.
-    """
-
-    name: ClassVar[str] = "depthwise_bands"
-
-    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve one group per channel, with as many channels out as in."""
-        return _reasons(problem, multiplier=False)
-
-    def workspace_bytes(self, problem: ConvProblem) -> int:
-        """Image and result channel by channel, and the bands."""
-        width = problem.input_size[1] + 2 * problem.padding[1]
-        rows = problem.batch * (problem.input_size[0] + 2 * problem.padding[0])
-        bands = problem.kernel[0] * width * problem.output_size[1]
-        per_channel = rows * (width + 2 * problem.output_size[1]) + bands
-        return problem.in_channels * per_channel * element_bytes(problem)
-
-    def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Compute the output."""
-        dtype = compute_dtype(problem)
-        image, bands = _channel_rows(problem, x.to(dtype)), _bands(problem, weight.to(dtype))
-        y: torch.Tensor | None = None
-        for tap in range(problem.kernel[0]):
-            rows = _shifted(problem, image, tap)
-            y = torch.bmm(rows, bands[:, tap]) if y is None else y.baddbmm_(rows, bands[:, tap])
-        assert y is not None  # a kernel has at least one row
-        tall = y.view(problem.in_channels, problem.batch, -1, problem.output_size[1])
-        kept = tall[:, :, : (problem.output_size[0] - 1) * problem.stride[0] + 1 : problem.stride[0]]
-        return add_bias(kept.transpose(0, 1), None if bias is None else bias.to(dtype)).to(problem.dtype)
-
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input."""
-        dtype = compute_dtype(problem)
-        bands, rows = _bands(problem, weight.to(dtype)), _spread_rows(problem, grad.to(dtype))
-        (height, width), (ph, pw) = problem.input_size, problem.padding
-        tall, wide = height + 2 * ph, width + 2 * pw
-        slack = (problem.kernel[0] - 1) * problem.dilation[0] * wide
-        image = grad.new_zeros(problem.in_channels, problem.batch * tall * wide + slack, dtype=dtype)
-        for tap in range(problem.kernel[0]):
-            _shifted(problem, image, tap).baddbmm_(rows, bands[:, tap].transpose(1, 2))
-        inner = image[:, : problem.batch * tall * wide].view(problem.in_channels, problem.batch, tall, wide)
-        return inner[:, :, ph : ph + height, pw : pw + width].transpose(0, 1).to(problem.dtype)
-
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight: the diagonals of image^T @ gradient."""
-        dtype = compute_dtype(problem)
-        image, rows = _channel_rows(problem, x.to(dtype)), _spread_rows(problem, grad.to(dtype))
-        wide = problem.input_size[1] + 2 * problem.padding[1]
-        bands = x.new_empty(problem.in_channels, problem.kernel[0], wide, problem.output_size[1], dtype=dtype)
-        for tap in range(problem.kernel[0]):
-            bands[:, tap] = torch.bmm(_shifted(problem, image, tap).transpose(1, 2), rows)
-        return _diagonals(problem, bands).sum(-1).view(problem.weight_shape).to(problem.dtype)
-
-
 class DepthwiseKernel(Algorithm):
     """torch's own depthwise kernel, plain HIP or CUDA without a vendor library, also for grad-input.
 
-    grad-weight has no operator of its own in torch and goes through the bands.
+    torch has no operator for grad-weight alone. For each kernel row it is one batched GEMM image^T @ gradient, whose
+    diagonals are the taps: most of the products are not needed, but the GEMM reads the image `kh` times where shifted
+    multiply-adds read it `kh * kw` times, and a GPU multiplies faster than it reads.
     """
 
     name: ClassVar[str] = "depthwise_kernel"
-    _bands: ClassVar[DepthwiseBands] = DepthwiseBands()
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve one group per channel on a GPU."""
+        """Support one group per channel, with as many channels out as in, on a GPU."""
         reasons = _reasons(problem, multiplier=False)
         if not problem.device.startswith("cuda"):
             reasons.append(f"torch has this kernel for GPUs only, this is {problem.device}")
         return reasons
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
-        """That of the bands; and the gradient spread by the stride."""
-        spread = padded_pixels(problem) * problem.in_channels * element_bytes(problem)
-        return max(self._bands.workspace_bytes(problem), 2 * spread)
+        """Image, gradient and products of grad-weight, channel by channel; or the gradient spread by the stride."""
+        (height, width), (out_width, kh) = _padded_size(problem), (problem.output_size[1], problem.kernel[0])
+        per_channel = problem.batch * height * (width + 2 * out_width) + kh * width * out_width
+        spread = padded_pixels(problem) * problem.in_channels
+        return max(problem.in_channels * per_channel, 2 * spread) * element_bytes(problem)
 
     def forward(
         self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
@@ -177,8 +120,23 @@ class DepthwiseKernel(Algorithm):
         return full[:, :, cut[0] : full.shape[2] - cut[0], cut[1] : full.shape[3] - cut[1]]
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight."""
-        return self._bands.grad_weight(problem, grad, x)
+        """Compute the gradient of the weight: the diagonals of image^T @ gradient."""
+        dtype, (height, width), out_width = compute_dtype(problem), _padded_size(problem), problem.output_size[1]
+        image, rows = _channel_rows(problem, x.to(dtype)), _spread_rows(problem, grad.to(dtype))
+        products = x.new_empty(problem.in_channels, problem.kernel[0], width, out_width, dtype=dtype)
+        for tap in range(problem.kernel[0]):
+            shifted = image.as_strided(
+                (problem.in_channels, width, problem.batch * height),
+                (image.stride(0), 1, width),
+                tap * problem.dilation[0] * width,
+            )
+            products[:, tap] = torch.bmm(shifted, rows)
+        channel, row, column, one = products.stride()
+        diagonals = products.as_strided(
+            (problem.in_channels, *problem.kernel, out_width),
+            (channel, row, problem.dilation[1] * column, problem.stride[1] * column + one),
+        )
+        return diagonals.sum(-1).view(problem.weight_shape).to(problem.dtype)
 
 
 def _depthwise(
@@ -218,10 +176,14 @@ def _taps(problem: ConvProblem) -> list[tuple[tuple[int, int], tuple[slice, slic
     ]
 
 
+def _padded_size(problem: ConvProblem) -> tuple[int, int]:
+    height, width = (i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True))
+    return height, width
+
+
 def _channel_rows(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
     """Return the padded image as (channels, samples * height * width + slack)."""
-    (height, width), (ph, pw) = problem.input_size, problem.padding
-    tall, wide = height + 2 * ph, width + 2 * pw
+    (height, width), (ph, pw), (tall, wide) = problem.input_size, problem.padding, _padded_size(problem)
     length = problem.batch * tall * wide
     flat = x.new_zeros(problem.in_channels, length + (problem.kernel[0] - 1) * problem.dilation[0] * wide)
     image = flat[:, :length].view(problem.in_channels, problem.batch, tall, wide)
@@ -229,37 +191,9 @@ def _channel_rows(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
     return flat
 
 
-def _shifted(problem: ConvProblem, image: torch.Tensor, tap: int) -> torch.Tensor:
-    """View the channel rows as (channels, samples * height, width), `tap` kernel rows further on."""
-    wide = problem.input_size[1] + 2 * problem.padding[1]
-    rows = problem.batch * (problem.input_size[0] + 2 * problem.padding[0])
-    return image.as_strided(
-        (problem.in_channels, rows, wide), (image.stride(0), wide, 1), tap * problem.dilation[0] * wide
-    )
-
-
 def _spread_rows(problem: ConvProblem, grad: torch.Tensor) -> torch.Tensor:
     """Return the gradient as (channels, samples * padded height, width), zero in rows where no output begins."""
-    height, stride = problem.output_size[0], problem.stride[0]
-    tall = problem.input_size[0] + 2 * problem.padding[0]
-    rows = grad.new_zeros(problem.in_channels, problem.batch, tall, problem.output_size[1])
+    (height, width), stride = problem.output_size, problem.stride[0]
+    rows = grad.new_zeros(problem.in_channels, problem.batch, _padded_size(problem)[0], width)
     rows[:, :, : (height - 1) * stride + 1 : stride].copy_(grad.transpose(0, 1))
-    return rows.view(problem.in_channels, -1, problem.output_size[1])
-
-
-def _bands(problem: ConvProblem, weight: torch.Tensor) -> torch.Tensor:
-    """Return (channels, kh, padded width, output width): column o holds tap j in row o * stride + j * dilation."""
-    wide = problem.input_size[1] + 2 * problem.padding[1]
-    kh, kw = problem.kernel
-    bands = weight.new_zeros(problem.in_channels, kh, wide, problem.output_size[1])
-    _diagonals(problem, bands).copy_(weight.reshape(-1, kh, kw, 1).expand(-1, -1, -1, problem.output_size[1]))
-    return bands
-
-
-def _diagonals(problem: ConvProblem, bands: torch.Tensor) -> torch.Tensor:
-    """View the entries of the bands that belong to taps, as (channels, kh, kw, output width)."""
-    channel, tap, row, column = bands.stride()
-    return bands.as_strided(
-        (problem.in_channels, *problem.kernel, problem.output_size[1]),
-        (channel, tap, problem.dilation[1] * row, problem.stride[1] * row + column),
-    )
+    return rows.view(problem.in_channels, -1, width)

@@ -1,4 +1,4 @@
-"""torch's own kernels, below the seam: as the vendor library serves them, and with the vendor library off."""
+"""torch's own kernels, below the seam: with the vendor library on, and with it off."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class Vendor(Algorithm):
         if problem.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         result = self.backward(problem, grad, x, weight, (True, False))[0]
-        assert result is not None  # the mask asked for it
+        assert result is not None  # the mask says so
         return result
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight; the native kernel wants a weight only for its shape and layout."""
         weight = torch.empty(problem.weight_shape, dtype=grad.dtype, device=grad.device)
         result = self.backward(problem, grad, x, weight, (False, True))[1]
-        assert result is not None  # the mask asked for it
+        assert result is not None  # the mask says so
         return result
 
     def backward(

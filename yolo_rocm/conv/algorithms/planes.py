@@ -8,7 +8,7 @@ import torch
 
 from ..problem import ConvProblem
 from .base import common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of
-from .correlating import Correlating, Pair
+from .correlating import Correlating, Window
 
 
 class Planes(Correlating):
@@ -22,7 +22,7 @@ class Planes(Correlating):
     name: ClassVar[str] = "planes"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve two spatial dimensions without groups."""
+        """Support two spatial dimensions without groups."""
         return common_reasons(problem, dimensions=2)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
@@ -40,16 +40,15 @@ class Planes(Correlating):
             element_bytes(problem)
         )
 
-    def correlate(
-        self, x: torch.Tensor, weight: torch.Tensor, stride: Pair, pads: tuple[Pair, Pair], dilation: Pair
-    ) -> torch.Tensor:
+    def correlate(self, x: torch.Tensor, weight: torch.Tensor, window: Window) -> torch.Tensor:
         """Correlate."""
-        out_channels, _, kh, kw = weight.shape
-        planes, (height, width) = _planes(x, (kh, kw), stride, pads, dilation)
+        out_channels, _, kh, _ = weight.shape
+        height, width = window.output_size(x)
+        planes = _planes(x, window)
         y = x.new_empty(x.shape[0], out_channels, height * width)
         rows = weight.permute(2, 0, 3, 1).reshape(kh, 1, out_channels, -1)
         for tap in range(kh):
-            operand = _operand(planes, tap * dilation[0], stride[0], height * width)
+            operand = _operand(planes, tap * window.dilation[0], window.stride[0], height * width)
             matrix = rows[tap].expand(x.shape[0], -1, -1)
             if tap == 0:
                 torch.bmm(matrix, operand, out=y)
@@ -57,51 +56,43 @@ class Planes(Correlating):
                 y.baddbmm_(matrix, operand)
         return y.view(x.shape[0], out_channels, height, width)
 
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight."""
-        dtype = compute_dtype(problem)
-        (ph, pw), (sh, sw), (kh, kw), (dh, dw) = problem.padding, problem.stride, problem.kernel, problem.dilation
-        planes, (height, width) = _planes(x.to(dtype), (kh, kw), (sh, sw), ((ph, ph), (pw, pw)), (dh, dw))
-        flat = grad.to(dtype).reshape(problem.batch, problem.out_channels, height * width)
-        rows = [outer_sum(flat, _operand(planes, tap * dh, sh, height * width)) for tap in range(kh)]
-        matrix = torch.stack(rows).view(kh, problem.out_channels, kw, problem.in_channels)
-        return matrix.permute(1, 3, 0, 2).to(problem.dtype)
+    def correlate_gradient(self, grad: torch.Tensor, x: torch.Tensor, window: Window) -> torch.Tensor:
+        """Return the gradient of the kernel."""
+        planes, flat = _planes(x, window), grad.flatten(2)
+        shifts = (tap * window.dilation[0] for tap in range(window.kernel[0]))
+        rows = [outer_sum(flat, _operand(planes, shift, window.stride[0], flat.shape[2])) for shift in shifts]
+        matrix = torch.stack(rows).view(window.kernel[0], grad.shape[1], window.kernel[1], x.shape[1])
+        return matrix.permute(1, 3, 0, 2)
 
 
-def _planes(
-    x: torch.Tensor, kernel: Pair, stride: Pair, pads: tuple[Pair, Pair], dilation: Pair
-) -> tuple[torch.Tensor, Pair]:
-    """Return (samples, kw, channels, phases, rows, output width) and the output's height and width.
+def _planes(x: torch.Tensor, window: Window) -> torch.Tensor:
+    """Return (samples, kw, channels, phases, rows, output width).
 
     Row r of phase p of copy j holds, at column w, the padded input at (r * stride + p, w * stride + j * dilation).
     """
     samples, channels, height, width = x.shape
-    (top, bottom), (left, right) = pads
-    tall, wide = height + top + bottom, width + left + right
-    out_height = (tall - dilation[0] * (kernel[0] - 1) - 1) // stride[0] + 1
-    out_width = (wide - dilation[1] * (kernel[1] - 1) - 1) // stride[1] + 1
-    rows = out_height + dilation[0] * (kernel[0] - 1) // stride[0]
-    planes = x.new_empty(samples, kernel[1], channels, stride[0], rows, out_width)
-    for phase in range(stride[0]):
-        first, last, start = _inside(phase - top, stride[0], rows, height)
+    (kh, kw), (sh, sw), ((top, _), (left, _)), (dh, dw) = window
+    out_height, out_width = window.output_size(x)
+    rows = out_height + dh * (kh - 1) // sh
+    planes = x.new_empty(samples, kw, channels, sh, rows, out_width)
+    for phase in range(sh):
+        first, last, start = _inside(phase - top, sh, rows, height)
         part = planes[:, :, :, phase]
         if first:
             part[:, :, :, :first].zero_()
         if last < rows:
             part[:, :, :, last:].zero_()
-        source = (
-            x[:, :, start : start + (last - first - 1) * stride[0] + 1 : stride[0]] if last > first else x[:, :, :0]
-        )
-        for tap in range(kernel[1]):
-            here = part[:, tap, :, first:last]
-            begin, end, column = _inside(tap * dilation[1] - left, stride[1], out_width, width)
+        source = x[:, :, start : start + (last - first - 1) * sh + 1 : sh] if last > first else x[:, :, :0]
+        for tap in range(kw):
+            copy = part[:, tap, :, first:last]
+            begin, end, column = _inside(tap * dw - left, sw, out_width, width)
             if begin:
-                here[..., :begin].zero_()
+                copy[..., :begin].zero_()
             if end < out_width:
-                here[..., end:].zero_()
+                copy[..., end:].zero_()
             if end > begin:
-                here[..., begin:end].copy_(source[..., column : column + (end - begin - 1) * stride[1] + 1 : stride[1]])
-    return planes, (out_height, out_width)
+                copy[..., begin:end].copy_(source[..., column : column + (end - begin - 1) * sw + 1 : sw])
+    return planes
 
 
 def _inside(shift: int, stride: int, length: int, size: int) -> tuple[int, int, int]:

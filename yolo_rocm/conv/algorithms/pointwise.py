@@ -17,7 +17,7 @@ class Pointwise(Algorithm):
     name: ClassVar[str] = "pointwise"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve 1x1 kernels without padding and groups."""
+        """Support 1x1 kernels without padding and groups."""
         reasons = common_reasons(problem)
         if math.prod(problem.kernel) != 1:
             reasons.append(f"kernel {problem.kernel} is not 1x1")

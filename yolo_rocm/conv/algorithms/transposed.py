@@ -19,7 +19,7 @@ def _reasons(problem: ConvProblem) -> list[str]:
 
 
 class Transposed(Algorithm):
-    """Serve a transposed convolution through the first algorithm that serves its ordinary counterpart."""
+    """Compute a transposed convolution by the first algorithm that supports its ordinary counterpart."""
 
     name: ClassVar[str] = "transposed"
 
@@ -28,34 +28,34 @@ class Transposed(Algorithm):
         self.direct_algorithms = tuple(direct_algorithms)
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve transposed convolutions of floating-point tensors."""
+        """Support transposed convolutions of floating-point tensors."""
         return _reasons(problem)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """Whatever the ordinary counterpart takes."""
         direct = problem.direct()
-        return self._serving(direct).workspace_bytes(direct)
+        return self._supporting(direct).workspace_bytes(direct)
 
     def forward(
         self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
         """Compute the output."""
         direct = problem.direct()
-        return add_bias(self._serving(direct).grad_input(direct, _fit(x, direct), weight), bias)
+        return add_bias(self._supporting(direct).grad_input(direct, _fit(x, direct), weight), bias)
 
     def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input."""
         direct = problem.direct()
-        full = self._serving(direct).forward(direct, grad, weight, None)
+        full = self._supporting(direct).forward(direct, grad, weight, None)
         inner = (slice(None), slice(None), *(slice(i) for i in problem.input_size))
         return full[inner]
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight."""
         direct = problem.direct()
-        return self._serving(direct).grad_weight(direct, _fit(x, direct), grad)
+        return self._supporting(direct).grad_weight(direct, _fit(x, direct), grad)
 
-    def _serving(self, direct: ConvProblem) -> Algorithm:
+    def _supporting(self, direct: ConvProblem) -> Algorithm:
         return next(a for a in self.direct_algorithms if not a.not_supported_reasons(direct))
 
 
@@ -65,7 +65,7 @@ class TransposedShuffle(Algorithm):
     name: ClassVar[str] = "transposed_shuffle"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve kernels equal to their stride, without padding, dilation and groups, in two dimensions."""
+        """Support kernels equal to their stride, without padding, dilation and groups, in two dimensions."""
         reasons = _reasons(problem)
         if len(problem.kernel) != 2:
             reasons.append(f"{len(problem.kernel)} spatial dimensions, not 2")

@@ -16,44 +16,33 @@ from ...engines.triton.launch import repeating
 from ..kernels.calls import Strides, strides
 from ..problem import ConvProblem
 from .base import Algorithm, Bound, Grads
-from .triton_common import shares_of, sum_key, tf32
+from .triton_common import splits_of, sum_key, tf32
 
-Key = Callable[[Strides, Strides], Hashable]
-# Strides that change from call to call are not followed for ever.
+Key = Callable[[str, Strides, Strides], Hashable]
+Pack = Callable[[str, torch.Tensor], torch.Tensor]
+# Strides that change from call to call are followed this often.
 _ATTEMPTS: Final = 4
-_Pack = Callable[[torch.Tensor], torch.Tensor]
 _Pass = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def bound_passes(
-    algorithm: Algorithm,
-    problem: ConvProblem,
-    forward_key: Key,
-    forward_pack: _Pack,
-    input_key: Key,
-    input_pack: _Pack,
-    weight_key: Key,
-) -> Bound:
+def bound_passes(algorithm: Algorithm, problem: ConvProblem, key: Key, pack: Pack) -> Bound:
     """Return the passes of an algorithm that launches one kernel for each, and a sum after that of grad-weight.
 
     Args:
         algorithm: The algorithm, which computes a pass the first time, and where tensors are not like those before.
         problem: The problem.
-        forward_key: Returns the key under which it launches, from the strides of input and packed weight.
-        forward_pack: Lays the weight out as it does.
-        input_key: The same for the gradient of the input, from the strides of gradient and packed weight.
-        input_pack: The same.
-        weight_key: The same for the gradient of the weight, from the strides of gradient and input.
+        key: Returns the key of its launch for a pass, from the strides of input and packed weight, of gradient and
+            packed weight, or of gradient and input.
+        pack: Returns the weight in the layout that it reads in a pass.
     """
 
     def without_bias(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return algorithm.forward(problem, x, weight, None)
 
-    once = _one_launch(problem, problem.output_shape, without_bias, forward_key, forward_pack)
-    grad_input = _one_launch(
-        problem, problem.input_shape, partial(algorithm.grad_input, problem), input_key, input_pack
-    )
-    grad_weight = _shares_and_sum(problem, partial(algorithm.grad_weight, problem), weight_key)
+    once = _one_launch(problem, "forward", problem.output_shape, without_bias, key, pack)
+    first = partial(algorithm.grad_input, problem)
+    grad_input = _one_launch(problem, "grad_input", problem.input_shape, first, key, pack)
+    grad_weight = _partials_and_sum(problem, partial(algorithm.grad_weight, problem), key)
 
     def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return once(x, weight) if bias is None else algorithm.forward(problem, x, weight, bias)
@@ -65,7 +54,7 @@ def bound_passes(
     return Bound(forward, backward)
 
 
-def _one_launch(problem: ConvProblem, shape: tuple[int, ...], first: _Pass, key: Key, pack: _Pack) -> _Pass:
+def _one_launch(problem: ConvProblem, which: str, shape: tuple[int, ...], first: _Pass, key: Key, pack: Pack) -> _Pass:
     by = strides(shape, problem.channels_last)
     known: tuple[Callable[..., bool], Strides, Strides, bool, bool] | None = None
     attempts = _ATTEMPTS
@@ -76,14 +65,14 @@ def _one_launch(problem: ConvProblem, shape: tuple[int, ...], first: _Pass, key:
             again, of_source, of_weight, packing, allowed = known
             if source.stride() == of_source and weight.stride() == of_weight and tf32(problem) == allowed:
                 result = source.new_empty_strided(shape, by)
-                read, at = pack(weight) if packing else weight, source.data_ptr()
+                read, at = pack(which, weight) if packing else weight, source.data_ptr()
                 if again(source.get_device(), at, read.data_ptr(), at, result.data_ptr()):  # no bias: anything
                     return result
         result = first(source, weight)
         if attempts:
             attempts -= 1
-            packed = pack(weight)
-            launched = repeating(key(source.stride(), packed.stride()))
+            packed = pack(which, weight)
+            launched = repeating(key(which, source.stride(), packed.stride()))
             if launched is not None:
                 packing = packed.data_ptr() != weight.data_ptr()
                 known = launched, source.stride(), weight.stride(), packing, tf32(problem)
@@ -92,7 +81,7 @@ def _one_launch(problem: ConvProblem, shape: tuple[int, ...], first: _Pass, key:
     return run
 
 
-def _shares_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
+def _partials_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
     shape, by = problem.weight_shape, strides(problem.weight_shape, problem.channels_last)
     known: tuple[Callable[..., bool], Callable[..., bool], int, Strides, Strides, bool] | None = None
     attempts = _ATTEMPTS
@@ -100,21 +89,21 @@ def _shares_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
     def run(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         nonlocal known, attempts
         if known is not None:
-            share, add, size, of_grad, of_x, allowed = known
+            partials, add, size, of_grad, of_x, allowed = known
             if grad.stride() == of_grad and x.stride() == of_x and tf32(problem) == allowed:
                 partial_sums = x.new_empty(size, dtype=torch.float32)
                 result = x.new_empty_strided(shape, by)
                 number, between = x.get_device(), partial_sums.data_ptr()
-                if share(number, x.data_ptr(), grad.data_ptr(), between) and add(number, between, result.data_ptr()):
+                if partials(number, x.data_ptr(), grad.data_ptr(), between) and add(number, between, result.data_ptr()):
                     return result
         result = first(grad, x)
         if attempts:
             attempts -= 1
-            own = key(grad.stride(), x.stride())
-            shares = shares_of(own)
-            launched, summed = repeating(own), repeating(sum_key(problem, shares))
+            own = key("grad_weight", grad.stride(), x.stride())
+            splits = splits_of(own)
+            launched, summed = repeating(own), repeating(sum_key(problem, splits))
             if launched is not None and summed is not None:
-                size = shares * math.prod(shape)
+                size = splits * math.prod(shape)
                 known = launched, summed, size, grad.stride(), x.stride(), tf32(problem)
         return result
 

@@ -1,25 +1,23 @@
-"""What all Triton algorithms share: why they cannot serve, how they multiply, and the memory they write to."""
+"""What all Triton algorithms share: why they do not support a problem, how they multiply, the memory they write to."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from ...engines.precision import tf32_allowed
-from ...engines.triton.available import device_reason, family
-from ...engines.triton.launch import launch
-from ...engines.triton.quarantine import struck_out
-from ..kernels import calls
-from ..kernels.calls import Call, Dot, strides
-from ..kernels.tiles import FMA, NVIDIA
+from ...engines.triton.available import FMA, NVIDIA, device_reason, family
+from ...engines.triton.call import Call
+from ...engines.triton.quarantine import quarantine_reason
+from ..kernels.calls import Dot, strides
 from ..problem import ConvProblem
 from .base import Algorithm, common_reasons
 
 _LARGEST: Final = 2**31
-_shares: dict[Any, tuple[Call, int]] = {}
+_splits: dict[Hashable, tuple[Call, int]] = {}
 
 
 def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
@@ -35,57 +33,43 @@ def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
     if problem.groups >= 2**16 // math.prod(problem.stride):
         reasons.append(f"{problem.groups} groups are more than a launch takes")
     missing = device_reason(problem.device)
-    return [*reasons, missing] if missing else reasons + struck_reasons(problem, algorithm)[:1]
+    return [*reasons, missing] if missing else reasons + quarantine_reasons(problem, algorithm)[:1]
 
 
-def struck_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
-    """Return why an algorithm's kernel, or its tile, is not used any more on this device."""
+def quarantine_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
+    """Return why an algorithm's kernel, or its tile, is quarantined on this device."""
     names = (algorithm.kernel or "", algorithm.name)
-    return [why for name in names if (why := struck_out(problem.device, name, problem.dtype))]
+    return [why for name in names if (why := quarantine_reason(problem.device, name, problem.dtype))]
 
 
 def dot(problem: ConvProblem) -> Dot:
     """Return how products are computed on the problem's device: in IEEE fp32 unless TF32 is allowed for GEMMs."""
-    known = family(problem.device)
-    return Dot(upcast=known == FMA, precision="tf32" if known == NVIDIA and tf32(problem) else "ieee")
-
-
-def add_shares(problem: ConvProblem, partial: torch.Tensor, shares: int) -> torch.Tensor:
-    """Return the sum of partial gradients, laid out like the weight."""
-    gw = empty_for(problem, problem.weight_shape, partial)
-    launch(sum_key(problem, shares), lambda: calls.sum_shares(problem, shares, gw.stride()), (partial, gw))
-    return gw
-
-
-def sum_key(problem: ConvProblem, shares: int) -> Hashable:
-    """Return all that the launch of a sum is made from."""
-    return (
-        "sum_shares",
-        problem.weight_shape,
-        problem.groups,
-        problem.device,
-        shares,
-        problem.channels_last,
-        problem.dtype,
-    )
-
-
-def shares_of(key: Hashable) -> int:
-    """Return how many shares the gradient of a weight was computed in, where it was."""
-    return _shares[key][1]
-
-
-def remembered(key: Any, make: Callable[[], tuple[Call, int]]) -> tuple[Call, int]:
-    """Return a call with its number of shares, made on first sight."""
-    known = _shares.get(key)
-    if known is None:
-        known = _shares[key] = make()
-    return known
+    own = family(problem.device)
+    return Dot(upcast=own == FMA, precision="tf32" if own == NVIDIA and tf32(problem) else "ieee")
 
 
 def tf32(problem: ConvProblem) -> bool:
     """Return whether the user lets products of a problem be computed in TF32."""
     return problem.dtype == torch.float32 and tf32_allowed()
+
+
+def sum_key(problem: ConvProblem, splits: int) -> Hashable:
+    """Return all that the launch of a sum of partial sums is made from."""
+    weight = (problem.weight_shape, problem.groups, problem.device, problem.channels_last, problem.dtype)
+    return ("sum_partials", *weight, splits)
+
+
+def splits_of(key: Hashable) -> int:
+    """Return how many splits the gradient of a weight was computed in, where it was."""
+    return _splits[key][1]
+
+
+def remembered(key: Hashable, make: Callable[[], tuple[Call, int]]) -> tuple[Call, int]:
+    """Return a call with its number of splits, made on first sight."""
+    found = _splits.get(key)
+    if found is None:
+        found = _splits[key] = make()
+    return found
 
 
 def empty_for(problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:

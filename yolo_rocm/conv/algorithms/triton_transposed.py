@@ -16,7 +16,7 @@ class TritonTransposed(Transposed):
     engine: ClassVar[str] = "triton"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve what the ordinary counterpart serves."""
+        """Support what the ordinary counterpart supports."""
         reasons = super().not_supported_reasons(problem)
         if reasons or len(problem.kernel) != 2:
             return reasons or [f"{len(problem.kernel)} spatial dimensions, not 2"]

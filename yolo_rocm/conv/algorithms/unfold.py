@@ -22,7 +22,7 @@ class Unfold(Algorithm):
     name: ClassVar[str] = "unfold"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve everything with one or two spatial dimensions that is not transposed."""
+        """Support everything with one or two spatial dimensions that is not transposed."""
         reasons = common_reasons(problem, groups=True)
         if len(problem.kernel) > 2:
             reasons.append(f"{len(problem.kernel)} spatial dimensions, F.unfold has 2")

@@ -23,7 +23,7 @@ class Windows(Algorithm):
     name: ClassVar[str] = "windows"
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve everything that is not transposed."""
+        """Support everything that is not transposed."""
         return common_reasons(problem, groups=True)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:

@@ -13,11 +13,9 @@ import torch.nn.functional as F
 from ..problem import ConvProblem
 from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes
 
-# The interpolation points of F(m, 3), beside 0 and infinity. For m = 4 the usual 1, -1, 2, -2 of Lavin & Gray (arXiv
-# 1509.09308) err 4.3 times as much as a direct convolution at 64 channels, 2/3 and its reciprocal 2.0 times.
+# The interpolation points of F(m, 3), in addition to 0 and infinity. For m = 4 the usual 1, -1, 2, -2 of Lavin & Gray
+# (arXiv 1509.09308) err 4.3 times as much as a direct convolution at 64 channels, 2/3 and its reciprocal 2.0 times.
 _POINTS = {2: (1.0, -1.0), 4: (2 / 3, -2 / 3, 3 / 2, -3 / 2)}
-
-
 FEWEST_CHANNELS = 64
 
 
@@ -31,7 +29,7 @@ class Winograd(Algorithm):
     tile: ClassVar[int]
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Serve 3x3 kernels with stride 1 in fp32 and fp64; half precision would overflow in the transforms."""
+        """Support 3x3 kernels with stride 1 in fp32 and fp64; half precision would overflow in the transforms."""
         reasons = common_reasons(problem, dimensions=2, dilation=False)
         if problem.kernel != (3, 3):
             reasons.append(f"kernel {problem.kernel} is not 3x3")
@@ -128,7 +126,7 @@ class Winograd4(Winograd):
 @lru_cache(maxsize=32)
 def _squares(tile: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the Kronecker squares of B^T, G and A^T: a two-dimensional transform as one matrix."""
-    with torch.inference_mode(False):  # kept for training too, whoever asks first
+    with torch.inference_mode(False):  # cached for training too, whatever runs first
         matrices = (torch.tensor(m, dtype=torch.float64) for m in transform_matrices(tile))
         first, second, third = (torch.kron(m, m).to(device, dtype) for m in matrices)
     return first, second, third

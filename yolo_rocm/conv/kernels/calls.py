@@ -1,6 +1,6 @@
-"""Kernel calls as plain data: from a problem and the strides of its tensors to a grid, arguments and constants.
+"""From a problem and the strides of its tensors to the launch of a kernel: grid, arguments and constants.
 
-The same call is launched on a GPU, prepared (compiled) ahead of time, or compiled for a card that is not there.
+The order of numbers and constants is that of the kernels' parameters, whose signatures say what each of them is.
 """
 
 from __future__ import annotations
@@ -12,41 +12,16 @@ from typing import Any, Final
 
 import torch
 
+from ...engines.triton.call import Call
 from ..problem import ConvProblem
-from .tiles import Block, Tile
+from .tiles import DEPTHWISE_SPLIT, GEMM_SPLIT, Block, SplitK, Tile, layout_name
 
+Shape = tuple[int, ...]
 Strides = tuple[int, ...]
 IMPLICIT_GEMM: Final = f"{__package__}.implicit_gemm"
 GRAD_WEIGHT: Final = f"{__package__}.grad_weight"
 DEPTHWISE: Final = f"{__package__}.depthwise"
-_NO_PHASES = {"COMMON_H": 1, "COMMON_W": 1, "INVERSE_H": 0, "INVERSE_W": 0}
-# A grad-weight program adds up at least this many steps of its tile: below, slices cost more than they spread.
-_LEAST_STEPS = 8
-_LEAST_DEPTHWISE_STEPS = 2  # a step has all taps in it, and a slice is small
-_PROGRAMS_PER_PROCESSOR = 8
-
-
-@dataclass(frozen=True)
-class Call:
-    """One launch, without its tensors.
-
-    Attributes:
-        module: Module of the kernel, in this package.
-        kernel: Its name.
-        grid: Programs in three dimensions.
-        numbers: Arguments after the tensors, in order.
-        constants: Constants, in order.
-        warps: Warps of a program.
-        stages: Stages of its loop.
-    """
-
-    module: str
-    kernel: str
-    grid: tuple[int, int, int]
-    numbers: tuple[int, ...]
-    constants: dict[str, Any]
-    warps: int
-    stages: int
+_NO_PHASES = {"GCD_H": 1, "GCD_W": 1, "MODINV_H": 0, "MODINV_W": 0}
 
 
 @dataclass(frozen=True)
@@ -61,28 +36,29 @@ class Dot:
     upcast: bool = False
     precision: str = "ieee"
 
-    def constants(self, half: bool) -> dict[str, Any]:
-        """Return it as constants of a kernel."""
-        return {"UPCAST": self.upcast and half, "PRECISION": self.precision}
-
 
 def is_half(problem: ConvProblem) -> bool:
-    """Tell whether a problem is in half precision."""
+    """Return whether a problem is in half precision."""
     return problem.dtype in (torch.float16, torch.bfloat16)
 
 
-def tiles_over(length: int, size: int) -> int:
+def cdiv(length: int, size: int) -> int:
     """Return how many tiles of `size` cover `length`."""
     return -(-length // size)
 
 
 @lru_cache(maxsize=4096)
-def strides(shape: tuple[int, ...], channels_last: bool) -> Strides:
+def strides(shape: Shape, channels_last: bool) -> Strides:
     """Return the strides of a whole tensor of four dimensions."""
     _, channels, height, width = shape
     if channels_last:
         return (channels * height * width, 1, width * channels, channels)
     return (channels * height * width, height * width, width, 1)
+
+
+def group_channels(problem: ConvProblem) -> tuple[int, int]:
+    """Return the input and output channels of a group."""
+    return problem.in_channels // problem.groups, problem.out_channels // problem.groups
 
 
 def geometry(problem: ConvProblem) -> dict[str, Any]:
@@ -93,41 +69,37 @@ def geometry(problem: ConvProblem) -> dict[str, Any]:
 
 
 def phase_constants(problem: ConvProblem) -> dict[str, int]:
-    """Return what a kernel needs to find the taps of a phase: gcd of stride and dilation, and an inverse modulo it."""
-    found = {}
-    for letter, stride, dilation in zip("HW", problem.stride, problem.dilation, strict=True):
-        common = math.gcd(stride, dilation)
-        rest = stride // common
-        found[f"COMMON_{letter}"] = common
-        found[f"INVERSE_{letter}"] = pow(dilation // common, -1, rest) if rest > 1 else 0
-    return {name: found[name] for name in _NO_PHASES}
+    """Return what a kernel needs to find the taps of a stride phase: see `implicit_gemm.first_tap`."""
+    gcds = [math.gcd(stride, dilation) for stride, dilation in zip(problem.stride, problem.dilation, strict=True)]
+    inverses = [
+        pow(dilation // gcd, -1, stride // gcd) if stride > gcd else 0
+        for stride, dilation, gcd in zip(problem.stride, problem.dilation, gcds, strict=True)
+    ]
+    return dict(zip(_NO_PHASES, (*gcds, *inverses), strict=True))
 
 
-def wide(shapes_and_strides: list[tuple[tuple[int, ...], Strides]]) -> bool:
-    """Tell whether an offset into one of the tensors needs 64 bits."""
-    return any(sum((n - 1) * s for n, s in zip(shape, by, strict=True)) >= 2**31 for shape, by in shapes_and_strides)
+def needs_int64(*tensors: tuple[Shape, Strides]) -> bool:
+    """Return whether an offset into one of the tensors needs 64 bits."""
+    return any(sum((n - 1) * s for n, s in zip(shape, by, strict=True)) >= 2**31 for shape, by in tensors)
 
 
 def forward(problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, tile: Tile, dot: Dot) -> Call:
     """Describe the forward pass of `gather_gemm`; tensors: input, weight, bias (or anything), output."""
-    outs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups
-    pixels = problem.batch * math.prod(problem.output_size)
-    constants = {
-        **geometry(problem),
-        **_NO_PHASES,
-        "BACK": False,
-        "BIAS": bias,
-        "WIDE": wide([(problem.input_shape, x), (problem.output_shape, y)]),
-        **dot.constants(is_half(problem)),
-        **_sizes(tile),
-    }
-    sizes = (problem.batch, *problem.output_size, *problem.output_size, *problem.input_size, channels, outs)
+    channels, out_channels = group_channels(problem)
+    size = problem.output_size  # which is also the only phase
+    sizes = (problem.batch, *size, *size, *problem.input_size, channels, out_channels)
     return Call(
         IMPLICIT_GEMM,
         "gather_gemm",
-        (tiles_over(pixels, tile.m) * tiles_over(outs, tile.n), problem.groups, 1),
-        (*sizes, *x, outs * weight[0], *weight, *y),
-        constants,
+        (_pixel_tiles(problem, tile) * cdiv(out_channels, tile.n), problem.groups, 1),
+        (*sizes, *x, out_channels * weight[0], *weight, *y),
+        {
+            **geometry(problem),
+            **_NO_PHASES,
+            "GRAD_INPUT": False,
+            "BIAS": bias,
+            **_gemm_constants(problem, x, y, tile, dot),
+        },
         tile.warps,
         tile.stages,
     )
@@ -135,26 +107,23 @@ def forward(problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias:
 
 def grad_input(problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides, tile: Tile, dot: Dot) -> Call:
     """Describe the gradient of the input by `gather_gemm`; tensors: gradient, weight, anything, result."""
-    outs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups
-    rows = [tiles_over(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True)]
-    constants = {
-        **geometry(problem),
-        **phase_constants(problem),
-        "BACK": True,
-        "BIAS": False,
-        "WIDE": wide([(problem.output_shape, grad), (problem.input_shape, gx)]),
-        **dot.constants(is_half(problem)),
-        **_sizes(tile),
-    }
+    channels, out_channels = group_channels(problem)
+    phase = _phase_size(problem)
     by_out, by_channel, *by_tap = weight
-    sizes = (problem.batch, *rows, *problem.input_size, *problem.output_size, outs, channels)
-    tiles = tiles_over(problem.batch * math.prod(rows), tile.m) * tiles_over(channels, tile.n)
+    sizes = (problem.batch, *phase, *problem.input_size, *problem.output_size, out_channels, channels)
+    tiles = cdiv(problem.batch * math.prod(phase), tile.m) * cdiv(channels, tile.n)
     return Call(
         IMPLICIT_GEMM,
         "gather_gemm",
         (tiles, problem.groups * math.prod(problem.stride), 1),
-        (*sizes, *grad, outs * by_out, by_channel, by_out, *by_tap, *gx),
-        constants,
+        (*sizes, *grad, out_channels * by_out, by_channel, by_out, *by_tap, *gx),
+        {
+            **geometry(problem),
+            **phase_constants(problem),
+            "GRAD_INPUT": True,
+            "BIAS": False,
+            **_gemm_constants(problem, gx, grad, tile, dot),
+        },
         tile.warps,
         tile.stages,
     )
@@ -164,22 +133,14 @@ def forward_flat(
     problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, tile: Tile, dot: Dot
 ) -> Call:
     """Describe the forward pass of `flat_gemm`; tensors as in `forward`."""
-    outs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups
-    pixels = problem.batch * math.prod(problem.output_size)
-    constants = {
-        "C": channels,
-        **geometry(problem),
-        "BIAS": bias,
-        "WIDE": wide([(problem.input_shape, x), (problem.output_shape, y)]),
-        **dot.constants(is_half(problem)),
-        **_sizes(tile),
-    }
+    channels, out_channels = group_channels(problem)
+    sizes = (problem.batch, *problem.output_size, *problem.input_size, out_channels)
     return Call(
         IMPLICIT_GEMM,
         "flat_gemm",
-        (tiles_over(pixels, tile.m) * tiles_over(outs, tile.n), problem.groups, 1),
-        (problem.batch, *problem.output_size, *problem.input_size, outs, *x, outs * weight[0], *weight, *y),
-        constants,
+        (_pixel_tiles(problem, tile) * cdiv(out_channels, tile.n), problem.groups, 1),
+        (*sizes, *x, out_channels * weight[0], *weight, *y),
+        {"C": channels, **geometry(problem), "BIAS": bias, **_gemm_constants(problem, x, y, tile, dot)},
         tile.warps,
         tile.stages,
     )
@@ -188,7 +149,7 @@ def forward_flat(
 def grad_weight(
     problem: ConvProblem, grad: Strides, x: Strides, tile: Tile, dot: Dot, processors: int, rows: bool
 ) -> tuple[Call, int]:
-    """Describe shares of the gradient of the weight, and say how many; tensors: input, gradient, partial sums.
+    """Describe the partial sums of the gradient of the weight, and say how many; tensors: input, gradient, partials.
 
     Args:
         problem: The problem.
@@ -199,77 +160,66 @@ def grad_weight(
         processors: Multiprocessors to keep busy.
         rows: Three taps of a row at once, for kernels three wide.
     """
-    outs, channels = problem.out_channels // problem.groups, problem.in_channels // problem.groups
+    channels, out_channels = group_channels(problem)
     flat = not rows and channels % tile.n != 0
-    if flat:
-        tiles = tiles_over(math.prod(problem.kernel) * channels, tile.n)
-    else:
-        tiles = math.prod(problem.kernel[:1] if rows else problem.kernel) * tiles_over(channels, tile.n)
-    tiles *= tiles_over(outs, tile.m)
-    wanted = _PROGRAMS_PER_PROCESSOR * processors
-    share, shares = shares_of(problem, tiles * problem.groups, tile.k, wanted, _LEAST_STEPS)
-    known = geometry(problem)
+    taps = problem.kernel[0] if rows else math.prod(problem.kernel)
+    tiles = cdiv(taps * channels, tile.n) if flat else taps * cdiv(channels, tile.n)
+    tiles *= cdiv(out_channels, tile.m)
+    pixels, splits = split_k(problem, tiles * problem.groups, tile.k, processors, GEMM_SPLIT)
+    constants = geometry(problem)
     if rows:
-        del known["KW"]
-    constants = {
-        **known,
-        **({} if rows else {"FLAT": flat}),
-        "WIDE": wide([(problem.input_shape, x), (problem.output_shape, grad)]),
-        **dot.constants(is_half(problem)),
-        **_sizes(tile),
-    }
-    pixels = problem.batch * math.prod(problem.output_size)
+        del constants["KW"]
+    else:
+        constants["FLAT"] = flat
     call = Call(
         GRAD_WEIGHT,
         "weight_gemm_rows" if rows else "weight_gemm",
-        (tiles, problem.groups, shares),
-        (pixels, share, *problem.output_size, *problem.input_size, channels, outs, *x, *grad),
-        constants,
+        (tiles, problem.groups, splits),
+        (_pixels(problem), pixels, *problem.output_size, *problem.input_size, channels, out_channels, *x, *grad),
+        {**constants, **_gemm_constants(problem, x, grad, tile, dot)},
         tile.warps,
         tile.stages,
     )
-    return call, shares
+    return call, splits
 
 
-def shares_of(problem: ConvProblem, programs: int, step: int, wanted: int, least: int) -> tuple[int, int]:
-    """Return how many pixels a share has, and how many shares there are, so that every multiprocessor has work.
+def split_k(problem: ConvProblem, programs: int, step: int, processors: int, policy: SplitK) -> tuple[int, int]:
+    """Return how many pixels a split has, and how many splits there are, so that every multiprocessor has work.
 
     Args:
         problem: The problem.
-        programs: Programs that compute one share of the whole gradient.
+        programs: Programs of one split, which compute the whole gradient.
         step: Pixels of a step.
-        wanted: Programs, of all shares.
-        least: Steps that are worth a program of their own.
+        processors: Multiprocessors of the device.
+        policy: Programs for each of them, and steps for each program.
     """
-    pixels = problem.batch * math.prod(problem.output_size)
-    shares = max(1, min(tiles_over(wanted, programs), tiles_over(pixels, least * step)))
-    share = tiles_over(tiles_over(pixels, shares), step) * step
-    return share, tiles_over(pixels, share)
+    pixels = _pixels(problem)
+    splits = max(1, min(cdiv(policy.programs * processors, programs), cdiv(pixels, policy.steps * step)))
+    split_pixels = cdiv(cdiv(pixels, splits), step) * step
+    return split_pixels, cdiv(pixels, split_pixels)
 
 
-def sum_shares(problem: ConvProblem, shares: int, gw: Strides) -> Call:
-    """Describe the sum of the shares; tensors: partial sums, gradient of the weight."""
-    depthwise = problem.weight_shape[1] == 1 and problem.groups > 1
-    total = math.prod(problem.weight_shape)
-    across = 32 if shares >= 32 else max(2, 1 << (shares - 1).bit_length())
-    kernel = dict(zip(("KH", "KW"), problem.kernel, strict=True))
+def sum_partials(problem: ConvProblem, splits: int, gw: Strides) -> Call:
+    """Describe the sum of the partial sums; tensors: partial sums, gradient of the weight."""
+    elements = math.prod(problem.weight_shape)
+    block = 32 if splits >= 32 else max(2, 1 << (splits - 1).bit_length())
     return Call(
         GRAD_WEIGHT,
-        "sum_shares",
-        (tiles_over(total, 64), 1, 1),
-        (shares, total, 1 if depthwise else problem.in_channels // problem.groups, *gw),
-        {**kernel, "BS": across, "BE": 64},
+        "sum_partials",
+        (cdiv(elements, 64), 1, 1),
+        (splits, elements, problem.weight_shape[1], *gw),
+        {"KH": problem.kernel[0], "KW": problem.kernel[1], "BLOCK_S": block, "BLOCK_E": 64},
         4,
         2,
     )
 
 
-def turn(shape: tuple[int, ...]) -> Call:
+def transpose(shape: Shape) -> Call:
     """Describe the copy of a contiguous tensor into channels_last; tensors: from, to."""
     samples, channels, pixels = shape[0], shape[1], math.prod(shape[2:])
-    along = 32 if channels > 16 else 16
-    grid = (tiles_over(channels, along), tiles_over(pixels, 64), samples)
-    return Call(IMPLICIT_GEMM, "turn", grid, (channels, pixels), {"BC": along, "BP": 64}, 4, 1)
+    block = 32 if channels > 16 else 16
+    grid = (cdiv(channels, block), cdiv(pixels, 64), samples)
+    return Call(IMPLICIT_GEMM, "transpose", grid, (channels, pixels), {"BLOCK_C": block, "BLOCK_P": 64}, 4, 1)
 
 
 def depthwise(
@@ -277,28 +227,26 @@ def depthwise(
 ) -> Call:
     """Describe a depthwise forward pass, or with `back` the gradient of the input; tensors as for the GEMMs."""
     by_out, _, *by_tap = weight
-    rows = problem.output_size
-    results, sources, channels = problem.output_shape, problem.input_shape, problem.out_channels
-    if back:
-        rows = tuple(tiles_over(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
-        results, sources, channels = problem.input_shape, problem.output_shape, problem.in_channels
-    constants = {
-        "MULTIPLE": problem.out_channels // problem.in_channels,
-        **geometry(problem),
-        **(phase_constants(problem) if back else _NO_PHASES),
-        "BACK": back,
-        "BIAS": bias,
-        "WIDE": wide([(sources, src), (results, out)]),
-        "BP": block.pixels,
-        "BC": block.channels,
-    }
-    tiles = problem.batch * tiles_over(math.prod(rows), block.pixels)
+    shapes = (problem.input_shape, problem.output_shape)
+    src_shape, out_shape = reversed(shapes) if back else shapes
+    phase = _phase_size(problem) if back else problem.output_size
+    channels = out_shape[1]
+    tiles = problem.batch * cdiv(math.prod(phase), block.pixels)
     return Call(
         DEPTHWISE,
         "depthwise",
-        (tiles, tiles_over(channels, block.channels), math.prod(problem.stride) if back else 1),
-        (problem.batch, *rows, *results[2:], *sources[2:], channels, *src, by_out, *by_tap, *out),
-        constants,
+        (tiles, cdiv(channels, block.channels), math.prod(problem.stride) if back else 1),
+        (problem.batch, *phase, *out_shape[2:], *src_shape[2:], channels, *src, by_out, *by_tap, *out),
+        {
+            "MULTIPLIER": problem.out_channels // problem.in_channels,
+            **geometry(problem),
+            **(phase_constants(problem) if back else _NO_PHASES),
+            "GRAD_INPUT": back,
+            "BIAS": bias,
+            "INT64": needs_int64((src_shape, src), (out_shape, out)),
+            "BLOCK_P": block.pixels,
+            "BLOCK_C": block.channels,
+        },
         block.warps,
         1,
     )
@@ -307,23 +255,49 @@ def depthwise(
 def depthwise_weight(
     problem: ConvProblem, grad: Strides, x: Strides, block: Block, processors: int
 ) -> tuple[Call, int]:
-    """Describe shares of a depthwise gradient of the weight; tensors: input, gradient, partial sums."""
-    tiles = tiles_over(problem.out_channels, block.weight_channels)
-    wanted = block.weight_programs * processors
-    share, shares = shares_of(problem, tiles, block.weight_pixels, wanted, _LEAST_DEPTHWISE_STEPS)
-    constants = {
-        "MULTIPLE": problem.out_channels // problem.in_channels,
-        **geometry(problem),
-        "WIDE": wide([(problem.input_shape, x), (problem.output_shape, grad)]),
-        "BP": block.weight_pixels,
-        "BT": 1 << (math.prod(problem.kernel) - 1).bit_length(),
-        "BC": block.weight_channels,
+    """Describe the partial sums of a depthwise gradient of the weight; tensors: input, gradient, partial sums."""
+    tiles = cdiv(problem.out_channels, block.weight_channels)
+    policy = DEPTHWISE_SPLIT[layout_name(problem.channels_last)]
+    pixels, splits = split_k(problem, tiles, block.weight_pixels, processors, policy)
+    call = Call(
+        DEPTHWISE,
+        "depthwise_weight",
+        (tiles, splits, 1),
+        (_pixels(problem), pixels, *problem.output_size, *problem.input_size, problem.out_channels, *x, *grad),
+        {
+            "MULTIPLIER": problem.out_channels // problem.in_channels,
+            **geometry(problem),
+            "INT64": needs_int64((problem.input_shape, x), (problem.output_shape, grad)),
+            "BLOCK_P": block.weight_pixels,
+            "BLOCK_T": 1 << (math.prod(problem.kernel) - 1).bit_length(),
+            "BLOCK_C": block.weight_channels,
+        },
+        block.weight_warps,
+        1,
+    )
+    return call, splits
+
+
+def _pixels(problem: ConvProblem) -> int:
+    return problem.batch * math.prod(problem.output_size)
+
+
+def _pixel_tiles(problem: ConvProblem, tile: Tile) -> int:
+    return cdiv(_pixels(problem), tile.m)
+
+
+def _phase_size(problem: ConvProblem) -> Shape:
+    """Return height and width of the input's largest stride phase."""
+    return tuple(cdiv(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
+
+
+def _gemm_constants(problem: ConvProblem, x: Strides, y: Strides, tile: Tile, dot: Dot) -> dict[str, Any]:
+    """Return the constants that all GEMMs end with; `x` and `y` are strides on the input's and the output's side."""
+    return {
+        "INT64": needs_int64((problem.input_shape, x), (problem.output_shape, y)),
+        "UPCAST": dot.upcast and is_half(problem),
+        "PRECISION": dot.precision,
+        "BLOCK_M": tile.m,
+        "BLOCK_N": tile.n,
+        "BLOCK_K": tile.k,
     }
-    pixels = problem.batch * math.prod(problem.output_size)
-    numbers = (pixels, share, *problem.output_size, *problem.input_size, problem.out_channels, *x, *grad)
-    grid = (tiles, shares, 1)
-    return Call(DEPTHWISE, "depthwise_weight", grid, numbers, constants, block.weight_warps, 1), shares
-
-
-def _sizes(tile: Tile) -> dict[str, int]:
-    return {"BM": tile.m, "BN": tile.n, "BK": tile.k}

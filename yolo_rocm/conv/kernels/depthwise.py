@@ -1,7 +1,8 @@
 """Direct kernels for depthwise convolutions: a layer that moves bytes, with nothing to multiply matrices for.
 
 A tile is (pixels x channels): many pixels of a few channels in NCHW, few pixels of many channels in channels_last.
-`MULTIPLE` output channels belong to each input channel.
+MULTIPLIER output channels belong to each input channel: output channel o reads input channel o // MULTIPLIER.
+Formulas and signatures as in `implicit_gemm`.
 """
 
 from __future__ import annotations
@@ -9,189 +10,160 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from .implicit_gemm import _SIZES, _first_tap
+from .implicit_gemm import SIZES, first_tap
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=SIZES)
 def depthwise(
-    src,
-    weight,
-    bias,
-    out,
-    batch,
-    rows_h,
-    rows_w,
-    out_h,
-    out_w,
-    src_h,
-    src_w,
-    channels,
-    src_n,
-    src_c,
-    src_y,
-    src_x,
-    weight_o,
-    weight_y,
-    weight_x,
-    out_n,
-    out_c,
-    out_y,
-    out_x,
-    MULTIPLE: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    PH: tl.constexpr,
-    PW: tl.constexpr,
-    DH: tl.constexpr,
-    DW: tl.constexpr,
-    COMMON_H: tl.constexpr,
-    COMMON_W: tl.constexpr,
-    INVERSE_H: tl.constexpr,
-    INVERSE_W: tl.constexpr,
-    BACK: tl.constexpr,
-    BIAS: tl.constexpr,
-    WIDE: tl.constexpr,
-    BP: tl.constexpr,
-    BC: tl.constexpr,
-):
-    """Compute the forward pass, or with BACK the gradient of the input, phase by phase as in `gather_gemm`.
+    src, weight, bias, out,                            # tensors: x, w, bias, y; with GRAD_INPUT gy, w, anything, gx
+    batch, phase_h, phase_w,                           # samples; size of the largest stride phase of `out`, pixels
+    out_h, out_w, src_h, src_w,                        # sizes of `out` and `src`, pixels
+    channels,                                          # channels of `out`
+    src_n, src_c, src_y, src_x,                        # strides of `src` along sample, channel, row, column, elements
+    weight_o, weight_y, weight_x,                      # of `weight`: output channel, tap; elements
+    out_n, out_c, out_y, out_x,                        # of `out`, elements
+    MULTIPLIER: tl.constexpr,                          # output channels of an input channel
+    KH: tl.constexpr, KW: tl.constexpr,                # size of the kernel, taps
+    SH: tl.constexpr, SW: tl.constexpr,                # stride of the convolution, pixels
+    PH: tl.constexpr, PW: tl.constexpr,                # padding, pixels
+    DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
+    GCD_H: tl.constexpr, GCD_W: tl.constexpr,          # gcd(stride, dilation); 1 in a forward pass
+    MODINV_H: tl.constexpr, MODINV_W: tl.constexpr,    # see `first_tap`; 0 in a forward pass
+    GRAD_INPUT: tl.constexpr,                          # gradient of the input instead of the forward pass
+    BIAS: tl.constexpr,                                # whether `bias` is added
+    INT64: tl.constexpr,                               # whether offsets need 64 bits
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,      # tile: pixels, channels
+):  # fmt: skip
+    """Compute the forward pass, or with GRAD_INPUT the gradient of the input, by stride phases as in `gather_gemm`.
 
-    `channels` are those of `out`.
+        y[b, o, oy, ox] = bias[o] + sum over ky, kx of
+            w[o, ky, kx] * x[b, o // MULTIPLIER, oy SH - PH + ky DH, ox SW - PW + kx DW]
+        gx[b, c, iy, ix] = sum over the o of c, and over the ky, kx for which both divisions are whole, of
+            w[o, ky, kx] * gy[b, o, (iy + PH - ky DH) / SH, (ix + PW - kx DW) / SW]
+
+    Grid: samples x tiles of the pixels of a phase; tiles of channels; phases.
     """
-    tiles = tl.cdiv(rows_h * rows_w, BP)
-    p = (tl.program_id(0) % tiles) * BP + tl.arange(0, BP)
-    b = tl.program_id(0) // tiles
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    qx = p % rows_w
-    qy = p // rows_w
-    if BACK:
+    tiles_p = tl.cdiv(phase_h * phase_w, BLOCK_P)
+    p = (tl.program_id(0) % tiles_p) * BLOCK_P + tl.arange(0, BLOCK_P)
+    b = tl.program_id(0) // tiles_p
+    c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    px = p % phase_w
+    py = p // phase_w
+    if GRAD_INPUT:
         phase = tl.program_id(2)
         phase_y = phase // SW
         phase_x = phase % SW
         first_y = (phase_y + (SH - PH % SH)) % SH
         first_x = (phase_x + (SW - PW % SW)) % SW
-        ry = first_y + qy * SH
-        rx = first_x + qx * SW
-        ky = _first_tap(phase_y, SH, COMMON_H, INVERSE_H)
-        kx = _first_tap(phase_x, SW, COMMON_W, INVERSE_W)
-        taps_y = tl.where(phase_y % COMMON_H == 0, tl.cdiv(tl.maximum(KH - ky, 0), SH // COMMON_H), 0)
-        taps_x = tl.where(phase_x % COMMON_W == 0, tl.cdiv(tl.maximum(KW - kx, 0), SW // COMMON_W), 0)
-        y = qy + (first_y + PH - ky * DH) // SH
-        x = qx + (first_x + PW - kx * DW) // SW
-        STEP_Y: tl.constexpr = -(DH // COMMON_H)
-        STEP_X: tl.constexpr = -(DW // COMMON_W)
-        NEXT_Y: tl.constexpr = SH // COMMON_H
-        NEXT_X: tl.constexpr = SW // COMMON_W
-        OTHERS: tl.constexpr = MULTIPLE
+        out_row = first_y + py * SH
+        out_column = first_x + px * SW
+        ky = first_tap(phase_y, SH, GCD_H, MODINV_H)
+        kx = first_tap(phase_x, SW, GCD_W, MODINV_W)
+        taps_y = tl.where(phase_y % GCD_H == 0, tl.cdiv(tl.maximum(KH - ky, 0), SH // GCD_H), 0)
+        taps_x = tl.where(phase_x % GCD_W == 0, tl.cdiv(tl.maximum(KW - kx, 0), SW // GCD_W), 0)
+        y = py + (first_y + PH - ky * DH) // SH
+        x = px + (first_x + PW - kx * DW) // SW
+        SRC_STEP_Y: tl.constexpr = -(DH // GCD_H)
+        SRC_STEP_X: tl.constexpr = -(DW // GCD_W)
+        TAP_STEP_Y: tl.constexpr = SH // GCD_H
+        TAP_STEP_X: tl.constexpr = SW // GCD_W
+        SUMMED: tl.constexpr = MULTIPLIER
     else:
-        ry = qy
-        rx = qx
+        out_row = py
+        out_column = px
         ky = 0
         kx = 0
         taps_y = KH
         taps_x = KW
-        y = qy * SH - PH
-        x = qx * SW - PW
-        STEP_Y: tl.constexpr = DH
-        STEP_X: tl.constexpr = DW
-        NEXT_Y: tl.constexpr = 1
-        NEXT_X: tl.constexpr = 1
-        OTHERS: tl.constexpr = 1
-    inside = (qy < rows_h) & (ry < out_h) & (rx < out_w)
-    known = c < channels
-    if WIDE:
+        y = py * SH - PH
+        x = px * SW - PW
+        SRC_STEP_Y: tl.constexpr = DH
+        SRC_STEP_X: tl.constexpr = DW
+        TAP_STEP_Y: tl.constexpr = 1
+        TAP_STEP_X: tl.constexpr = 1
+        SUMMED: tl.constexpr = 1
+    pixel_mask = (py < phase_h) & (out_row < out_h) & (out_column < out_w)
+    channel_mask = c < channels
+    if INT64:
         b = b.to(tl.int64)
-    acc = tl.zeros((BP, BC), dtype=tl.float32)
-    for other in range(OTHERS):
-        if BACK:
-            source = c * MULTIPLE + other
-            row = source
+    acc = tl.zeros((BLOCK_P, BLOCK_C), dtype=tl.float32)
+    for number in range(SUMMED):
+        if GRAD_INPUT:
+            src_channel = c * MULTIPLIER + number
+            o = src_channel
         else:
-            source = c // MULTIPLE
-            row = c
+            src_channel = c // MULTIPLIER
+            o = c
         # The way from one tap to the next is the same for all pixels: addresses are computed once.
-        first = src + (y * src_y + x * src_x)[:, None] + (b * src_n + source * src_c)[None, :]
+        src_pixel = src + (y * src_y + x * src_x)[:, None] + (b * src_n + src_channel * src_c)[None, :]
         for ty in range(taps_y):
             for tx in range(taps_x):
-                yy = y + ty * STEP_Y
-                xx = x + tx * STEP_X
-                ok = inside & (yy >= 0) & (yy < src_h) & (xx >= 0) & (xx < src_w)
-                at = first + (ty * STEP_Y * src_y + tx * STEP_X * src_x)
-                values = tl.load(at, mask=ok[:, None] & known[None, :], other=0.0).to(tl.float32)
-                tap = (ky + ty * NEXT_Y) * weight_y + (kx + tx * NEXT_X) * weight_x
-                scale = tl.load(weight + row * weight_o + tap, mask=known, other=0.0).to(tl.float32)
-                acc = tl.fma(values, scale[None, :], acc)
+                iy = y + ty * SRC_STEP_Y
+                ix = x + tx * SRC_STEP_X
+                src_mask = pixel_mask & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
+                src_tap = src_pixel + (ty * SRC_STEP_Y * src_y + tx * SRC_STEP_X * src_x)
+                values = tl.load(src_tap, mask=src_mask[:, None] & channel_mask[None, :], other=0.0).to(tl.float32)
+                tap = (ky + ty * TAP_STEP_Y) * weight_y + (kx + tx * TAP_STEP_X) * weight_x
+                taps = tl.load(weight + o * weight_o + tap, mask=channel_mask, other=0.0).to(tl.float32)
+                acc = tl.fma(values, taps[None, :], acc)
     if BIAS:
-        acc += tl.load(bias + c, mask=known, other=0.0).to(tl.float32)[None, :]
-    where = out + (ry * out_y + rx * out_x)[:, None] + (b * out_n + c * out_c)[None, :]
-    tl.store(where, acc.to(out.dtype.element_ty), mask=inside[:, None] & known[None, :])
+        acc += tl.load(bias + c, mask=channel_mask, other=0.0).to(tl.float32)[None, :]
+    pointers = out + (out_row * out_y + out_column * out_x)[:, None] + (b * out_n + c * out_c)[None, :]
+    tl.store(pointers, acc.to(out.dtype.element_ty), mask=pixel_mask[:, None] & channel_mask[None, :])
 
 
-@triton.jit(do_not_specialize=[*_SIZES, "pixels", "share"])
+@triton.jit(do_not_specialize=[*SIZES, "pixels", "split_pixels"])
 def depthwise_weight(
-    src,
-    grad,
-    partial,
-    pixels,
-    share,
-    out_h,
-    out_w,
-    src_h,
-    src_w,
-    channels,
-    src_n,
-    src_c,
-    src_y,
-    src_x,
-    grad_n,
-    grad_c,
-    grad_y,
-    grad_x,
-    MULTIPLE: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    PH: tl.constexpr,
-    PW: tl.constexpr,
-    DH: tl.constexpr,
-    DW: tl.constexpr,
-    WIDE: tl.constexpr,
-    BP: tl.constexpr,
-    BT: tl.constexpr,
-    BC: tl.constexpr,
-):
-    """Compute a share of the gradient of the weight: (shares, channels of `grad`, taps), summed by `sum_shares`."""
-    c = tl.program_id(0) * BC + tl.arange(0, BC)
-    tap = tl.arange(0, BT)
-    known = c < channels
-    begin = tl.program_id(1) * share
-    stop = tl.minimum(begin + share, pixels)
-    acc = tl.zeros((BT, BC), dtype=tl.float32)
-    for start in range(begin, stop, BP):
-        p = start + tl.arange(0, BP)
-        here = p < stop
+    src, grad, partial,                                # tensors: x, gy, partial sums in fp32
+    pixels, split_pixels,                              # output pixels of the batch, and of one split
+    out_h, out_w, src_h, src_w,                        # sizes of `grad` and `src`, pixels
+    channels,                                          # output channels
+    src_n, src_c, src_y, src_x,                        # strides of `src` along sample, channel, row, column, elements
+    grad_n, grad_c, grad_y, grad_x,                    # of `grad`, elements
+    MULTIPLIER: tl.constexpr,                          # output channels of an input channel
+    KH: tl.constexpr, KW: tl.constexpr,                # size of the kernel, taps
+    SH: tl.constexpr, SW: tl.constexpr,                # stride of the convolution, pixels
+    PH: tl.constexpr, PW: tl.constexpr,                # padding, pixels
+    DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
+    INT64: tl.constexpr,                               # whether offsets need 64 bits
+    BLOCK_P: tl.constexpr, BLOCK_T: tl.constexpr,      # tile: pixels of a step; taps, the next power of two
+    BLOCK_C: tl.constexpr,                             # tile: output channels
+):  # fmt: skip
+    """Compute partial sums of the gradient of the weight, for `sum_partials` to add.
+
+        partial[s, o, ky, kx] = sum over the output pixels (b, oy, ox) of split s of
+            gy[b, o, oy, ox] * x[b, o // MULTIPLIER, oy SH - PH + ky DH, ox SW - PW + kx DW]
+
+    Grid: tiles of channels; splits.
+    """
+    c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    tap = tl.arange(0, BLOCK_T)
+    channel_mask = c < channels
+    begin = tl.program_id(1) * split_pixels
+    stop = tl.minimum(begin + split_pixels, pixels)
+    acc = tl.zeros((BLOCK_T, BLOCK_C), dtype=tl.float32)
+    for start in range(begin, stop, BLOCK_P):
+        p = start + tl.arange(0, BLOCK_P)
+        pixel_mask = p < stop
         ox = p % out_w
-        rest = p // out_w
-        oy = rest % out_h
-        b = rest // out_h
-        if WIDE:
+        row = p // out_w
+        oy = row % out_h
+        b = row // out_h
+        if INT64:
             b = b.to(tl.int64)
-        g_at = (b * grad_n + oy * grad_y + ox * grad_x)[:, None] + (c * grad_c)[None, :]
-        g = tl.load(grad + g_at, mask=here[:, None] & known[None, :], other=0.0).to(tl.float32)
+        offsets = (b * grad_n + oy * grad_y + ox * grad_x)[:, None] + (c * grad_c)[None, :]
+        gradients = tl.load(grad + offsets, mask=pixel_mask[:, None] & channel_mask[None, :], other=0.0).to(tl.float32)
         y = oy * SH - PH
         x = ox * SW - PW
-        first = src + (b * src_n + y * src_y + x * src_x)[:, None] + ((c // MULTIPLE) * src_c)[None, :]
+        src_pixel = src + (b * src_n + y * src_y + x * src_x)[:, None] + ((c // MULTIPLIER) * src_c)[None, :]
         for ky in range(KH):
             for kx in range(KW):
-                yy = y + ky * DH
-                xx = x + kx * DW
-                ok = here & (yy >= 0) & (yy < src_h) & (xx >= 0) & (xx < src_w)
-                at = first + (ky * DH * src_y + kx * DW * src_x)
-                values = tl.load(at, mask=ok[:, None] & known[None, :], other=0.0).to(tl.float32)
-                found = tl.sum(values * g, axis=0)
-                acc += tl.where((tap == ky * KW + kx)[:, None], found[None, :], 0.0)
-    where = partial + (tl.program_id(1).to(tl.int64) * channels + c)[None, :] * (KH * KW) + tap[:, None]
-    tl.store(where, acc, mask=(tap < KH * KW)[:, None] & known[None, :])
+                iy = y + ky * DH
+                ix = x + kx * DW
+                src_mask = pixel_mask & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
+                src_tap = src_pixel + (ky * DH * src_y + kx * DW * src_x)
+                values = tl.load(src_tap, mask=src_mask[:, None] & channel_mask[None, :], other=0.0).to(tl.float32)
+                product = tl.sum(values * gradients, axis=0)
+                acc += tl.where((tap == ky * KW + kx)[:, None], product[None, :], 0.0)
+    pointers = partial + (tl.program_id(1).to(tl.int64) * channels + c)[None, :] * (KH * KW) + tap[:, None]
+    tl.store(pointers, acc, mask=(tap < KH * KW)[:, None] & channel_mask[None, :])

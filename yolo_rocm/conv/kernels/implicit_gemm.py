@@ -1,8 +1,11 @@
-"""Implicit GEMMs in Triton: forward and gradient of the input.
+"""Implicit GEMMs in Triton: forward and gradient of the input, and a transposing copy.
 
-No column buffer: an address is computed for each tap of the kernel, in the loop.
-All tensors come with their strides, so that NCHW and channels_last are served as they lie in memory. Sums are fp32.
-Constants are written in capitals; `B..` are the sizes of a tile.
+No column buffer: an address is computed for each tap of the kernel, in the loop. All tensors come with their strides,
+so NCHW and channels_last are read and written in place. Sums are fp32.
+
+In all formulas b is a sample, g a group, c and o an input and an output channel of it, (oy, ox) a pixel of the output,
+(iy, ix) a pixel of the input and (ky, kx) a tap. Reads outside of a tensor give 0. A kernel's signature is the table of
+its parameters: names, then meaning and unit. Sizes end in h and w, coordinates in y and x; `tl.constexpr` are capitals.
 """
 
 from __future__ import annotations
@@ -11,232 +14,208 @@ import triton
 import triton.language as tl
 
 # Sizes that only bound loops or masks: a kernel per value would buy nothing and cost a compilation each.
-_SIZES = ["batch", "rows_h", "rows_w", "out_h", "out_w", "src_h", "src_w"]
+SIZES = ["batch", "phase_h", "phase_w", "out_h", "out_w", "src_h", "src_w"]
 
 
 @triton.jit
-def _first_tap(phase, STRIDE: tl.constexpr, COMMON: tl.constexpr, INVERSE: tl.constexpr):
-    """Return the first kernel position k with k * dilation = phase (modulo stride), for `COMMON` = gcd of the two."""
-    return ((phase // COMMON) * INVERSE) % (STRIDE // COMMON)
+def first_tap(phase, STRIDE: tl.constexpr, GCD: tl.constexpr, MODINV: tl.constexpr):
+    """Return the smallest k with k * dilation = phase (modulo stride), for a phase that GCD divides.
 
-
-@triton.jit(do_not_specialize=_SIZES)
-def gather_gemm(
-    src,
-    weight,
-    bias,
-    out,
-    batch,
-    rows_h,
-    rows_w,
-    out_h,
-    out_w,
-    src_h,
-    src_w,
-    channels,
-    outs,
-    src_n,
-    src_c,
-    src_y,
-    src_x,
-    weight_g,
-    weight_o,
-    weight_c,
-    weight_y,
-    weight_x,
-    out_n,
-    out_c,
-    out_y,
-    out_x,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    PH: tl.constexpr,
-    PW: tl.constexpr,
-    DH: tl.constexpr,
-    DW: tl.constexpr,
-    COMMON_H: tl.constexpr,
-    COMMON_W: tl.constexpr,
-    INVERSE_H: tl.constexpr,
-    INVERSE_W: tl.constexpr,
-    BACK: tl.constexpr,
-    BIAS: tl.constexpr,
-    WIDE: tl.constexpr,
-    UPCAST: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-):
-    """Compute the forward pass, or with BACK the gradient of the input, as (pixels x channels) tiles.
-
-    The gradient of the input falls apart into stride x stride phases: pixels whose coordinate plus padding leaves the
-    same rest meet the same taps, and only those are visited. `batch * rows_h * rows_w` is the number of pixels of the
-    largest phase.
+    GCD is gcd(stride, dilation), MODINV the inverse of dilation / GCD modulo stride / GCD.
     """
-    tiles = tl.cdiv(outs, BN)
-    m = (tl.program_id(0) // tiles) * BM + tl.arange(0, BM)
-    n = (tl.program_id(0) % tiles) * BN + tl.arange(0, BN)
-    qx = m % rows_w
-    rest = m // rows_w
-    qy = rest % rows_h
-    b = rest // rows_h
+    return ((phase // GCD) * MODINV) % (STRIDE // GCD)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def gather_gemm(
+    src, weight, bias, out,                            # tensors: x, w, bias, y; with GRAD_INPUT gy, w, anything, gx
+    batch, phase_h, phase_w,                           # samples; size of the largest stride phase of `out`, pixels
+    out_h, out_w, src_h, src_w,                        # sizes of `out` and `src`, pixels
+    src_channels, out_channels,                        # channels of a group in `src` and `out`
+    src_n, src_c, src_y, src_x,                        # strides of `src` along sample, channel, row, column, elements
+    weight_g, weight_o, weight_c, weight_y, weight_x,  # of `weight`: group, channel of `out`, of `src`, tap; elements
+    out_n, out_c, out_y, out_x,                        # of `out`, elements
+    KH: tl.constexpr, KW: tl.constexpr,                # size of the kernel, taps
+    SH: tl.constexpr, SW: tl.constexpr,                # stride of the convolution, pixels
+    PH: tl.constexpr, PW: tl.constexpr,                # padding, pixels
+    DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
+    GCD_H: tl.constexpr, GCD_W: tl.constexpr,          # gcd(stride, dilation); 1 in a forward pass
+    MODINV_H: tl.constexpr, MODINV_W: tl.constexpr,    # see `first_tap`; 0 in a forward pass
+    GRAD_INPUT: tl.constexpr,                          # gradient of the input instead of the forward pass
+    BIAS: tl.constexpr,                                # whether `bias` is added
+    INT64: tl.constexpr,                               # whether offsets need 64 bits
+    UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
+    PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,      # tile: pixels, channels of `out`
+    BLOCK_K: tl.constexpr,                             # step of the reduction, channels of `src`
+):  # fmt: skip
+    """Compute the forward pass, or with GRAD_INPUT the gradient of the input.
+
+        y[b, g, o, oy, ox] = bias[g, o] + sum over c, ky, kx of
+            w[g, o, c, ky, kx] * x[b, g, c, oy SH - PH + ky DH, ox SW - PW + kx DW]
+        gx[b, g, c, iy, ix] = sum over o, and over the ky, kx for which both divisions are whole, of
+            w[g, o, c, ky, kx] * gy[b, g, o, (iy + PH - ky DH) / SH, (ix + PW - kx DW) / SW]
+
+    A GEMM of (pixels of `out`) x (channels of `out`), reduced over (taps x channels of `src`). The gradient of the
+    input falls apart into SH x SW stride phases: pixels with the same (iy + PH) modulo SH meet the same taps, every
+    (SH / GCD_H)-th from `first_tap` on, and read rows of `src` that are DH / GCD_H apart; so do columns. Only these
+    taps are visited. Grid: tiles of a phase; groups x phases.
+    """
+    tiles_n = tl.cdiv(out_channels, BLOCK_N)
+    m = (tl.program_id(0) // tiles_n) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = (tl.program_id(0) % tiles_n) * BLOCK_N + tl.arange(0, BLOCK_N)
+    px = m % phase_w
+    row = m // phase_w
+    py = row % phase_h
+    b = row // phase_h
     group = tl.program_id(1)
-    if BACK:
+    # y, x: the pixel of `src` that the first tap reads, (iy, ix) of the formulas; with GRAD_INPUT (oy, ox).
+    if GRAD_INPUT:
         phase_y = (group // SW) % SH
         phase_x = group % SW
         group = group // (SH * SW)
         first_y = (phase_y + (SH - PH % SH)) % SH
         first_x = (phase_x + (SW - PW % SW)) % SW
-        ry = first_y + qy * SH
-        rx = first_x + qx * SW
-        ky = _first_tap(phase_y, SH, COMMON_H, INVERSE_H)
-        kx = _first_tap(phase_x, SW, COMMON_W, INVERSE_W)
-        taps_y = tl.where(phase_y % COMMON_H == 0, tl.cdiv(tl.maximum(KH - ky, 0), SH // COMMON_H), 0)
-        taps_x = tl.where(phase_x % COMMON_W == 0, tl.cdiv(tl.maximum(KW - kx, 0), SW // COMMON_W), 0)
-        y = qy + (first_y + PH - ky * DH) // SH
-        x = qx + (first_x + PW - kx * DW) // SW
-        STEP_Y: tl.constexpr = -(DH // COMMON_H)
-        STEP_X: tl.constexpr = -(DW // COMMON_W)
-        NEXT_Y: tl.constexpr = SH // COMMON_H
-        NEXT_X: tl.constexpr = SW // COMMON_W
+        out_row = first_y + py * SH
+        out_column = first_x + px * SW
+        ky = first_tap(phase_y, SH, GCD_H, MODINV_H)
+        kx = first_tap(phase_x, SW, GCD_W, MODINV_W)
+        taps_y = tl.where(phase_y % GCD_H == 0, tl.cdiv(tl.maximum(KH - ky, 0), SH // GCD_H), 0)
+        taps_x = tl.where(phase_x % GCD_W == 0, tl.cdiv(tl.maximum(KW - kx, 0), SW // GCD_W), 0)
+        # Exact for the first tap: `first_tap` makes both differences multiples of the stride where there are taps.
+        y = py + (first_y + PH - ky * DH) // SH
+        x = px + (first_x + PW - kx * DW) // SW
+        SRC_STEP_Y: tl.constexpr = -(DH // GCD_H)
+        SRC_STEP_X: tl.constexpr = -(DW // GCD_W)
+        TAP_STEP_Y: tl.constexpr = SH // GCD_H
+        TAP_STEP_X: tl.constexpr = SW // GCD_W
     else:
-        ry = qy
-        rx = qx
+        out_row = py
+        out_column = px
         ky = 0
         kx = 0
         taps_y = KH
         taps_x = KW
-        y = qy * SH - PH
-        x = qx * SW - PW
-        STEP_Y: tl.constexpr = DH
-        STEP_X: tl.constexpr = DW
-        NEXT_Y: tl.constexpr = 1
-        NEXT_X: tl.constexpr = 1
-    inside = (b < batch) & (ry < out_h) & (rx < out_w)
-    if WIDE:
+        y = py * SH - PH
+        x = px * SW - PW
+        SRC_STEP_Y: tl.constexpr = DH
+        SRC_STEP_X: tl.constexpr = DW
+        TAP_STEP_Y: tl.constexpr = 1
+        TAP_STEP_X: tl.constexpr = 1
+    pixel_mask = (b < batch) & (out_row < out_h) & (out_column < out_w)
+    if INT64:
         b = b.to(tl.int64)
-    src += group * channels * src_c
+    src += group * src_channels * src_c
     weight += group * weight_g + ky * weight_y + kx * weight_x
-    row = b * src_n + y * src_y + x * src_x
-    known = n < outs
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    src_pixel = b * src_n + y * src_y + x * src_x
+    channel_mask = n < out_channels
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    # One loop over taps and channels: Triton pipelines the innermost loop alone.
     ty = 0
     tx = 0
     c0 = 0
-    for _ in range(taps_y * taps_x * tl.cdiv(channels, BK)):
-        yy = y + ty * STEP_Y
-        xx = x + tx * STEP_X
-        ok = inside & (yy >= 0) & (yy < src_h) & (xx >= 0) & (xx < src_w)
-        c = c0 + tl.arange(0, BK)
-        at = row + (ty * STEP_Y * src_y + tx * STEP_X * src_x)
+    for _ in range(taps_y * taps_x * tl.cdiv(src_channels, BLOCK_K)):
+        iy = y + ty * SRC_STEP_Y
+        ix = x + tx * SRC_STEP_X
+        src_mask = pixel_mask & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
+        c = c0 + tl.arange(0, BLOCK_K)
+        src_tap = src_pixel + (ty * SRC_STEP_Y * src_y + tx * SRC_STEP_X * src_x)
         values = tl.load(
-            src + at[:, None] + (c * src_c)[None, :], mask=ok[:, None] & (c < channels)[None, :], other=0.0
+            src + src_tap[:, None] + (c * src_c)[None, :],
+            mask=src_mask[:, None] & (c < src_channels)[None, :],
+            other=0.0,
         )
         taps = tl.load(
             weight
-            + (ty * NEXT_Y * weight_y + tx * NEXT_X * weight_x)
+            + (ty * TAP_STEP_Y * weight_y + tx * TAP_STEP_X * weight_x)
             + (c * weight_c)[:, None]
             + (n * weight_o)[None, :],
-            mask=(c < channels)[:, None] & known[None, :],
+            mask=(c < src_channels)[:, None] & channel_mask[None, :],
             other=0.0,
         )
         if UPCAST:
             values = values.to(tl.float32)
             taps = taps.to(tl.float32)
         acc = tl.dot(values, taps, acc, input_precision=PRECISION)
-        c0 += BK
-        full = c0 >= channels
-        c0 = tl.where(full, 0, c0)
-        tx = tl.where(full, tx + 1, tx)
-        end = tx >= taps_x
-        tx = tl.where(end, 0, tx)
-        ty = tl.where(end, ty + 1, ty)
+        c0 += BLOCK_K
+        next_tap = c0 >= src_channels
+        c0 = tl.where(next_tap, 0, c0)
+        tx = tl.where(next_tap, tx + 1, tx)
+        next_row = tx >= taps_x
+        tx = tl.where(next_row, 0, tx)
+        ty = tl.where(next_row, ty + 1, ty)
     if BIAS:
-        acc += tl.load(bias + group * outs + n, mask=known, other=0.0).to(tl.float32)[None, :]
-    out += group * outs * out_c
-    where = out + (b * out_n + ry * out_y + rx * out_x)[:, None] + (n * out_c)[None, :]
-    tl.store(where, acc.to(out.dtype.element_ty), mask=inside[:, None] & known[None, :])
+        acc += tl.load(bias + group * out_channels + n, mask=channel_mask, other=0.0).to(tl.float32)[None, :]
+    out += group * out_channels * out_c
+    pointers = out + (b * out_n + out_row * out_y + out_column * out_x)[:, None] + (n * out_c)[None, :]
+    tl.store(pointers, acc.to(out.dtype.element_ty), mask=pixel_mask[:, None] & channel_mask[None, :])
 
 
-@triton.jit(do_not_specialize=_SIZES)
+@triton.jit(do_not_specialize=SIZES)
 def flat_gemm(
-    src,
-    weight,
-    bias,
-    out,
-    batch,
-    out_h,
-    out_w,
-    src_h,
-    src_w,
-    outs,
-    src_n,
-    src_c,
-    src_y,
-    src_x,
-    weight_g,
-    weight_o,
-    weight_c,
-    weight_y,
-    weight_x,
-    out_n,
-    out_c,
-    out_y,
-    out_x,
-    C: tl.constexpr,
-    KH: tl.constexpr,
-    KW: tl.constexpr,
-    SH: tl.constexpr,
-    SW: tl.constexpr,
-    PH: tl.constexpr,
-    PW: tl.constexpr,
-    DH: tl.constexpr,
-    DW: tl.constexpr,
-    BIAS: tl.constexpr,
-    WIDE: tl.constexpr,
-    UPCAST: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-):
-    """Compute the forward pass with taps and channels in one inner dimension, for few channels such as an image's."""
-    tiles = tl.cdiv(outs, BN)
-    m = (tl.program_id(0) // tiles) * BM + tl.arange(0, BM)
-    n = (tl.program_id(0) % tiles) * BN + tl.arange(0, BN)
+    src, weight, bias, out,                            # tensors: x, w, bias (anything where BIAS is off), y
+    batch, out_h, out_w, src_h, src_w,                 # samples; sizes of `out` and `src`, pixels
+    out_channels,                                      # channels of a group in `out`
+    src_n, src_c, src_y, src_x,                        # strides of `src` along sample, channel, row, column, elements
+    weight_g, weight_o, weight_c, weight_y, weight_x,  # of `weight`: group, output and input channel, tap; elements
+    out_n, out_c, out_y, out_x,                        # of `out`, elements
+    C: tl.constexpr,                                   # channels of a group in `src`
+    KH: tl.constexpr, KW: tl.constexpr,                # size of the kernel, taps
+    SH: tl.constexpr, SW: tl.constexpr,                # stride of the convolution, pixels
+    PH: tl.constexpr, PW: tl.constexpr,                # padding, pixels
+    DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
+    BIAS: tl.constexpr,                                # whether `bias` is added
+    INT64: tl.constexpr,                               # whether offsets need 64 bits
+    UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
+    PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,      # tile: pixels, output channels
+    BLOCK_K: tl.constexpr,                             # step of the reduction, taps x input channels
+):  # fmt: skip
+    """Compute the forward pass for few input channels, such as an image's: taps and channels are one dimension.
+
+        y[b, g, o, oy, ox] = bias[g, o] + sum over k = (ky KW + kx) C + c of
+            w[g, o, c, ky, kx] * x[b, g, c, oy SH - PH + ky DH, ox SW - PW + kx DW]
+
+    A GEMM of (pixels) x (output channels), reduced over (taps x input channels). Grid: tiles; groups.
+    """
+    tiles_n = tl.cdiv(out_channels, BLOCK_N)
+    m = (tl.program_id(0) // tiles_n) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = (tl.program_id(0) % tiles_n) * BLOCK_N + tl.arange(0, BLOCK_N)
     ox = m % out_w
-    rest = m // out_w
-    oy = rest % out_h
-    b = rest // out_h
+    row = m // out_w
+    oy = row % out_h
+    b = row // out_h
     group = tl.program_id(1)
-    inside = b < batch
-    known = n < outs
+    pixel_mask = b < batch
+    channel_mask = n < out_channels
     y = oy * SH - PH
     x = ox * SW - PW
-    if WIDE:
+    if INT64:
         b = b.to(tl.int64)
     src += group * C * src_c
-    row = b * src_n + y * src_y + x * src_x
-    acc = tl.zeros((BM, BN), dtype=tl.float32)
-    for k0 in range(0, KH * KW * C, BK):
-        k = k0 + tl.arange(0, BK)
+    src_pixel = b * src_n + y * src_y + x * src_x
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k0 in range(0, KH * KW * C, BLOCK_K):
+        k = k0 + tl.arange(0, BLOCK_K)
         c = k % C
         kx = (k // C) % KW
         ky = k // (C * KW)
-        yy = y[:, None] + (ky * DH)[None, :]
-        xx = x[:, None] + (kx * DW)[None, :]
-        ok = inside[:, None] & (k < KH * KW * C)[None, :] & (yy >= 0) & (yy < src_h) & (xx >= 0) & (xx < src_w)
+        iy = y[:, None] + (ky * DH)[None, :]
+        ix = x[:, None] + (kx * DW)[None, :]
+        src_mask = (
+            pixel_mask[:, None] & (k < KH * KW * C)[None, :] & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
+        )
         values = tl.load(
-            src + row[:, None] + (c * src_c + ky * DH * src_y + kx * DW * src_x)[None, :], mask=ok, other=0.0
+            src + src_pixel[:, None] + (c * src_c + ky * DH * src_y + kx * DW * src_x)[None, :],
+            mask=src_mask,
+            other=0.0,
         )
         taps = tl.load(
             weight
             + group * weight_g
             + (c * weight_c + ky * weight_y + kx * weight_x)[:, None]
             + (n * weight_o)[None, :],
-            mask=(k < KH * KW * C)[:, None] & known[None, :],
+            mask=(k < KH * KW * C)[:, None] & channel_mask[None, :],
             other=0.0,
         )
         if UPCAST:
@@ -244,17 +223,21 @@ def flat_gemm(
             taps = taps.to(tl.float32)
         acc = tl.dot(values, taps, acc, input_precision=PRECISION)
     if BIAS:
-        acc += tl.load(bias + group * outs + n, mask=known, other=0.0).to(tl.float32)[None, :]
-    out += group * outs * out_c
-    where = out + (b * out_n + oy * out_y + ox * out_x)[:, None] + (n * out_c)[None, :]
-    tl.store(where, acc.to(out.dtype.element_ty), mask=inside[:, None] & known[None, :])
+        acc += tl.load(bias + group * out_channels + n, mask=channel_mask, other=0.0).to(tl.float32)[None, :]
+    out += group * out_channels * out_c
+    pointers = out + (b * out_n + oy * out_y + ox * out_x)[:, None] + (n * out_c)[None, :]
+    tl.store(pointers, acc.to(out.dtype.element_ty), mask=pixel_mask[:, None] & channel_mask[None, :])
 
 
 @triton.jit(do_not_specialize=["channels", "pixels"])
-def turn(src, out, channels, pixels, BC: tl.constexpr, BP: tl.constexpr):
-    """Copy (samples, channels, pixels) into (samples, pixels, channels)."""
-    c = tl.program_id(0) * BC + tl.arange(0, BC)
-    p = tl.program_id(1) * BP + tl.arange(0, BP)
+def transpose(
+    src, out,                                          # tensors: contiguous NCHW, contiguous NHWC
+    channels, pixels,                                  # channels, and pixels of a sample
+    BLOCK_C: tl.constexpr, BLOCK_P: tl.constexpr,      # tile: channels, pixels
+):  # fmt: skip
+    """Copy NCHW into channels_last: out[b, p, c] = src[b, c, p]. Grid: tiles of channels; of pixels; samples."""
+    c = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    p = tl.program_id(1) * BLOCK_P + tl.arange(0, BLOCK_P)
     sample = tl.program_id(2).to(tl.int64) * channels * pixels
     mask = (c < channels)[:, None] & (p < pixels)[None, :]
     values = tl.load(src + sample + (c * pixels)[:, None] + p[None, :], mask=mask)

@@ -1,6 +1,6 @@
-"""Why Triton cannot serve a device, and which family of tiles a device belongs to.
+"""Whether Triton can be used on a device, why not, and the family of GPUs that a device belongs to.
 
-Triton itself is not imported, and torch only where a device is asked about: the doctor asks without either.
+Triton itself is not imported, and torch only where a device is queried: the doctor does without either.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Final
 
-from ...conv.kernels.tiles import FMA, MFMA, NVIDIA, WMMA
-
+# Families of GPUs, by what multiplies matrices: NVIDIA's tensor cores; on AMD plain fused multiply-adds (RDNA 1 and 2),
+# WMMA (RDNA 3 and 4) or MFMA (CDNA).
+NVIDIA, FMA, WMMA, MFMA = "nvidia", "fma", "wmma", "mfma"
+FAMILIES: Final = (NVIDIA, FMA, WMMA, MFMA)
 OLDEST_TRITON: Final = (3, 0)
 OLDEST_TORCH: Final = (2, 0)
 # By gfx target, as Triton's AMD backend knows them; what is missing cannot be compiled for.
@@ -29,7 +31,7 @@ _DISTRIBUTIONS: Final = ("triton", "pytorch-triton-rocm", "triton-rocm", "pytorc
 
 
 def interpreted() -> bool:
-    """Tell whether Triton runs kernels in Python, on a CPU, as tests do."""
+    """Return whether Triton runs kernels in Python, on a CPU, as tests do."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -53,7 +55,7 @@ def missing_reason(torch_version: str | None = None) -> str | None:
     """Say why this Python has no Triton that can be used, None where it has.
 
     Args:
-        torch_version: The version of torch, for those who do not want it imported; asked of torch by default.
+        torch_version: The version of torch, for callers that must not import it; torch's own by default.
     """
     if torch_version is None:
         import torch
@@ -69,15 +71,15 @@ def missing_reason(torch_version: str | None = None) -> str | None:
 
 
 def in_words(device: str) -> str:
-    """Say whether Triton serves a device: its version, or the reason against it."""
+    """Say whether Triton can be used on a device: its version, or the reason against it."""
     return device_reason(device) or f"available ({_installed()})"
 
 
 def in_words_unasked(torch_version: str | None) -> str:
-    """Say what is known about Triton without torch and without asking a device."""
+    """Say what is known about Triton without importing torch and without querying a device."""
     if torch_version is None:
         return "torch is not installed"
-    return missing_reason(torch_version) or f"installed ({_installed()}), the device was not asked"
+    return missing_reason(torch_version) or f"installed ({_installed()}), the device was not queried"
 
 
 def amd_family(gfx: str) -> str | None:
@@ -87,7 +89,7 @@ def amd_family(gfx: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def device_reason(device: str) -> str | None:
-    """Say why Triton cannot serve a device, None where it can."""
+    """Say why Triton cannot be used on a device, None where it can."""
     missing = missing_reason()
     if missing is not None:
         return missing
@@ -115,7 +117,7 @@ def gfx_target(device: str) -> str:
 
 @lru_cache(maxsize=64)
 def family(device: str) -> str:
-    """Return the family of tiles for a device that Triton serves; the interpreter takes those of FMA units."""
+    """Return the family of a device that Triton can be used on; the interpreter counts as FMA."""
     if not device.startswith("cuda"):
         return FMA
     import torch

@@ -1,20 +1,25 @@
-"""The launch that skips Triton's own: it is Triton's inner call, which no document promises, so it has to prove itself.
+"""Everything of Triton that no document promises, with its versions and its fallbacks.
 
-It is used with versions of Triton whose source makes the very call. The first time that a kernel is launched, the
-result of Triton's own launch is compared with what this one gives for the same tensors, to the last bit. Whatever goes
-wrong, then or later, is told once, and from then on the process launches through Triton alone.
+The direct launch is Triton's inner call, without what its own launch does before. It has to prove itself: it is used
+with versions of Triton whose source makes the very call (`OLDEST` to `NEWEST`), and the first time that a kernel is
+launched, the result of Triton's own launch is compared with what this one gives for the same tensors, bit by bit. On a
+newer or older version, a missing attribute, another result or an error, then or later, the process launches through
+Triton's own, documented way; all but the version are logged once. Names used: `run`, `function`, `packed_metadata`.
+
+Spills and what a kernel is specialised for are read where this version of Triton has them (`_init_handles`,
+`n_spills`, `params`), and are left out where it has not.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 import torch
 
-from ...conv.kernels.calls import Call
 from .available import triton_version
+from .call import Call
 
 LOG = logging.getLogger("yolo_rocm")
 # From the first on, a compiled kernel takes constants among its arguments, in order. 3.6 was run; the others were read.
@@ -29,7 +34,7 @@ _given_up: list[str] = []  # why, where it was
 
 
 def given_up() -> str | None:
-    """Return why launches go through Triton alone in this process, None where they do not."""
+    """Return why launches go through Triton's own way in this process, None where they do not."""
     return _given_up[0] if _given_up else None
 
 
@@ -48,7 +53,7 @@ def direct(compiled: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> Call
         tensors: Its tensors; the last one is its result, whole.
 
     Returns:
-        A function that answers False, and launches nothing, where torch is on another device, where an address is not
+        A function that returns False, and launches nothing, where torch is on another device, where an address is not
         a multiple of 16, or where it has failed. None where the call has to be made through Triton.
     """
     if _given_up or not OLDEST <= triton_version() <= NEWEST or odd(tensor.data_ptr() for tensor in tensors):
@@ -67,7 +72,7 @@ def direct(compiled: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> Call
 
 
 def _repeated(compiled: Any, call: Call) -> Callable[..., bool]:
-    no_hooks = (None, None, None)  # what a hook would be told, and the hooks before and after a launch
+    no_hooks = (None, None, None)  # the argument of hooks, and the hooks before and after a launch
     run, grid = compiled.run, call.grid
     kernel = (compiled.function, compiled.packed_metadata, *no_hooks)
     rest = (*call.numbers, *call.constants.values())
@@ -77,7 +82,7 @@ def _repeated(compiled: Any, call: Call) -> Callable[..., bool]:
             return False
         try:
             run(*grid, _current_stream(number), *kernel, *addresses, *rest)
-        except Exception as error:  # anything: Triton's own launch is asked next, and says what is the matter
+        except Exception as error:  # anything: Triton's own launch is next, and raises what is the matter
             _give_up(f"{type(error).__name__}: {error}")
             return False
         return True
@@ -118,3 +123,20 @@ def odd(addresses: Iterable[int]) -> bool:
     for address in addresses:
         together |= address
     return together % 16 != 0
+
+
+def spills(compiled: Any) -> int:
+    """Load a compiled kernel onto the current device and return the registers it spills, 0 where Triton says none."""
+    load = getattr(compiled, "_init_handles", None)
+    if load is not None:
+        load()
+    return int(getattr(compiled, "n_spills", 0) or 0)
+
+
+def specialisation(kernel: Any, call: Call, tensors: int) -> Hashable:
+    """Return what Triton compiles a kernel of its own for: constants, and numbers that are 1 or multiples of 16."""
+    parameters = getattr(kernel, "params", None)
+    fixed = [p.do_not_specialize for p in parameters[tensors:]] if parameters else [False] * len(call.numbers)
+    pairs = zip(call.numbers, fixed, strict=False)  # constants come after the numbers
+    kinds = tuple("" if never else "1" if n == 1 else "16" if n % 16 == 0 else "" for n, never in pairs)
+    return call.module, call.kernel, kinds, tuple(call.constants.items()), call.warps, call.stages

@@ -1,9 +1,9 @@
 """Launch kernel calls on tensors, quickly: the second launch of a call skips everything that Triton decides by itself.
 
-Triton's own launch looks at each argument to find the kernel that was compiled for its kind: 100 microseconds on a fast
-CPU for as many arguments as a convolution has. A call that is known by its problem and strides needs none of that, and
-an address that comes as a number is not looked up again by the driver. Hooks of Triton's own profiler are not called.
-See `direct` for when that way is taken.
+Triton's own launch inspects each argument to find the kernel that was compiled for its kind: 100 microseconds on a fast
+CPU for as many arguments as a convolution has. A call that is known by its key needs none of that, and an address that
+comes as a number is not looked up again by the driver. Hooks of Triton's own profiler are not called. `direct` says
+when that way is taken, with which versions of Triton, and what happens otherwise.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Final
 
 import torch
 
-from ...conv.kernels.calls import Call
 from ..devices import on
 from . import direct
 from .available import interpreted
+from .call import Call
 
-# NVIDIA's compiler puts a value or two aside to stay below a round number of registers: such kernels were up to 2.6
-# times as fast as the next best on an H200. This many are no sign of a tile that is too large.
+# NVIDIA's compiler spills a register or two to stay below a round number of them: such kernels were up to 2.6 times as
+# fast as the next best on an H200. This many are no sign of a tile that is too large.
 _FEW_SPILLS: Final = 8
 _ready: dict[Hashable, Callable[..., bool]] = {}  # see `repeating`
 # What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once. Where
@@ -69,7 +69,7 @@ def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor
     if ready is not None and ready(tensors[0].get_device(), *addresses):
         return
     described = call()
-    compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **_options(described))
+    compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **described.options)
     again = None if interpreted() else direct.direct(compiled, described, tensors)
     if again is not None:
         _ready[key] = again
@@ -81,7 +81,7 @@ def repeating(key: Hashable) -> Callable[..., bool] | None:
 
 
 def prepare(call: Call, dtypes: tuple[torch.dtype, ...], device: str) -> None:
-    """Compile a call for a device without running it; at once where another thread is already about it.
+    """Compile a call for a device without running it; return at once where another thread is compiling it.
 
     Args:
         call: The call.
@@ -90,7 +90,7 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...], device: str) -> None:
 
     Raises:
         Spills: The kernel spills more than a few registers.
-        CompilerError: It does not compile; again without compiling, where the same is asked for again.
+        CompilerError: It does not compile; raised again, without compiling, for the same call.
     """
     if interpreted():
         return
@@ -100,16 +100,15 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...], device: str) -> None:
 
 def _prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
     kernel = kernel_of(call)
-    key = (torch.cuda.current_device(), dtypes, _kind(kernel, call, len(dtypes)))
+    key = (torch.cuda.current_device(), dtypes, direct.specialisation(kernel, call, len(dtypes)))
     with _lock:
         begun = key in _prepared
         failed = _prepared.setdefault(key, None)
     if not begun:
         try:
-            compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **_options(call))
-            compiled._init_handles()
-            if getattr(compiled, "n_spills", 0) > _FEW_SPILLS:
-                text = f"{call.kernel} spills {compiled.n_spills} registers with {_options(call)}"
+            spills = direct.spills(kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **call.options))
+            if spills > _FEW_SPILLS:
+                text = f"{call.kernel} spills {spills} registers with {call.options}"
                 _prepared[key] = failed = _Failure(Spills, text)
         except Exception as error:  # a compiler may raise anything
             failed = _Failure(CompilerError, f"{type(error).__name__}: {error}")
@@ -119,20 +118,13 @@ def _prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
         raise failed.kind(failed.text)
 
 
-def _kind(kernel: Any, call: Call, tensors: int) -> Hashable:
-    """Return what Triton compiles a kernel of its own for: constants, and numbers that are 1 or multiples of 16."""
-    free = zip(kernel.params[tensors:], call.numbers, strict=False)
-    numbers = tuple("" if p.do_not_specialize else "1" if n == 1 else "16" if n % 16 == 0 else "" for p, n in free)
-    return call.module, call.kernel, numbers, tuple(call.constants.items()), call.warps, call.stages
-
-
 def prepare_all(jobs: list[Callable[[], None]], workers: int, out_of_time: Callable[[], bool]) -> None:
-    """Run jobs that compile, side by side: most of a compilation happens outside of Python.
+    """Run jobs that compile in threads: most of a compilation happens outside of Python.
 
     Args:
         jobs: Each compiles something; one that fails is left to fail again where it is used.
         workers: How many at once.
-        out_of_time: Tells when to begin nothing more.
+        out_of_time: Returns whether to begin nothing more.
     """
 
     def work(job: Callable[[], None]) -> None:
@@ -156,7 +148,3 @@ def kernel_of(call: Call) -> Any:
     """Return the kernel of a call; this imports Triton."""
     module = importlib.import_module(call.module)
     return getattr(module, call.kernel)
-
-
-def _options(call: Call) -> dict[str, Any]:
-    return {**call.constants, "num_warps": call.warps, "num_stages": call.stages}

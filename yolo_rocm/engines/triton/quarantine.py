@@ -1,4 +1,4 @@
-"""What is not used any more on a device: kernels and tiles that have failed or erred there."""
+"""Quarantined kernels: those that failed, or gave a wrong result, on a device are not used there again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _lock = threading.Lock()
 _reasons: dict[tuple[str, str, torch.dtype], str] = {}
 
 
-def struck_out(device: str, kernel: str, dtype: torch.dtype) -> str | None:
-    """Say why a kernel, or a tile by its algorithm's name, was struck out on a device; None where it was not."""
+def quarantine_reason(device: str, kernel: str, dtype: torch.dtype) -> str | None:
+    """Say why a kernel, or a tile by its algorithm's name, is quarantined on a device; None where it is not."""
     return _reasons.get((device, kernel, dtype))
 
 
-def strike_out(device: str, kernel: str, dtype: torch.dtype, why: str) -> None:
-    """Leave a kernel out on a device from now on, with one line in the log."""
+def quarantine_kernel(device: str, kernel: str, dtype: torch.dtype, why: str) -> None:
+    """Disable a kernel on a device for the rest of the process, with one line in the log."""
     with _lock:
         if (device, kernel, dtype) not in _reasons:
             _reasons[device, kernel, dtype] = why
@@ -26,6 +26,6 @@ def strike_out(device: str, kernel: str, dtype: torch.dtype, why: str) -> None:
 
 
 def forget() -> None:
-    """Use everything again."""
+    """Release every kernel."""
     with _lock:
         _reasons.clear()

@@ -1,7 +1,7 @@
 """Python runs this first in every process below `yolo-rocm run`; see `yolo_rocm.launch.run_script`.
 
 It leaves no trace but the finder of `yolo_rocm.launch.import_hook`: this folder goes from the path, and a
-`sitecustomize` of the user's own, which this one stands before, is imported in its place.
+`sitecustomize` of the user's own, which this one hides, is imported in its place.
 """
 
 import importlib

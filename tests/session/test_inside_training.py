@@ -1,0 +1,122 @@
+"""What happens inside a training without anybody being told: NaN, mosaics that end, a clock."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.session.training import about_nan
+
+from ..sick_vendor import sick_vendor
+from .test_training import OURS
+
+pytestmark = pytest.mark.once
+QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 0}
+
+
+@pytest.fixture
+def log(caplog):
+    logger = logging.getLogger("ultralytics")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
+
+
+def registered(model="yolov8n.yaml"):
+    from ultralytics import YOLO
+
+    yolo = YOLO(model)
+    yolo_rocm.register(yolo, "cpu", OURS)
+    return yolo
+
+
+@pytest.mark.skipif(not hooks.recovers_from_nan(), reason="this Ultralytics does not recover from NaN")
+def test_a_recovery_from_nan_is_not_passed_over(made_data, tmp_path, log):
+    yolo, spoilt = registered(), []
+
+    def spoil(trainer) -> None:
+        if trainer.epoch == 1 and not spoilt:
+            spoilt.append(trainer.epoch)
+            trainer.loss = torch.tensor(float("nan"))
+
+    yolo.add_callback("on_train_epoch_end", spoil)
+    with sick_vendor():
+        yolo.train(data=str(made_data()), project=str(tmp_path), epochs=3, **QUICK)
+    (said,) = [text for text in log.messages if "epoch 2 gave NaN" in text and "doctor" in text]
+    assert "amp=False" not in said  # a CPU trains without it
+    with open(tmp_path / "train" / "results.csv") as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("amp", [True, False])
+def test_advice_on_nan_names_mixed_precision_where_it_is_used(amp):
+    advice = about_nan(SimpleNamespace(amp=amp))
+    assert ("try amp=False" in advice) is amp
+    assert "yolo-rocm doctor" in advice
+
+
+class Recorded:
+    """Augmentations that a worker has drawn and left to the device."""
+
+    def apply(self, images):
+        """Stand for colours and flips."""
+        return images + 1
+
+
+def test_what_workers_left_to_the_device_is_applied_there_and_only_there():
+    trainer = SimpleNamespace(device=torch.device("cpu"), preprocess_batch=lambda batch: {**batch, "done": True})
+    hooks.augment_on_device(trainer, "drawn")
+    batch = trainer.preprocess_batch({"img": torch.zeros(2), "drawn": Recorded()})
+    assert (batch["img"].tolist(), batch["done"], "drawn" in batch) == ([1.0, 1.0], True, False)
+    batch = trainer.preprocess_batch({"img": torch.zeros(2)})
+    assert (batch["img"].tolist(), batch["done"]) == ([0.0, 0.0], True)
+
+
+def table(yolo, data, folder, **arguments) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
+    """Train; return results.csv without its clock, and the final weights."""
+    yolo.train(data=str(data), project=str(folder), name="run", **{**QUICK, **arguments})
+    with open(folder / "run" / "results.csv") as file:
+        rows = [{k.strip(): float(v) for k, v in row.items() if k.strip() != "time"} for row in csv.DictReader(file)]
+    return rows, yolo.trainer.ema.ema.state_dict()
+
+
+def test_freeze_close_mosaic_and_early_stopping_do_what_they_do_in_stock(made_data, tmp_path):
+    """The same decisions at the same moments, and the same numbers."""
+    from ultralytics import YOLO
+
+    # Nothing is learnt at this rate, so that patience runs out: both must stop after the same epoch.
+    arguments = {"epochs": 4, "freeze": 10, "close_mosaic": 2, "patience": 1, "optimizer": "SGD", "lr0": 1e-6}
+    stock, ours, before = YOLO("yolov8n.yaml"), registered(), []
+    ours.add_callback("on_train_start", lambda t: before.append(t.model.model[0].conv.weight.detach().clone()))
+    wanted, _ = table(stock, made_data(), tmp_path / "stock", **arguments)
+    with sick_vendor():
+        got, weights = table(ours, made_data(), tmp_path / "ours", **arguments)
+    assert len(got) == len(wanted)
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert mine == pytest.approx(theirs, rel=2e-3, abs=2e-3)
+    assert torch.equal(weights["model.0.conv.weight"], before[0])
+
+
+def test_a_time_limit_ends_the_training(made_data, tmp_path):
+    yolo = registered()
+    with sick_vendor():
+        rows, _ = table(yolo, made_data(), tmp_path, epochs=50, time=1e-4, val=False)
+    assert 1 <= len(rows) < 50
+
+
+@pytest.mark.skipif(not hooks.knows_argument("distill_model"), reason="this Ultralytics does not distil")
+def test_distillation_runs_teacher_and_student_under_the_preset(made_data, tmp_path):
+    from ultralytics import YOLO
+
+    teacher = tmp_path / "teacher.pt"
+    YOLO("yolov8n.yaml").save(teacher)
+    yolo = registered()
+    with sick_vendor():
+        rows, _ = table(yolo, made_data(), tmp_path, epochs=1, distill_model=str(teacher))
+    assert any("dis" in name for name in rows[0])

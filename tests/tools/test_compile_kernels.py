@@ -1,0 +1,233 @@
+"""Every Triton kernel with every curated tile, compiled for AMD cards that are not there, by a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tools import compile_kernels
+from yolo_rocm.engines.triton.available import FMA, MFMA, WMMA, amd_family, missing_reason
+
+from ..pages import PROJECT
+
+pytestmark = pytest.mark.once
+with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
+GEMMS = {"forward", "grad_input", "grad_weight", "grad_weight_rows", "forward_flat"}
+
+
+def python(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with a cache of its own: what is compiled here is compiled now, for a compiler and no interpreter."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    environment.pop("TRITON_INTERPRET", None)
+    environment["PYTHONPATH"] = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, *words]
+    return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+
+# Of all curated kernels those that are asked for: target, kernel, tile, dtype and layout of each.
+CHOSEN = """
+import json, sys
+from tools import compile_kernels
+every, chosen = compile_kernels.curated, {tuple(row) for row in json.loads(sys.argv.pop(1))}
+compile_kernels.curated = lambda target, dtype, last: (
+    kernel
+    for kernel in every(target, dtype, last)
+    if (target, kernel.name, kernel.tile, dtype, kernel.layout) in chosen
+)
+sys.exit(compile_kernels.main())
+"""
+
+
+def compile_them(tmp_path: Path, wanted: list[tuple[str, ...]]) -> list[dict[str, str]]:
+    words = [*dict.fromkeys(target for target, *_ in wanted), "--workers", "1"]  # tests side by side have the cores
+    done = python(tmp_path, "-c", CHOSEN, json.dumps(wanted), *words)
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert done.returncode == 0, (done.stderr[-2000:], [row for row in rows if row["error"] or row["spills"] != "0"])
+    return rows
+
+
+def check(rows: list[dict[str, str]]) -> None:
+    for row in rows:
+        assert (row["error"], row["spills"]) == ("", "0"), row
+        assert int(row["occupancy"]) >= 2, row
+        assert 8 <= int(row["registers"]) <= 256, row
+        assert set(row["multiplies_by"].split()) <= multipliers(row["target"], row["dtype"], row["kernel"]), row
+        if row["kernel"] in GEMMS or row["kernel"].startswith("depthwise"):
+            assert row["multiplies_by"], row
+        if row["target"] == "gfx1030" and row["dtype"] == "fp32":
+            assert row["also_legal_on"] == "gfx1010", row
+
+
+def multipliers(target: str, dtype: str, kernel: str) -> set[str]:
+    """Return the instructions a kernel may multiply by: matrix units where a card has them for this data type."""
+    family = amd_family(target)
+    if kernel in GEMMS and family == MFMA:
+        return {"v_mfma"}
+    if kernel in GEMMS and family == WMMA and dtype != "fp32":
+        return {"v_wmma"}
+    # Half precision too: it is widened before the dot product, and v_dot2 is not on every card of the family.
+    return {"v_fmac", "v_fma"} | {FMA: set(), WMMA: {"v_dual_fmac"}, MFMA: {"v_pk_fma"}}[family]
+
+
+def listed(targets, dtypes, layouts) -> list[tuple[str, ...]]:
+    return [
+        (target, kernel.name, kernel.tile, dtype, layout)
+        for target in targets
+        for dtype in dtypes
+        for layout in layouts
+        for kernel in compile_kernels.curated(target, dtype, layout == "nhwc")
+    ]
+
+
+def names(rows) -> list[tuple[str, ...]]:
+    return [tuple(row[key] for key in ("target", "kernel", "tile", "dtype", "layout")) for row in rows]
+
+
+# Every kernel and every tile for every target, both layouts and the data types that have tiles of their own for every
+# family; docs/compiled.csv has every combination. gfx1030 in fp32 also runs on gfx1010.
+COMPILED = {
+    "gfx1010": ("nhwc", "fp16"),
+    "gfx1030": ("nchw", "fp32"),
+    "gfx1100": ("nhwc", "fp32"),
+    "gfx1151": ("nchw", "bf16"),
+    "gfx1201": ("nhwc", "fp16"),
+    "gfx90a": ("nchw", "fp16"),
+    "gfx942": ("nhwc", "fp32"),
+}
+
+
+def chosen(target: str) -> list[tuple[str, ...]]:
+    """Return what is compiled for a target: kernels that have the same tiles take turns, from target to target."""
+    layout, dtype = COMPILED[target]
+    turn, seen, kept = list(COMPILED).index(target), Counter(), []
+    for row in listed([target], [dtype], [layout]):
+        name = row[1]
+        number, seen[name] = seen[name], seen[name] + 1
+        if name in ("forward", "grad_input"):
+            left_out = (number + turn + (name == "forward")) % 2
+        elif name.startswith("depthwise"):
+            side, _, which = name.removeprefix("depthwise ").partition(" ")
+            left_out = (int(side[0]) // 2 + ("", "grad_input", "grad_weight").index(which) + turn) % 3
+        else:
+            left_out = 0
+        if not left_out:
+            kept.append(row)
+    return kept
+
+
+@with_triton
+@pytest.mark.parametrize("targets", [("gfx1010", "gfx1100", "gfx1201"), ("gfx1030", "gfx1151", "gfx90a", "gfx942")])
+def test_every_tile_compiles(tmp_path, targets):
+    """In two halves, for two workers of pytest-xdist; each is one process, which imports torch and Triton once."""
+    wanted = [row for target in targets for row in chosen(target)]
+    rows = compile_them(tmp_path, wanted)
+    assert sorted(names(rows)) == sorted(wanted)
+    check(rows)
+
+
+def test_what_is_compiled_has_every_kernel_and_tile_of_every_target():
+    for target, (layout, dtype) in COMPILED.items():
+        kept, every = chosen(target), listed([target], [dtype], [layout])
+        assert {tile for _, _, tile, *_ in kept} == {tile for _, _, tile, *_ in every}
+        kernels = [{name.replace("5x5", "3x3").replace("7x7", "3x3") for _, name, *_ in rows} for rows in (kept, every)]
+        assert kernels[0] == kernels[1]
+
+
+def test_every_target_is_compiled_for():
+    assert list(COMPILED) == list(compile_kernels.TARGETS)
+    assert len(COMPILED) == 7
+    for family in (FMA, WMMA, MFMA):
+        own = [what for target, what in COMPILED.items() if amd_family(target) == family]
+        assert {layout for layout, _ in own} == {"nhwc", "nchw"}
+        assert {"fp32", "fp16"} <= {dtype for _, dtype in own}
+
+
+NOT_WIDENED = """
+import json, torch
+from tools import compile_kernels
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.tiles import tiles
+from yolo_rocm.engines.triton.available import FMA
+layer = compile_kernels._layer(64, 64, 1, 1, torch.float16, True)
+x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output_shape, layer.weight_shape))
+found = {}
+for upcast in (True, False):
+    call = calls.forward(layer, x, weight, y, False, tiles(FMA, True).gather["m"], calls.Dot(upcast=upcast))
+    kernel = compile_kernels.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4)
+    text, _ = compile_kernels.assembly(kernel, "gfx1030")
+    found[str(upcast)] = compile_kernels.multiplier(text), compile_kernels.assembles_for(text, "gfx1030", "gfx1010")
+    found[str(upcast)] += (compile_kernels.build([(kernel, "gfx1030")])[0].also_legal_on,)
+print(json.dumps(found))
+"""
+
+
+@with_triton
+def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path):
+    """The check of legality can fail: gfx1030 multiplies half precision by an instruction that gfx1010 lacks."""
+    done = python(tmp_path, "-c", NOT_WIDENED)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    multiplies, why, also = found["False"]
+    assert "v_dot2" in multiplies
+    assert why is not None
+    assert also == ""
+    multiplies, why, also = found["True"]
+    assert "v_dot2" not in multiplies
+    assert (why, also) == (None, "gfx1010")
+
+
+ABORTING = """
+import os, sys
+from tools import compile_kernels
+real = compile_kernels.assembly
+def assembly(kernel, target):
+    if kernel.name == "forward":
+        os.abort()
+    if kernel.name == "grad_input":
+        raise NotImplementedError("cannot select")
+    if kernel.name == "transpose":
+        lines = (".vgpr_count: 24", ".vgpr_spill_count: 3", ".sgpr_spill_count: 2", "; Occupancy: 9", "  v_wmma_f32 v0")
+        return "\\n".join(lines), 512
+    lines = (".vgpr_count: 24", ".vgpr_spill_count: 0", "; Occupancy: 16", *["  v_fmac_f32 v0"] * 2, "  v_fma_f32 v1")
+    return "\\n".join(lines), 0
+compile_kernels.assembly = assembly
+compile_kernels._load_compiler = lambda: None
+compile_kernels.version = lambda name: "made up"
+sys.argv = ["compile_kernels", "gfx1100", "--dtypes", "fp32", "--layouts", "nhwc", "--workers", "2"]
+sys.exit(compile_kernels.main())
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="compiles in forked processes")
+def test_a_compiler_that_dies_is_an_error_in_the_table(tmp_path):
+    done = python(tmp_path, "-c", "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))" + ABORTING)
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert names(rows) == listed(["gfx1100"], ["fp32"], ["nhwc"])
+    by_name = {row["kernel"]: row for row in rows}
+    assert done.returncode == 1
+    assert by_name["forward"]["error"] == "the compiler died with exit code -6"
+    assert by_name["grad_input"]["error"] == "NotImplementedError: cannot select"
+    transpose = by_name["transpose"]
+    numbers = ("registers", "spills", "occupancy", "lds_bytes", "multiplies_by")
+    assert [transpose[key] for key in numbers] == ["24", "5", "9", "512", "v_wmma"]
+    assert [by_name["sum_partials"][key] for key in numbers] == ["24", "0", "16", "0", "v_fmac v_fma"]
+
+
+def test_the_page_shows_the_tiles_of_today():
+    """A tile that changes is to be compiled again: `python tools/compile_kernels.py > FILE`."""
+    with (PROJECT / "docs" / "compiled.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert names(rows) == listed(compile_kernels.TARGETS, compile_kernels.DTYPES, ("nhwc", "nchw"))
+    check(rows)
+
+
+def test_a_target_without_a_family_is_refused():
+    with pytest.raises(ValueError, match="no family of tiles for gfx906"):
+        next(compile_kernels.curated("gfx906", "fp32", True))

@@ -1,0 +1,1 @@
+"""Developers' tools: in the repository and the source archive, not in the wheel."""

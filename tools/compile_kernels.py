@@ -1,0 +1,309 @@
+"""Compile the Triton kernels for AMD GPUs that are not there, and read from the assembly what each kernel needs.
+
+Run as a program it compiles every curated tile for a list of targets and prints a table:
+
+    python tools/compile_kernels.py gfx1010 gfx1100 gfx942
+
+Compilations run in child processes: where LLVM cannot select an instruction it aborts, it does not raise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import multiprocessing
+import os
+import re
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import date
+from importlib.metadata import version
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import torch
+
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.calls import Dot, Strides, strides
+from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, block, tiles
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.triton.available import FMA, MFMA, amd_family
+from yolo_rocm.engines.triton.call import Call
+from yolo_rocm.engines.triton.launch import kernel_of
+
+TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx90a", "gfx942")
+DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+_TYPE_NAMES: Final = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+# People run code for the one on cards that are the other, through `HSA_OVERRIDE_GFX_VERSION`.
+OVERRIDES: Final = {"gfx1030": "gfx1010"}
+# What multiplies: a kernel that has none of these is not what it was meant to be.
+_MULTIPLIERS: Final = ("v_mfma", "v_wmma", "v_dot2", "v_dual_fmac", "v_fmac", "v_fma", "v_pk_fma")
+
+_forking = threading.Lock()  # a child that has another one's end of a pipe keeps it open
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A call to compile: which kernel, for which tile, dtype and layout."""
+
+    name: str
+    tile: str
+    dtype: str
+    layout: str
+    call: Call
+    types: tuple[torch.dtype, ...]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a compiled kernel needs; `error` where there is none."""
+
+    target: str
+    kernel: str
+    tile: str
+    dtype: str
+    layout: str
+    registers: int = 0
+    spills: int = 0
+    occupancy: int = 0
+    lds_bytes: int = 0
+    multiplies_by: str = ""
+    also_legal_on: str = ""
+    error: str = ""
+
+
+def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
+    """Yield every kernel with every tile that a target is given, for layers of 64 channels."""
+    family = amd_family(target)
+    if family is None:
+        raise ValueError(f"no family of tiles for {target}")
+    kind, half = DTYPES[dtype], dtype != "fp32"
+    known, dot = tiles(family, half), Dot(upcast=family == FMA)
+    layout = "nhwc" if channels_last else "nchw"
+    plain, strided, image, deep = (_layer(*sizes, kind, channels_last) for sizes in _LAYERS)
+
+    def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides, Strides]:
+        shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
+        x, y, _ = (strides(shape, channels_last) for shape in shapes)
+        o, c, _, width = problem.weight_shape
+        return x, y, (1, o, width * c * o, c * o), strides(problem.weight_shape, True)
+
+    def kernel(name: str, tile: object, call: Call, tensors: int = 4) -> Kernel:
+        types = (kind,) * tensors if tensors == 4 else (kind, kind, torch.float32)
+        return Kernel(name, str(tile), dtype, layout, call, types)
+
+    x, y, out_channels_last, packed = by(plain)
+    for size in SIZES:
+        tile = known.gather[size]
+        weight = packed if half else out_channels_last
+        yield kernel("forward", tile, calls.forward(plain, x, weight, y, False, tile, dot))
+        sx, sy, _, sw = by(strided)
+        yield kernel("grad_input", tile, calls.grad_input(strided, sy, sw, sx, tile, dot))
+        tile = known.weight[size]
+        yield kernel("grad_weight", tile, calls.grad_weight(plain, y, x, tile, dot, 32, rows=False)[0], 3)
+    for size in ROW_SIZES:
+        tile = known.rows[size]
+        yield kernel("grad_weight_rows", tile, calls.grad_weight(plain, y, x, tile, dot, 32, rows=True)[0], 3)
+    ix, iy, _, iw = by(image)
+    yield kernel("forward_flat", known.flat, calls.forward_flat(image, ix, iw, iy, False, known.flat, dot))
+    for side in _DEPTHWISE:
+        deeper = replace(deep, weight_shape=(*deep.weight_shape[:2], side, side), padding=(side // 2,) * 2)
+        dx, dy, _, dw = by(deeper)
+        each, named = block(family, channels_last, half, side * side), f"depthwise {side}x{side}"
+        yield kernel(named, each, calls.depthwise(deeper, dx, dw, dy, False, each, back=False))
+        yield kernel(f"{named} grad_input", each, calls.depthwise(deeper, dy, dw, dx, False, each, back=True))
+        yield kernel(f"{named} grad_weight", each, calls.depthwise_weight(deeper, dy, dx, each, 32)[0], 3)
+    if not channels_last:
+        return  # the two below are the same for every layout
+    total = calls.sum_partials(plain, 64, packed)
+    yield Kernel("sum_partials", "32x64", dtype, layout, total, (torch.float32, kind))
+    yield Kernel("transpose", "32x64", dtype, layout, calls.transpose(plain.input_shape), (kind, kind))
+
+
+def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
+    """Compile one kernel for a target in this process; return its assembly and the bytes of shared memory it takes."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = kernel_of(kernel.call)
+    signature, constants, attributes = _specialised(function, kernel)
+    compiled = triton.compile(
+        ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
+        target=GPUTarget("hip", target, 64 if amd_family(target) == MFMA else 32),
+        options={"num_warps": kernel.call.warps, "num_stages": kernel.call.stages},
+    )
+    return str(compiled.asm["amdgcn"]), int(compiled.metadata.shared)
+
+
+def build(kernels: Sequence[tuple[Kernel, str]]) -> list[Built]:
+    """Compile kernels for their targets and return what each needs; in a child process, a new one after an abort."""
+    built: list[Built] = []
+    while len(built) < len(kernels):
+        answers, exit_code = _answers_of_a_child(kernels[len(built) :])
+        if not answers:
+            answers = [f"the compiler died with exit code {exit_code}"]
+        for (kernel, target), answer in zip(kernels[len(built) :], answers, strict=False):
+            start = (target, kernel.name, kernel.tile, kernel.dtype, kernel.layout)
+            built.append(Built(*start, error=answer) if isinstance(answer, str) else Built(*start, *answer))
+    return built
+
+
+def _answers_of_a_child(kernels: Sequence[tuple[Kernel, str]]) -> tuple[list[Any], int | None]:
+    """Return a child's answers for the kernels, in order, up to the one it dies of, and its exit code."""
+    context = multiprocessing.get_context("fork")
+    with _forking:
+        ours, theirs = context.Pipe(duplex=False)
+        child = context.Process(target=_build_in_child, args=(theirs, kernels))
+        child.start()
+        theirs.close()
+    answers: list[Any] = []
+    with suppress(EOFError):
+        while True:
+            answers.append(ours.recv())
+    child.join()
+    ours.close()
+    return answers, child.exitcode
+
+
+def _build_in_child(answers: Connection, kernels: Sequence[tuple[Kernel, str]]) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM prints a stack before it aborts
+    for kernel, target in kernels:
+        try:
+            answers.send(_needs(*assembly(kernel, target), target))
+        except BaseException as error:  # whatever the compiler raises is the answer
+            answers.send(f"{type(error).__name__}: {error}"[:500])
+    answers.close()
+
+
+def _needs(text: str, shared: int, target: str) -> tuple[int, int, int, int, str, str]:
+    """Return what the assembly says, as `Built` has it."""
+    return (
+        _number(r"\.vgpr_count:\s+(\d+)", text),
+        _number(r"\.vgpr_spill_count:\s+(\d+)", text) + _number(r"\.sgpr_spill_count:\s+(\d+)", text),
+        _number(r"; Occupancy:\s+(\d+)", text),
+        shared,
+        multiplier(text),
+        _legal_on(text, target),
+    )
+
+
+def build_all(kernels: Sequence[tuple[Kernel, str]], workers: int | None = None) -> list[Built]:
+    """Compile many, a few at once."""
+    _load_compiler()
+    # Copying this process with the compiler in it takes a quarter of what a kernel does: each child compiles many.
+    count = workers or os.cpu_count() or 1
+    with ThreadPoolExecutor(count) as pool:
+        parts = list(pool.map(build, (kernels[first::count] for first in range(count))))
+    return [parts[index % count][index // count] for index in range(len(kernels))]
+
+
+def assembles_for(text: str, written_for: str, target: str) -> str | None:
+    """Say why assembly written for one target is not legal on another, None where it is."""
+    from triton._C.libtriton import amd, llvm
+
+    llvm.init_targets()
+    try:
+        made = amd.assemble_amdgcn(text.replace(written_for, target), target, "")
+    except Exception as error:  # whatever the assembler raises is the answer
+        return str(error)
+    # It prints what is wrong and returns nothing.
+    return None if made else f"the assembler refuses it for {target}"
+
+
+def _legal_on(text: str, target: str) -> str:
+    other = OVERRIDES.get(target)
+    return "" if other is None or assembles_for(text, target, other) is not None else other
+
+
+def _load_compiler() -> None:
+    """Load what every compilation needs, before the first fork: a child that has to do it takes twice as long."""
+    import triton.compiler.code_generator
+    import triton.runtime.cache
+
+    # It reads all of Triton, and is remembered.
+    getattr(triton.runtime.cache, "triton_key", lambda: None)()
+    for name in (calls.IMPLICIT_GEMM, calls.GRAD_WEIGHT, calls.DEPTHWISE):
+        importlib.import_module(name)
+
+
+def multiplier(text: str) -> str:
+    """Name the instructions a kernel multiplies by, most frequent first."""
+    found = Counter(
+        next(kind for kind in _MULTIPLIERS if name.startswith(kind))
+        for name in re.findall(r"^\s+(v_\w+)", text, re.MULTILINE)
+        if name.startswith(_MULTIPLIERS)
+    )
+    return " ".join(name for name, _ in found.most_common())
+
+
+def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:
+    """Return signature, constants and attributes as Triton's own launch finds them for these arguments."""
+    names = function.arg_names
+    constants: dict[str, Any] = dict(kernel.call.constants)
+    signature: dict[str, str] = {}
+    attributes: dict[Any, Any] = {}
+    values = dict(zip(names[len(kernel.types) :], kernel.call.numbers, strict=False))
+    plain = {name for name, parameter in zip(names, function.params, strict=True) if parameter.do_not_specialize}
+    for index, name in enumerate(names):
+        if index < len(kernel.types):
+            signature[name] = _TYPE_NAMES[kernel.types[index]]
+            attributes[(index,)] = [["tt.divisibility", 16]]
+        elif name in constants:
+            signature[name] = "constexpr"
+        elif values[name] == 1 and name not in plain:
+            signature[name], constants[name] = "constexpr", 1
+        else:
+            signature[name] = "i32"
+            if values[name] % 16 == 0 and name not in plain:
+                attributes[(index,)] = [["tt.divisibility", 16]]
+    return signature, constants, attributes
+
+
+_DEPTHWISE: Final = (3, 5, 7)
+# input and output channels, groups, stride: an ordinary layer, a downsampling one, the first one, a depthwise one
+_LAYERS: Final = ((64, 64, 1, 1), (64, 64, 1, 2), (3, 16, 1, 2), (64, 64, 64, 1))
+
+
+def _layer(channels: int, out_channels: int, groups: int, stride: int, dtype: torch.dtype, last: bool) -> ConvProblem:
+    weight = (out_channels, channels // groups, 3, 3)
+    return ConvProblem(
+        (8, channels, 80, 80), weight, (stride,) * 2, (1, 1), (1, 1), (0, 0), groups, False, dtype, "cuda:0", last
+    )
+
+
+def _number(pattern: str, text: str) -> int:
+    return sum(int(number) for number in re.findall(pattern, text)[:1])
+
+
+def main() -> int:
+    """Print the table; exit with 1 where a kernel does not compile or spills."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", default=TARGETS)
+    parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=list(DTYPES))
+    parser.add_argument("--layouts", nargs="*", default=["nhwc", "nchw"], choices=["nhwc", "nchw"])
+    parser.add_argument("--workers", type=int, help="compilations at once; as many as processors by default")
+    given = parser.parse_args()
+    wanted = [
+        (kernel, target)
+        for target in given.targets
+        for dtype in given.dtypes
+        for layout in given.layouts
+        for kernel in curated(target, dtype, layout == "nhwc")
+    ]
+    rows = build_all(wanted, given.workers)
+    made_by = {"triton": version("triton"), "date": date.today().isoformat()}
+    writer = csv.DictWriter(sys.stdout, [*(field.name for field in fields(Built)), *made_by], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**asdict(row), **made_by} for row in rows)
+    return int(any(row.error or row.spills for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The names of the engines, and the one check of a setting such as `conv.engine`. No torch: presets import this."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import ConfigError, nearest
+
+# vendor: torch's own kernels with the vendor library on; aten: the same with it off; gemm, triton: this package's.
+NATIVE: Final = ("vendor", "aten")
+SINGLE: Final = (*NATIVE, "gemm", "triton")
+ENGINES: Final = ("auto", *SINGLE)
+
+
+def single_engines(setting: str) -> list[str]:
+    """Return the engines that a setting names, each once: one of `ENGINES`, or several of `SINGLE` joined by `+`.
+
+    Raises:
+        ConfigError: It names one that does not exist, or joins `auto` with others.
+    """
+    names = list(SINGLE) if setting == "auto" else setting.split("+")
+    allowed = f"Allowed: {', '.join(ENGINES)}, or several of the last {len(SINGLE)} joined by '+'."
+    for name in names:
+        if name == "auto":
+            raise ConfigError(f"engine {setting!r}: 'auto' cannot be joined with others. {allowed}")
+        if name not in SINGLE:
+            near = nearest(name, ENGINES if len(names) == 1 else SINGLE)
+            raise ConfigError(f"unknown engine {name!r}{near} {allowed}")
+    return list(dict.fromkeys(names))

@@ -1,0 +1,163 @@
+"""From a preset's name to final values: files, overlays and arguments, one over the other, with the origin of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import PresetError
+from ..hardware import Machine, detect
+from .files import config_root, find, read, user_presets
+from .schema import SECTIONS, Preset, Settings, validate
+from .select import PRESET_VARIABLE, Choice, batch_of, choose, wanted_by_user
+
+
+@dataclass
+class _Layers:
+    """Layers of a preset being merged, lowest first."""
+
+    merged: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    explicit: set[str] = field(default_factory=set)
+
+    def add(self, data: Mapping[str, Any], origin: str, explicit: bool = False) -> None:
+        validate(data, origin)  # layer by layer, so that an error names the file or argument that holds the mistake
+        for key, value in data.items():
+            if key not in SECTIONS:
+                self.merged[key] = value
+                self.origins[key] = origin
+                continue
+            section = self.merged.setdefault(key, {})
+            for name, item in (value or {}).items():
+                section[name] = item
+                self.origins[f"{key}.{name}"] = origin
+                if explicit:
+                    self.explicit.add(f"{key}.{name}")
+
+
+def load_preset(source: str | Path | Mapping[str, Any], *, machine: Machine | None = None) -> Preset:
+    """Load and validate a preset by name, file or dictionary, with the overlay of this operating system.
+
+    Args:
+        source: A preset's name (shipped, or a file in the user's own folder), what a card is sold as, `auto`, the path
+            of a YAML file, or a dictionary of the same shape.
+        machine: Facts to resolve against; those of this machine by default.
+
+    Raises:
+        PresetError: No such preset, or a key or value in it is wrong.
+    """
+    return resolve(source, machine=machine).preset
+
+
+def resolve(
+    source: str | Path | Mapping[str, Any] | None = "auto",
+    rocm: Mapping[str, Any] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    machine: Machine | None = None,
+) -> Settings:
+    """Combine preset, overlay of the system, the user's file, the `rocm` section and arguments; later ones win.
+
+    Args:
+        source: As for `load_preset`.
+        rocm: The user's own section over the preset, e.g. `{"conv": {"engine": "gemm"}}`.
+        arguments: Ultralytics arguments of the call; `workers` also decides `loader.workers`.
+        machine: Facts to resolve against; those of this machine by default.
+    """
+    machine = machine or detect()
+    layers = _Layers()
+    choice, own = _chain(source or "auto", machine)
+    files = [layer for layer in own if layer[1].startswith("configs/")]
+    for data, origin in files:
+        layers.add(data, origin)
+    for overlay in machine.overlays:
+        path = config_root() / "os" / f"{overlay}.yaml"
+        if path.is_file():
+            layers.add(read(path), f"configs/os/{overlay}.yaml")
+    for data, origin in own[len(files) :]:
+        layers.add(data, origin, explicit=True)
+    if rocm:
+        if not isinstance(rocm, Mapping):
+            raise PresetError(f"rocm must be a mapping of sections, got {type(rocm).__name__}.")
+        layers.add(rocm, "rocm", explicit=True)
+    given = {k: v for k, v in (arguments or {}).items() if v is not None}
+    if "workers" in given:
+        layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
+    _settle_batch(layers, machine, given.get("imgsz"))
+    preset = validate(layers.merged, "the merged preset")
+    _check_consistent(preset, layers.origins)
+    notes = (*choice.notes, *machine.warnings)
+    return Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes)
+
+
+def _settle_batch(layers: _Layers, machine: Machine, imgsz: Any) -> None:
+    """Put a number in the place of `train.batch: auto`; where memory is not known, Ultralytics' own default stays."""
+    train = layers.merged.get("train") or {}
+    if train.get("batch") != "auto":
+        return
+    batch, memory = batch_of(layers.merged.get("match") or {}, machine, imgsz)
+    if batch is None:
+        del train["batch"]
+        del layers.origins["train.batch"]
+    else:
+        train["batch"] = batch
+        layers.origins["train.batch"] += f" (auto: {memory})"
+
+
+def _chain(
+    source: str | Path | Mapping[str, Any], machine: Machine, above: tuple[Path, ...] = (), ask_user: bool = True
+) -> tuple[Choice, list[tuple[dict[str, Any], str]]]:
+    """Return what was chosen and why, and its layers from the deepest base up.
+
+    Args:
+        source: As for `load_preset`.
+        machine: Facts to resolve against.
+        above: Files that have this one as their base.
+        ask_user: Let `YOLO_ROCM_PRESET` say what `auto` is; not below the preset it names.
+    """
+    wanted = wanted_by_user() if ask_user and source == "auto" else None
+    if wanted:
+        choice, layers = _chain(wanted, machine, above, ask_user=False)
+        return Choice(choice.name, f"{choice.why} ({PRESET_VARIABLE})", choice.notes), layers
+    path: Path | None = None
+    notes: tuple[str, ...] = ()
+    if isinstance(source, int) and not isinstance(source, bool):
+        source = str(source)  # preset=6800: YAML and the command line make a number of a card's name
+    if isinstance(source, Mapping):
+        data, origin, why = dict(source), "preset argument", "preset given as a dictionary"
+    elif not isinstance(source, str | Path):
+        raise PresetError(
+            f"a preset is a name, a YAML file or a dictionary, got {source!r}. `yolo-rocm presets` lists the names."
+        )
+    elif isinstance(source, Path) or Path(source).suffix in {".yaml", ".yml"}:
+        path = Path(source)
+        data, origin, why = read(path), str(source), f"preset file {source}"
+    else:
+        # Below a preset of the user's own, a name means the shipped preset: their `rx5600xt` may have ours as its base.
+        own = not any(each in user_presets().values() for each in above)
+        chosen = choose(machine, own=own) if source == "auto" else Choice(source, f"preset {source}, as asked")
+        path, origin = find(chosen.name, own=own)
+        data, why, notes = read(path), chosen.why, chosen.notes
+        if not origin.startswith("configs/"):
+            data.setdefault("name", path.stem)
+    if path in above:
+        raise PresetError(f"preset {path} is its own base: {' -> '.join(str(each) for each in (*above, path))}.")
+    shipped = origin.startswith("configs/")
+    base = data.get("base") or (None if shipped else "auto")
+    below: list[tuple[dict[str, Any], str]] = []
+    if base:
+        below = _chain(base, machine, (*above, path) if path else above, ask_user)[1]
+        if not shipped and "name" not in data:
+            data["name"] = below[-1][0].get("name", "custom")
+    return Choice(str(data.get("name", source)), why, notes), [*below, (data, origin)]
+
+
+def _check_consistent(preset: Preset, origins: Mapping[str, str]) -> None:
+    if "vendor" in preset.conv.engine.split("+") and preset.conv.vendor == "off":
+        raise PresetError(
+            f"conv.engine 'vendor' (from {origins.get('conv.engine', 'default')}) asks for the vendor library, "
+            f"conv.vendor 'off' (from {origins.get('conv.vendor', 'default')}) switches it off. "
+            "Set conv.vendor to 'on', or take engine 'aten' or 'gemm'."
+        )

@@ -1,0 +1,56 @@
+"""The preset's Ultralytics arguments, under those that a user has given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import ultralytics_hooks as hooks
+from ..preset.cfg_file import keys_of, read
+from ..preset.schema import Settings
+
+
+def train_section(settings: Settings, device: Any) -> dict[str, Any]:
+    """Return the preset's Ultralytics arguments; its batch is for one GPU, Ultralytics' is for all together.
+
+    Args:
+        settings: The preset.
+        device: Ultralytics' `device` argument of the run.
+    """
+    section = dict(settings.preset.train)
+    batch = section.get("batch")
+    if isinstance(batch, int) and not isinstance(batch, bool) and batch > 0:  # -1 and a fraction are searched for
+        section["batch"] = batch * hooks.ranks_asked(device)
+    return section
+
+
+def train_arguments(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the preset's Ultralytics arguments to those of a call. A resumed run keeps the ones it began with."""
+    if arguments.get("resume"):
+        return dict(arguments)
+    of_file = keys_of(arguments.get("cfg"))
+    device = read(Path(arguments["cfg"])).get("device") if "device" in of_file else None
+    wanted = train_section(settings, arguments.get("device", device))
+    added = {name: value for name, value in wanted.items() if name not in {*arguments, *of_file}}
+    if "batch" in added and added["batch"] != settings.preset.train["batch"]:
+        hooks.say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
+    unknown = [name for name in added if not hooks.knows_argument(name)]
+    if unknown:
+        hooks.say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
+    return {**{name: value for name, value in added.items() if name not in unknown}, **arguments}
+
+
+def add_to_trainer(settings: Settings, trainer: Any) -> None:
+    """Add the preset's arguments to those of a trainer.
+
+    Only callbacks on their own get here. Which values the user gave is no longer known, so a value that equals
+    Ultralytics' default counts as not given.
+    """
+    if trainer.args.resume:
+        return
+    for name, value in train_section(settings, trainer.args.device).items():
+        known = hooks.knows_argument(name)
+        if known and getattr(trainer.args, name, None) == hooks.default_argument(name) != value:
+            hooks.set_trainer_argument(trainer, name, value)
+            hooks.say(f"{name}={value} from preset {settings.preset.name}")

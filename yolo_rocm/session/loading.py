@@ -1,0 +1,88 @@
+"""How the loaders of a session load: the preset's values and the trainings that are going on, as a loader policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .. import ultralytics_hooks as hooks
+from ..preset.schema import Settings
+from .announcement import no_device_augment
+
+if TYPE_CHECKING:  # these import torch, and a preset's variables come first
+    from ..data.policy import LoaderPolicy
+    from ..data.reader import Trace
+    from ..data.wait_meter import Meter
+
+
+class Loads(Protocol):
+    """A training that is going on, as its loaders see it."""
+
+    meter: Meter
+
+    def device(self) -> Any:
+        """Return the device of its trainer, or None."""
+
+
+def augments_on_device(settings: Settings) -> bool:
+    """Return whether augmentations are left to the device: wanted, and possible with the installed Ultralytics."""
+    return settings.preset.loader.device_augment and not no_device_augment()
+
+
+def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[Any, Loads]) -> LoaderPolicy:
+    """Return what a preset says about loaders, as the loaders take it.
+
+    Args:
+        settings: The preset.
+        workers: Ultralytics' `workers` argument, where the user gave it.
+        trainings: Those going on, by trainer; asked when a loader starts and for each of its batches.
+    """
+    from ..data.policy import LoaderPolicy
+    from ..ultralytics_hooks.datasets import MODULES, UltralyticsAdapter
+
+    loader = settings.preset.loader
+
+    def observe(kind: str, trace: Trace, asked: float, got: float) -> None:
+        for training in list(trainings.values()):
+            training.meter.observe(kind, trace, asked, got)
+
+    return LoaderPolicy(
+        context=loader.context,
+        workers=loader.workers if workers is None else workers,
+        persistent=loader.persistent,
+        pin_memory=loader.pin_memory,
+        prefetch=loader.prefetch,
+        timeout=loader.timeout,
+        reproducible=loader.reproducible,
+        skip_broken=loader.skip_broken,
+        device=lambda: _prefetch_device(loader.device_prefetch, trainings),
+        adapter=UltralyticsAdapter(augments_on_device(settings), loader.reduced_decode, loader.mosaic_mb),
+        modules=MODULES,
+        val_is_doubled=lambda: bool(trainings),
+        insist=workers is not None or "loader.workers" in settings.explicit,
+        tell=partial(hooks.say, warning=True),
+        observe=observe,
+    )
+
+
+def _prefetch_device(wanted: bool | str, trainings: Mapping[Any, Loads]) -> Any:
+    """Return the GPU that training batches are copied to ahead of time, or None."""
+    device = next((training.device() for training in list(trainings.values())), None)
+    if device is None or device.type != "cuda":
+        return None
+    import torch
+
+    from ..data.prefetch import prefetch_default
+
+    memory = torch.cuda.get_device_properties(device).total_memory / 2**30
+    ahead, _ = prefetch_default(memory, None if wanted == "auto" else bool(wanted))
+    return device if ahead else None
+
+
+def start_workers_early(policy: LoaderPolicy, trainer: Any) -> None:
+    """Start the fork server of a trainer's loading workers, if it is going to have any, while the model is built."""
+    from ..data.worker_start import start_server
+
+    if policy.context == "forkserver" and hooks.asked_workers(trainer, policy.insist, policy.workers):
+        start_server(policy.modules)

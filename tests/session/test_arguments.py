@@ -2,30 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-
-import pytest
-
 from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
-
-ULTRALYTICS = "ultralytics"
-
-
-@pytest.fixture
-def yolo():
-    from ultralytics import YOLO
-
-    return YOLO("yolov8n.yaml")
-
-
-@pytest.fixture
-def log(caplog):
-    """Capture Ultralytics' logger, which does not propagate."""
-    logger = logging.getLogger(ULTRALYTICS)
-    logger.addHandler(caplog.handler)
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def test_arguments_of_the_call_win_over_the_preset(yolo, log):

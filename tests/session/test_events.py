@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 
 import pytest
@@ -15,24 +14,7 @@ from yolo_rocm.conv import seam
 from ..sick_vendor import MESSAGE, sick_vendor
 from .test_training import OURS, QUICK, an_image
 
-ULTRALYTICS = "ultralytics"
 ONE = {**QUICK, "epochs": 1, "val": False}
-
-
-@pytest.fixture
-def yolo():
-    from ultralytics import YOLO
-
-    return YOLO("yolov8n.yaml")
-
-
-@pytest.fixture
-def log(caplog):
-    """Capture Ultralytics' logger, which does not propagate."""
-    logger = logging.getLogger(ULTRALYTICS)
-    logger.addHandler(caplog.handler)
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def test_callbacks_alone_take_a_training_over(yolo, made_data, tmp_path, log):

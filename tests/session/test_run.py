@@ -27,13 +27,6 @@ from .test_training import OURS, QUICK, an_image
 ONE = {**QUICK, "epochs": 1, "val": False}
 
 
-@pytest.fixture
-def yolo():
-    from ultralytics import YOLO
-
-    return YOLO("yolov8n.yaml")
-
-
 def trainer_announces_itself_early() -> bool:
     return not hooks.missing(hooks.EARLY_CALLBACKS)
 

@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 
-import pytest
 import torch
 
 import yolo_rocm
 
 from .test_training import OURS, QUICK, an_image
 
-ULTRALYTICS = "ultralytics"
 ONE = {**QUICK, "epochs": 1, "val": False}
-
-
-@pytest.fixture
-def yolo():
-    from ultralytics import YOLO
-
-    return YOLO("yolov8n.yaml")
-
-
-@pytest.fixture
-def log(caplog):
-    """Capture Ultralytics' logger, which does not propagate."""
-    logger = logging.getLogger(ULTRALYTICS)
-    logger.addHandler(caplog.handler)
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def test_vendor_off_holds_for_the_whole_run_and_is_restored(yolo, made_data, tmp_path):

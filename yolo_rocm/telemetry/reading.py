@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import ClassVar, Final
@@ -68,7 +69,7 @@ FIELDS: Final = tuple(field.name for field in fields(Reading))
 OF_THE_CARD: Final = frozenset(FIELDS[:5])
 
 
-class Source:
+class Source(ABC):
     """Something that can be read again and again, from one thread; `read` may raise or block.
 
     Attributes:
@@ -81,12 +82,13 @@ class Source:
         """Return why it cannot be used here; None where it can."""
         return None
 
+    @abstractmethod
     def read(self) -> Reading:
         """Return the values of this moment."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Release what it holds open."""
+        return
 
 
 def merged(readings: Iterable[Reading]) -> Reading:

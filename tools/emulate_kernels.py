@@ -113,7 +113,9 @@ def _some_of(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
     return list(dict.fromkeys([first, middle, last]))  # type: ignore[arg-type]
 
 
-def _task(kernel: Kernel) -> tuple[dict[str, torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype, torch.Tensor]:
+def _task(
+    kernel: Kernel,
+) -> tuple[dict[str, torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype, torch.Tensor]:
     """Return the kernel's inputs by name, shape, strides and type of its output, and what it should be in fp64."""
     problem = replace(kernel.problem, device="cpu")
     operands, last = _operands(problem), problem.channels_last

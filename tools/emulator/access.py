@@ -14,7 +14,7 @@ import numpy as np
 
 from . import lanes as other_lanes
 from .errors import MemoryFault, UnknownInstruction
-from .memory import Lanes, Memory, Store
+from .memory import Lanes, Memory, Parts, Store
 from .operands import no_modifiers, place, put, registers, scalar_reader, vector_reader, whole, write_scalars
 from .program import Instruction, Program
 from .waits import LDS, LOAD, SCALAR, STORE, Counters
@@ -45,6 +45,12 @@ _SIZES: Final = {
     "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16,
     "ubyte": 1, "sbyte": 1, "byte": 1, "u8": 1, "i8": 1, "b8": 1,
     "ushort": 2, "sshort": 2, "short": 2, "u16": 2, "i16": 2, "b16": 2,
+}  # fmt: skip
+
+
+_SCALAR_WORDS: Final = {
+    "dword": 1, "dwordx2": 2, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16,
+    "b32": 1, "b64": 2, "b96": 3, "b128": 4, "b256": 8, "b512": 16,
 }  # fmt: skip
 
 
@@ -111,28 +117,52 @@ def _take(waves: Waves, first: int, keys: Iterable[Register], lanes: Lanes, what
     return np.ascontiguousarray(words).view(np.uint8)
 
 
+def _read(where: Place, size: int, lanes: Lanes) -> Array:
+    """Return the bytes that lanes load; zero for those that are outside of a buffer."""
+    if where.inside is None or where.inside.all():
+        return where.store.read(where.offset, size, lanes)
+    values = np.zeros((len(lanes.index), size), np.uint8)
+    if where.inside.any():
+        values[where.inside] = where.store.read(where.offset[where.inside], size, lanes.some(where.inside))
+    return values
+
+
 def _aligned(offset: Array, to: int, where: str) -> None:
     if (offset % to).any():
         wrong = int(offset[np.argmax(offset % to != 0)])
         raise MemoryFault(f"unaligned: {where}{wrong:+#x} is not a multiple of {to}")
 
 
+class Place(NamedTuple):
+    """Where the lanes of an access go.
+
+    Attributes:
+        store: The memory.
+        offset: Of each lane in it.
+        inside: Which lanes it reaches; None for all. The others read zero and write nothing.
+    """
+
+    store: Store
+    offset: Array
+    inside: Array | None = None
+
+
+Locate = Callable[[Waves, Lanes], Place]
+
+
 class Accesses:
     """Memory instructions of one launch."""
 
-    def __init__(self, memory: Memory, lds: Store, lds_size: int, scratch: Store, scratch_size: int, counters: Counters) -> None:
+    def __init__(self, memory: Memory, lds: Parts, scratch: Parts, counters: Counters) -> None:
         """Take the memories.
 
         Args:
             memory: Global memory.
-            lds: The LDS of all groups, one after the other.
-            lds_size: Bytes between one group's and the next.
-            scratch: Scratch of all lanes, one after the other.
-            scratch_size: Bytes of each lane.
+            lds: A part for each workgroup.
+            scratch: A part for each lane.
             counters: What is under way.
         """
-        self._memory, self._lds, self._scratch = memory, lds, scratch
-        self._lds_size, self._scratch_size, self._counters = lds_size, scratch_size, counters
+        self._memory, self._lds, self._scratch, self._counters = memory, lds, scratch, counters
 
     def decode(self, instruction: Instruction) -> Step:
         """Return what a memory instruction does."""
@@ -151,41 +181,46 @@ class Accesses:
         what = piece(size)
         data = instruction.operands[0] if verb == "load" or kind == "buffer" else instruction.operands[1]
         first, keys = _result(data, what.size)
-        locate = self._location(instruction, kind, verb == "load")
-        align = min(what.size, 4)
+        locate = self._location(instruction, kind, verb == "load", what.size)
         counters = self._counters
+        # Flat accesses may turn out to be of LDS: both counters count them.
+        kinds = (LOAD, LDS) if kind == "flat" else (LOAD,)
 
         def load(waves: Waves) -> None:
             lanes = Lanes.active(waves)
-            store, offset, base = locate(waves, lanes)
-            counters.may_load_into(waves, LOAD, keys)
+            where = locate(waves, lanes)
+            for each in kinds:
+                counters.may_load_into(waves, each, keys)
             if len(lanes.index):
-                _aligned(offset, align, base)
-                _fill(waves, first, lanes, store.read(offset, what.size, lanes), what)
-            counters.issue(waves, LOAD, keys)
+                _fill(waves, first, lanes, _read(where, what.size, lanes), what)
+            for each in kinds:
+                counters.issue(waves, each, keys)
 
         def save(waves: Waves) -> None:
             lanes = Lanes.active(waves)
-            store, offset, base = locate(waves, lanes)
+            where = locate(waves, lanes)
             values = _take(waves, first, keys, lanes, what)
+            if where.inside is not None:
+                where, values, lanes = (
+                    where._replace(offset=where.offset[where.inside]),
+                    values[where.inside],
+                    lanes.some(where.inside),
+                )
             if len(lanes.index):
-                _aligned(offset, align, base)
-                store.write(offset, values, lanes)
+                where.store.write(where.offset, values, lanes)
             counters.issue(waves, STORE)
 
         return load if verb == "load" else save
 
-    def _location(
-        self, instruction: Instruction, kind: str, load: bool
-    ) -> Callable[[Waves, Lanes], tuple[Store, Array, str]]:
-        """Return where an access goes: a store, and an offset for each lane."""
+    def _location(self, instruction: Instruction, kind: str, load: bool, size: int) -> Locate:
+        """Return where an access goes. Under amdhsa these may be unaligned."""
         constant = whole(instruction.modifiers.get("offset"))
         operands = instruction.operands
         if kind == "buffer":
-            return self._buffer_location(instruction, constant)
+            return self._buffer_location(instruction, constant, size)
         address, base = (operands[1] if load else operands[0]), (operands[2] if len(operands) > 2 else "off")
         if kind == "scratch":
-            return self._scratch_location(address, base, constant)
+            return self._scratch_location(address, base, constant, size)
         if base in ("off", "null"):
             read = vector_reader(address, "u64")
             add = None
@@ -193,83 +228,90 @@ class Accesses:
             # The offset in the vector register is unsigned, 32 bits.
             read, add = vector_reader(address, "u32"), scalar_reader(base, "u64")
 
-        def locate(waves: Waves, lanes: Lanes) -> tuple[Store, Array, str]:
+        def locate(waves: Waves, lanes: Lanes) -> Place:
             addresses = np.broadcast_to(read(waves), waves.active.shape)[lanes.index, lanes.lane].astype(np.uint64)
             if add is not None:
                 addresses = addresses + add(waves)[lanes.index]
             addresses = addresses + np.uint64(constant & ((1 << 64) - 1))
-            return self._memory.store, self._memory.offset(addresses), self._memory.store.name
+            return Place(self._memory.store, self._memory.offset(addresses))
 
         return locate
 
-    def _scratch_location(self, address: str, base: str, constant: int) -> Callable[[Waves, Lanes], tuple[Store, Array, str]]:
+    def _scratch_location(self, address: str, base: str, constant: int, size: int) -> Locate:
         read = None if address == "off" else vector_reader(address, "u32")
         add = None if base == "off" else scalar_reader(base, "u32")
 
-        def locate(waves: Waves, lanes: Lanes) -> tuple[Store, Array, str]:
-            offset = np.full(len(lanes.index), constant, np.int64)
+        def locate(waves: Waves, lanes: Lanes) -> Place:
+            local = np.full(len(lanes.index), constant, np.int64)
             if read is not None:
-                offset = offset + np.broadcast_to(read(waves), waves.active.shape)[lanes.index, lanes.lane].view(np.int32)
+                local = local + np.broadcast_to(read(waves), waves.active.shape)[lanes.index, lanes.lane].view(np.int32)
             if add is not None:
-                offset = offset + add(waves)[lanes.index].view(np.int32)
-            return self._scratch, self._in_scratch(offset, lanes, waves.lanes), self._scratch.name
+                local = local + np.broadcast_to(add(waves), waves.scc.shape)[lanes.index].view(np.int32)
+            return Place(self._scratch.store, self._in_scratch(waves, lanes, local, size))
 
         return locate
 
-    def _in_scratch(self, offset: Array, lanes: Lanes, width: int) -> Array:
-        if ((offset < 0) | (offset >= self._scratch_size)).any():
-            raise MemoryFault(f"out of bounds: scratch{int(offset[0]):+#x} of {self._scratch_size} bytes")
-        return (lanes.wave.astype(np.int64) * width + lanes.lane) * self._scratch_size + offset
+    def _in_scratch(self, waves: Waves, lanes: Lanes, local: Array, size: int) -> Array:
+        return self._scratch.offset(lanes.wave.astype(np.int64) * waves.lanes + lanes.lane, local, size)
 
-    def _buffer_location(self, instruction: Instruction, constant: int) -> Callable[[Waves, Lanes], tuple[Store, Array, str]]:
-        """A raw buffer (no stride): base and size in a descriptor of four registers; what is outside must not happen."""
+    def _buffer_location(self, instruction: Instruction, constant: int, size: int) -> Locate:
+        """Return where an access of a raw buffer goes: base and size are in a descriptor of four registers.
+
+        What lies behind its end reads zero and is not written: compilers mask lanes that way.
+        """
         if "idxen" in instruction.modifiers:
-            raise UnknownInstruction("idxen")
+            raise UnknownInstruction("a buffer with an index (idxen)")
         _, vector, descriptor, scalar = instruction.operands
         found = place(descriptor)
         if found is None or found[2] != 4:
             raise UnknownInstruction(f"{descriptor} is no descriptor of a buffer")
         keys = registers(descriptor)
-        offset_reader = vector_reader(vector, "u32") if "offen" in instruction.modifiers else None
+        vector_offset = vector_reader(vector, "u32") if "offen" in instruction.modifiers else None
         add = scalar_reader(scalar, "u32")
 
-        def locate(waves: Waves, lanes: Lanes) -> tuple[Store, Array, str]:
+        def locate(waves: Waves, lanes: Lanes) -> Place:
             for key in keys:
                 if key in waves.pending:
                     waves.use(key)
             words = waves.scalars[found[1] : found[1] + 4].astype(np.uint64)
             base = words[0] | (words[1] & np.uint64(0xFFFF)) << np.uint64(32)
-            offset = np.full(len(lanes.index), constant, np.int64) + np.broadcast_to(add(waves), waves.scc.shape)[lanes.index]
-            if offset_reader is not None:
-                offset = offset + np.broadcast_to(offset_reader(waves), waves.active.shape)[lanes.index, lanes.lane]
+            scalar_offset = np.broadcast_to(add(waves), waves.scc.shape)[lanes.index].astype(np.int64)
+            offset = np.full(len(lanes.index), constant, np.int64)
+            if vector_offset is not None:
+                offset = offset + np.broadcast_to(vector_offset(waves), waves.active.shape)[lanes.index, lanes.lane]
             if (base == SCRATCH).all():
-                return self._scratch, self._in_scratch(offset, lanes, waves.lanes), self._scratch.name
+                return Place(self._scratch.store, self._in_scratch(waves, lanes, offset + scalar_offset, size))
             if ((words[1] >> np.uint64(16)) & np.uint64(0x3FFF)).any():
                 raise UnknownInstruction("a buffer with a stride")
-            if (offset >= words[2][lanes.index].astype(np.int64)).any():
-                raise MemoryFault("out of bounds: behind the end of a buffer's descriptor")
-            address = base[lanes.index] + offset.astype(np.uint64)
-            return self._memory.store, self._memory.offset(address), self._memory.store.name
+            end = words[2][lanes.index].astype(np.int64)
+            inside = offset + size <= end
+            if (~inside & (offset < end)).any():
+                raise MemoryFault("out of bounds: an access across the end of a buffer's descriptor")
+            address = base[lanes.index] + (offset + scalar_offset).astype(np.uint64)
+            return Place(self._memory.store, self._memory.offset(address), inside)
 
         return locate
 
     def _scalar_load(self, instruction: Instruction) -> Step:
         no_modifiers(instruction.modifiers, "offset", *_POLICIES)
         target, base, *rest = instruction.operands
-        found = place(target)
-        if found is None or found[0] != "s":
-            raise UnknownInstruction(f"{target} is no scalar register")
+        found, what = place(target), instruction.name.removeprefix("s_load_")
+        if what not in _SCALAR_WORDS:
+            raise UnknownInstruction(f"unknown instruction {instruction.name}")
+        if found is None or found[0] != "s" or found[2] != _SCALAR_WORDS[what]:
+            raise UnknownInstruction(f"{target} is no place for {what}")
         first, count = found[1], found[2]
         keys = registers(target)
         read = scalar_reader(base, "u64")
-        added = [scalar_reader(text, "u32") for text in rest if text != "null"]
+        # A constant has a sign, a register has none.
+        added = [scalar_reader(text, "u32" if place(text) else "i32") for text in rest if text != "null"]
         constant = whole(instruction.modifiers.get("offset"))
         counters, memory = self._counters, self._memory
 
         def step(waves: Waves) -> None:
             address = np.broadcast_to(read(waves), waves.scc.shape) + np.uint64(constant & ((1 << 64) - 1))
             for each in added:
-                address = address + each(waves).view(np.int32).astype(np.int64).view(np.uint64)
+                address = address + each(waves).astype(np.int64).view(np.uint64)
             offset = memory.offset(address)
             _aligned(offset, 4, memory.store.name)
             counters.may_load_into(waves, SCALAR, keys)
@@ -301,17 +343,18 @@ class Accesses:
         data = [_result(text, what.size) for text in instruction.operands[1:]]
         return self._lds_store(address, offsets, what, data)
 
-    def _lds_offset(self, waves: Waves, lanes: Lanes, address: Callable[[Waves], Array], constant: int, what: Piece) -> Array:
-        local = np.broadcast_to(address(waves), waves.active.shape)[lanes.index, lanes.lane].astype(np.int64) + constant
-        # In the mode that amdhsa runs in, accesses of 8 bytes and more need four.
-        _aligned(local, min(what.size, 4), "LDS")
-        outside = (local < 0) | (local + what.size > self._lds_size)
-        if outside.any():
-            wrong = int(local[np.argmax(outside)])
-            raise MemoryFault(f"out of bounds: {what.size} bytes at LDS{wrong:+#x} of {self._lds_size} bytes")
-        return lanes.group * self._lds_size + local
+    def _lds_offset(
+        self, waves: Waves, lanes: Lanes, address: Callable[[Waves], Array], constant: int, what: Piece
+    ) -> Array:
+        lane = np.broadcast_to(address(waves), waves.active.shape)[lanes.index, lanes.lane]
+        local = (lane.astype(np.int64) + constant) & 0xFFFFFFFF
+        # Stricter than the hardware's mode for unaligned accesses, which no kernel here needs.
+        _aligned(local, min(what.size, 4), self._lds.store.name)
+        return self._lds.offset(lanes.group, local, what.size)
 
-    def _lds_load(self, address: Callable[[Waves], Array], offsets: list[int], what: Piece, first: int, keys: list[Register]) -> Step:
+    def _lds_load(
+        self, address: Callable[[Waves], Array], offsets: list[int], what: Piece, first: int, keys: list[Register]
+    ) -> Step:
         counters = self._counters
 
         def load(waves: Waves) -> None:
@@ -320,7 +363,13 @@ class Accesses:
                 places = [self._lds_offset(waves, lanes, address, constant, what) for constant in offsets]
                 counters.may_load_into(waves, LDS, keys)
                 for part, offset in enumerate(places):
-                    _fill(waves, first + part * what.size // 4, lanes, self._lds.read(offset, what.size, lanes), what)
+                    _fill(
+                        waves,
+                        first + part * what.size // 4,
+                        lanes,
+                        self._lds.store.read(offset, what.size, lanes),
+                        what,
+                    )
             counters.issue(waves, LDS, keys)
 
         return load
@@ -335,7 +384,7 @@ class Accesses:
             for constant, (first, keys) in zip(offsets, data, strict=True):
                 values = _take(waves, first, keys, lanes, what)
                 if len(lanes.index):
-                    self._lds.write(self._lds_offset(waves, lanes, address, constant, what), values, lanes)
+                    self._lds.store.write(self._lds_offset(waves, lanes, address, constant, what), values, lanes)
             counters.issue(waves, LDS)
 
         return save
@@ -378,13 +427,15 @@ class Accesses:
 
     def _atomic(self, instruction: Instruction, kind: str, what: str) -> Step:
         operate, size, floating = _atomic_operation(what)
-        returns = instruction.modifiers.get("th") == "TH_ATOMIC_RETURN" or "glc" in instruction.modifiers or (
-            "sc0" in instruction.modifiers
+        returns = (
+            instruction.modifiers.get("th") == "TH_ATOMIC_RETURN"
+            or "glc" in instruction.modifiers
+            or ("sc0" in instruction.modifiers)
         )
         operands = list(instruction.operands)
         target = operands.pop(0) if returns else None
         locate = self._location(
-            Instruction(instruction.name, "", (operands[0], *operands[1:]), instruction.modifiers, 0, ""), kind, False
+            Instruction(instruction.name, "", tuple(operands), instruction.modifiers, 0, ""), kind, False, size
         )
         compare = operate is None
         first, keys = _result(operands[1], 2 * size if compare else size)
@@ -392,11 +443,13 @@ class Accesses:
 
         def step(waves: Waves) -> None:
             lanes = Lanes.active(waves)
-            store, offset, base = locate(waves, lanes)
+            where = locate(waves, lanes)
+            if where.inside is not None:
+                raise UnknownInstruction("an atomic access of a buffer")
             values = _take(waves, first, keys, lanes, Piece(2 * size if compare else size))
             if len(lanes.index):
-                _aligned(offset, size, base)
-                before = _change(store, offset, values, operate, size, floating, lanes)
+                _aligned(where.offset, size, where.store.name)
+                before = _change(where.store, where.offset, values, operate, size, floating, lanes)
                 if results is not None:
                     _fill(waves, results[0], lanes, before, Piece(size))
             self._counters.issue(waves, LOAD if results else STORE, results[1] if results else ())
@@ -421,7 +474,7 @@ class Accesses:
             values = _take(waves, first, keys, lanes, Piece(size))
             if len(lanes.index):
                 offset = self._lds_offset(waves, lanes, address, constant, Piece(size))
-                before = _change(self._lds, offset, values, operate, size, floating, lanes)
+                before = _change(self._lds.store, offset, values, operate, size, floating, lanes)
                 if results is not None:
                     _fill(waves, results[0], lanes, before, Piece(size))
             self._counters.issue(waves, LDS, results[1] if results else ())
@@ -450,7 +503,13 @@ def _atomic_operation(name: str) -> tuple[Callable[[int, int], int] | None, int,
 
 
 def _change(
-    store: Store, offset: Array, values: Array, operate: Callable[[int, int], int] | None, size: int, floating: bool, lanes: Lanes
+    store: Store,
+    offset: Array,
+    values: Array,
+    operate: Callable[[int, int], int] | None,
+    size: int,
+    floating: bool,
+    lanes: Lanes,
 ) -> Array:
     """Change memory lane by lane, and return what was there before: lanes x bytes."""
     store.add(offset, size, lanes)

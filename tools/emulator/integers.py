@@ -119,7 +119,9 @@ def _align(bits: int) -> Callable[..., Array]:
 
     def compute(high: Array, low: Array, amount: Array) -> Array:
         both = high.astype(np.uint64) << np.uint64(32) | low
-        return _u32((both >> ((amount & np.uint32(32 // bits - 1)).astype(np.uint64) * np.uint64(bits))) & np.uint64(0xFFFFFFFF))
+        return _u32(
+            (both >> ((amount & np.uint32(32 // bits - 1)).astype(np.uint64) * np.uint64(bits))) & np.uint64(0xFFFFFFFF)
+        )
 
     return compute
 

@@ -236,7 +236,9 @@ def swizzled(offset: str, lanes: int) -> Array:
         return lane // 4 * 4 + np.array([int(word) for word in words])[lane % 4]
     if mode == "BITMASK_PERM":
         pattern = words[0].strip()
-        keep, ones, flip = (int("".join("1" if bit in kind else "0" for bit in pattern), 2) for kind in ("pi", "1", "i"))
+        keep, ones, flip = (
+            int("".join("1" if bit in kind else "0" for bit in pattern), 2) for kind in ("pi", "1", "i")
+        )
         return lane & ~31 | ((lane & 31 & keep) | ones) ^ flip
     raise UnknownInstruction(f"offset:{offset}")
 

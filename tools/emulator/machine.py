@@ -95,7 +95,9 @@ class Machine:
         with np.errstate(all="ignore"):
             while ready or waiting:
                 if not ready:
-                    raise Deadlock(f"{sum(w.count for w in waiting)} waves wait at a barrier for others that have ended")
+                    raise Deadlock(
+                        f"{sum(w.count for w in waiting)} waves wait at a barrier for others that have ended"
+                    )
                 pc = min(each.pc for each in ready)
                 current = merged([each for each in ready if each.pc == pc])
                 ready = [each for each in ready if each.pc != pc]

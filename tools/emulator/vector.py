@@ -104,9 +104,7 @@ def _split(operation: Operation, instruction: Instruction) -> tuple[list[str], l
     return results, sources
 
 
-def _source(
-    text: str, kind: str, position: int, instruction: Instruction, is_sdwa: bool, op_sel: list[int]
-) -> Reader:
+def _source(text: str, kind: str, position: int, instruction: Instruction, is_sdwa: bool, op_sel: list[int]) -> Reader:
     if kind in ("mask", "vcc"):
         return mask_reader(text)
     if kind == "result":

@@ -1,136 +1,35 @@
 """Memory instructions: scalar loads, global, flat, scratch and buffer accesses, LDS.
 
 Addresses and offsets: RDNA3 ISA, chapters 8 (scalar), 9 (buffer), 11 (flat, global, scratch) and 12 (LDS). Loads write
-their registers at once and mark them until they are waited for. `Units` says how small the accesses of a program are.
+their registers at once and mark them until they are waited for.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from . import lanes as other_lanes
+from .atomics import atomic, change
 from .errors import MemoryFault, UnknownInstruction
+from .lds import LdsAccesses
 from .memory import Lanes, Memory, Parts, Store
-from .operands import no_modifiers, place, put, registers, scalar_reader, vector_reader, whole, write_scalars
-from .program import Instruction, Program
+from .operands import no_modifiers, place, registers, scalar_reader, vector_reader, whole, write_scalars
+from .pieces import Piece, check_alignment, fill, piece, place_of, take
+from .program import Instruction
 from .waits import LDS, LOAD, SCALAR, STORE, Counters
-from .waves import Array, Register, Waves
+from .waves import Array, Waves
 
 Step = Callable[[Waves], None]
 # Cache policies change when a value is seen, never which, in memory without caches.
 _POLICIES: Final = ("glc", "slc", "dlc", "sc0", "sc1", "nt", "th", "scope")
 # Addresses in a buffer descriptor that mean the lane's own scratch.
 SCRATCH: Final = 0x5C4A7C000000
-
-
-class Piece(NamedTuple):
-    """What a load or store moves.
-
-    Attributes:
-        size: Bytes of memory.
-        signed: Whether a small one is extended with its sign.
-        half: `None`, or which half of a register alone it is in: 0 or 1.
-    """
-
-    size: int
-    signed: bool = False
-    half: int | None = None
-
-
-_SIZES: Final = {
-    "dword": 4, "dwordx2": 8, "dwordx3": 12, "dwordx4": 16, "b32": 4, "b64": 8, "b96": 12, "b128": 16,
-    "ubyte": 1, "sbyte": 1, "byte": 1, "u8": 1, "i8": 1, "b8": 1,
-    "ushort": 2, "sshort": 2, "short": 2, "u16": 2, "i16": 2, "b16": 2,
-}  # fmt: skip
-
-
 _SCALAR_WORDS: Final = {
     "dword": 1, "dwordx2": 2, "dwordx4": 4, "dwordx8": 8, "dwordx16": 16,
     "b32": 1, "b64": 2, "b96": 3, "b128": 4, "b256": 8, "b512": 16,
 }  # fmt: skip
-
-
-def piece(name: str) -> Piece:
-    """Return what the last part of a mnemonic says: `dwordx4`, `u16_d16_hi`, `d16_hi_b16`.
-
-    Raises:
-        UnknownInstruction: Something else.
-    """
-    words = name.split("_")
-    half = (1 if "hi" in words else 0) if "d16" in words else None
-    sizes = [word for word in words if word not in ("d16", "hi")]
-    if len(sizes) != 1 or sizes[0] not in _SIZES:
-        raise UnknownInstruction(f"no access of kind {name}")
-    return Piece(_SIZES[sizes[0]], sizes[0] in ("sbyte", "i8", "sshort", "i16"), half)
-
-
-def smallest(program: Program, prefixes: tuple[str, ...]) -> int:
-    """Return the bytes of the smallest access among a program's instructions of some kinds, at most 4."""
-    sizes = [4]
-    for instruction in program.instructions:
-        if instruction.name.startswith(prefixes):
-            if re.search(r"(byte|[ui]8|b8)(_d16(_hi)?)?$", instruction.name):
-                sizes.append(1)
-            elif re.search(r"(short|[ui]16|b16)(_d16(_hi)?)?$", instruction.name):
-                sizes.append(2)
-    return min(sizes)
-
-
-def _result(target: str, size: int) -> tuple[int, list[Register]]:
-    found = place(target)
-    if found is None or found[0] != "v" or found[2] != max(1, size // 4):
-        raise UnknownInstruction(f"{target} is no place for {size} bytes")
-    return found[1], registers(target)
-
-
-def _fill(waves: Waves, first: int, lanes: Lanes, values: Array, what: Piece) -> None:
-    """Put bytes that were read into registers of the lanes."""
-    if what.size >= 4:
-        words = np.ascontiguousarray(values).view("<u4")
-        for part in range(what.size // 4):
-            waves.vectors[first + part][lanes.index, lanes.lane] = words[:, part]
-        return
-    raw = np.ascontiguousarray(values).view(f"<{'i' if what.signed else 'u'}{what.size}")[:, 0]
-    word = raw.astype(np.int64).astype(np.uint32)
-    if what.half is not None:
-        old = waves.vectors[first][lanes.index, lanes.lane]
-        low = word & np.uint32(0xFFFF)
-        word = (old & np.uint32(0xFFFF)) | (low << np.uint32(16)) if what.half else (old & np.uint32(0xFFFF0000)) | low
-    waves.vectors[first][lanes.index, lanes.lane] = word
-
-
-def _take(waves: Waves, first: int, keys: Iterable[Register], lanes: Lanes, what: Piece) -> Array:
-    """Return the bytes that the lanes store: lanes x bytes."""
-    for key in keys:
-        if key in waves.pending:
-            waves.use(key)
-    count = max(1, what.size // 4)
-    words = np.stack([waves.vectors[first + part][lanes.index, lanes.lane] for part in range(count)], axis=1)
-    if what.size < 4:
-        if what.half:
-            words = words >> np.uint32(16)
-        return np.ascontiguousarray(words).view(np.uint8)[:, : what.size]
-    return np.ascontiguousarray(words).view(np.uint8)
-
-
-def _read(where: Place, size: int, lanes: Lanes) -> Array:
-    """Return the bytes that lanes load; zero for those that are outside of a buffer."""
-    if where.inside is None or where.inside.all():
-        return where.store.read(where.offset, size, lanes)
-    values = np.zeros((len(lanes.index), size), np.uint8)
-    if where.inside.any():
-        values[where.inside] = where.store.read(where.offset[where.inside], size, lanes.some(where.inside))
-    return values
-
-
-def _aligned(offset: Array, to: int, where: str) -> None:
-    if (offset % to).any():
-        wrong = int(offset[np.argmax(offset % to != 0)])
-        raise MemoryFault(f"unaligned: {where}{wrong:+#x} is not a multiple of {to}")
 
 
 class Place(NamedTuple):
@@ -150,6 +49,16 @@ class Place(NamedTuple):
 Locate = Callable[[Waves, Lanes], Place]
 
 
+def _read(where: Place, size: int, lanes: Lanes) -> Array:
+    """Return the bytes that lanes load; zero for those that are outside of a buffer."""
+    if where.inside is None or where.inside.all():
+        return where.store.read(where.offset, size, lanes)
+    values = np.zeros((len(lanes.index), size), np.uint8)
+    if where.inside.any():
+        values[where.inside] = where.store.read(where.offset[where.inside], size, lanes.some(where.inside))
+    return values
+
+
 class Accesses:
     """Memory instructions of one launch."""
 
@@ -162,7 +71,8 @@ class Accesses:
             scratch: A part for each lane.
             counters: What is under way.
         """
-        self._memory, self._lds, self._scratch, self._counters = memory, lds, scratch, counters
+        self._memory, self._scratch, self._counters = memory, scratch, counters
+        self._lds = LdsAccesses(lds, counters)
 
     def decode(self, instruction: Instruction) -> Step:
         """Return what a memory instruction does."""
@@ -170,7 +80,7 @@ class Accesses:
         if name.startswith("s_load"):
             return self._scalar_load(instruction)
         if name.startswith("ds_"):
-            return self._lds_step(instruction)
+            return self._lds.decode(instruction)
         no_modifiers(instruction.modifiers, "offset", "offen", "idxen", *_POLICIES)
         kind, _, rest = name.partition("_")
         if rest.startswith("atomic_"):
@@ -180,7 +90,7 @@ class Accesses:
             raise UnknownInstruction(f"unknown instruction {name}")
         what = piece(size)
         data = instruction.operands[0] if verb == "load" or kind == "buffer" else instruction.operands[1]
-        first, keys = _result(data, what.size)
+        first, keys = place_of(data, what.size)
         locate = self._location(instruction, kind, verb == "load", what.size)
         counters = self._counters
         # Flat accesses may turn out to be of LDS: both counters count them.
@@ -192,22 +102,19 @@ class Accesses:
             for each in kinds:
                 counters.may_load_into(waves, each, keys)
             if len(lanes.index):
-                _fill(waves, first, lanes, _read(where, what.size, lanes), what)
+                fill(waves, first, lanes, _read(where, what.size, lanes), what)
             for each in kinds:
                 counters.issue(waves, each, keys)
 
         def save(waves: Waves) -> None:
             lanes = Lanes.active(waves)
             where = locate(waves, lanes)
-            values = _take(waves, first, keys, lanes, what)
-            if where.inside is not None:
-                where, values, lanes = (
-                    where._replace(offset=where.offset[where.inside]),
-                    values[where.inside],
-                    lanes.some(where.inside),
-                )
+            values = take(waves, first, keys, lanes, what)
+            offset, inside = where.offset, where.inside
+            if inside is not None:
+                offset, values, lanes = offset[inside], values[inside], lanes.some(inside)
             if len(lanes.index):
-                where.store.write(where.offset, values, lanes)
+                where.store.write(offset, values, lanes)
             counters.issue(waves, STORE)
 
         return load if verb == "load" else save
@@ -313,7 +220,7 @@ class Accesses:
             for each in added:
                 address = address + each(waves).astype(np.int64).view(np.uint64)
             offset = memory.offset(address)
-            _aligned(offset, 4, memory.store.name)
+            check_alignment(offset, 4, memory.store.name)
             counters.may_load_into(waves, SCALAR, keys)
             words = memory.store.read(offset, 4 * count, Lanes.scalar(waves)).view("<u4").T
             write_scalars(waves, first, words)
@@ -321,112 +228,8 @@ class Accesses:
 
         return step
 
-    def _lds_step(self, instruction: Instruction) -> Step:
-        name = instruction.name
-        if name == "ds_swizzle_b32":
-            return self._swizzle(instruction)
-        if name in ("ds_bpermute_b32", "ds_permute_b32"):
-            return self._permute(instruction)
-        no_modifiers(instruction.modifiers, "offset", "offset0", "offset1")
-        match = re.fullmatch(r"ds_(read|load|write|store)(2addr_stride64|_2addr_stride64|_2addr|2st64|2)?_(\w+)", name)
-        if match is None:
-            return self._lds_atomic(instruction)
-        load, two, what = match[1] in ("read", "load"), match[2], piece(match[3])
-        step_size = what.size * (64 if two and "64" in two else 1)
-        offsets = [whole(instruction.modifiers.get("offset"))]
-        if two:
-            offsets = [step_size * whole(instruction.modifiers.get(key)) for key in ("offset0", "offset1")]
-        address = vector_reader(instruction.operands[1 if load else 0], "u32")
-        if load:
-            first, keys = _result(instruction.operands[0], what.size * len(offsets))
-            return self._lds_load(address, offsets, what, first, keys)
-        data = [_result(text, what.size) for text in instruction.operands[1:]]
-        return self._lds_store(address, offsets, what, data)
-
-    def _lds_offset(
-        self, waves: Waves, lanes: Lanes, address: Callable[[Waves], Array], constant: int, what: Piece
-    ) -> Array:
-        lane = np.broadcast_to(address(waves), waves.active.shape)[lanes.index, lanes.lane]
-        local = (lane.astype(np.int64) + constant) & 0xFFFFFFFF
-        # Stricter than the hardware's mode for unaligned accesses, which no kernel here needs.
-        _aligned(local, min(what.size, 4), self._lds.store.name)
-        return self._lds.offset(lanes.group, local, what.size)
-
-    def _lds_load(
-        self, address: Callable[[Waves], Array], offsets: list[int], what: Piece, first: int, keys: list[Register]
-    ) -> Step:
-        counters = self._counters
-
-        def load(waves: Waves) -> None:
-            lanes = Lanes.active(waves)
-            if len(lanes.index):
-                places = [self._lds_offset(waves, lanes, address, constant, what) for constant in offsets]
-                counters.may_load_into(waves, LDS, keys)
-                for part, offset in enumerate(places):
-                    _fill(
-                        waves,
-                        first + part * what.size // 4,
-                        lanes,
-                        self._lds.store.read(offset, what.size, lanes),
-                        what,
-                    )
-            counters.issue(waves, LDS, keys)
-
-        return load
-
-    def _lds_store(
-        self, address: Callable[[Waves], Array], offsets: list[int], what: Piece, data: list[tuple[int, list[Register]]]
-    ) -> Step:
-        counters = self._counters
-
-        def save(waves: Waves) -> None:
-            lanes = Lanes.active(waves)
-            for constant, (first, keys) in zip(offsets, data, strict=True):
-                values = _take(waves, first, keys, lanes, what)
-                if len(lanes.index):
-                    self._lds.store.write(self._lds_offset(waves, lanes, address, constant, what), values, lanes)
-            counters.issue(waves, LDS)
-
-        return save
-
-    def _swizzle(self, instruction: Instruction) -> Step:
-        first, keys = _result(instruction.operands[0], 4)
-        read = vector_reader(instruction.operands[1], "u32")
-        offset = instruction.modifiers.get("offset", "0")
-
-        def step(waves: Waves) -> None:
-            source = other_lanes.swizzled(offset, waves.lanes)
-            value = np.broadcast_to(read(waves), waves.active.shape)[:, source]
-            self._counters.may_load_into(waves, LDS, keys)
-            put(waves, first, np.where(waves.active[:, source], value, np.uint32(0)), 32)
-            self._counters.issue(waves, LDS, keys)
-
-        return step
-
-    def _permute(self, instruction: Instruction) -> Step:
-        no_modifiers(instruction.modifiers, "offset")
-        first, keys = _result(instruction.operands[0], 4)
-        address, read = (vector_reader(text, "u32") for text in instruction.operands[1:3])
-        constant = np.uint32(whole(instruction.modifiers.get("offset")))
-        backwards = instruction.name == "ds_bpermute_b32"
-
-        def step(waves: Waves) -> None:
-            other = ((np.broadcast_to(address(waves), waves.active.shape) + constant) >> np.uint32(2)) % waves.lanes
-            value = np.where(waves.active, np.broadcast_to(read(waves), waves.active.shape), np.uint32(0))
-            self._counters.may_load_into(waves, LDS, keys)
-            if backwards:
-                result = np.take_along_axis(value, other.astype(np.int64), axis=1)
-            else:
-                result = np.zeros_like(value)
-                index, lane = np.nonzero(waves.active)
-                result[index, other[index, lane]] = value[index, lane]
-            put(waves, first, result, 32)
-            self._counters.issue(waves, LDS, keys)
-
-        return step
-
     def _atomic(self, instruction: Instruction, kind: str, what: str) -> Step:
-        operate, size, floating = _atomic_operation(what)
+        operate, size, floating = atomic(what)
         returns = (
             instruction.modifiers.get("th") == "TH_ATOMIC_RETURN"
             or "glc" in instruction.modifiers
@@ -438,93 +241,20 @@ class Accesses:
             Instruction(instruction.name, "", tuple(operands), instruction.modifiers, 0, ""), kind, False, size
         )
         compare = operate is None
-        first, keys = _result(operands[1], 2 * size if compare else size)
-        results = _result(target, size) if target else None
+        first, keys = place_of(operands[1], 2 * size if compare else size)
+        results = place_of(target, size) if target else None
 
         def step(waves: Waves) -> None:
             lanes = Lanes.active(waves)
             where = locate(waves, lanes)
             if where.inside is not None:
                 raise UnknownInstruction("an atomic access of a buffer")
-            values = _take(waves, first, keys, lanes, Piece(2 * size if compare else size))
+            values = take(waves, first, keys, lanes, Piece(2 * size if compare else size))
             if len(lanes.index):
-                _aligned(where.offset, size, where.store.name)
-                before = _change(where.store, where.offset, values, operate, size, floating, lanes)
+                check_alignment(where.offset, size, where.store.name)
+                before = change(where.store, where.offset, values, operate, size, floating, lanes)
                 if results is not None:
-                    _fill(waves, results[0], lanes, before, Piece(size))
+                    fill(waves, results[0], lanes, before, Piece(size))
             self._counters.issue(waves, LOAD if results else STORE, results[1] if results else ())
 
         return step
-
-    def _lds_atomic(self, instruction: Instruction) -> Step:
-        match = re.fullmatch(r"ds_(\w+?)(_rtn)?_([uif](?:32|64)|b32|b64)", instruction.name)
-        if match is None:
-            raise UnknownInstruction(f"unknown instruction {instruction.name}")
-        operate, size, floating = _atomic_operation(f"{match[1]}_{match[3]}")
-        operands = list(instruction.operands)
-        results = _result(operands.pop(0), size) if match[2] else None
-        address = vector_reader(operands[0], "u32")
-        first, keys = _result(operands[1], size)
-        constant = whole(instruction.modifiers.get("offset"))
-        if operate is None:
-            raise UnknownInstruction(f"unknown instruction {instruction.name}")
-
-        def step(waves: Waves) -> None:
-            lanes = Lanes.active(waves)
-            values = _take(waves, first, keys, lanes, Piece(size))
-            if len(lanes.index):
-                offset = self._lds_offset(waves, lanes, address, constant, Piece(size))
-                before = _change(self._lds.store, offset, values, operate, size, floating, lanes)
-                if results is not None:
-                    _fill(waves, results[0], lanes, before, Piece(size))
-            self._counters.issue(waves, LDS, results[1] if results else ())
-
-        return step
-
-
-_ATOMIC: Final[dict[str, Callable[[int, int], int]]] = {
-    "add": lambda old, new: old + new, "sub": lambda old, new: old - new, "or": lambda old, new: old | new,
-    "and": lambda old, new: old & new, "xor": lambda old, new: old ^ new, "swap": lambda old, new: new,
-    "umax": max, "umin": min, "max": max, "min": min, "wrxchg": lambda old, new: new, "storexchg": lambda old, new: new,
-}  # fmt: skip
-
-
-def _atomic_operation(name: str) -> tuple[Callable[[int, int], int] | None, int, bool]:
-    """Return what an atomic does (None: compare and swap), how many bytes it changes, whether they are floating point."""
-    match = re.fullmatch(r"(\w+?)(?:_(x2|[uifb](?:32|64)))?", name)
-    size = 8 if match and match[2] and (match[2] == "x2" or match[2].endswith("64")) else 4
-    word = match[1] if match else ""
-    if word == "cmpswap":
-        return None, size, False
-    signed = bool(match and match[2] and match[2][0] == "i") or word in ("smax", "smin")
-    if word not in _ATOMIC or signed or (word in ("max", "min") and (match is None or match[2] not in ("u32", "u64"))):
-        raise UnknownInstruction(f"unknown atomic {name}")
-    return _ATOMIC[word], size, bool(match and match[2] and match[2][0] == "f")
-
-
-def _change(
-    store: Store,
-    offset: Array,
-    values: Array,
-    operate: Callable[[int, int], int] | None,
-    size: int,
-    floating: bool,
-    lanes: Lanes,
-) -> Array:
-    """Change memory lane by lane, and return what was there before: lanes x bytes."""
-    store.add(offset, size, lanes)
-    before = np.empty((len(offset), size), np.uint8)
-    dtype = np.dtype(f"<f{size}" if floating else f"<u{size}")
-    given = np.ascontiguousarray(values).view(dtype)
-    for row, place_ in enumerate(offset):
-        old = store.data[place_ : place_ + size].view(dtype)
-        before[row] = store.data[place_ : place_ + size]
-        if operate is None:
-            new, expected = given[row]
-            if old[0] == expected:
-                old[0] = new
-        elif floating:
-            old[0] = operate(old[0], given[row, 0])
-        else:
-            old[0] = operate(int(old[0]), int(given[row, 0])) & ((1 << (8 * size)) - 1)
-    return before

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from .operands import DTYPES
 from .waves import Array

@@ -12,18 +12,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from .access import SCRATCH, Accesses, smallest
+from .access import SCRATCH, Accesses
 from .errors import UnknownInstruction
 from .machine import Machine
 from .memory import Buffer, Memory, Parts
+from .pieces import smallest
 from .program import Program
 from .waits import Counters
 from .waves import TTMP, Waves
 
-# What the launch gives, in the order in which the hardware fills registers: directive and registers.
+# What a launch can give, in the order in which the hardware fills registers.
 _USER: Final = (
-    ("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2),
-    ("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1),
+    "private_segment_buffer", "dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id", "flat_scratch_init",
+    "private_segment_size",
 )  # fmt: skip
 # The only floating-point modes that the tables compute in: to nearest, denormals kept, no traps.
 _MODES: Final = {
@@ -140,7 +141,7 @@ def _set_up(waves: Waves, program: Program, segment: Buffer, groups: Any, per_gr
         "private_segment_size": (wants.get("private_segment_fixed_size", 0),),
     }
     register = 0
-    for name, length in _USER:
+    for name in _USER:
         if wants.get(f"user_sgpr_{name}"):
             if name not in values:
                 raise UnknownInstruction(f"a kernel that wants its {name}")

@@ -1,8 +1,8 @@
 """Matrix instructions: WMMA of gfx11 and gfx12, MFMA of CDNA.
 
-D = A B + C. Which lane and register holds which element: "Matrix Instruction Layouts" of AMD's RDNA3 ISA (7.9), RDNA4 ISA
-(7.12) and CDNA3 ISA (7.1.4) documents; the tests compare every element with what AMD's matrix instruction calculator
-prints. Sums are exact and rounded once: the documents leave the order of the hardware's own open.
+D = A B + C. Which lane and register holds which element: "Matrix Instruction Layouts" of AMD's RDNA3 ISA (7.9), RDNA4
+ISA (7.12) and CDNA3 ISA (7.1.4) documents; the tests compare every element with what AMD's matrix instruction
+calculator prints. Sums are exact and rounded once: the documents leave the order of the hardware's own open.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Memory that checks itself: every byte knows whether it is there, whether anybody wrote it, and who was last.
 
-Global memory, LDS and scratch are each a `Store`. What is recorded is kept in units of the smallest access that a program
-makes, so that two waves may write the two halves of a word and no time is spent on single bytes where nobody does.
+Global memory, LDS and scratch are each a `Store`. What is recorded is kept in units of the smallest access that a
+program makes, so that two waves may write the two halves of a word and no time is spent on single bytes where nobody
+does.
 """
 
 from __future__ import annotations
@@ -318,4 +319,4 @@ class Memory:
     def written(self, buffer: Buffer, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return for each element of a buffer whether it was written, or had contents before."""
         flags = self.store.written(buffer.address - _BASE, buffer.size)
-        return flags.reshape(-1, np.dtype(dtype).itemsize).all(axis=1)
+        return np.asarray(flags.reshape(-1, np.dtype(dtype).itemsize).all(axis=1))

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import EmulationError, UnknownInstruction
-from .waves import ACCUMULATORS, EXEC, FLAT_SCRATCH, M0, TTMP, VCC, XNACK, Waves, to_lanes, to_words
+from .waves import ACCUMULATORS, EXEC, FLAT_SCRATCH, M0, TTMP, VCC, XNACK, Waves, any_lane, to_lanes, to_words
 
 Array = npt.NDArray[Any]
 Reader = Callable[[Waves], Array]
@@ -202,8 +202,8 @@ def scalar_reader(text: str, kind: str) -> Reader:
     if text == "scc":
         return lambda waves: waves.scc.astype(np.uint32)
     if text in ("vccz", "execz"):
-        first = VCC if text == "vccz" else EXEC
-        return lambda waves: (~waves.scalars[first : first + waves.lanes // 32].any(axis=0)).astype(np.uint32)
+        mask = VCC if text == "vccz" else EXEC
+        return lambda waves: (~any_lane(waves, mask)).astype(np.uint32)
     text, negative, absolute, _ = _signs(text)
     found = place(text)
     if found is None:
@@ -277,7 +277,7 @@ def mask_writer(text: str) -> Writer:
     found = place(text)
     if found is None or found[0] != "s":
         raise UnknownInstruction(f"{text} is no place for a mask")
-    _, first, length = found
+    first = found[1]
 
     def write(waves: Waves, value: Array) -> None:
         words = to_words(np.broadcast_to(value, waves.active.shape) & waves.active)

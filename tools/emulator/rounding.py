@@ -1,7 +1,7 @@
 """Floating point as the hardware rounds it: fused multiply-add, conversions to half precision and to integers.
 
-The modes are those that every kernel here is compiled for: round to nearest even, denormals kept. A kernel that asks for
-others is refused at its launch.
+The modes are those that every kernel here is compiled for: round to nearest even, denormals kept. A kernel that asks
+for others is refused at its launch.
 """
 
 from __future__ import annotations

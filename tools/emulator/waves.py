@@ -1,8 +1,8 @@
 """The state of waves: registers, the mask of active lanes, and what is still under way into which register.
 
-Waves that stand at the same instruction are one `Waves` and run in step: every register is an array over waves and lanes,
-so that an instruction costs one numpy operation however many waves there are. Where a branch sends them apart they are
-split, where they meet again they are merged.
+Waves that stand at the same instruction are one `Waves` and run in step: every register is an array over waves and
+lanes, so that an instruction costs one numpy operation however many waves there are. Where a branch sends them apart
+they are split, where they meet again they are merged.
 """
 
 from __future__ import annotations
@@ -147,6 +147,11 @@ def merged(parts: Sequence[Waves]) -> Waves:
             for counter in {counter for own in numbers for counter in own}
         }
     return whole
+
+
+def any_lane(waves: Waves, mask: int) -> Array:
+    """Return for each wave whether a bit is set in a mask of lanes, given by its place among the scalars."""
+    return np.asarray(waves.scalars[mask : mask + waves.lanes // 32].any(axis=0))
 
 
 def to_lanes(words: Array, lanes: int) -> Array:

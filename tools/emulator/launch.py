@@ -70,7 +70,7 @@ def launch(
     group = np.repeat(np.arange(len(chosen)), per_group)
     counters = Counters(program.generation)
     segment = memory.add("arguments", _segment(program, arguments, grid, threads), constant=True)
-    memory.seal(smallest(program, ("global_", "flat_", "buffer_")), group)
+    memory.seal(smallest(program, ("global_", "flat_", "buffer_")), group, counters.late)
     lds_size = -(-(program.descriptor.get("group_segment_fixed_size", 0) + dynamic_lds) // 16) * 16
     lds = Store(lds_size * len(chosen), "LDS", smallest(program, ("ds_",)))
     lds.allow(0, lds_size * len(chosen))

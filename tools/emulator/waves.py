@@ -1,8 +1,8 @@
 """The state of waves: registers, the mask of active lanes, and what is still under way into which register.
 
-Waves that stand at the same instruction are one `Waves` and run in step: every register is an array over waves and lanes,
-so that an instruction costs one numpy operation however many waves there are. Where a branch sends them apart they are
-split, where they meet again they are merged.
+Waves that stand at the same instruction are one `Waves` and run in step: every register is an array over waves and
+lanes, so that an instruction costs one numpy operation however many waves there are. Where a branch sends them apart
+they are split, where they meet again they are merged.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class Waves:
         finished: Counters x waves: those known to be finished.
         pending: Register -> counter and number of the instruction to be waited for, per wave.
         stored: Number of the latest LDS store of each wave, in its counter.
+        saved: Number of the latest store of each wave to other memory, in its counter.
         unordered: Number of the latest scalar load of each wave: they finish in any order.
         signalled: Whether each wave has signalled the barrier that it has not waited for yet.
     """
@@ -68,6 +69,7 @@ class Waves:
         self.finished = np.zeros((counters, count), np.int64)
         self.pending: dict[Register, tuple[int, Array]] = {}
         self.stored = np.zeros(count, np.int64)
+        self.saved = np.zeros(count, np.int64)
         self.unordered = np.zeros(count, np.int64)
         self.signalled = np.zeros(count, bool)
         self.set_exec(np.ones((count, lanes), bool))
@@ -113,7 +115,7 @@ class Waves:
     def _take(self, which: Array) -> Waves:
         taken = object.__new__(Waves)
         taken.pc = self.pc
-        for name in ("wave", "group", "epoch", "scc", "stored", "unordered", "signalled"):
+        for name in ("wave", "group", "epoch", "scc", "stored", "saved", "unordered", "signalled"):
             setattr(taken, name, getattr(self, name)[which])
         for name in ("scalars", "vectors", "issued", "finished"):
             setattr(taken, name, getattr(self, name)[:, which])
@@ -129,7 +131,7 @@ def merged(parts: Sequence[Waves]) -> Waves:
         return parts[0]
     whole = object.__new__(Waves)
     whole.pc = parts[0].pc
-    for name in ("wave", "group", "epoch", "scc", "stored", "unordered", "signalled", "active"):
+    for name in ("wave", "group", "epoch", "scc", "stored", "saved", "unordered", "signalled", "active"):
         setattr(whole, name, np.concatenate([getattr(part, name) for part in parts]))
     for name in ("scalars", "vectors", "issued", "finished"):
         setattr(whole, name, np.concatenate([getattr(part, name) for part in parts], axis=1))
@@ -157,7 +159,5 @@ def to_lanes(words: Array, lanes: int) -> Array:
 def to_words(lanes: Array) -> Array:
     """Return booleans, waves x lanes, as two registers of bits, words x waves."""
     raw = np.packbits(lanes, axis=1, bitorder="little").view("<u4").T
-    if len(raw) == 2:
-        return raw
-    result: Array = np.concatenate([raw, np.zeros_like(raw)])
+    result: Array = raw if len(raw) == 2 else np.concatenate([raw, np.zeros_like(raw)])
     return result

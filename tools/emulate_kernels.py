@@ -10,6 +10,7 @@ networks have it, some of its workgroups run: the code that a training would run
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -149,7 +150,7 @@ def _exact(problem: ConvProblem) -> Mapping[str, torch.Tensor]:
 
 def _random_partials(kernel: Kernel) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
-    return torch.randn((kernel.splits, kernel.problem.weight_shape.numel()), generator=generator)
+    return torch.randn((kernel.splits, math.prod(kernel.problem.weight_shape)), generator=generator)
 
 
 def _exact_partials(kernel: Kernel, problem: ConvProblem, operands: Operands) -> torch.Tensor:
@@ -188,9 +189,15 @@ def _numpy(dtype: torch.dtype) -> Any:
 
 
 def _allowed(kernel: Kernel, dtype: torch.dtype) -> float:
-    """Return the bound of the GPU tests; partial sums are in fp32 whatever their terms are."""
+    """Return the bound of the GPU tests for fp32, in which every kernel adds, and one rounding to what it writes.
+
+    For half precision it is tighter than that of the GPU tests, which other algorithms have to meet too.
+    """
+    if kernel.name == "transpose":
+        return 0.0
     which = "grad_weight" if kernel.splits else "grad_input" if "grad_input" in kernel.name else "forward"
-    return allowed_error(replace(kernel.problem, dtype=dtype), which)
+    rounding = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
+    return allowed_error(replace(kernel.problem, dtype=torch.float32), which) + rounding
 
 
 def share_of_multiply_adds(counts: Counter[str]) -> tuple[float, float]:
@@ -206,8 +213,8 @@ def emulated(kernel: Kernel, target: str) -> dict[str, Any]:
     found, small = like(kernel, target, USUAL), like(kernel, target, ODD)
     text, shared = assembly(found, target)
     usual, odd = execute(found, text, shared, some=True), execute(small, *assembly(small, target))
-    worst = max((usual, odd), key=lambda outcome: outcome.error / outcome.allowed)
-    if not (usual.right and odd.right):
+    worst = max((usual, odd), key=lambda outcome: (not outcome.right, outcome.error))
+    if not worst.right:
         raise ValueError(f"{kernel.name} errs by {worst.error:.3g}, allowed are {worst.allowed:.3g}")
     share, lds = share_of_multiply_adds(usual.counts)
     return {

@@ -40,7 +40,7 @@ from yolo_rocm.engines.triton.launch import kernel_of
 
 # Sizes that are multiples of nothing: half-empty tiles, edges on every side, channels that end inside a tile.
 ODD: Final = Layers(
-    Layer(24, 20, 1, 1, 2, (7, 9)), Layer(24, 20, 1, 2, 2, (7, 9)), Layer(3, 20, 1, 2, 2, (7, 9)),
+    Layer(24, 20, 1, 1, 2, (7, 15)), Layer(24, 20, 1, 2, 2, (7, 9)), Layer(3, 20, 1, 2, 2, (7, 9)),
     Layer(20, 20, 20, 1, 2, (7, 9)),
 )  # fmt: skip
 # What Triton specialises a kernel by is the same as for the layers of the table, so that the code is the same: strides
@@ -169,13 +169,26 @@ def _exact_partials(kernel: Kernel, problem: ConvProblem, operands: Operands) ->
     # groups, terms of the sum, pixels of the batch
     columns = columns.permute(1, 0, 2).reshape(groups, c * height * width, pixels)
     grad = operands.grad.double().flatten(2).permute(1, 0, 2).reshape(groups, o // groups, pixels)
-    length = kernel.call.numbers[1]  # pixels of a split
-    parts = [
-        grad[:, :, first : first + length] @ columns[:, :, first : first + length].transpose(1, 2)
-        for first in range(0, pixels, length)
-    ]
+    parts = [grad[:, :, own] @ columns[:, :, own].transpose(1, 2) for own in _splits(kernel, problem)]
     whole = torch.stack(parts).reshape(len(parts), o, c, height, width)
     return whole.permute(0, 1, 3, 4, 2).contiguous()
+
+
+def _splits(kernel: Kernel, problem: ConvProblem) -> list[torch.Tensor]:
+    """Return the output pixels of each split, as `yolo_rocm.conv.kernels.steps` cuts them."""
+    constants, (pixels, length) = kernel.call.constants, kernel.call.numbers[:2]
+    width = constants.get("STEP_W", 0)
+    if not width:
+        every = torch.arange(pixels)
+        return [every[first : first + length] for first in range(0, pixels, length)]
+    step, (rows, columns) = constants["BLOCK_K"], kernel.call.numbers[2:4]
+    steps = []
+    for sample in range(problem.batch):
+        image = torch.arange(rows * columns).reshape(rows, columns) + sample * rows * columns
+        for band in image.split(step // width):
+            steps += [rectangle.flatten() for rectangle in band.split(width, dim=1)]
+    each = length // step
+    return [torch.cat(steps[first : first + each]) for first in range(0, len(steps), each)]
 
 
 def _with_strides(tensor: torch.Tensor, by: Strides) -> torch.Tensor:

@@ -11,6 +11,52 @@ import triton.language as tl
 from .implicit_gemm import SIZES
 
 
+@triton.jit
+def pixels_of_step(
+    start, stop,                                       # first pixel of the step, and of the next split
+    out_h, out_w,                                      # size of the output, pixels
+    STEP_W: tl.constexpr, EVEN: tl.constexpr,          # as in the kernels
+    INT64: tl.constexpr, BLOCK_K: tl.constexpr,        # as in the kernels
+):  # fmt: skip
+    """Return sample, row and column of a step, those of its pixels relative to it, and which of the pixels count.
+
+    In a step that is a rectangle the first three are scalars, and the next three are the same in every step: all that
+    is computed of them is computed before the loop, and pixels of a row are known to follow each other. Pixels in
+    order begin at (0, 0, 0), and each costs two divisions in every step.
+    """
+    if STEP_W:
+        STEP_H: tl.constexpr = BLOCK_K // STEP_W
+        k = tl.arange(0, BLOCK_K)
+        y = k // STEP_W
+        x = k % STEP_W
+        b = 0
+        columns = tl.cdiv(out_w, STEP_W)
+        rows = tl.cdiv(out_h, STEP_H)
+        step = start // BLOCK_K
+        step_b = step // columns // rows
+        step_y = step // columns % rows * STEP_H
+        step_x = step % columns * STEP_W
+        if EVEN:
+            mask = k < BLOCK_K
+        else:
+            mask = (step_y + y < out_h) & (step_x + x < out_w)
+        if INT64:
+            step_b = step_b.to(tl.int64)
+    else:
+        step_b = 0
+        step_y = 0
+        step_x = 0
+        p = start + tl.arange(0, BLOCK_K)
+        mask = p < stop
+        x = p % out_w
+        row = p // out_w
+        y = row % out_h
+        b = row // out_h
+        if INT64:
+            b = b.to(tl.int64)
+    return step_b, step_y, step_x, b, y, x, mask
+
+
 @triton.jit(do_not_specialize=[*SIZES, "pixels", "split_pixels"])
 def weight_gemm(
     src, grad, partial,                                # tensors: x, gy, partial sums in fp32
@@ -24,6 +70,9 @@ def weight_gemm(
     PH: tl.constexpr, PW: tl.constexpr,                # padding, pixels
     DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
     FLAT: tl.constexpr,                                # a tile covers channels of several taps, not of one
+    STEP_W: tl.constexpr,                              # columns of a step that is a rectangle; 0: pixels in order
+    EVEN: tl.constexpr,                                # whether rectangles cover the output and nothing else
+    UNIT: tl.constexpr,                                # strides of `grad` but the last are multiples of it
     INT64: tl.constexpr,                               # whether offsets need 64 bits
     UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
     PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
@@ -59,37 +108,44 @@ def weight_gemm(
     group = tl.program_id(1)
     src += group * in_channels * src_c
     grad += group * out_channels * grad_c
+    if UNIT > 1:  # which the compiler cannot know: it sees multiples of 16
+        grad_n = grad_n // UNIT * UNIT
+        grad_c = grad_c // UNIT * UNIT
+        grad_y = grad_y // UNIT * UNIT
     begin = tl.program_id(2) * split_pixels
     stop = tl.minimum(begin + split_pixels, pixels)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(begin, stop, BLOCK_K):
-        p = start + tl.arange(0, BLOCK_K)
-        pixel_mask = p < stop
-        ox = p % out_w
-        row = p // out_w
-        oy = row % out_h
-        b = row // out_h
-        y = oy * SH - PH
-        x = ox * SW - PW
-        if INT64:
-            b = b.to(tl.int64)
+        step_b, step_y, step_x, b, oy, ox, pixel_mask = pixels_of_step(
+            start, stop, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
+        )
         gradients = tl.load(
-            grad + (o * grad_c)[:, None] + (b * grad_n + oy * grad_y + ox * grad_x)[None, :],
+            grad
+            + (step_b * grad_n + step_y * grad_y + step_x * grad_x)
+            + (o * grad_c)[:, None]
+            + (b * grad_n + oy * grad_y + ox * grad_x)[None, :],
             mask=(o < out_channels)[:, None] & pixel_mask[None, :],
             other=0.0,
         )
+        step_y *= SH
+        step_x *= SW
+        first = src + (step_b * src_n + step_y * src_y + step_x * src_x)
+        y = oy * SH - PH
+        x = ox * SW - PW
         if FLAT:
-            iy = y[:, None] + dy[None, :]
-            ix = x[:, None] + dx[None, :]
+            iy = step_y + y[:, None] + dy[None, :]
+            ix = step_x + x[:, None] + dx[None, :]
             mask = pixel_mask[:, None] & column_mask[None, :] & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
             offsets = (b * src_n + y * src_y + x * src_x)[:, None] + (dy * src_y + dx * src_x + c * src_c)[None, :]
         else:
-            iy = y + dy
-            ix = x + dx
+            y += dy
+            x += dx
+            iy = step_y + y
+            ix = step_x + x
             src_mask = pixel_mask & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
             mask = src_mask[:, None] & column_mask[None, :]
-            offsets = (b * src_n + iy * src_y + ix * src_x)[:, None] + (c * src_c)[None, :]
-        values = tl.load(src + offsets, mask=mask, other=0.0)
+            offsets = (b * src_n + y * src_y + x * src_x)[:, None] + (c * src_c)[None, :]
+        values = tl.load(first + offsets, mask=mask, other=0.0)
         if UPCAST:
             gradients = gradients.to(tl.float32)
             values = values.to(tl.float32)
@@ -139,6 +195,9 @@ def weight_gemm_rows(
     SH: tl.constexpr, SW: tl.constexpr,                # stride of the convolution, pixels
     PH: tl.constexpr, PW: tl.constexpr,                # padding, pixels
     DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
+    STEP_W: tl.constexpr,                              # columns of a step that is a rectangle; 0: pixels in order
+    EVEN: tl.constexpr,                                # whether rectangles cover the output and nothing else
+    UNIT: tl.constexpr,                                # strides of `grad` but the last are multiples of it
     INT64: tl.constexpr,                               # whether offsets need 64 bits
     UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
     PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
@@ -160,35 +219,42 @@ def weight_gemm_rows(
     group = tl.program_id(1)
     src += group * in_channels * src_c
     grad += group * out_channels * grad_c
+    if UNIT > 1:  # which the compiler cannot know: it sees multiples of 16
+        grad_n = grad_n // UNIT * UNIT
+        grad_c = grad_c // UNIT * UNIT
+        grad_y = grad_y // UNIT * UNIT
     begin = tl.program_id(2) * split_pixels
     stop = tl.minimum(begin + split_pixels, pixels)
     acc0 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     acc1 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     acc2 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(begin, stop, BLOCK_K):
-        p = start + tl.arange(0, BLOCK_K)
-        pixel_mask = p < stop
-        ox = p % out_w
-        row = p // out_w
-        oy = row % out_h
-        b = row // out_h
-        iy = oy * SH - PH + ky * DH
-        ix = ox * SW - PW
-        if INT64:
-            b = b.to(tl.int64)
+        step_b, step_y, step_x, b, oy, ox, pixel_mask = pixels_of_step(
+            start, stop, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
+        )
         gradients = tl.load(
-            grad + (o * grad_c)[:, None] + (b * grad_n + oy * grad_y + ox * grad_x)[None, :],
+            grad
+            + (step_b * grad_n + step_y * grad_y + step_x * grad_x)
+            + (o * grad_c)[:, None]
+            + (b * grad_n + oy * grad_y + ox * grad_x)[None, :],
             mask=(o < out_channels)[:, None] & pixel_mask[None, :],
             other=0.0,
         )
+        step_y *= SH
+        step_x *= SW
+        first = src + (step_b * src_n + step_y * src_y + step_x * src_x)
+        y = oy * SH - PH + ky * DH
+        x = ox * SW - PW
+        iy = step_y + y
+        ix = step_x + x
         row_mask = pixel_mask & (iy >= 0) & (iy < src_h)
-        offsets = (b * src_n + iy * src_y + ix * src_x)[:, None] + (c * src_c)[None, :]
+        offsets = (b * src_n + y * src_y + x * src_x)[:, None] + (c * src_c)[None, :]
         src_mask = row_mask & (ix >= 0) & (ix < src_w)
-        values0 = tl.load(src + offsets, mask=src_mask[:, None] & channel_mask[None, :], other=0.0)
+        values0 = tl.load(first + offsets, mask=src_mask[:, None] & channel_mask[None, :], other=0.0)
         src_mask = row_mask & (ix + DW >= 0) & (ix + DW < src_w)
-        values1 = tl.load(src + offsets + DW * src_x, mask=src_mask[:, None] & channel_mask[None, :], other=0.0)
+        values1 = tl.load(first + offsets + DW * src_x, mask=src_mask[:, None] & channel_mask[None, :], other=0.0)
         src_mask = row_mask & (ix + 2 * DW >= 0) & (ix + 2 * DW < src_w)
-        values2 = tl.load(src + offsets + 2 * DW * src_x, mask=src_mask[:, None] & channel_mask[None, :], other=0.0)
+        values2 = tl.load(first + offsets + 2 * DW * src_x, mask=src_mask[:, None] & channel_mask[None, :], other=0.0)
         if UPCAST:
             gradients = gradients.to(tl.float32)
             values0 = values0.to(tl.float32)

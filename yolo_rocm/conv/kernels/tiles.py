@@ -46,6 +46,7 @@ class Tile:
         k: Reduction of one step: channels (pixels in grad-weight).
         warps: Warps, or wavefronts, of a program.
         stages: Steps whose loads are in flight at once.
+        rectangles: Whether the pixels of a step of grad-weight may be a rectangle: see `steps`.
     """
 
     m: int
@@ -53,6 +54,7 @@ class Tile:
     k: int
     warps: int = 4
     stages: int = 1
+    rectangles: bool = False
 
     def __str__(self) -> str:
         """Return the sizes, as in a table."""
@@ -100,6 +102,10 @@ class Tiles:
 
 def _tiles(gather: tuple[Tile, ...], weight: tuple[Tile, ...], rows: tuple[Tile, ...], flat: Tile) -> Tiles:
     """Name tiles that are given from the smallest size to the largest."""
+    import os
+    if os.environ.get('RECT','1')=='1':
+        weight=tuple(replace(t,rectangles=True) for t in weight)
+        rows=tuple(replace(t,rectangles=True) for t in rows)
     return Tiles(
         dict(zip(SIZES, gather, strict=True)),
         dict(zip(SIZES, weight, strict=True)),

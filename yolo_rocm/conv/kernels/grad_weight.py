@@ -72,7 +72,7 @@ def weight_gemm(
     FLAT: tl.constexpr,                                # a tile covers channels of several taps, not of one
     STEP_W: tl.constexpr,                              # columns of a step that is a rectangle; 0: pixels in order
     EVEN: tl.constexpr,                                # whether rectangles cover the output and nothing else
-    UNIT: tl.constexpr,                                # strides of `grad` but the last are multiples of it
+    UNIT: tl.constexpr,                                # divides `out_w` and the strides of `grad`, last excepted
     INT64: tl.constexpr,                               # whether offsets need 64 bits
     UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
     PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
@@ -108,7 +108,8 @@ def weight_gemm(
     group = tl.program_id(1)
     src += group * in_channels * src_c
     grad += group * out_channels * grad_c
-    if UNIT > 1:  # which the compiler cannot know: it sees multiples of 16
+    if UNIT > 1:  # the compiler learns it from these: Triton tells it of multiples of 16 alone
+        out_w = out_w // UNIT * UNIT
         grad_n = grad_n // UNIT * UNIT
         grad_c = grad_c // UNIT * UNIT
         grad_y = grad_y // UNIT * UNIT
@@ -197,7 +198,7 @@ def weight_gemm_rows(
     DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
     STEP_W: tl.constexpr,                              # columns of a step that is a rectangle; 0: pixels in order
     EVEN: tl.constexpr,                                # whether rectangles cover the output and nothing else
-    UNIT: tl.constexpr,                                # strides of `grad` but the last are multiples of it
+    UNIT: tl.constexpr,                                # divides `out_w` and the strides of `grad`, last excepted
     INT64: tl.constexpr,                               # whether offsets need 64 bits
     UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
     PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
@@ -219,7 +220,8 @@ def weight_gemm_rows(
     group = tl.program_id(1)
     src += group * in_channels * src_c
     grad += group * out_channels * grad_c
-    if UNIT > 1:  # which the compiler cannot know: it sees multiples of 16
+    if UNIT > 1:  # the compiler learns it from these: Triton tells it of multiples of 16 alone
+        out_w = out_w // UNIT * UNIT
         grad_n = grad_n // UNIT * UNIT
         grad_c = grad_c // UNIT * UNIT
         grad_y = grad_y // UNIT * UNIT

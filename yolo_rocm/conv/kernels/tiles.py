@@ -100,12 +100,11 @@ class Tiles:
     flat: Tile
 
 
-def _tiles(gather: tuple[Tile, ...], weight: tuple[Tile, ...], rows: tuple[Tile, ...], flat: Tile) -> Tiles:
+def _tiles(
+    gather: tuple[Tile, ...], weight: tuple[Tile, ...], rows: tuple[Tile, ...], flat: Tile, rectangles: bool = True
+) -> Tiles:
     """Name tiles that are given from the smallest size to the largest."""
-    import os
-    if os.environ.get('RECT','1')=='1':
-        weight=tuple(replace(t,rectangles=True) for t in weight)
-        rows=tuple(replace(t,rectangles=True) for t in rows)
+    weight, rows = (tuple(replace(tile, rectangles=rectangles) for tile in given) for given in (weight, rows))
     return Tiles(
         dict(zip(SIZES, gather, strict=True)),
         dict(zip(SIZES, weight, strict=True)),
@@ -129,12 +128,14 @@ _TABLE: Final = {
             (Tile(16, 32, 64, 4, 3), Tile(16, 64, 32, 4, 3), Tile(32, 32, 32, 4, 3), Tile(64, 64, 16, 4, 3)),
             (Tile(16, 16, 64, 4, 3), Tile(32, 32, 16, 2, 3), Tile(32, 32, 32, 4, 3)),
             Tile(256, 16, 32, 4, 2),
+            rectangles=False,
         ),
         _tiles(
             (Tile(256, 16, 16, 4, 4), Tile(128, 32, 32, 4, 3), Tile(128, 64, 32, 4, 3), Tile(128, 128, 32, 4, 4)),
             (Tile(16, 32, 128, 4, 3), Tile(32, 64, 64, 4, 3), Tile(64, 64, 64, 4, 3), Tile(128, 128, 32, 8, 3)),
             (Tile(16, 16, 128, 4, 3), Tile(32, 32, 64, 4, 3), Tile(64, 64, 64, 4, 3)),
             Tile(256, 16, 32, 4, 2),
+            rectangles=False,
         ),
     ),
     FMA: (_FMA_TILES, _FMA_TILES),  # no matrix units: half precision is widened before it is multiplied

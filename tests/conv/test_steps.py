@@ -134,6 +134,8 @@ EDGES = {
     "even, rows of a rectangle apart": conv((4, 12), (1, 3), padding=(0, 1)),
     "columns to spare": conv((4, 13), (1, 3), padding=(0, 1)),
     "rows and columns to spare": conv((6, 6), (2, 3), padding=(0, 1)),
+    "three by three rectangles": conv((11, 11), (1, 3), padding=(0, 1)),
+    "three by two rectangles, channels of a tile": conv((7, 11), (2, 3), padding=(1, 1), channels=16),
     "stride 2": conv((13, 15), (2, 3), stride=(2, 2)),
     "unequal strides": conv((6, 17), (2, 3), stride=(1, 2), padding=(0, 2)),
     "dilated": conv((6, 9), (2, 3), padding=(1, 3), dilation=(2, 3)),

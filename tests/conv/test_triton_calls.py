@@ -44,7 +44,7 @@ def kernel_functions() -> dict[tuple[str, str], ast.FunctionDef]:
 
 
 KERNELS = kernel_functions()
-HELPERS = {"first_tap", "pixels_of_step"}  # of kernels; they are not launched
+HELPERS = {"first_tap", "first_step", "next_step", "pixels_of_step"}  # of kernels; they are not launched
 
 
 def described(problem: ConvProblem) -> dict[str, tuple[Call, list[str]]]:

@@ -12,41 +12,53 @@ from .implicit_gemm import SIZES
 
 
 @triton.jit
+def first_step(begin, out_h, out_w, STEP_W: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Return sample, row and column where a split begins; 0 where pixels are taken in order."""
+    if STEP_W:
+        step = begin // BLOCK_K
+        columns = tl.cdiv(out_w, STEP_W)
+        rows = tl.cdiv(out_h, BLOCK_K // STEP_W)
+        y = step // columns % rows * (BLOCK_K // STEP_W)
+        return step // columns // rows, y, step % columns * STEP_W
+    else:
+        return 0, 0, 0
+
+
+@triton.jit
+def next_step(b, y, x, out_h, out_w, STEP_W: tl.constexpr, BLOCK_K: tl.constexpr):
+    """Return sample, row and column of the rectangle after this one: to the right, then down, then the next sample."""
+    x += STEP_W
+    y = tl.where(x < out_w, y, y + BLOCK_K // STEP_W)
+    x = tl.where(x < out_w, x, 0)
+    b = tl.where(y < out_h, b, b + 1)
+    y = tl.where(y < out_h, y, 0)
+    return b, y, x
+
+
+@triton.jit
 def pixels_of_step(
     start, stop,                                       # first pixel of the step, and of the next split
+    step_y, step_x,                                    # row and column of a step that is a rectangle, pixels
     out_h, out_w,                                      # size of the output, pixels
     STEP_W: tl.constexpr, EVEN: tl.constexpr,          # as in the kernels
     INT64: tl.constexpr, BLOCK_K: tl.constexpr,        # as in the kernels
 ):  # fmt: skip
-    """Return sample, row and column of a step, those of its pixels relative to it, and which of the pixels count.
+    """Return sample, row and column of each pixel of a step, from where the step is, and whether the pixel counts.
 
-    In a step that is a rectangle the first three are scalars, and the next three are the same in every step: all that
-    is computed of them is computed before the loop, and pixels of a row are known to follow each other. Pixels in
-    order begin at (0, 0, 0), and each costs two divisions in every step.
+    In a rectangle they are the same in every step: all that is computed of them is computed before the loop, and the
+    compiler knows that pixels of a row follow each other. Pixels in order cost two divisions each, in every step.
     """
+    k = tl.arange(0, BLOCK_K)
     if STEP_W:
-        STEP_H: tl.constexpr = BLOCK_K // STEP_W
-        k = tl.arange(0, BLOCK_K)
+        b = 0
         y = k // STEP_W
         x = k % STEP_W
-        b = 0
-        columns = tl.cdiv(out_w, STEP_W)
-        rows = tl.cdiv(out_h, STEP_H)
-        step = start // BLOCK_K
-        step_b = step // columns // rows
-        step_y = step // columns % rows * STEP_H
-        step_x = step % columns * STEP_W
         if EVEN:
             mask = k < BLOCK_K
         else:
             mask = (step_y + y < out_h) & (step_x + x < out_w)
-        if INT64:
-            step_b = step_b.to(tl.int64)
     else:
-        step_b = 0
-        step_y = 0
-        step_x = 0
-        p = start + tl.arange(0, BLOCK_K)
+        p = start + k
         mask = p < stop
         x = p % out_w
         row = p // out_w
@@ -54,7 +66,7 @@ def pixels_of_step(
         b = row // out_h
         if INT64:
             b = b.to(tl.int64)
-    return step_b, step_y, step_x, b, y, x, mask
+    return b, y, x, mask
 
 
 @triton.jit(do_not_specialize=[*SIZES, "pixels", "split_pixels"])
@@ -115,10 +127,13 @@ def weight_gemm(
         grad_y = grad_y // UNIT * UNIT
     begin = tl.program_id(2) * split_pixels
     stop = tl.minimum(begin + split_pixels, pixels)
+    step_b, step_y, step_x = first_step(begin, out_h, out_w, STEP_W, BLOCK_K)
+    if INT64 and STEP_W:
+        step_b = step_b.to(tl.int64)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(begin, stop, BLOCK_K):
-        step_b, step_y, step_x, b, oy, ox, pixel_mask = pixels_of_step(
-            start, stop, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
+        b, oy, ox, pixel_mask = pixels_of_step(
+            start, stop, step_y, step_x, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
         )
         gradients = tl.load(
             grad
@@ -128,21 +143,21 @@ def weight_gemm(
             mask=(o < out_channels)[:, None] & pixel_mask[None, :],
             other=0.0,
         )
-        step_y *= SH
-        step_x *= SW
-        first = src + (step_b * src_n + step_y * src_y + step_x * src_x)
+        top = step_y * SH
+        left = step_x * SW
+        first = src + (step_b * src_n + top * src_y + left * src_x)
         y = oy * SH - PH
         x = ox * SW - PW
         if FLAT:
-            iy = step_y + y[:, None] + dy[None, :]
-            ix = step_x + x[:, None] + dx[None, :]
+            iy = top + y[:, None] + dy[None, :]
+            ix = left + x[:, None] + dx[None, :]
             mask = pixel_mask[:, None] & column_mask[None, :] & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
             offsets = (b * src_n + y * src_y + x * src_x)[:, None] + (dy * src_y + dx * src_x + c * src_c)[None, :]
         else:
             y += dy
             x += dx
-            iy = step_y + y
-            ix = step_x + x
+            iy = top + y
+            ix = left + x
             src_mask = pixel_mask & (iy >= 0) & (iy < src_h) & (ix >= 0) & (ix < src_w)
             mask = src_mask[:, None] & column_mask[None, :]
             offsets = (b * src_n + y * src_y + x * src_x)[:, None] + (c * src_c)[None, :]
@@ -151,6 +166,8 @@ def weight_gemm(
             gradients = gradients.to(tl.float32)
             values = values.to(tl.float32)
         acc = tl.dot(gradients, values, acc, input_precision=PRECISION)
+        if STEP_W:
+            step_b, step_y, step_x = next_step(step_b, step_y, step_x, out_h, out_w, STEP_W, BLOCK_K)
     width = KH * KW * in_channels
     # All partial sums together may be more than 2**31 elements.
     slab = (tl.program_id(2).to(tl.int64) * tl.num_programs(1) + group) * out_channels * width
@@ -227,12 +244,15 @@ def weight_gemm_rows(
         grad_y = grad_y // UNIT * UNIT
     begin = tl.program_id(2) * split_pixels
     stop = tl.minimum(begin + split_pixels, pixels)
+    step_b, step_y, step_x = first_step(begin, out_h, out_w, STEP_W, BLOCK_K)
+    if INT64 and STEP_W:
+        step_b = step_b.to(tl.int64)
     acc0 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     acc1 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     acc2 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(begin, stop, BLOCK_K):
-        step_b, step_y, step_x, b, oy, ox, pixel_mask = pixels_of_step(
-            start, stop, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
+        b, oy, ox, pixel_mask = pixels_of_step(
+            start, stop, step_y, step_x, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
         )
         gradients = tl.load(
             grad
@@ -242,13 +262,13 @@ def weight_gemm_rows(
             mask=(o < out_channels)[:, None] & pixel_mask[None, :],
             other=0.0,
         )
-        step_y *= SH
-        step_x *= SW
-        first = src + (step_b * src_n + step_y * src_y + step_x * src_x)
+        top = step_y * SH
+        left = step_x * SW
+        first = src + (step_b * src_n + top * src_y + left * src_x)
         y = oy * SH - PH + ky * DH
         x = ox * SW - PW
-        iy = step_y + y
-        ix = step_x + x
+        iy = top + y
+        ix = left + x
         row_mask = pixel_mask & (iy >= 0) & (iy < src_h)
         offsets = (b * src_n + y * src_y + x * src_x)[:, None] + (c * src_c)[None, :]
         src_mask = row_mask & (ix >= 0) & (ix < src_w)
@@ -265,6 +285,8 @@ def weight_gemm_rows(
         acc0 = tl.dot(gradients, values0, acc0, input_precision=PRECISION)
         acc1 = tl.dot(gradients, values1, acc1, input_precision=PRECISION)
         acc2 = tl.dot(gradients, values2, acc2, input_precision=PRECISION)
+        if STEP_W:
+            step_b, step_y, step_x = next_step(step_b, step_y, step_x, out_h, out_w, STEP_W, BLOCK_K)
     width = KH * 3 * in_channels
     slab = (tl.program_id(2).to(tl.int64) * tl.num_programs(1) + group) * out_channels * width
     pointers = partial + slab + (o * width)[:, None] + (ky * 3 * in_channels + c)[None, :]

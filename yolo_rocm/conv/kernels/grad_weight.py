@@ -14,14 +14,17 @@ from .implicit_gemm import SIZES
 @triton.jit
 def first_step(begin, out_h, out_w, STEP_W: tl.constexpr, BLOCK_K: tl.constexpr):
     """Return sample, row and column where a split begins; 0 where pixels are taken in order."""
+    b = 0
+    y = 0
+    x = 0
     if STEP_W:
         step = begin // BLOCK_K
         columns = tl.cdiv(out_w, STEP_W)
         rows = tl.cdiv(out_h, BLOCK_K // STEP_W)
+        b = step // columns // rows
         y = step // columns % rows * (BLOCK_K // STEP_W)
-        return step // columns // rows, y, step % columns * STEP_W
-    else:
-        return 0, 0, 0
+        x = step % columns * STEP_W
+    return b, y, x
 
 
 @triton.jit
@@ -132,9 +135,7 @@ def weight_gemm(
         step_b = step_b.to(tl.int64)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(begin, stop, BLOCK_K):
-        b, oy, ox, pixel_mask = pixels_of_step(
-            start, stop, step_y, step_x, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
-        )
+        b, oy, ox, pixel_mask = pixels_of_step(start, stop, step_y, step_x, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K)
         gradients = tl.load(
             grad
             + (step_b * grad_n + step_y * grad_y + step_x * grad_x)
@@ -251,9 +252,7 @@ def weight_gemm_rows(
     acc1 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     acc2 = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start in range(begin, stop, BLOCK_K):
-        b, oy, ox, pixel_mask = pixels_of_step(
-            start, stop, step_y, step_x, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K
-        )
+        b, oy, ox, pixel_mask = pixels_of_step(start, stop, step_y, step_x, out_h, out_w, STEP_W, EVEN, INT64, BLOCK_K)
         gradients = tl.load(
             grad
             + (step_b * grad_n + step_y * grad_y + step_x * grad_x)

@@ -103,7 +103,7 @@ class Tiles:
 def _tiles(
     gather: tuple[Tile, ...], weight: tuple[Tile, ...], rows: tuple[Tile, ...], flat: Tile, rectangles: bool = True
 ) -> Tiles:
-    """Name tiles that are given from the smallest size to the largest."""
+    """Name tiles that are given from the smallest size to the largest; those of grad-weight take rectangles or not."""
     weight, rows = (tuple(replace(tile, rectangles=rectangles) for tile in given) for given in (weight, rows))
     return Tiles(
         dict(zip(SIZES, gather, strict=True)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import math
 import platform
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from ..diagnosis.probe_runner import run_probes
 from ..diagnosis.redaction import redact, without_paths
 from ..engines.faults import in_one_line
 from ..engines.names import NATIVE
+from ..engines.qualification import ROUNDINGS
 from ..engines.triton.available import installed_version
 from ..errors import ConfigError
 from ..hardware import Machine, detect
@@ -39,10 +41,11 @@ MOST_DIFFERENCE: Final = 1e-2
 # Kernels of a data type and layout are compiled together before the first of them is tried.
 _KERNEL_LIMITS: Final = Limits(start=120.0, probe=60.0, compile=300.0, total=1200.0)
 _LIMIT_S: Final = 600.0
-_GPU_SIZES: Final = {"conv": {"imgsz": 640, "layers": 4}, "train": {"imgsz": 640, "steps": 6, "tune_s": 15.0}}
-_CPU_SIZES: Final = {"conv": {"imgsz": 160, "layers": 4}, "train": {"imgsz": 160, "steps": 2, "tune_s": 0.0}}
+_Sizes = dict[str, dict[str, Any]]
+_GPU_SIZES: Final[_Sizes] = {"conv": {"imgsz": 640, "layers": 4}, "train": {"imgsz": 640, "steps": 6, "tune_s": 15.0}}
+_CPU_SIZES: Final[_Sizes] = {"conv": {"imgsz": 160, "layers": 4}, "train": {"imgsz": 160, "steps": 2, "tune_s": 0.0}}
 _BATCHES: Final = {"cuda": 16, "cpu": 2}
-_QUICK: Final = {"conv": {"imgsz": 64, "layers": 2}, "train": {"imgsz": 64, "steps": 1, "tune_s": 0.0}}
+_QUICK: Final[_Sizes] = {"conv": {"imgsz": 64, "layers": 2}, "train": {"imgsz": 64, "steps": 1, "tune_s": 0.0}}
 _A_GLANCE: Final = "a glance, few layers or steps and small sizes: `yolo-rocm bench` measures"
 Show = Callable[[int, int], None]
 
@@ -78,7 +81,9 @@ class Certification:
         kernels_command: list[str] | None = None,
     ) -> None:
         if device not in (None, "cuda", "cpu"):
-            raise ConfigError(f"device must be 'cuda' or 'cpu', got {device!r}. 'cuda' is also torch's name for an AMD GPU.")
+            raise ConfigError(
+                f"device must be 'cuda' or 'cpu', got {device!r}. 'cuda' is also torch's name for an AMD GPU."
+            )
         self.machine = machine or detect()
         self.device = device or ("cuda" if self.machine.gpu is not None else "cpu")
         self.quick = quick
@@ -174,13 +179,14 @@ class Certification:
             ours.append("no kernel gave a right result")
         worst = max((outcome.error or 0.0 for outcome in right), default=0.0)
         return PartOutcome(
-            f"{len(right)} algorithms in a data type and layout right in all {passes} results, at most {worst:.2f} of "
-            f"the allowed error; {len(ours)} wrong or failed"
-            + (f"; of torch's own kernels {len(native)} are wrong or fail" if native else ""),
+            f"{len(right)} of {len(right) + len(ours) + len(native)} right (algorithm, data type, layout), all their "
+            f"{passes} results within {worst:.2f} of the allowed error"
+            + (f"; {len(native)} of torch's own are wrong or fail" if native else ""),
             ours,
             {
                 "allowed": "twice the error of torch's own kernel without vendor library, or of a plain sum of as many "
-                "terms; error and allowed are relative, against fp64 on the CPU",
+                f"terms; {ROUNDINGS} roundings where an algorithm pays speed with digits. Error and allowed are "
+                "relative, against fp64 on the CPU, and those of the result that came nearest to the bound",
                 "tried": {_short(each): _kernel_facts(each) for each in answers.outcomes if not _unsupported(each)},
                 "not_supported": _by_reason(each for each in answers.outcomes if _unsupported(each)),
                 "torch_own_failures": native,
@@ -262,8 +268,9 @@ class Certification:
         windows = machine.gpu.driver if machine.gpu is not None else None
         linux = machine.nvidia if self.kind == "nvidia" else machine.amdgpu if self.kind == "amd" else None
         return {
-            **{name: getattr(machine, name) for name in ("system", "kernel", "distribution", "python", "torch")},
-            **{name: getattr(machine, name) for name in ("build", "hip", "rocm", "ultralytics")},
+            **{name: getattr(machine, name) for name in ("system", "distribution", "python", "torch", "build")},
+            **{name: getattr(machine, name) for name in ("hip", "rocm", "ultralytics")},
+            "kernel": match.group() if (match := re.match(r"\d+(?:\.\d+)*", machine.kernel or "")) else None,
             "overlays": list(machine.overlays),
             "machine": platform.machine(),
             "driver": windows or linux,
@@ -325,13 +332,13 @@ def _by_reason(outcomes: Iterable[ProbeOutcome]) -> dict[str, list[str]]:
 
 
 def cleaned(value: Any) -> Any:
-    """Return plain data for strangers: no names, secrets or paths in its texts, and numbers of four digits."""
+    """Return plain data for strangers: no names, secrets or paths in its texts, and numbers of six digits."""
     if isinstance(value, Mapping):
         return {cleaned(str(key)): cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [cleaned(item) for item in value]
     if isinstance(value, float):
-        return float(f"{value:.4g}") if math.isfinite(value) else None
+        return float(f"{value:.6g}") if math.isfinite(value) else None
     if value is None or isinstance(value, bool | int):
         return value
     return without_paths(redact(str(value)))

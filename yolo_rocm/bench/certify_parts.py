@@ -20,7 +20,7 @@ from typing import Any, Final
 # AdamW moves every weight in its first steps: wrong gradients change the losses by 3e-2 and more. Torch's own kernels
 # on a CPU, with and without oneDNN, differ by up to 2e-3 over these steps; later ones blow rounding up.
 STEPS: Final = 4
-_TRAINING: Final = {"imgsz": 160, "batch": 8, "optimizer": "AdamW", "lr0": 0.001, "momentum": 0.9}
+_TRAINING: Final[dict[str, Any]] = {"imgsz": 160, "batch": 8, "optimizer": "AdamW", "lr0": 0.001, "momentum": 0.9}
 _MODEL: Final = "yolov8n.yaml"
 _COLUMNS: Final = (
     *("way", "step_ms", "to_stock", "to_vendor_off", "peak_mb", "loss", "departure", "wrong", "served", "error"),
@@ -99,8 +99,8 @@ def training(given: Mapping[str, Any]) -> dict[str, Any]:
     from ..api import register
     from .demo_data import make_data
 
-    batch, folder = int(_TRAINING["batch"]), Path(given["folder"])
-    data = make_data(folder / "data", images=batch * STEPS, size=int(_TRAINING["imgsz"]))
+    batch, folder = _TRAINING["batch"], Path(given["folder"])
+    data = make_data(folder / "data", images=batch * STEPS, size=_TRAINING["imgsz"])
     yolo = hooks.load_model(_MODEL)
     registration = register(yolo, given["preset"], given["rocm"]) if given.get("preset") else None
     losses = hooks.record_losses(yolo)

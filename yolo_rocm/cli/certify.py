@@ -96,7 +96,7 @@ def _how_to_send(data: dict[str, Any]) -> list[str]:
     if data["quick"]:
         return ["A quick run is no evidence for a card: run it again without --quick before you send the file."]
     return [
-        "It holds no names, paths or secrets; read it before you send it. Passed or failed, it is worth sending: open an",
-        "issue in the project's tracker (form \"I ran it on a card\") and attach it, or open a pull request that adds it",
-        "to configs/evidence/.",
+        "It holds no names, paths or secrets; read it before you send it. Passed or failed, it is worth sending: open",
+        'an issue in the project\'s tracker (form "I ran it on a card") with the file attached, or a pull request that',
+        "adds it to configs/evidence/.",
     ]

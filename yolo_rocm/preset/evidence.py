@@ -149,7 +149,8 @@ class Evidence:
         below = next((f", {word} {v}" for word, v in (("ROCm", data.stack.hip), ("CUDA", data.stack.cuda)) if v), "")
         failed = [part for part, each in data.parts.items() if each.status == "failed"]
         result = "passed" if data.verdict.passed else f"failed in {', '.join(failed)}"
-        said = f"certified {data.date} with torch {data.stack.torch}{below}, yolo_rocm {data.stack.yolo_rocm}: {result}"
+        stack = f"torch {data.stack.torch}{below}, yolo_rocm {data.stack.yolo_rocm}, engine {data.preset.engine}"
+        said = f"certified {data.date} with {stack}: {result}"
         return f"{data.card}, {said}" if name else said
 
 
@@ -205,7 +206,9 @@ def read_evidence(path: Path) -> Evidence:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: wrong '{where}': {first['msg']}.") from None
+        raise EvidenceError(
+            f"{path.name} is no file of `yolo-rocm certify`: wrong '{where}': {first['msg']}."
+        ) from None
 
 
 def shipped_evidence(folder: Path | None = None) -> list[Evidence]:

@@ -35,11 +35,12 @@ from ..utils.progress import progress
 from .certify_kernels import kernel_probes
 from .certify_parts import STEPS, in_child
 
-# Relative difference of a loss from that of torch's own kernels on the CPU: between what kernels that are right differ
-# by (2e-3) and what wrong gradients make of it (3e-2), see `certify_parts`.
-MOST_DIFFERENCE: Final = 1e-2
+# Relative difference of a loss from that of torch's own kernels on the CPU: above what right kernels differ by, below
+# what an error at the edge of images makes of it; see `certify_parts`.
+MOST_DIFFERENCE: Final = 5e-3
 # Kernels of a data type and layout are compiled together before the first of them is tried.
 _KERNEL_LIMITS: Final = Limits(start=120.0, probe=60.0, compile=300.0, total=1200.0)
+_MOST_DEATHS: Final = {"dtype": 4, "way": 8}  # of different algorithms: one that crashes says little about the next
 _LIMIT_S: Final = 600.0
 _Sizes = dict[str, dict[str, Any]]
 _GPU_SIZES: Final[_Sizes] = {"conv": {"imgsz": 640, "layers": 4}, "train": {"imgsz": 640, "steps": 6, "tune_s": 15.0}}
@@ -111,26 +112,26 @@ class Certification:
         started = time.monotonic()
         parts = {name: _tried(name, part) for name, part in self._parts().items()}
         failed = {name: part["failures"] for name, part in parts.items() if part["status"] == "failed"}
-        told = "; ".join(f"{name}: {failures[0]}" for name, failures in failed.items())
+        conv = self.settings.preset.conv
+        first = "; ".join(f"{name}: {failures[0]}" for name, failures in failed.items())
+        told = f"{len(failed)} of {len(parts)} parts failed. {first}" if failed else "every part passed"
         data = {
             "schema_version": SCHEMA_VERSION,
-            "card": self._card(),
+            "card": {**cleaned(self._card()), "kind": self.kind},
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "parts": parts,
-            "preset": {
-                "name": self.settings.preset.name,
-                "engine": self.settings.preset.conv.engine,
-                "vendor": self.settings.preset.conv.vendor,
-            },
+            "parts": {name: {**cleaned(part), "status": part["status"]} for name, part in parts.items()},
+            "preset": cleaned({"name": self.settings.preset.name, "engine": conv.engine, "vendor": conv.vendor}),
             "quick": self.quick,
-            "seconds": time.monotonic() - started,
-            "stack": self._stack(),
+            "seconds": cleaned(time.monotonic() - started),
+            "stack": cleaned(self._stack()),
             "verdict": {
                 "passed": not failed,
-                "text": f"{len(failed)} of {len(parts)} parts failed. {told}" if failed else "every part passed",
+                "text": cleaned(f"{len(failed)} of {len(parts)} parts failed. {told}")
+                if failed
+                else "every part passed",
             },
         }
-        sealed = seal(cleaned(data))
+        sealed = seal(data)
         Certificate.model_validate(sealed)
         return sealed
 
@@ -166,7 +167,7 @@ class Certification:
 
     def _kernels(self, show: Show) -> PartOutcome:
         probes = kernel_probes(self.quick)
-        answers = run_probes(probes, self._kernels_command, _KERNEL_LIMITS, self._environ, show)
+        answers = run_probes(probes, self._kernels_command, _KERNEL_LIMITS, self._environ, show, _MOST_DEATHS)
         ours: list[str] = []
         native: list[str] = []
         for probe, outcome in zip(probes, answers.outcomes, strict=True):
@@ -195,13 +196,9 @@ class Certification:
 
     def _training(self, show: Show) -> PartOutcome:
         device = "0" if self.device == "cuda" else "cpu"
-        show(0, 2)
         settings = {"device": device, "preset": self.preset, "rocm": self.rocm}
-        ours = in_child("training", settings, self._environ, _LIMIT_S)
-        show(1, 2)
-        reference = in_child("training", {"device": "cpu"}, self._environ, _LIMIT_S)
-        show(2, 2)
-        pairs = list(zip(ours["losses"], reference["losses"], strict=True))
+        found = in_child("training", settings, self._environ, _LIMIT_S)
+        pairs = list(zip(found["ours"], found["torch_cpu"], strict=True))
         apart = [abs(mine - other) / abs(other) for mine, other in pairs]
         largest = next((each for each in apart if math.isnan(each)), max(apart, default=math.nan))
         failures = []
@@ -215,11 +212,11 @@ class Certification:
             failures,
             {
                 "model": "yolov8n.yaml",
-                "losses": ours["losses"],
-                "losses_torch_cpu": reference["losses"],
+                "losses": found["ours"],
+                "losses_torch_cpu": found["torch_cpu"],
                 "largest_relative_difference": largest,
                 "allowed_relative_difference": MOST_DIFFERENCE,
-                "computed_by": ours["computed_by"],
+                "computed_by": found["computed_by"],
             },
         )
 
@@ -324,17 +321,20 @@ def _kernel_facts(outcome: ProbeOutcome) -> dict[str, Any]:
     return {"status": outcome.status, "words": _in_words(outcome)}
 
 
-def _by_reason(outcomes: Iterable[ProbeOutcome]) -> dict[str, list[str]]:
+def _by_reason(outcomes: Iterable[ProbeOutcome]) -> list[dict[str, Any]]:
     found: dict[str, list[str]] = {}
     for outcome in outcomes:
         found.setdefault(outcome.message, []).append(_short(outcome))
-    return found
+    return [{"reason": reason, "what": names} for reason, names in found.items()]
 
 
 def cleaned(value: Any) -> Any:
-    """Return plain data for strangers: no names, secrets or paths in its texts, and numbers of six digits."""
+    """Return plain data for strangers: no names, secrets or paths in its texts, and numbers of six digits.
+
+    Keys are words of this package and stay: somebody's user name may be one of them.
+    """
     if isinstance(value, Mapping):
-        return {cleaned(str(key)): cleaned(item) for key, item in value.items()}
+        return {str(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [cleaned(item) for item in value]
     if isinstance(value, float):

@@ -61,7 +61,7 @@ _OTHER_HOMES: Final = (
 # Absolute paths and those from a home folder; not the path of an address, and not `fp32/nchw`.
 _PATHS: Final = (
     re.compile(r"(?<![\w:/.<>~-])(?:~|\.\.?)?(?:/[\w.+@~<>-]+)+/?"),
-    re.compile(r"(?<!\w)(?:[A-Za-z]:|\\{2,4}[\w.$-]+)(?:[\\/]{1,2}[^\\/:*?\"<>|\r\n\t ]+)+[\\/]?"),
+    re.compile(r"(?<!\w)(?:[A-Za-z]:|\\{2,4}[\w.$-]+)(?:[\\/]{1,2}[^\\/:*?\"|\r\n\t ]+)+[\\/]?"),
 )
 PATH: Final = "<path>"
 

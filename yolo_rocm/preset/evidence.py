@@ -25,7 +25,6 @@ from .select import choose
 
 SCHEMA_VERSION: Final = 1
 DIGEST: Final = "digest"
-NONE: Final = "none"
 
 
 class _Strict(BaseModel):
@@ -139,19 +138,14 @@ class Evidence:
             return False
         return preset == _chosen_for(card.gfx, card.name, card.memory_gb, card.integrated)
 
-    def words(self, *, name: bool = True) -> str:
-        """Say when it ran, with what, and with which result.
-
-        Args:
-            name: Say also on what.
-        """
+    def words(self) -> str:
+        """Say on what it ran, when, with what, and with which result."""
         data = self.data
         below = next((f", {word} {v}" for word, v in (("ROCm", data.stack.hip), ("CUDA", data.stack.cuda)) if v), "")
         failed = [part for part, each in data.parts.items() if each.status == "failed"]
         result = "passed" if data.verdict.passed else f"failed in {', '.join(failed)}"
         stack = f"torch {data.stack.torch}{below}, yolo_rocm {data.stack.yolo_rocm}, engine {data.preset.engine}"
-        said = f"certified {data.date} with {stack}: {result}"
-        return f"{data.card}, {said}" if name else said
+        return f"{data.card}, certified {data.date} with {stack}: {result}"
 
 
 def seal(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,10 +199,8 @@ def read_evidence(path: Path) -> Evidence:
         return Evidence(path.name, Certificate.model_validate(data))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise EvidenceError(
-            f"{path.name} is no file of `yolo-rocm certify`: wrong '{where}': {first['msg']}."
-        ) from None
+        wrong = f"'{'.'.join(map(str, first['loc']))}' is wrong: {first['msg']}"
+        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {wrong}.") from None
 
 
 def shipped_evidence(folder: Path | None = None) -> list[Evidence]:

@@ -91,7 +91,7 @@ def _how_it_ended(code: int, said: str) -> str:
 
 
 def training(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Train a nano model for a few steps on made data, then the same by plain Ultralytics on the CPU; return the losses.
+    """Train a nano model for a few steps on made data, and the same by plain Ultralytics on the CPU: all losses.
 
     Args:
         given: `device`, `preset`, `rocm`, and `folder`, where everything goes.

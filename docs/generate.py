@@ -36,7 +36,7 @@ from making.blocks import Maker, filled  # noqa: E402
 
 # Every block that a page may hold, by name.
 BLOCKS: Final[Mapping[str, Maker]] = {
-    "cards": presets.cards,
+    "cards": lambda: presets.cards(DOCS),
     "presets": presets.families,
     "preset-keys": presets.keys,
     "targets": presets.targets,
@@ -44,6 +44,7 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "algorithms": engines.algorithms,
     "limits": engines.limits,
     "compiled": lambda: compiled.compiled(DOCS),
+    "rungs": lambda: compiled.rungs(DOCS),
     "failures": failures.failures,
     "checks": failures.checks,
     "own-variables": environment.own,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
@@ -12,6 +13,7 @@ from yolo_rocm.preset.files import FAMILY, config_root, read, shipped_presets
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.schema import SECTIONS, Preset
 
+from .compiled import executed
 from .evidence import run_on_such_cards
 from .markdown import cell, code, joined, table
 
@@ -42,15 +44,21 @@ def shipped() -> dict[str, list[Preset]]:
     return {family: presets for family, presets in found.items() if presets}
 
 
-def cards() -> str:
-    """Return the short table: a row for each family, and for each preset that is for any card."""
+def cards(folder: Path) -> str:
+    """Return the short table: a row for each family, and for each preset that is for any card.
+
+    Args:
+        folder: Where the table of executed kernels is.
+    """
     rows = []
     for family, presets in shipped().items():
         if family == _ANY:
-            rows += [(p.title, *_expectations([p]), run_on_such_cards([p], None)) for p in presets]
+            rows += [(p.title, *_expectations([p]), "-", run_on_such_cards([p], None)) for p in presets]
         else:
-            rows.append((_FAMILIES[family], *_expectations(presets), run_on_such_cards(presets, family)))
-    return table(("card", "engine", "vendor library", "mixed precision", "batch", "run on such a card"), rows)
+            run = executed(folder, family), run_on_such_cards(presets, family)
+            rows.append((_FAMILIES[family], *_expectations(presets), *run))
+    heads = ("card", "engine", "vendor library", "mixed precision", "batch", "Triton kernels, executed in emulation")
+    return table((*heads, "run on such a card"), rows)
 
 
 def _expectations(presets: list[Preset]) -> tuple[str, ...]:

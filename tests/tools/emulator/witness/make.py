@@ -63,11 +63,12 @@ def compiled(compiler: str, name: str) -> str:
 
 
 def stripped(text: str) -> str:
-    """Drop comments, empty lines and the metadata after the last kernel."""
-    text = text.split("\t.amdgpu_metadata")[0]
-    lines = (re.sub(r"\s*;.*", "", line).rstrip() for line in text.splitlines())
+    """Drop comments, empty lines and directives about the object file; keep the metadata, which has the arguments."""
+    code, mark, metadata = text.partition("\t.amdgpu_metadata")
+    lines = (re.sub(r"\s*;.*", "", line).rstrip() for line in code.splitlines())
     dropped = (".p2align", ".globl", ".type", ".size", ".section", ".text", ".protected", ".hidden", ".set", ".ident")
-    return "\n".join(line for line in lines if line.strip() and not line.strip().startswith(dropped)) + "\n"
+    kept = "\n".join(line for line in lines if line.strip() and not line.strip().startswith(dropped))
+    return f"{kept}\n{mark}{metadata}"
 
 
 def stored(name: str) -> str:

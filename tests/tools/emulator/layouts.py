@@ -1,10 +1,10 @@
 """Where each element of a matrix instruction is, as AMD's matrix instruction calculator prints it.
 
-Source: github.com/ROCm/amd_matrix_instruction_calculator, commit 2ef91896 (2025-05-20, MIT), for RDNA3, RDNA4, CDNA2 and
-CDNA3. Its tables are linear: every bit of a register's number (from the operand's first), of a lane and of the half of a
-register is one bit of the element's row or column. So a few words say all of a table: `r0` is bit 0 of the row, `c3` bit
-3 of the column, `*` both values (the element is there twice), lowest bit first. `DIGESTS` are of the calculator's lines,
-so that a slip in these words is seen.
+Source: github.com/ROCm/amd_matrix_instruction_calculator, commit 2ef91896 (2025-05-20, MIT), for RDNA3, RDNA4, CDNA2
+and CDNA3. Its tables are linear: every bit of a register's number (from the operand's first), of a lane and of the half
+of a register is one bit of the element's row or column. So a few words say all of a table: `r0` is bit 0 of the row,
+`c3` bit 3 of the column, `*` both values (the element is there twice), lowest bit first. `DIGESTS` are of the
+calculator's lines, so that a slip in these words is seen.
 """
 
 from __future__ import annotations

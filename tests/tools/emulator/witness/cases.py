@@ -28,7 +28,7 @@ class Case:
     arguments: tuple[Array | np.generic, ...]
     results: tuple[int, ...]
     groups: tuple[int, int, int]
-    threads: tuple[int, int, int] = (64, 1, 1)
+    threads: int = 64
 
 
 def cases(wave: int) -> dict[str, Case]:
@@ -144,23 +144,23 @@ def _conversions(_: int) -> Case:
 
 def _shared(slots_of: str, dtype: type, count: int, total: int) -> Case:
     drawn = _drawn_floats(slots_of, count, np.float32) if dtype is np.float32 else _words(slots_of, count)
-    return Case((drawn, np.zeros(total, dtype), np.uint32(count)), (1,), (3, 1, 1), (256, 1, 1))
+    return Case((drawn, np.zeros(total, dtype), np.uint32(count)), (1,), (3, 1, 1), 256)
 
 
 def _transpose(_: int) -> Case:
     rows, columns = 45, 70
     out = np.zeros(rows * columns, np.float32)
     arguments = (_drawn_floats("tile", rows * columns, np.float32), out, np.uint32(rows), np.uint32(columns))
-    return Case(arguments, (1,), (3, 2, 1), (256, 1, 1))
+    return Case(arguments, (1,), (3, 2, 1), 256)
 
 
 def _lanes(slots: int) -> Case:
-    return Case((_words("lanes", 256).astype(np.int32), np.zeros(slots * 256, np.int32)), (1,), (1, 1, 1), (256, 1, 1))
+    return Case((_words("lanes", 256).astype(np.int32), np.zeros(slots * 256, np.int32)), (1,), (1, 1, 1), 256)
 
 
 def _shuffles(wave: int) -> Case:
     lanes = _lanes(6)
-    return Case((*lanes.arguments, np.uint32(wave)), (1,), (1, 1, 1), (256, 1, 1))
+    return Case((*lanes.arguments, np.uint32(wave)), (1,), (1, 1, 1), 256)
 
 
 def _narrow(_: int) -> Case:
@@ -172,7 +172,7 @@ def _narrow(_: int) -> Case:
 def _atomic(_: int) -> Case:
     values = _words("atomics", 600)
     arguments = (values, np.zeros(8, np.uint32), np.full(1, -5, np.int32), np.zeros(48, np.uint32), np.uint32(600))
-    return Case(arguments, (1, 2, 3), (3, 1, 1), (256, 1, 1))
+    return Case(arguments, (1, 2, 3), (3, 1, 1), 256)
 
 
 def _many(_: int) -> Case:
@@ -184,7 +184,7 @@ def _many(_: int) -> Case:
 
 
 def _three(_: int) -> Case:
-    return Case((np.zeros(3 * 2 * 2 * 64, np.uint32), np.uint32(3), np.uint32(2)), (0,), (3, 2, 2), (8, 4, 2))
+    return Case((np.zeros(3 * 2 * 2 * 64, np.uint32), np.uint32(3), np.uint32(2)), (0,), (3, 2, 2))
 
 
 def _one_column(name: str, count: int, out: int, dtype: type = np.uint32) -> Case:
@@ -220,9 +220,7 @@ _CASES: Final[dict[str, Callable[[int], Case]]] = {
     "reduce_tree": lambda _: _shared("reduce_tree", np.float32, 700, 3),
     "prefix_sum": lambda _: _shared("prefix_sum", np.uint32, 700, 700),
     "transpose_odd_pitch": _transpose,
-    "shared_widths": lambda _: Case(
-        (_words("shared_widths", 512), np.zeros(512, np.uint32)), (1,), (2, 1, 1), (256, 1, 1)
-    ),
+    "shared_widths": lambda _: Case((_words("shared_widths", 512), np.zeros(512, np.uint32)), (1,), (2, 1, 1), 256),
     "collatz": lambda _: _one_column("collatz", 100, 100),
     "nested_branches": lambda _: _branches(),
     "narrow_memory": _narrow,

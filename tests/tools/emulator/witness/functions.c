@@ -779,15 +779,8 @@ KERNEL(many_arguments)
 }
 
 KERNEL(three_dimensions)(GLOBAL u32 *out, u32 groups_x, u32 groups_y) {
-  /* 8 x 4 x 2 threads */
-#ifdef __AMDGCN__
-  u32 x = __builtin_amdgcn_workitem_id_x(), y = __builtin_amdgcn_workitem_id_y(), z = __builtin_amdgcn_workitem_id_z();
-  {
-#else
   THREADS(t, 64) {
-    u32 x = t % 8, y = t / 8 % 4, z = t / 32;
-#endif
     u32 group = (GROUP_Z * groups_y + GROUP_Y) * groups_x + GROUP_X;
-    out[group * 64 + z * 32 + y * 8 + x] = x + 10 * y + 100 * z + 1000 * GROUP_X + 10000 * GROUP_Y + 100000 * GROUP_Z;
+    out[group * 64 + t] = t + 1000 * GROUP_X + 10000 * GROUP_Y + 100000 * GROUP_Z;
   }
 }

@@ -1,0 +1,74 @@
+"""The local data share, and what lanes send each other through it.
+
+"RDNA3.5" Instruction Set Architecture (AMD, 2024), chapter "Instructions", section "LDS Instructions"; the same
+instructions are called `ds_read` and `ds_write` in "CDNA3" Instruction Set Architecture (AMD, 2025), section "LDS & GDS
+Instructions".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .row import Row
+
+LANE4: Final = [4 * lane for lane in range(64)]
+LANE: Final = list(range(64))
+
+ROWS: Final = (
+    # two words with offsets counted in words, or in 64 words
+    Row("""ds_store_2addr_b32 v1, v2, v3 offset0:1 offset1:65
+        {wait}
+        ds_load_b32 v4, v1 offset:4
+        ds_load_b32 v5, v1 offset:260
+        {wait}""",
+        {"v1": 0, "v2": 5, "v3": 6, "exec": 1}, {"v4": [5], "v5": [6]}),
+    Row("""ds_store_2addr_stride64_b32 v1, v2, v3 offset0:1 offset1:2
+        {wait}
+        ds_load_b32 v4, v1 offset:256
+        ds_load_b32 v5, v1 offset:512
+        {wait}""",
+        {"v1": 0, "v2": 5, "v3": 6, "exec": 1}, {"v4": [5], "v5": [6]}),
+    Row("""ds_store_b64 v1, v[2:3] offset:8
+        {wait}
+        ds_load_2addr_b32 v[4:5], v1 offset0:3 offset1:2
+        {wait}""",
+        {"v1": 0, "v[2:3]": 7 << 32 | 9, "exec": 1}, {"v[4:5]": [9 << 32 | 7]}),
+    # half a register
+    Row("""ds_store_b16 v1, v2
+        ds_store_b16_d16_hi v1, v2 offset:2
+        {wait}
+        ds_load_u16_d16_hi v3, v1
+        ds_load_u8 v4, v1 offset:3
+        ds_load_i8 v5, v1 offset:1
+        {wait}""",
+        {"v1": 0, "v2": 0x1234ABCD, "v3": 0x7777, "exec": 1}, {"v3": [0xABCD7777], "v4": [0x12], "v5": [0xFFFFFFAB]}),
+    # what was there is returned, and lanes come one after another
+    Row("""ds_store_b32 v1, v2
+        {wait}
+        ds_add_rtn_u32 v3, v1, v2
+        {wait}
+        ds_load_b32 v4, v1
+        {wait}""",
+        {"v1": 0, "v2": 5, "exec": 1}, {"v3": [5], "v4": [10]}),
+    Row("""ds_store_b32 v1, v2
+        {wait}
+        ds_add_u32 v1, v3
+        {wait}
+        ds_load_b32 v4, v1
+        {wait}""",
+        {"v1": 0, "v2": 100, "v3": LANE, "exec": 0xFF}, {"v4": [128] * 8}),
+    # lane i takes from the lane whose number times four it has; from a lane that is off, 0
+    Row("ds_bpermute_b32 v3, v1, v2\n{wait}",
+        {"v1": LANE4[31::-1] * 2, "v2": [*LANE[:32], *LANE[:32]], "exec": 0xFFFFFFFF},
+        {"v3": LANE[31::-1]}),
+    Row("ds_bpermute_b32 v3, v1, v2\n{wait}",
+        {"v1": LANE4[1:5] + [0] * 60, "v2": [n + 50 for n in LANE], "v3": 7, "exec": 0xB},
+        {"v3": [51, 0, 7, 0]}),
+    # lane i sends to the lane whose number times four it has; who gets nothing gets 0
+    Row("ds_permute_b32 v3, v1, v2\n{wait}",
+        {"v1": [8, 12, 8, 0, *LANE4[4:]], "v2": [n + 50 for n in LANE], "exec": 0xF},
+        {"v3": [53, 0, 52, 51]}),
+    Row("ds_swizzle_b32 v3, v1 offset:0x041f\n{wait}", {"v1": LANE}, {"v3": [lane ^ 1 for lane in LANE[:32]]}),
+    Row("ds_swizzle_b32 v3, v1 offset:0x001c\n{wait}", {"v1": LANE}, {"v3": [lane & 28 for lane in LANE[:32]]}),
+    Row("ds_swizzle_b32 v3, v1 offset:0x80b1\n{wait}", {"v1": LANE}, {"v3": [lane ^ 1 for lane in LANE[:32]]}),
+)  # fmt: skip

@@ -32,6 +32,8 @@ def single_words(values: Any) -> dict[str, Any]:
             shift = 32 * place
             if isinstance(value, int):
                 spread[word] = value >> shift & 0xFFFFFFFF if "[" in name else value
+            elif isinstance(value, str):
+                spread[word] = value
             else:
                 spread[word] = [each if isinstance(each, str) else each >> shift & 0xFFFFFFFF for each in value]
     return spread

@@ -82,11 +82,15 @@ DIVISION: Final = (
     Row("v_div_scale_f32 v3, {vcc}, v1, v1, v2", {"v1": f32(2**-10), "v2": f32(2**-110), "exec": 1},
         {"v3": [f32(2**54)], "vcc_lo": 0}),
     Row("v_div_scale_f32 v3, {vcc}, v1, v1, v2", {"v1": 0, "v2": f32(1.0), "exec": 1}, {"v3": [NAN], "vcc_lo": 0}),
+    # The documents say 2**32 and 2**64, with which no scaled quotient is right. The sign follows the exponent of the third
+    # operand: an IEEE quotient comes out of the compiler's sequence only so (fp32_divide, fp64_divide).
     Row("v_div_fmas_f32 v3, v1, v2, v4", {"v1": f32(3.0), "v2": f32(2.0), "v4": f32(1.0), "vcc": 2},
-        {"v3": [f32(7.0), f32(7.0 * 2**32)]}),
+        {"v3": [f32(7.0), f32(7.0 * 2**-64)]}),
+    Row("v_div_fmas_f32 v3, v1, v2, v4", {"v1": f32(3.0), "v2": f32(2.0), "v4": f32(2.0), "vcc": 2},
+        {"v3": [f32(8.0), f32(8.0 * 2**64)]}),
     Row("v_div_fmas_f64 v[10:11], v[2:3], v[4:5], v[6:7]",
-        {"v[2:3]": f64(3.0), "v[4:5]": f64(2.0), "v[6:7]": f64(1.0), "vcc": 2},
-        {"v[10:11]": [f64(7.0), f64(7.0 * 2.0**64)]}, on=EVERY),
+        {"v[2:3]": f64(3.0), "v[4:5]": f64(2.0), "v[6:7]": f64(2.0), "vcc": 2},
+        {"v[10:11]": [f64(8.0), f64(8.0 * 2.0**128)]}),
     # quotient, denominator, numerator: the signs are the operands', and what is no number is put right
     Row("v_div_fixup_f32 v3, v1, v2, v4", {"v1": f32(5.0), "v2": [f32(-1.0), 0, f32(INF), f32(2.0)],
         "v4": [f32(1.0), f32(-1.0), f32(-1.0), f32(-INF)]}, {"v3": [f32(-5.0), f32(-INF), 0x80000000, f32(-INF)]}),

@@ -169,7 +169,7 @@ KERNEL(fp32_arithmetic)(const GLOBAL f32 *x, const GLOBAL f32 *y, const GLOBAL f
     PUT(2, a * b);
     PUT(3, __builtin_fmaf(a, b, c));
     PUT(4, a * b + c);
-    PUT(5, -__builtin_fmaf(a, -b, c));
+    PUT(5, __builtin_fmaf(a, -b, c));
     PUT(6, __builtin_fabsf(a) - __builtin_fabsf(b));
     PUT(7, __builtin_copysignf(a, b));
     PUT(8, __builtin_fmaf(a, 2.0f, -1.0f));

@@ -91,6 +91,9 @@ LAYOUTS: Final = {
     ("gfx1100", "v_wmma_f32_16x16x16_bf16"): _RDNA3,
     ("gfx1100", "v_wmma_f16_16x16x16_f16"): _RDNA3,
     ("gfx1100", "v_wmma_bf16_16x16x16_bf16"): _RDNA3,
+    # RDNA3.5 has the matrix instructions of RDNA3
+    ("gfx1151", "v_wmma_f32_16x16x16_f16"): _RDNA3,
+    ("gfx1151", "v_wmma_f32_16x16x16_bf16"): _RDNA3,
     ("gfx1201", "v_wmma_f32_16x16x16_f16"): _RDNA4,
     ("gfx1201", "v_wmma_f32_16x16x16_bf16"): _RDNA4,
     ("gfx1201", "v_wmma_f16_16x16x16_f16"): _RDNA4_HALF,

@@ -82,8 +82,8 @@ DIVISION: Final = (
     Row("v_div_scale_f32 v3, {vcc}, v1, v1, v2", {"v1": f32(2**-10), "v2": f32(2**-110), "exec": 1},
         {"v3": [f32(2**54)], "vcc_lo": 0}),
     Row("v_div_scale_f32 v3, {vcc}, v1, v1, v2", {"v1": 0, "v2": f32(1.0), "exec": 1}, {"v3": [NAN], "vcc_lo": 0}),
-    # The documents say 2**32 and 2**64, with which no scaled quotient is right. The sign follows the exponent of the third
-    # operand: an IEEE quotient comes out of the compiler's sequence only so (fp32_divide, fp64_divide).
+    # The documents say 2**32 and 2**64, with which no scaled quotient is right. The sign follows the exponent of the
+    # third operand: an IEEE quotient comes out of the compiler's sequence only so (fp32_divide, fp64_divide).
     Row("v_div_fmas_f32 v3, v1, v2, v4", {"v1": f32(3.0), "v2": f32(2.0), "v4": f32(1.0), "vcc": 2},
         {"v3": [f32(7.0), f32(7.0 * 2**-64)]}),
     Row("v_div_fmas_f32 v3, v1, v2, v4", {"v1": f32(3.0), "v2": f32(2.0), "v4": f32(2.0), "vcc": 2},

@@ -155,12 +155,12 @@ from tools import compile_kernels
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
-layer = compile_kernels._layer(64, 64, 1, 1, torch.float16, True)
+layer = next(compile_kernels.curated("gfx1030", "fp16", True)).problem
 x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output_shape, layer.weight_shape))
 found = {}
 for upcast in (True, False):
     call = calls.forward(layer, x, weight, y, False, tiles(FMA, True).gather["m"], calls.Dot(upcast=upcast))
-    kernel = compile_kernels.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4)
+    kernel = compile_kernels.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4, layer)
     text, _ = compile_kernels.assembly(kernel, "gfx1030")
     found[str(upcast)] = compile_kernels.multiplier(text), compile_kernels.assembles_for(text, "gfx1030", "gfx1010")
     found[str(upcast)] += (compile_kernels.build([(kernel, "gfx1030")])[0].also_legal_on,)

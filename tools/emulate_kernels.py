@@ -1,0 +1,239 @@
+"""Run the Triton kernels for AMD GPUs that are not there: compile each, execute its assembly, compare with fp64.
+
+Run as a program it makes the table of `tools/compile_kernels.py` with what was executed, for a list of targets:
+
+    python tools/emulate_kernels.py gfx1010 gfx1100 gfx942
+
+Each kernel runs twice. Compiled for a layer with odd sizes, all of it runs: every edge and mask. Compiled for a layer as
+networks have it, some of its workgroups run: the code that a training would run, and the instructions that are counted.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+if __name__ == "__main__":  # as a program it is not found as a part of the project
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools import compile_kernels
+from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, needs, specialised
+from tools.emulator import Memory, Program, launch
+from yolo_rocm.conv.exactness import allowed_error, in_doubles, native_passes
+from yolo_rocm.conv.kernels.calls import Strides, strides
+from yolo_rocm.conv.plan import Operands
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.triton.launch import kernel_of
+
+# Sizes that are multiples of nothing: half-empty tiles, edges on every side, channels that end inside a tile.
+ODD: Final = Layers(
+    Layer(24, 20, 1, 1, 2, (7, 9)), Layer(24, 20, 1, 2, 2, (7, 9)), Layer(3, 20, 1, 2, 2, (7, 9)),
+    Layer(20, 20, 20, 1, 2, (7, 9)),
+)  # fmt: skip
+# What Triton specialises a kernel by is the same as for the layers of the table, so that the code is the same: strides
+# are multiples of 16. The image is smaller.
+USUAL: Final = Layers(
+    Layer(64, 64, 1, 1, 1, (16, 80)), Layer(64, 64, 1, 2, 1, (16, 80)), Layer(3, 16, 1, 2, 1, (16, 80)),
+    Layer(64, 64, 64, 1, 1, (16, 80)),
+)  # fmt: skip
+_MULTIPLY_ADDS: Final = ("v_fma", "v_mad_mix", "v_pk_fma", "v_dot", "v_wmma", "v_mfma")
+_BITS: Final = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of a kernel showed.
+
+    Attributes:
+        error: Against fp64, relative, of all elements that were written.
+        allowed: What it may be.
+        counts: Instructions, per wave.
+    """
+
+    error: float
+    allowed: float
+    counts: Counter[str]
+
+    @property
+    def right(self) -> bool:
+        """Whether the error is within its bound; NaN is not."""
+        return self.error <= self.allowed
+
+
+def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outcome:
+    """Run a kernel's assembly on random tensors and compare what it wrote with fp64.
+
+    Args:
+        kernel: What was compiled.
+        text: The assembly.
+        shared: Bytes of LDS that a launch gives it.
+        some: Run the first, the middle and the last workgroup alone.
+
+    Raises:
+        EmulationError: The kernel did something that it must not do.
+    """
+    program = Program.parse(text)
+    tensors, shape, by, dtype, exact = _task(kernel)
+    memory = Memory()
+    inputs = [memory.add(name, _raw(tensor), constant=True) for name, tensor in tensors.items()]
+    if len(kernel.types) == 4:
+        inputs.append(inputs[-1])  # in the place of a bias that is not added
+    output = memory.add("output", exact.numel() * dtype.itemsize)
+    function = kernel_of(kernel.call)
+    signature, _, _ = specialised(function, kernel)
+    numbers = zip(function.arg_names[len(kernel.types) :], kernel.call.numbers, strict=False)
+    arguments = [*inputs, output, *(number for name, number in numbers if signature[name] != "constexpr")]
+    grid = kernel.call.grid
+    counts = launch(
+        program, memory, arguments, grid, kernel.call.warps * program.wave_size, shared,
+        _some_of(grid) if some else None,
+    )  # fmt: skip
+    flags = memory.written(output, _numpy(dtype))
+    values = torch.from_numpy(memory.contents(output, _numpy(_BITS[dtype]))).view(dtype)
+    got, known = (torch.as_strided(flat, shape, by) for flat in (values, torch.from_numpy(flags)))
+    if not (known.all() if not some else known.any()):
+        raise ValueError(f"{kernel.name} left {int((~known).sum())} of {known.numel()} elements unwritten")
+    allowed = _allowed(kernel, dtype)
+    return Outcome(relative_error(got[known], exact[known]), allowed, counts)
+
+
+def _some_of(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Return the first, the middle and the last workgroup, the middle one out of the middle in every dimension."""
+    first, middle, last = (0, 0, 0), tuple(size // 2 for size in grid), tuple(size - 1 for size in grid)
+    return list(dict.fromkeys([first, middle, last]))  # type: ignore[arg-type]
+
+
+def _task(kernel: Kernel) -> tuple[dict[str, torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype, torch.Tensor]:
+    """Return the kernel's inputs by name, shape, strides and type of its output, and what it should be in fp64."""
+    problem = replace(kernel.problem, device="cpu")
+    operands, last = _operands(problem), problem.channels_last
+    if kernel.name == "transpose":
+        shape = problem.input_shape
+        source = operands.x.contiguous()
+        return {"x": source}, shape, strides(shape, True), problem.dtype, source.double()
+    if kernel.name == "sum_partials":
+        partials = _random_partials(kernel)
+        o, c, height, width = problem.weight_shape
+        exact = partials.double().sum(0).reshape(o, height, width, c).permute(0, 3, 1, 2)
+        return {"partials": partials}, problem.weight_shape, kernel.weight, problem.dtype, exact
+    if kernel.splits:
+        exact = _exact_partials(kernel, problem, operands)
+        by = exact.contiguous().stride()
+        return {"x": operands.x, "grad": operands.grad}, tuple(exact.shape), by, torch.float32, exact
+    weight = _with_strides(operands.weight, kernel.weight)
+    if "grad_input" in kernel.name:
+        exact, shape = _exact(problem)["grad_input"], problem.input_shape
+        return {"grad": operands.grad, "weight": weight}, shape, strides(shape, last), problem.dtype, exact
+    exact, shape = _exact(problem)["forward"], problem.output_shape
+    return {"x": operands.x, "weight": weight}, shape, strides(shape, last), problem.dtype, exact
+
+
+@lru_cache(maxsize=32)
+def _operands(problem: ConvProblem) -> Operands:
+    return Operands.of(problem)
+
+
+@lru_cache(maxsize=32)
+def _exact(problem: ConvProblem) -> Mapping[str, torch.Tensor]:
+    return native_passes(problem, in_doubles(_operands(problem)))
+
+
+def _random_partials(kernel: Kernel) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn((kernel.splits, math.prod(kernel.problem.weight_shape)), generator=generator)
+
+
+def _exact_partials(kernel: Kernel, problem: ConvProblem, operands: Operands) -> torch.Tensor:
+    """Return the partial sums of each split: splits, output channels, taps, channels of a group."""
+    o, c, height, width = problem.weight_shape
+    columns = torch.nn.functional.unfold(
+        operands.x.double(), problem.kernel, problem.dilation, problem.padding, problem.stride
+    )
+    pixels = columns.shape[0] * columns.shape[2]
+    groups = problem.groups
+    # groups, terms of the sum, pixels of the batch
+    columns = columns.permute(1, 0, 2).reshape(groups, c * height * width, pixels)
+    grad = operands.grad.double().flatten(2).permute(1, 0, 2).reshape(groups, o // groups, pixels)
+    length = kernel.call.numbers[1]  # pixels of a split
+    parts = [
+        grad[:, :, first : first + length] @ columns[:, :, first : first + length].transpose(1, 2)
+        for first in range(0, pixels, length)
+    ]
+    whole = torch.stack(parts).reshape(len(parts), o, c, height, width)
+    return whole.permute(0, 1, 3, 4, 2).contiguous()
+
+
+def _with_strides(tensor: torch.Tensor, by: Strides) -> torch.Tensor:
+    laid_out = torch.empty_strided(tensor.shape, by, dtype=tensor.dtype)
+    return laid_out.copy_(tensor)
+
+
+def _raw(tensor: torch.Tensor) -> Any:
+    """Return a dense tensor's memory, whatever its strides."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return flat.view(_BITS[tensor.dtype]).numpy()
+
+
+def _numpy(dtype: torch.dtype) -> Any:
+    return {2: np.int16, 4: np.int32}[dtype.itemsize]
+
+
+def _allowed(kernel: Kernel, dtype: torch.dtype) -> float:
+    """Return the bound of the GPU tests for fp32, in which every kernel adds, and one rounding to what it writes.
+
+    For half precision it is tighter than that of the GPU tests, which other algorithms have to meet too.
+    """
+    if kernel.name == "transpose":
+        return 0.0
+    which = "grad_weight" if kernel.splits else "grad_input" if "grad_input" in kernel.name else "forward"
+    rounding = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
+    return allowed_error(replace(kernel.problem, dtype=torch.float32), which) + rounding
+
+
+def share_of_multiply_adds(counts: Counter[str]) -> tuple[float, float]:
+    """Return multiply-adds among the instructions of the vector unit, and LDS instructions for each of them."""
+    vector = sum(times for name, times in counts.items() if name.startswith("v_"))
+    multiply_adds = sum(times for name, times in counts.items() if name.startswith(_MULTIPLY_ADDS))
+    lds = sum(times for name, times in counts.items() if name.startswith("ds_"))
+    return multiply_adds / max(vector, 1), lds / multiply_adds if multiply_adds else 0.0
+
+
+def emulated(kernel: Kernel, target: str) -> dict[str, Any]:
+    """Compile and run a kernel of the table in this process; return fields of `Built`."""
+    found, small = like(kernel, target, USUAL), like(kernel, target, ODD)
+    text, shared = assembly(found, target)
+    usual, odd = execute(found, text, shared, some=True), execute(small, *assembly(small, target))
+    worst = max((usual, odd), key=lambda outcome: (not outcome.right, outcome.error))
+    if not worst.right:
+        raise ValueError(f"{kernel.name} errs by {worst.error:.3g}, allowed are {worst.allowed:.3g}")
+    share, lds = share_of_multiply_adds(usual.counts)
+    return {
+        **needs(text, shared, target),
+        "relative_error": float(f"{worst.error:.2g}"),
+        "allowed_error": float(f"{worst.allowed:.2g}"),
+        "instructions": sum(times for name, times in usual.counts.items() if name != "vopd"),
+        "fma_share": round(share, 3),
+        "lds_per_fma": round(lds, 3),
+    }
+
+
+def like(kernel: Kernel, target: str, layers: Layers) -> Kernel:
+    """Return a kernel of the table, with its tile, for other layers."""
+    processors = 4 if layers is ODD else 32
+    every = curated(target, kernel.dtype, kernel.layout == "nhwc", layers, processors)
+    return next(each for each in every if (each.name, each.tile) == (kernel.name, kernel.tile))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(compile_kernels.main(__doc__, emulated))

@@ -6,7 +6,6 @@ Every result must have the same bits; which NaN an operation makes is left out o
 from __future__ import annotations
 
 import ctypes
-import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -32,8 +31,8 @@ EVERY = [(text, name) for text in make.TEXTS for name in FUNCTIONS if text not i
 
 
 @cache
-def text_of(name: str) -> str:
-    return make.stored(name)
+def modules_of(text: str) -> dict[str, str]:
+    return make.modules(make.stored(text))
 
 
 @cache
@@ -75,13 +74,12 @@ def stored_results(name: str, wave: int) -> list[Array]:
 @pytest.mark.parametrize(("text", "name"), EVERY)
 def test_the_emulator_computes_what_a_cpu_does(text: str, name: str) -> None:
     _, wave = make.TEXTS[text]
-    check(text_of(text), name, wave, stored_results(name, wave))
+    check(modules_of(text)[name], name, wave, stored_results(name, wave))
 
 
 def test_each_text_has_each_function_but_those_its_target_cannot_run() -> None:
     for text in make.TEXTS:
-        found = set(re.findall(r"\.amdhsa_kernel (\w+)", text_of(text)))
-        assert found == {name for each, name in EVERY if each == text}
+        assert set(modules_of(text)) == {name for each, name in EVERY if each == text}
 
 
 @pytest.fixture(scope="module")
@@ -92,34 +90,33 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return make.host_library(compiler, tmp_path_factory.mktemp("host"))
 
 
-@pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_is_stored_is_what_this_cpu_computes(library: ctypes.CDLL, name: str, wave: int) -> None:
-    for made, right in zip(make.on_host(library, name, known(wave)[name]), stored_results(name, wave), strict=True):
-        np.testing.assert_array_equal(made, right)
+def test_what_is_stored_is_what_this_cpu_computes(library: ctypes.CDLL, name: str) -> None:
+    for wave in (32, 64) if name == "shuffles" else (32,):
+        made = make.on_host(library, name, known(wave)[name])
+        for each, right in zip(made, stored_results(name, wave), strict=True):
+            np.testing.assert_array_equal(each, right)
 
 
 @pytest.fixture(scope="module")
-def fresh() -> dict[str, str]:
+def fresh() -> dict[str, dict[str, str]]:
     """Return assembly of the clang that is installed here, one target of each generation."""
     compiler = make.clang()
     if compiler is None:
         pytest.skip("needs a clang that compiles for amdgcn")
-    return {text: make.compiled(compiler, text) for text in ("gfx1010", "gfx1100", "gfx1201", "gfx942")}
+    return {text: make.modules(make.compiled(compiler, text)) for text in ("gfx1010", "gfx1100", "gfx1201", "gfx942")}
 
 
 @pytest.mark.parametrize("text", ["gfx1010", "gfx1100", "gfx1201", "gfx942"])
-def test_what_the_clang_of_this_machine_compiles_runs_too(fresh: dict[str, str], text: str) -> None:
+def test_what_the_clang_of_this_machine_compiles_runs_too(fresh: dict[str, dict[str, str]], text: str) -> None:
     _, wave = make.TEXTS[text]
     for name in ("int32_bits", "fp32_divide", "fp16_packed", "reduce_tree", "nested_branches", "private_array"):
-        check(fresh[text], name, wave, stored_results(name, wave))
+        check(fresh[text][name], name, wave, stored_results(name, wave))
 
 
 def test_a_changed_instruction_is_seen() -> None:
     """A comparison that nothing can fail proves nothing."""
-    text = text_of("gfx1030")
-    start = text.index("\nreduce_tree:")
-    changed = text[:start] + text[start:].replace("v_add_f32_e32", "v_sub_f32_e32", 1)
+    changed = modules_of("gfx1030")["reduce_tree"].replace("v_add_f32_e32", "v_sub_f32_e32", 1)
     with pytest.raises(AssertionError, match="differ"):
         check(changed, "reduce_tree", 32, stored_results("reduce_tree", 32))
 

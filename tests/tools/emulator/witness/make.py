@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import yaml
 
 from tests.tools.emulator.witness.cases import Array, Case, cases, outputs
 
@@ -74,6 +75,20 @@ def stripped(text: str) -> str:
 def stored(name: str) -> str:
     """Return the assembly kept in the repository."""
     return gzip.decompress((FOLDER / f"{name}.s.gz").read_bytes()).decode()
+
+
+def modules(text: str) -> dict[str, str]:
+    """Return each function of a text as a module of its own."""
+    code, mark, metadata = text.partition("\t.amdgpu_metadata\n")
+    target = re.search(r"^\s*\.amdgcn_target.*\n", code, re.MULTILINE)
+    bodies = re.findall(r"^(\w+):\n(.*?\.end_amdhsa_kernel\n)", code, re.MULTILINE | re.DOTALL)
+    described = yaml.safe_load(metadata.partition("\t.end_amdgpu_metadata")[0])["amdhsa.kernels"]
+    entries = {kernel[".name"]: yaml.safe_dump({"amdhsa.kernels": [kernel]}) for kernel in described}
+    assert target is not None
+    return {
+        name: f"{target[0]}{name}:\n{body}{mark}---\n{entries[name]}...\n\t.end_amdgpu_metadata\n"
+        for name, body in bodies
+    }
 
 
 def host_library(compiler: str, folder: Path) -> ctypes.CDLL:

@@ -1,7 +1,8 @@
 """A few instructions as a kernel: registers are set before them and stored after them, for any target.
 
 Instructions are written as gfx11 spells them; `SPELLED` has what other generations call the same. `{vcc}`, `{exec}` and
-`{mask}` stand for a lane mask, which is one register or two, `{wait}` for a wait until memory has answered.
+`{mask}` stand for a lane mask, which is one register or two, `{wait}` for a wait until memory has answered. `v250` is
+four times the lane, and `s[10:11]` the address at which results are going to be stored.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ _UP_TO_10: Final = {
     "ds_load_2addr_b32": "ds_read2_b32",
     "ds_load_2addr_stride64_b32": "ds_read2st64_b32",
     "ds_load_2addr_b64": "ds_read2_b64",
+    "ds_load_2addr_stride64_b64": "ds_read2st64_b64",
+    "ds_load_b64": "ds_read_b64",
+    "ds_store_2addr_b64": "ds_write2_b64",
+    "ds_store_2addr_stride64_b64": "ds_write2st64_b64",
+    "global_store_d16_hi_b16": "global_store_short_d16_hi",
+    "global_load_d16_hi_b16": "global_load_short_d16_hi",
     "ds_store_b32": "ds_write_b32",
     "ds_store_b16": "ds_write_b16",
     "ds_store_b16_d16_hi": "ds_write_b16_d16_hi",
@@ -69,6 +76,7 @@ SPELLED: Final = {
         "v_sub_nc_i32": "v_sub_i32",
         "v_add_co_u32": "v_add_co_u32_e64",
         "v_sub_co_u32": "v_sub_co_u32_e64",
+        "v_subrev_co_u32": "v_subrev_co_u32_e64",
         "v_add_co_ci_u32_e32": "v_addc_co_u32_e32",
         "v_sub_co_ci_u32_e32": "v_subb_co_u32_e32",
         "v_subrev_co_ci_u32_e32": "v_subbrev_co_u32_e32",
@@ -187,9 +195,7 @@ def kernel(target: str, body: str, given: Mapping[str, Value], stored: Sequence[
         lines += [f"global_store_b32 v250, {source}, s[10:11]", *_moved(10, hex(4 * wave))]
     lines.append("s_endpgm")
     code = "\n".join("\t" + _spell(line, spelled) for line in lines)
-    wait = (
-        "s_wait_loadcnt 0x0\n\ts_wait_dscnt 0x0\n\ts_wait_kmcnt 0x0" if made == 12 else "s_waitcnt vmcnt(0) lgkmcnt(0)"
-    )
+    wait = _WAITS[made].replace(";", "\n\t")
     mask = {"vcc": "vcc_lo", "exec": "exec_lo", "mask": "s30"}
     if wave == 64:
         mask = {"vcc": "vcc", "exec": "exec", "mask": "s[30:31]"}
@@ -209,6 +215,13 @@ def run(made: Kernel, given: Array, groups: int) -> Array:
     return after.reshape(groups, len(made.stored), made.wave)
 
 
+# Until loads, stores and scalar loads are done.
+_WAITS: Final = {
+    9: "s_waitcnt vmcnt(0) lgkmcnt(0)",
+    10: "s_waitcnt vmcnt(0) lgkmcnt(0);s_waitcnt_vscnt null, 0x0",
+    11: "s_waitcnt vmcnt(0) lgkmcnt(0);s_waitcnt_vscnt null, 0x0",
+    12: "s_wait_loadcnt_dscnt 0x0;s_wait_kmcnt 0x0;s_wait_storecnt 0x0",
+}
 _PLACES: Final = {"scc": "s60", "vcc_lo": "s61", "vcc_hi": "s62", "exec_lo": "s63", "exec_hi": "s64"}
 
 

@@ -141,6 +141,8 @@ COMPARE: Final = (
     Row("v_cmp_lg_f32_e64 {mask}, v1, v2", {"v1": [f32(1.0), QUIET, f32(2.0)], "v2": f32(1.0), "exec": 7}, {"s30": 4}),
     # lanes that are off give 0
     Row("v_cmp_eq_u32_e64 {mask}, v1, v2", {"v1": 5, "v2": 5, "exec": 5}, {"s30": 5}),
+    Row("v_cmp_ge_i32_e64 {mask}, v1, v2", {"v1": [0xFFFFFFFF, 5, 6], "v2": 5, "exec": 7}, {"s30": 6}),
+    Row("v_cmp_le_u32_e64 {mask}, v1, v2", {"v1": [0xFFFFFFFF, 5, 6], "v2": 5, "exec": 7}, {"s30": 2}),
     Row("v_cmp_lt_i64_e64 {mask}, v[2:3], v[4:5]", {"v[2:3]": 2**64 - 1, "v[4:5]": 1, "exec": 1}, {"s30": 1}),
     Row("v_cmp_lt_u64_e64 {mask}, v[2:3], v[4:5]", {"v[2:3]": 2**64 - 1, "v[4:5]": 1, "exec": 1}, {"s30": 0}),
     # signalling and quiet NaN; -inf, -normal, -denormal, -0; +0, +denormal, +normal, +inf

@@ -1,8 +1,8 @@
-"""The local data share, and what lanes send each other through it.
+"""The local data share, what lanes send each other through it, and halves of registers in memory.
 
 "RDNA3.5" Instruction Set Architecture (AMD, 2024), chapter "Instructions", section "LDS Instructions"; the same
 instructions are called `ds_read` and `ds_write` in "CDNA3" Instruction Set Architecture (AMD, 2025), section "LDS & GDS
-Instructions".
+Instructions"; global memory from sections "FLAT, Scratch and Global Instructions".
 """
 
 from __future__ import annotations
@@ -33,6 +33,20 @@ ROWS: Final = (
         ds_load_2addr_b32 v[4:5], v1 offset0:3 offset1:2
         {wait}""",
         {"v1": 0, "v[2:3]": 7 << 32 | 9, "exec": 1}, {"v[4:5]": [9 << 32 | 7]}),
+    Row("""ds_store_2addr_b64 v1, v[2:3], v[4:5] offset1:2
+        {wait}
+        ds_load_b64 v[6:7], v1 offset:16
+        ds_load_2addr_b64 v[8:11], v1 offset0:2
+        {wait}""",
+        {"v1": 0, "v[2:3]": 7 << 32 | 9, "v[4:5]": 3 << 32 | 4, "exec": 1},
+        {"v[6:7]": [3 << 32 | 4], "v[8:9]": [3 << 32 | 4], "v[10:11]": [7 << 32 | 9]}),
+    Row("""ds_store_2addr_stride64_b64 v1, v[2:3], v[4:5] offset0:1 offset1:2
+        {wait}
+        ds_load_b64 v[6:7], v1 offset:512
+        ds_load_2addr_stride64_b64 v[8:11], v1 offset0:2 offset1:1
+        {wait}""",
+        {"v1": 0, "v[2:3]": 7 << 32 | 9, "v[4:5]": 3 << 32 | 4, "exec": 1},
+        {"v[6:7]": [7 << 32 | 9], "v[8:9]": [3 << 32 | 4], "v[10:11]": [7 << 32 | 9]}),
     # half a register
     Row("""ds_store_b16 v1, v2
         ds_store_b16_d16_hi v1, v2 offset:2
@@ -42,6 +56,14 @@ ROWS: Final = (
         ds_load_i8 v5, v1 offset:1
         {wait}""",
         {"v1": 0, "v2": 0x1234ABCD, "v3": 0x7777, "exec": 1}, {"v3": [0xABCD7777], "v4": [0x12], "v5": [0xFFFFFFAB]}),
+    Row("""global_store_b32 v250, v1, s[10:11]
+        {wait}
+        global_store_d16_hi_b16 v250, v2, s[10:11]
+        {wait}
+        global_load_b32 v3, v250, s[10:11]
+        global_load_d16_hi_b16 v4, v250, s[10:11] offset:2
+        {wait}""",
+        {"v1": 0x11112222, "v2": 0xABCD0000, "v4": 0x3333}, {"v3": 0x1111ABCD, "v4": 0x11113333}),
     # what was there is returned, and lanes come one after another
     Row("""ds_store_b32 v1, v2
         {wait}

@@ -110,6 +110,8 @@ SOPC: Final = (
     Row("s_cmp_lt_i32 s20, s21", {"s20": 0xFFFFFFFF, "s21": 1}, {"scc": 1}),
     Row("s_cmp_lt_u32 s20, s21", {"s20": 0xFFFFFFFF, "s21": 1}, {"scc": 0}),
     Row("s_cmp_ge_i32 s20, s21", {"s20": 0x80000000, "s21": 0}, {"scc": 0}),
+    Row("s_cmp_gt_i32 s20, s21", {"s20": 1, "s21": 0xFFFFFFFF}, {"scc": 1}),
+    Row("s_cmp_le_u32 s20, s21", {"s20": 1, "s21": 0xFFFFFFFF}, {"scc": 1}),
     Row("s_cmp_eq_u64 s[20:21], s[22:23]", {"s[20:21]": 1 << 32, "s[22:23]": 0}, {"scc": 0}),
     Row("s_bitcmp1_b32 s20, s21", {"s20": 0x10, "s21": 36}, {"scc": 1}),
     Row("s_bitcmp0_b32 s20, s21", {"s20": 0x10, "s21": 4}, {"scc": 0}),

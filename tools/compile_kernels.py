@@ -352,7 +352,8 @@ def specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str
     for index, name in enumerate(names):
         if index < len(kernel.types):
             signature[name] = _TYPE_NAMES[kernel.types[index]]
-            attributes[(index,)] = [["tt.divisibility", 16]]
+            # On AMD a tensor below 2 GiB is read through a buffer descriptor with offsets of 32 bits.
+            attributes[(index,)] = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
         elif name in constants:
             signature[name] = "constexpr"
         elif values[name] == 1 and name not in plain:

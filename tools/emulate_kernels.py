@@ -4,8 +4,9 @@ Run as a program it makes the table of `tools/compile_kernels.py` with what was 
 
     python tools/emulate_kernels.py gfx1010 gfx1100 gfx942
 
-Each kernel runs twice. Compiled for a layer with odd sizes, all of it runs: every edge and mask. Compiled for a layer as
-networks have it, some of its workgroups run: the code that a training would run, and the instructions that are counted.
+Each kernel runs twice. Compiled for a layer with odd sizes, all of it runs: every edge and mask. Compiled for a layer
+as networks have it, some of its workgroups run: the code that a training would run, and the instructions that are
+counted.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outco
     function = kernel_of(kernel.call)
     signature, _, _ = specialised(function, kernel)
     numbers = zip(function.arg_names[len(kernel.types) :], kernel.call.numbers, strict=False)
-    arguments = [*inputs, output, *(number for name, number in numbers if signature[name] != "constexpr")]
+    arguments: list[Any] = [*inputs, output, *(number for name, number in numbers if signature[name] != "constexpr")]
     grid = kernel.call.grid
     counts = launch(
         program, memory, arguments, grid, kernel.call.warps * program.wave_size, shared,
@@ -109,11 +110,13 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outco
 
 def _some_of(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
     """Return the first, the middle and the last workgroup, the middle one out of the middle in every dimension."""
-    first, middle, last = (0, 0, 0), tuple(size // 2 for size in grid), tuple(size - 1 for size in grid)
-    return list(dict.fromkeys([first, middle, last]))  # type: ignore[arg-type]
+    x, y, z = grid
+    return list(dict.fromkeys([(0, 0, 0), (x // 2, y // 2, z // 2), (x - 1, y - 1, z - 1)]))
 
 
-def _task(kernel: Kernel) -> tuple[dict[str, torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype, torch.Tensor]:
+def _task(
+    kernel: Kernel,
+) -> tuple[dict[str, torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype, torch.Tensor]:
     """Return the kernel's inputs by name, shape, strides and type of its output, and what it should be in fp64."""
     problem = replace(kernel.problem, device="cpu")
     operands, last = _operands(problem), problem.channels_last

@@ -16,9 +16,8 @@ from . import matrix, packed, scalar, vector
 from .access import Accesses
 from .errors import Deadlock, EmulationError, UnknownInstruction
 from .program import Instruction, Program
-from .scalar import lanes_left
 from .waits import Counters
-from .waves import VCC, Array, Waves, merged
+from .waves import EXEC, VCC, Array, Waves, any_lane, merged
 
 Step = Callable[[Waves], None]
 
@@ -64,10 +63,10 @@ _BRANCHES: Final[dict[str, Callable[[Waves], Array]]] = {
     "s_branch": lambda waves: np.ones(waves.count, bool),
     "s_cbranch_scc0": lambda waves: ~waves.scc,
     "s_cbranch_scc1": lambda waves: waves.scc,
-    "s_cbranch_vccz": lambda waves: ~waves.scalars[VCC : VCC + waves.lanes // 32].any(axis=0),
-    "s_cbranch_vccnz": lambda waves: waves.scalars[VCC : VCC + waves.lanes // 32].any(axis=0),
-    "s_cbranch_execz": lambda waves: ~lanes_left(waves),
-    "s_cbranch_execnz": lambda waves: lanes_left(waves),
+    "s_cbranch_vccz": lambda waves: ~any_lane(waves, VCC),
+    "s_cbranch_vccnz": lambda waves: any_lane(waves, VCC),
+    "s_cbranch_execz": lambda waves: ~any_lane(waves, EXEC),
+    "s_cbranch_execnz": lambda waves: any_lane(waves, EXEC),
 }
 _BARRIERS: Final = ("s_barrier", "s_barrier_wait")
 
@@ -95,7 +94,9 @@ class Machine:
         with np.errstate(all="ignore"):
             while ready or waiting:
                 if not ready:
-                    raise Deadlock(f"{sum(w.count for w in waiting)} waves wait at a barrier for others that have ended")
+                    raise Deadlock(
+                        f"{sum(w.count for w in waiting)} waves wait at a barrier for others that have ended"
+                    )
                 pc = min(each.pc for each in ready)
                 current = merged([each for each in ready if each.pc == pc])
                 ready = [each for each in ready if each.pc != pc]

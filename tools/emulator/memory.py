@@ -1,7 +1,8 @@
 """Memory that checks itself: every byte knows whether it is there, whether anybody wrote it, and who was last.
 
-Global memory, LDS and scratch are each a `Store`. What is recorded is kept in units of the smallest access that a program
-makes, so that two waves may write the two halves of a word and no time is spent on single bytes where nobody does.
+Global memory, LDS and scratch are each a `Store`. What is recorded is kept in units of the smallest access that a
+program makes, so that two waves may write the two halves of a word and no time is spent on single bytes where nobody
+does.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ class Lanes:
         """Return the active lanes of waves."""
         index, lane = np.nonzero(waves.active)
         return cls(index, lane, waves.wave[index], waves.group[index], waves.epoch[index])
+
+    def some(self, chosen: Array) -> Lanes:
+        """Return those that are chosen."""
+        return Lanes(*(each[chosen] for each in (self.index, self.lane, self.wave, self.group, self.epoch)))
 
     @classmethod
     def scalar(cls, waves: Waves) -> Lanes:
@@ -127,7 +132,7 @@ class Store:
             raise MemoryFault(f"writes {self._at(offset[which])}, which is only to be read")
         self._meet(units, self._reader, self._read_epoch, lanes, "writes", "read")
         # Waves that hold the same value may both write it: compilers let them.
-        changed = (self._gather(offset, size) != values).reshape(len(offset), units.shape[1], -1).any(axis=2)
+        changed = (self._gather(offset, size) != values).any(axis=1)[:, None]
         self._meet(units, self._writer, self._write_epoch, lanes, "writes", "written", changed)
         self._scatter(offset, values)
         lost = (self._gather(offset, size) != values).any(axis=1)
@@ -187,7 +192,9 @@ class Store:
 
     def _units(self, offset: Array, size: int, does: str) -> Array:
         """Return the units that accesses touch: lanes x units."""
-        units = offset[:, None] // self._unit + np.arange(-(-size // self._unit))
+        across = int((offset % self._unit).any())  # one unit more
+        units = offset[:, None] // self._unit + np.arange(-(-size // self._unit) + across)
+        units = np.minimum(units, (offset[:, None] + size - 1) // self._unit)
         outside = (offset < 0) | (offset + size > len(self.data))
         if outside.any():
             units = np.where(outside[:, None], 0, units)
@@ -219,6 +226,36 @@ class Store:
             if size % width or (offset % width).any():
                 return None
         return self.data.view(f"u{width}"), offset[:, None] // width + np.arange(size // width)
+
+
+class Parts:
+    """A store of equal parts that nobody else may touch: the LDS of each group, the scratch of each lane."""
+
+    def __init__(self, name: str, size: int, count: int, unit: int) -> None:
+        """Make them.
+
+        Args:
+            name: For messages.
+            size: Bytes of each.
+            count: How many there are.
+            unit: Bytes of the smallest access to come.
+        """
+        self._size, self._pitch = size, -(-size // 16) * 16 + 16
+        self.store = Store(self._pitch * count, name, unit)
+        for part in range(count):
+            self.store.allow(part * self._pitch, size)
+
+    def offset(self, part: Array, local: Array, bytes_: int) -> Array:
+        """Return where accesses inside parts lie in the store.
+
+        Raises:
+            MemoryFault: One leaves its part.
+        """
+        outside = (local < 0) | (local + bytes_ > self._size)
+        if outside.any():
+            at = f"{self.store.name}{int(local[np.argmax(outside)]):+#x}"
+            raise MemoryFault(f"out of bounds: {bytes_} bytes at {at} of {self._size} bytes")
+        return part.astype(np.int64) * self._pitch + local
 
 
 @dataclass(frozen=True)
@@ -282,4 +319,4 @@ class Memory:
     def written(self, buffer: Buffer, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return for each element of a buffer whether it was written, or had contents before."""
         flags = self.store.written(buffer.address - _BASE, buffer.size)
-        return flags.reshape(-1, np.dtype(dtype).itemsize).all(axis=1)
+        return np.asarray(flags.reshape(-1, np.dtype(dtype).itemsize).all(axis=1))

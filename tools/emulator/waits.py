@@ -1,9 +1,9 @@
 """Counters of memory instructions under way, and the waits for them.
 
-An instruction that loads raises its counter at once and its result comes later: the registers it writes are marked until
-the wave has waited for it (`s_waitcnt`, gfx12: `s_wait_*`), and using a marked register ends the run. Loads of one kind
-return in the order of their issue; scalar loads do not, so that only a wait for zero is a wait for them (RDNA3 ISA, 4.4
-"Dependency resolution").
+An instruction that loads raises its counter at once and its result comes later: the registers it writes are marked
+until the wave has waited for it (`s_waitcnt`, gfx12: `s_wait_*`), and using a marked register ends the run. Loads of
+one kind return in the order of their issue; scalar loads do not, so that only a wait for zero is a wait for them (RDNA3
+ISA, 4.4 "Dependency resolution").
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .waves import Register, Waves
 
 LOAD, STORE, LDS, SCALAR = "load", "store", "lds", "scalar"
 # By generation, what the counters count; a wait names counters by the words of its generation.
-COUNTERS: Final = {
+COUNTERS: Final[dict[int, dict[str, tuple[str, ...]]]] = {
     9: {"vmcnt": (LOAD, STORE), "lgkmcnt": (LDS, SCALAR)},
     10: {"vmcnt": (LOAD,), "vscnt": (STORE,), "lgkmcnt": (LDS, SCALAR)},
     11: {"vmcnt": (LOAD,), "vscnt": (STORE,), "lgkmcnt": (LDS, SCALAR)},
@@ -46,7 +46,7 @@ class Counters:
         waves.issued[counter] += 1
         number = waves.issued[counter].copy()
         for register in registers:
-            waves.pending[register] = (counter, number)
+            waves.pending.setdefault(register, {})[counter] = number
         if kind == SCALAR:
             waves.unordered = number
         elif kind == LDS and not registers:
@@ -56,7 +56,7 @@ class Counters:
         """Check that a load into registers comes after what is under way into them: loads of one kind do."""
         for register in registers:
             if register in waves.pending:
-                if kind == SCALAR or waves.pending[register][0] != self._of[kind]:
+                if kind == SCALAR or set(waves.pending[register]) != {self._of[kind]}:
                     waves.use(register)
                 waves.pending.pop(register, None)
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .instructions import floats, memory, scalar, vector
+from .instructions import floats, memory, scalar, seldom, vector
 from .instructions.row import NAN, Row
 from .single import EVERY, Kernel, Value, kernel, run, words
 from .witness import make
 
 pytestmark = pytest.mark.once
-ROWS = (*scalar.ROWS, *vector.ROWS, *floats.ROWS, *memory.ROWS)
+ROWS = (*scalar.ROWS, *vector.ROWS, *floats.ROWS, *memory.ROWS, *seldom.ROWS)
 
 
 def names() -> list[str]:

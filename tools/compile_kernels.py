@@ -126,6 +126,9 @@ class Built:
         instructions: Executed by the workgroups that were run of a usual layer, counted per wave.
         fma_share: Of them, multiply-adds among those of the vector unit.
         lds_per_fma: Of them, LDS instructions for each multiply-add.
+        computed_us: Shortest time of the layer, computed and not measured (`tools/kernel_bounds.py`).
+        computed_limit: What sets it: `vector`, `lds` or `memory`.
+        computed_for: The card.
     """
 
     target: str
@@ -145,6 +148,9 @@ class Built:
     instructions: int | None = None
     fma_share: float | None = None
     lds_per_fma: float | None = None
+    computed_us: float | None = None
+    computed_limit: str = ""
+    computed_for: str = ""
 
 
 def curated(

@@ -5,7 +5,7 @@ of what nobody wrote, races between waves, and registers used before a load into
 does an instruction that is in none of the tables. See `docs/tested.md` for what it has shown and what it cannot show.
 """
 
-from .errors import Deadlock, EmulationError, MemoryFault, NotWaitedFor, Race, UnknownInstruction
+from .errors import Deadlock, EmulationError, Endless, MemoryFault, NotWaitedFor, Race, UnknownInstruction
 from .launch import launch
 from .memory import Buffer, Memory
 from .program import Program
@@ -14,6 +14,7 @@ __all__ = [
     "Buffer",
     "Deadlock",
     "EmulationError",
+    "Endless",
     "Memory",
     "MemoryFault",
     "NotWaitedFor",

@@ -24,4 +24,8 @@ class NotWaitedFor(EmulationError):
 
 
 class Deadlock(EmulationError):
-    """Waves wait at a barrier that others have left or will never reach."""
+    """Waves wait at a barrier that others will never reach."""
+
+
+class Endless(EmulationError):
+    """A program does not come to its end."""

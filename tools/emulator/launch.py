@@ -75,7 +75,7 @@ def launch(
     group = np.repeat(np.arange(len(chosen)), per_group)
     counters = Counters(program.generation)
     segment = memory.add("arguments", _segment(program, arguments, grid, threads, dynamic_lds), constant=True)
-    memory.seal(smallest(program, ("global_", "flat_", "buffer_")), group)
+    memory.seal(smallest(program, ("global_", "flat_", "buffer_")), group, counters.late)
     lds_size = program.descriptor.get("group_segment_fixed_size", 0) + dynamic_lds
     lds = Parts("LDS", lds_size, len(chosen), smallest(program, ("ds_",)))
     scratch_size = program.descriptor.get("private_segment_fixed_size", 0)

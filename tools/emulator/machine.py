@@ -14,9 +14,9 @@ import numpy as np
 
 from . import matrix, packed, scalar, vector
 from .access import Accesses
-from .errors import Deadlock, EmulationError, UnknownInstruction
+from .errors import Deadlock, EmulationError, Endless, UnknownInstruction
 from .program import Instruction, Program
-from .waits import Counters
+from .waits import LOAD, STORE, Counters
 from .waves import EXEC, VCC, Array, Waves, any_lane, merged
 
 Step = Callable[[Waves], None]
@@ -43,9 +43,9 @@ IGNORED: Final = {
     "buffer_wbl2": "vector cache",
     "buffer_wbinvl1": "vector cache",
     "buffer_wbinvl1_vol": "vector cache",
-    "global_inv": "vector cache",
-    "global_wb": "vector cache",
-    "global_wbinv": "vector cache",
+    "global_inv": "vector cache, but it counts as a load",
+    "global_wb": "vector cache, but it counts as a store",
+    "global_wbinv": "vector cache, but it counts as a store",
     "s_sendmsg": "gives registers back before the end",
     "s_round_mode": "refused unless it is to nearest, the mode of the launch",
     "s_denorm_mode": "refused unless it keeps denormals, the mode of the launch",
@@ -58,7 +58,13 @@ _ALLOWED: Final = {
     "s_round_mode": ("0x0", "0"),
     "s_denorm_mode": ("0xf", "15"),
 }
+# On gfx12.
+_COUNTED: Final = {"global_inv": LOAD, "global_wb": STORE, "global_wbinv": STORE}
+# The only barrier that is known, as it is printed: that of the workgroup.
+_WORKGROUP: Final = ("-1", "0xffff")
 _MEMORY: Final = ("s_load", "global_", "flat_", "scratch_", "buffer_", "ds_")
+
+
 _BRANCHES: Final[dict[str, Callable[[Waves], Array]]] = {
     "s_branch": lambda waves: np.ones(waves.count, bool),
     "s_cbranch_scc0": lambda waves: ~waves.scc,
@@ -69,6 +75,8 @@ _BRANCHES: Final[dict[str, Callable[[Waves], Array]]] = {
     "s_cbranch_execnz": lambda waves: any_lane(waves, EXEC),
 }
 _BARRIERS: Final = ("s_barrier", "s_barrier_wait")
+# Blocks that sets of waves run in a launch; ten times what the longest kernels here need.
+MOST_BLOCKS: Final = 1_000_000
 
 
 class Machine:
@@ -90,13 +98,16 @@ class Machine:
         Raises:
             EmulationError: The program did something wrong; the message has the line.
         """
-        ready, waiting = [waves], []  # type: tuple[list[Waves], list[Waves]]
+        ready, waiting, blocks = [waves], [], 0  # type: tuple[list[Waves], list[Waves], int]
         with np.errstate(all="ignore"):
             while ready or waiting:
                 if not ready:
-                    raise Deadlock(
-                        f"{sum(w.count for w in waiting)} waves wait at a barrier for others that have ended"
-                    )
+                    left = sum(each.count for each in waiting)
+                    raise Deadlock(f"{left} waves wait at a barrier for others that have ended")
+                blocks += 1
+                if blocks > MOST_BLOCKS:
+                    where = self._program.instructions[ready[0].pc]
+                    raise Endless(f"no end after {MOST_BLOCKS} blocks, at line {where.line}, {where.text!r}")
                 pc = min(each.pc for each in ready)
                 current = merged([each for each in ready if each.pc == pc])
                 ready = [each for each in ready if each.pc != pc]
@@ -132,7 +143,7 @@ class Machine:
                     return self._barrier(waves, waiting)
                 step = steps[pc]
                 if step is None:
-                    step = steps[pc] = self._decode(instruction)
+                    step = steps[pc] = self._readable(instruction)
                 step(waves)
             except EmulationError as error:
                 raise type(error)(f"line {instruction.line}, {instruction.text!r}: {error}") from None
@@ -154,40 +165,62 @@ class Machine:
         return [there, here]
 
     def _barrier(self, waves: Waves, waiting: list[Waves]) -> list[Waves]:
-        """Hold waves until all of their group that have not ended are here."""
-        name = self._program.instructions[waves.pc].name
-        if name == "s_barrier_wait" and not waves.signalled.all():
-            raise Deadlock("waits for a barrier that it has not signalled")
-        if name == "s_barrier":
-            self._counters.stores_are_finished(waves)
-        held = merged([waves, *(each for each in waiting if each.pc == waves.pc)])
-        waiting[:] = [each for each in waiting if each.pc != waves.pc]
-        here = np.bincount(held.group, minlength=len(self._group_sizes))
-        complete = (here == self._group_sizes)[held.group]
-        if not complete.any():
-            waiting.append(held)
-            return []
-        if not complete.all():
-            held, others = held.parts(complete)
-            waiting.append(others)
-        held.pc += 1
-        held.epoch += 1
-        held.signalled[:] = False
-        return [held]
+        """Hold waves until all of their group are at a barrier, which need not be the same instruction.
+
+        The hardware does not wait for waves that have ended. A kernel that counts on it is not one that Triton makes.
+        """
+        instruction = self._program.instructions[waves.pc]
+        if instruction.name == "s_barrier_wait":
+            _only_the_workgroup(instruction)
+            if not waves.signalled.all():
+                raise Deadlock("waits for a barrier that it has not signalled")
+        else:
+            self._counters.at_barrier(waves)
+        waiting.append(waves)
+        at_barriers = np.concatenate([each.group for each in waiting])
+        complete = np.bincount(at_barriers, minlength=len(self._group_sizes)) == self._group_sizes
+        held, free = [], []  # type: tuple[list[Waves], list[Waves]]
+        for each in waiting:
+            choose = complete[each.group]
+            if choose.all():
+                free.append(each)
+            elif choose.any():
+                chosen, others = each.parts(choose)
+                free.append(chosen)
+                held.append(others)
+            else:
+                held.append(each)
+        waiting[:] = held
+        for each in free:
+            each.pc += 1
+            each.epoch += 1
+            each.signalled[:] = False
+        return free
 
     def groups(self, sizes: Array) -> None:
         """Say how many waves each group has."""
         self._group_sizes = sizes
+
+    def _readable(self, instruction: Instruction) -> Step:
+        """Decode; operands that are missing or are no numbers are as unknown as others."""
+        try:
+            return self._decode(instruction)
+        except (AssertionError, IndexError, KeyError, ValueError) as error:
+            raise UnknownInstruction(f"cannot read it: {type(error).__name__} {error}") from error
 
     def _decode(self, instruction: Instruction) -> Step:
         name = instruction.name
         if name in IGNORED:
             if name in _ALLOWED and instruction.operands[0] not in _ALLOWED[name]:
                 raise UnknownInstruction(f"{name} {instruction.operands[0]}")
+            if name in _COUNTED:
+                kind = _COUNTED[name]
+                return lambda waves: self._counters.issue(waves, kind)
             return lambda waves: None
         if name.startswith(("s_waitcnt", "s_wait_")):
             return self._counters.wait(instruction)
         if name == "s_barrier_signal":
+            _only_the_workgroup(instruction)
             return self._signal
         if name == "vopd":
             return vector.decode_pair(instruction, self._program)
@@ -204,5 +237,12 @@ class Machine:
         raise UnknownInstruction(f"unknown instruction {name}")
 
     def _signal(self, waves: Waves) -> None:
-        self._counters.stores_are_finished(waves)
+        self._counters.at_barrier(waves)
+        if waves.signalled.any():
+            raise Deadlock("signals a barrier again that it has not waited for")
         waves.signalled[:] = True
+
+
+def _only_the_workgroup(instruction: Instruction) -> None:
+    if instruction.operands not in [(name,) for name in _WORKGROUP]:
+        raise UnknownInstruction(f"another barrier than the workgroup's: {instruction.text}")

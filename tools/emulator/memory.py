@@ -7,7 +7,8 @@ does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Set
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -16,11 +17,16 @@ import numpy.typing as npt
 from .errors import MemoryFault, Race
 from .waves import Array, Waves
 
-# Far from zero and from each other: an address that lost its upper half hits nothing.
+# A buffer for every 4 GiB, with the boundary in the middle of it: an address that lost its upper half, or a carry into
+# it, hits nothing.
 _BASE: Final = 0x7F3200000000
-_GAP: Final = 4096
+_APART: Final = 1 << 32
+_GAP: Final = 256  # bytes around each buffer that belong to nobody
+_NOWHERE: Final = -(1 << 40)
+# Who was at an address: a wave; nobody; several waves, of several groups, or of the group `_SEVERAL_OF - who`.
 _NOBODY: Final = -1
 _SEVERAL: Final = -2
+_SEVERAL_OF: Final = -3
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,8 @@ class Lanes:
         lane: Its place in the wave.
         wave: Number of the wave in the launch.
         group: Number of its workgroup.
-        epoch: Barriers that the wave has passed.
+        epoch: Barriers that the wave has passed: it comes after what others did before them.
+        signalled: Barriers that it has signalled or passed: others come after what it did before them.
     """
 
     index: Array
@@ -40,22 +47,24 @@ class Lanes:
     wave: Array
     group: Array
     epoch: Array
+    signalled: Array
 
     @classmethod
     def active(cls, waves: Waves) -> Lanes:
         """Return the active lanes of waves."""
         index, lane = np.nonzero(waves.active)
-        return cls(index, lane, waves.wave[index], waves.group[index], waves.epoch[index])
+        epoch = waves.epoch[index]
+        return cls(index, lane, waves.wave[index], waves.group[index], epoch, epoch + waves.signalled[index])
 
     def some(self, chosen: Array) -> Lanes:
         """Return those that are chosen."""
-        return Lanes(*(each[chosen] for each in (self.index, self.lane, self.wave, self.group, self.epoch)))
+        return Lanes(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     @classmethod
     def scalar(cls, waves: Waves) -> Lanes:
         """Return one for each wave: what a scalar load is."""
         index = np.arange(waves.count)
-        return cls(index, index * 0, waves.wave, waves.group, waves.epoch)
+        return cls(index, index * 0, waves.wave, waves.group, waves.epoch, waves.epoch + waves.signalled)
 
 
 class Store:
@@ -66,7 +75,15 @@ class Store:
         name: For messages.
     """
 
-    def __init__(self, size: int, name: str, unit: int, group_of: Array | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        name: str,
+        unit: int,
+        group_of: Array | None = None,
+        late: Set[tuple[int, int]] = frozenset(),
+        named: Callable[[int], str] | None = None,
+    ) -> None:
         """Make a store in which nothing is accessible.
 
         Args:
@@ -74,9 +91,12 @@ class Store:
             name: For messages.
             unit: Bytes of the smallest access to come.
             group_of: Workgroup of each wave where several groups share it: no barrier is between them.
+            late: Waves and barriers (by number) that they reached with stores that had not been waited for.
+            named: Names an offset, for messages.
         """
         size = -(-size // 16) * 16
-        self.name, self._unit, self._group_of = name, unit, group_of
+        self.name, self._unit, self._group_of, self._late = name, unit, group_of, late
+        self._named = named or (lambda offset: f"{name}{offset:+#x}")
         self.data = np.full(size, 0xA5, np.uint8)
         units = size // unit
         self._there = np.zeros(units, bool)
@@ -86,10 +106,14 @@ class Store:
         self._reader = np.full(units, _NOBODY, np.int32)
         self._write_epoch = np.zeros(units, np.int32)
         self._read_epoch = np.zeros(units, np.int32)
+        # Of atomics, once there is one.
+        self._changer: Array | None = None
+        self._change_epoch: Array = self._write_epoch
 
     def allow(self, first: int, size: int, contents: bytes | None = None, constant: bool = False) -> None:
         """Make a range accessible: written if there are contents, only to be read if it is constant."""
-        units = slice(first // self._unit, -(-(first + size) // self._unit))
+        # What is left of a unit at the end is out of reach: every access takes at least a whole one.
+        units = slice(first // self._unit, (first + size) // self._unit)
         self._there[units], self._constant[units] = True, constant
         if contents is not None:
             self.data[first : first + size] = np.frombuffer(contents, np.uint8)
@@ -115,7 +139,9 @@ class Store:
                 which = int(np.argmin(written))
                 raise MemoryFault(f"reads {self._at(offset[which])}, which nobody has written")
             self._meet(units, self._writer, self._write_epoch, lanes, "reads", "written")
-            self._remember_readers(units, lanes)
+            if self._changer is not None:
+                self._meet(units, self._changer, self._change_epoch, lanes, "reads", "changed")
+            self._remember(self._reader, self._read_epoch, units, lanes)
         return self._gather(offset, size)
 
     def write(self, offset: Array, values: Array, lanes: Lanes) -> None:
@@ -127,45 +153,74 @@ class Store:
         """
         size = values.shape[1]
         units = self._units(offset, size, "writes")
-        if self._constant[units].any():
-            which = int(np.argmax(self._constant[units].any(axis=1)))
-            raise MemoryFault(f"writes {self._at(offset[which])}, which is only to be read")
+        self._not_constant(units, offset, "writes")
         self._meet(units, self._reader, self._read_epoch, lanes, "writes", "read")
         # Waves that hold the same value may both write it: compilers let them.
         changed = (self._gather(offset, size) != values).any(axis=1)[:, None]
         self._meet(units, self._writer, self._write_epoch, lanes, "writes", "written", changed)
+        if self._changer is not None:
+            self._meet(units, self._changer, self._change_epoch, lanes, "writes", "changed")
         self._scatter(offset, values)
         lost = (self._gather(offset, size) != values).any(axis=1)
         if lost.any():
-            self._explain(offset, lanes, lost)
+            self._explain(offset, size, lanes, lost)
         self._written[units] = True
         self._writer[units] = lanes.wave[:, None]
-        self._write_epoch[units] = lanes.epoch[:, None]
+        self._write_epoch[units] = lanes.signalled[:, None]
 
     def add(self, offset: Array, size: int, lanes: Lanes) -> None:
-        """Check an atomic access: it must be inside and of bytes that somebody has written, and cannot race."""
+        """Check an atomic access: inside, of bytes that somebody has written; atomics do not race with each other.
+
+        Raises:
+            MemoryFault: Outside, of bytes that nobody has written, or of what is only to be read.
+            Race: Of what another wave reads or writes by other instructions, with no barrier between.
+        """
         units = self._units(offset, size, "changes")
-        if not self._written[units].all():
-            raise MemoryFault(f"changes {self._at(offset[0])} or others, which nobody has written")
+        self._not_constant(units, offset, "changes")
+        written = self._written[units].all(axis=1)
+        if not written.all():
+            raise MemoryFault(f"changes {self._at(offset[int(np.argmin(written))])}, which nobody has written")
+        self._meet(units, self._reader, self._read_epoch, lanes, "changes", "read")
+        self._meet(units, self._writer, self._write_epoch, lanes, "changes", "written")
+        if self._changer is None:
+            self._changer, self._change_epoch = np.full_like(self._writer, _NOBODY), np.zeros_like(self._write_epoch)
+        self._remember(self._changer, self._change_epoch, units, lanes)
 
-    def _explain(self, offset: Array, lanes: Lanes, lost: Array) -> None:
-        """Raise where lanes of two waves wrote different values at once; those of one wave may."""
-        for index in np.flatnonzero(lost):
-            others = np.unique(lanes.wave[offset == offset[index]])
-            if len(others) > 1:
-                both = f"waves {others[0]} and {others[1]}"
-                raise Race(f"{both} write {self._at(offset[index])} with no barrier between")
+    def _not_constant(self, units: Array, offset: Array, does: str) -> None:
+        constant = self._constant[units].any(axis=1)
+        if constant.any():
+            raise MemoryFault(f"{does} {self._at(offset[int(np.argmax(constant))])}, which is only to be read")
 
-    def _remember_readers(self, units: Array, lanes: Lanes) -> None:
-        wave = np.broadcast_to(lanes.wave[:, None], units.shape)
-        before = self._reader[units]
-        alone = (self._read_epoch[units] != lanes.epoch[:, None]) | (before == _NOBODY) | (before == wave)
-        self._reader[units] = np.where(alone, wave, _SEVERAL)
-        # Of lanes of two waves at one address the last was recorded: look again.
-        mixed = alone & (self._reader[units] != wave)
+    def _explain(self, offset: Array, size: int, lanes: Lanes, lost: Array) -> None:
+        """Raise where lanes wrote different values to the same bytes at once."""
+        index = int(np.argmax(lost))
+        overlapping = np.abs(offset - offset[index]) < size
+        others = np.unique(lanes.wave[overlapping])
+        who = f"waves {others[0]} and {others[1]}" if len(others) > 1 else f"lanes of wave {others[0]}"
+        raise Race(f"{who} write {self._at(offset[index])} with no barrier between")
+
+    def _groups(self, who: Array) -> Array:
+        """Return the group of those who were at addresses, -1 for nobody and for several groups."""
+        if self._group_of is None:
+            return np.zeros(who.shape, np.int64)
+        one: Array = np.where(who >= 0, self._group_of[np.maximum(who, 0)], _SEVERAL_OF - who)
+        return np.where((who == _NOBODY) | (who == _SEVERAL), -1, one)
+
+    def _remember(self, who: Array, when: Array, units: Array, lanes: Lanes) -> None:
+        """Record who was at units: the wave, or that there were several with no barrier between."""
+        own = np.broadcast_to(lanes.wave[:, None], units.shape)
+        before, groups = who[units], self._groups(own)
+        earlier = (when[units] < lanes.epoch[:, None]) & (self._groups(before) == groups)
+        alone = (before == _NOBODY) | (before == own) | earlier
+        several = np.where(self._groups(before) == groups, _SEVERAL_OF - groups, _SEVERAL)
+        who[units] = np.where(alone, own, several)
+        # Of lanes of two waves at one address the last was recorded: look again, those of two groups last.
+        mixed = alone & (who[units] != own)
         if mixed.any():
-            self._reader[units[mixed]] = _SEVERAL
-        self._read_epoch[units] = lanes.epoch[:, None]
+            apart = mixed & (self._groups(who[units]) != groups)
+            who[units[mixed]] = _SEVERAL_OF - groups[mixed]
+            who[units[apart]] = _SEVERAL
+        when[units] = np.maximum(when[units], lanes.signalled[:, None])
 
     def _meet(
         self, units: Array, who: Array, when: Array, lanes: Lanes, does: str, did: str, where: Array | None = None
@@ -179,16 +234,21 @@ class Store:
             return
         unordered = when[units] >= lanes.epoch[:, None]
         if self._group_of is not None:
-            unordered |= (last == _SEVERAL) | (self._group_of[last] != lanes.group[:, None])
+            unordered |= self._groups(last) != lanes.group[:, None]
+        if self._late and who is self._writer:
+            for row, unit in zip(*np.nonzero(clash & ~unordered), strict=True):
+                barriers = range(when[units[row, unit]], lanes.epoch[row])
+                unordered[row, unit] = all((last[row, unit], barrier) in self._late for barrier in barriers)
         clash &= unordered
         if clash.any():
             row, unit = (int(index[0]) for index in np.nonzero(clash))
             other = f"wave {last[row, unit]}" if last[row, unit] >= 0 else "other waves"
             at = self._at(units[row, unit] * self._unit)
-            raise Race(f"wave {lanes.wave[row]} {does} {at}, {did} by {other}, with no barrier between")
+            between = "no barrier, or a store that was not waited for before it," if self._late else "no barrier"
+            raise Race(f"wave {lanes.wave[row]} {does} {at}, {did} by {other}, with {between} between")
 
     def _at(self, offset: Any) -> str:
-        return f"{self.name}{int(offset):+#x}"
+        return self._named(int(offset))
 
     def _units(self, offset: Array, size: int, does: str) -> Array:
         """Return the units that accesses touch: lanes x units."""
@@ -201,14 +261,16 @@ class Store:
         there = self._there[units].all(axis=1) & ~outside
         if not there.all():
             raise MemoryFault(f"out of bounds: {does} {size} bytes at {self._at(offset[int(np.argmin(there))])}")
-        return units
+        return np.asarray(units)
 
     def _gather(self, offset: Array, size: int) -> Array:
         words = self._words(offset, size)
         if words is None:
-            return self.data[offset[:, None] + np.arange(size)]
-        view, places = words
-        return view[places].view(np.uint8).reshape(len(offset), size)
+            found: Array = self.data[offset[:, None] + np.arange(size)]
+        else:
+            view, places = words
+            found = view[places].view(np.uint8).reshape(len(offset), size)
+        return found
 
     def _scatter(self, offset: Array, values: Array) -> None:
         words = self._words(offset, values.shape[1])
@@ -271,8 +333,9 @@ class Memory:
     """Global memory: buffers far apart, and nothing between them. It takes part in one launch."""
 
     def __init__(self) -> None:
-        self._contents: list[tuple[int, int, bytes | None, bool]] = []
+        self._buffers: list[tuple[Buffer, bytes | None, bool]] = []
         self._size = _GAP
+        self._places: list[int] = []  # of the buffers in the store
         self._store: Store | None = None
 
     def add(self, name: str, contents: npt.NDArray[Any] | int, constant: bool = False) -> Buffer:
@@ -285,18 +348,23 @@ class Memory:
         """
         raw = None if isinstance(contents, int) else np.ascontiguousarray(contents).tobytes()
         size = contents if isinstance(contents, int) else len(raw or b"")
-        offset = -(-self._size // 256) * 256
-        self._contents.append((offset, size, raw, constant))
-        self._size = offset + size + _GAP
-        return Buffer(name, _BASE + offset, size)
+        # Kernels may count on a multiple of 16.
+        buffer = Buffer(name, _BASE + len(self._buffers) * _APART - size // 32 * 16, size)
+        self._buffers.append((buffer, raw, constant))
+        self._places.append(self._size)
+        self._size = -(-(self._size + size + 2 * _GAP) // 16) * 16
+        return buffer
 
-    def seal(self, unit: int, group_of: Array) -> None:
+    def seal(self, unit: int, group_of: Array, late: Set[tuple[int, int]] = frozenset()) -> None:
         """Make the memory of what has been added; a launch does."""
         if self._store is not None:
             raise ValueError("this memory has taken part in a launch: make a new one")
-        self._store = Store(self._size, "global memory", unit, group_of)
-        for offset, size, raw, constant in self._contents:
-            self._store.allow(offset, size, raw, constant)
+        self._store = Store(self._size, "global memory", unit, group_of, late, self._named)
+        for (buffer, raw, constant), place in zip(self._buffers, self._places, strict=True):
+            self._store.allow(place, buffer.size, raw, constant)
+        self._first = np.array([buffer.address - _BASE for buffer, _, _ in self._buffers])
+        self._sizes = np.array([buffer.size for buffer, _, _ in self._buffers])
+        self._place = np.array(self._places)
 
     @property
     def store(self) -> Store:
@@ -306,17 +374,32 @@ class Memory:
         return self._store
 
     def offset(self, address: Array) -> Array:
-        """Return addresses as offsets into the store."""
-        offsets: Array = (address - np.uint64(_BASE)).view(np.int64)
-        # Far outside is outside: sums with a size must not overflow.
-        return np.clip(offsets, -(1 << 40), 1 << 40)
+        """Return addresses as offsets into the store, one far outside for those near no buffer."""
+        far: Array = (address - np.uint64(_BASE)).view(np.int64)
+        number = (far + _APART // 2) >> 32
+        known = (number >= 0) & (number < len(self._buffers))
+        number = np.where(known, number, 0)
+        inside = far - self._first[number]
+        near = known & (inside >= -_GAP) & (inside < self._sizes[number] + _GAP)
+        return np.where(near, inside + self._place[number], _NOWHERE)
+
+    def _named(self, offset: int) -> str:
+        if offset == _NOWHERE:
+            return "an address that is near no buffer"
+        number = max(0, int(np.searchsorted(self._place - _GAP, offset, "right")) - 1)
+        buffer = self._buffers[number][0]
+        return f"{buffer.name}{offset - self._places[number]:+#x} (of {buffer.size:#x} bytes)"
+
+    def _start(self, buffer: Buffer) -> int:
+        return self._places[[each for each, _, _ in self._buffers].index(buffer)]
 
     def contents(self, buffer: Buffer, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return a buffer's contents after a launch."""
-        first = buffer.address - _BASE
-        return self.store.data[first : first + buffer.size].view(dtype).copy()
+        first = self._start(buffer)
+        found: Array = self.store.data[first : first + buffer.size].view(dtype).copy()
+        return found
 
     def written(self, buffer: Buffer, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return for each element of a buffer whether it was written, or had contents before."""
-        flags = self.store.written(buffer.address - _BASE, buffer.size)
+        flags = self.store.written(self._start(buffer), buffer.size)
         return np.asarray(flags.reshape(-1, np.dtype(dtype).itemsize).all(axis=1))

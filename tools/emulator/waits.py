@@ -39,6 +39,7 @@ class Counters:
         self._names = list(COUNTERS[generation])
         self._of = {kind: self._names.index(name) for name, kinds in COUNTERS[generation].items() for kind in kinds}
         self.count = len(self._names)
+        self.late: set[tuple[int, int]] = set()  # see `at_barrier`
 
     def issue(self, waves: Waves, kind: str, registers: Iterable[Register] = ()) -> None:
         """Count an instruction, and mark the registers that it will write."""
@@ -49,8 +50,10 @@ class Counters:
             waves.pending.setdefault(register, {})[counter] = number
         if kind == SCALAR:
             waves.unordered = number
-        elif kind == LDS and not registers:
+        elif kind == LDS:
             waves.stored = number
+        elif kind == STORE:
+            waves.saved = number
 
     def may_load_into(self, waves: Waves, kind: str, registers: Iterable[Register]) -> None:
         """Check that a load into registers comes after what is under way into them: loads of one kind do."""
@@ -60,18 +63,26 @@ class Counters:
                     waves.use(register)
                 waves.pending.pop(register, None)
 
-    def stores_are_finished(self, waves: Waves) -> None:
-        """Check at a barrier that no LDS store is under way: behind it others would read the old value.
+    def at_barrier(self, waves: Waves) -> None:
+        """Check that no access to LDS is under way at a barrier: behind it others write, and read what was written.
+
+        Stores to global memory may be: others in the group seldom read them. Where they do, the memory finds the wave
+        and the barrier in `late`.
 
         Raises:
-            NotWaitedFor: One is.
+            NotWaitedFor: An access to LDS is.
         """
         if (waves.stored > waves.finished[self._of[LDS]]).any():
-            raise NotWaitedFor("a barrier is reached with LDS stores that were not waited for")
+            raise NotWaitedFor("a barrier is reached with accesses to LDS that were not waited for")
+        for index in np.flatnonzero(waves.saved > waves.finished[self._of[STORE]]):
+            self.late.add((int(waves.wave[index]), int(waves.epoch[index])))
 
     def wait(self, instruction: Instruction) -> Step:
         """Return the step of a wait."""
-        wanted = [(self._names.index(name), count) for name, count in _wanted(instruction) if name not in _UNUSED]
+        given = [(name, count) for name, count in _wanted(instruction) if name not in _UNUSED]
+        if unknown := [name for name, _ in given if name not in self._names]:
+            raise UnknownInstruction(f"no counter {', '.join(unknown)} here: there are {', '.join(self._names)}")
+        wanted = [(self._names.index(name), count) for name, count in given]
         scalar = self._of[SCALAR]
 
         def step(waves: Waves) -> None:
@@ -92,7 +103,7 @@ def _wanted(instruction: Instruction) -> list[tuple[str, int]]:
         found = [re.fullmatch(r"(\w+)\((\d+)\)", operand) for operand in operands]
         if found and all(found):
             return [(match[1], int(match[2])) for match in found if match]
-    elif name.startswith("s_waitcnt_") and operands[0] == "null":
+    elif name.startswith("s_waitcnt_") and operands[:1] == ("null",):
         return [(name.removeprefix("s_waitcnt_"), int(operands[1], 0))]
     elif name == "s_wait_loadcnt_dscnt":
         both = int(operands[0], 0)  # six bits each
@@ -100,6 +111,6 @@ def _wanted(instruction: Instruction) -> list[tuple[str, int]]:
     elif name == "s_wait_storecnt_dscnt":
         both = int(operands[0], 0)
         return [("storecnt", both >> 8), ("dscnt", both & 0x3F)]
-    elif name.startswith("s_wait_"):
+    elif name.startswith("s_wait_") and operands:
         return [(name.removeprefix("s_wait_"), int(operands[0], 0))]
     raise UnknownInstruction(f"a wait that cannot be read: {instruction.text}")

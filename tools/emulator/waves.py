@@ -52,6 +52,7 @@ class Waves:
         finished: Counters x waves: those known to be finished.
         pending: Register -> counter -> number of the instruction to be waited for, per wave.
         stored: Number of the latest LDS store of each wave, in its counter.
+        saved: Number of the latest store of each wave to other memory, in its counter.
         unordered: Number of the latest scalar load of each wave: they finish in any order.
         signalled: Whether each wave has signalled the barrier that it has not waited for yet.
     """
@@ -68,6 +69,7 @@ class Waves:
         self.finished = np.zeros((counters, count), np.int64)
         self.pending: dict[Register, dict[int, Array]] = {}
         self.stored = np.zeros(count, np.int64)
+        self.saved = np.zeros(count, np.int64)
         self.unordered = np.zeros(count, np.int64)
         self.signalled = np.zeros(count, bool)
         self.set_exec(np.ones((count, lanes), bool))
@@ -112,7 +114,7 @@ class Waves:
     def _take(self, which: Array) -> Waves:
         taken = object.__new__(Waves)
         taken.pc = self.pc
-        for name in ("wave", "group", "epoch", "scc", "stored", "unordered", "signalled"):
+        for name in ("wave", "group", "epoch", "scc", "stored", "saved", "unordered", "signalled"):
             setattr(taken, name, getattr(self, name)[which])
         for name in ("scalars", "vectors", "issued", "finished"):
             setattr(taken, name, getattr(self, name)[:, which])
@@ -131,7 +133,7 @@ def merged(parts: Sequence[Waves]) -> Waves:
         return parts[0]
     whole = object.__new__(Waves)
     whole.pc = parts[0].pc
-    for name in ("wave", "group", "epoch", "scc", "stored", "unordered", "signalled", "active"):
+    for name in ("wave", "group", "epoch", "scc", "stored", "saved", "unordered", "signalled", "active"):
         setattr(whole, name, np.concatenate([getattr(part, name) for part in parts]))
     for name in ("scalars", "vectors", "issued", "finished"):
         setattr(whole, name, np.concatenate([getattr(part, name) for part in parts], axis=1))
@@ -165,7 +167,5 @@ def to_lanes(words: Array, lanes: int) -> Array:
 def to_words(lanes: Array) -> Array:
     """Return booleans, waves x lanes, as two registers of bits, words x waves."""
     raw = np.packbits(lanes, axis=1, bitorder="little").view("<u4").T
-    if len(raw) == 2:
-        return raw
-    result: Array = np.concatenate([raw, np.zeros_like(raw)])
+    result: Array = raw if len(raw) == 2 else np.concatenate([raw, np.zeros_like(raw)])
     return result

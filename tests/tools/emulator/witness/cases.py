@@ -230,6 +230,11 @@ _CASES: Final[dict[str, Callable[[int], Case]]] = {
     "wide_memory": lambda _: Case(
         (_words("wide_memory", 4 * 90), np.zeros(9 * 90, np.uint32), np.uint32(90)), (1,), (2, 1, 1)
     ),
+    "buffer_descriptors": lambda _: Case(
+        (_words("buffers", 100), np.zeros(130, np.uint32), np.zeros(4 * 130, np.uint32), np.uint32(100)),
+        (1, 2),
+        (2, 1, 1),
+    ),
     "private_array": lambda _: _one_column("private_array", 100, 100),
     "private_bytes": lambda _: _one_column("private_bytes", 100, 100),
     "atomics": _atomic,

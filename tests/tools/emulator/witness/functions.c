@@ -601,6 +601,27 @@ KERNEL(wide_memory)(const GLOBAL u32 *x, GLOBAL u32 *out, u32 n) {
   }
 }
 
+/* As compilers mask lanes: an offset that is behind every end. */
+KERNEL(buffer_descriptors)(const GLOBAL u32 *x, GLOBAL u32 *out, GLOBAL u32 *wide, u32 n) {
+  typedef u32 two __attribute__((vector_size(8)));
+  typedef u32 four __attribute__((vector_size(16)));
+  descriptor from = DESCRIBE(x, 4 * n), to = DESCRIBE(out, 4 * n), to_wide = DESCRIBE(wide, 16 * n);
+  THREADS(t, 64) {
+    u32 i = GROUP_X * 64 + t, nowhere = 0x80000000;
+    u32 a = BUFFER_LOAD(32, u32, from, 4 * i);
+    two b = BUFFER_LOAD(64, two, from, i & 1 ? nowhere : 8 * i);
+    four c = BUFFER_LOAD(128, four, from, 16 * i);
+    u32 d = BUFFER_LOAD(16, u16, from, i % 3 ? 2 * i : nowhere);
+    u32 e = BUFFER_LOAD(8, u8, from, 4 * n - 1 - i);
+    BUFFER_STORE(32, a + b[0] * 3 + (b[1] ^ d) + e, to, i % 5 ? 4 * i : nowhere);
+    four all = {a, d, e, i};
+    two sum = {b[0] + c[0], b[1] + c[1]};
+    BUFFER_STORE(128, c + all, to_wide, i & 2 ? nowhere : 16 * i);
+    BUFFER_STORE(16, (u16)(a ^ d), to_wide, i & 2 ? 16 * i + 6 : nowhere);
+    BUFFER_STORE(64, sum, to_wide, (i & 6) == 2 ? 16 * i + 8 : nowhere);
+  }
+}
+
 /* An array of a thread's own that registers cannot hold: scratch memory. */
 KERNEL(private_array)(const GLOBAL u32 *x, GLOBAL u32 *out, u32 n) {
   THREADS(t, 64) {

@@ -77,6 +77,38 @@ static u32 or_(u32 *where, u32 value) { u32 old = *where; *where = old | value; 
   u32 i = GROUP_X * 64 + t;              \
   if (i >= n) continue
 
+/* Buffers with a descriptor: what is read behind the end is 0, what is written there is lost. */
+#ifdef __AMDGCN__
+typedef __amdgpu_buffer_rsrc_t descriptor;
+#ifdef __GFX9__
+#define BUFFER_FLAGS 0x00027000 /* 32 bits of float, which raw accesses ignore */
+#else
+#define BUFFER_FLAGS 0x31027000 /* and: offsets are compared with the size in bytes */
+#endif
+#define DESCRIBE(where, bytes) __builtin_amdgcn_make_buffer_rsrc((void *)(where), 0, (int)(bytes), BUFFER_FLAGS)
+#define BUFFER_LOAD(bits, type, from, offset) (type) __builtin_amdgcn_raw_buffer_load_b##bits(from, (int)(offset), 0, 0)
+#define BUFFER_STORE(bits, value, to, offset) __builtin_amdgcn_raw_buffer_store_b##bits(value, to, (int)(offset), 0, 0)
+#else
+typedef struct {
+  u8 *where;
+  u32 bytes;
+} descriptor;
+#define DESCRIBE(where, bytes) ((descriptor){(u8 *)(where), (bytes)})
+#define BUFFER_LOAD(bits, type, from, offset)                                       \
+  ({                                                                                \
+    type made_ = {0};                                                               \
+    u64 at_ = (u32)(offset);                                                        \
+    if (at_ + bits / 8 <= from.bytes) __builtin_memcpy(&made_, from.where + at_, bits / 8); \
+    made_;                                                                          \
+  })
+#define BUFFER_STORE(bits, value, to, offset)                                      \
+  do {                                                                             \
+    __typeof__(value) kept_ = (value);                                             \
+    u64 at_ = (u32)(offset);                                                       \
+    if (at_ + bits / 8 <= to.bytes) __builtin_memcpy(to.where + at_, &kept_, bits / 8); \
+  } while (0)
+#endif
+
 /* ---- what the host has no instruction for: the manual's words in C ---- */
 
 #ifdef __AMDGCN__

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from tools.emulator import floats as float_tables
+from tools.emulator import integers, lanes
 
 from .instructions import floats, memory, scalar, seldom, vector
 from .instructions.row import NAN, Row
@@ -91,3 +95,27 @@ def test_an_assembler_takes_every_text(target: str, tmp_path: Path) -> None:
 def test_a_wrong_value_is_seen() -> None:
     with pytest.raises(AssertionError, match="v3, lane 0"):
         check(Row("v_add_f32_e32 v3, v1, v2", {"v1": 0, "v2": 0}, {"v3": 1}, on=("gfx1100",)), "gfx1100")
+
+
+# In the tables, and in no text of a target that is run here.
+UNWITNESSED = {
+    "v_cvt_pk_bf16_f32": "gfx950",
+    "v_dot2c_f32_bf16": "gfx950",
+    "v_permlane64_b32": "waves of 64 threads on gfx11",
+}
+
+
+def mnemonics(text: str) -> set[str]:
+    """Return the instructions of a text, without their encodings."""
+    found = re.findall(r"(?:^|::)\s*((?:v|s|ds|global|buffer|scratch)_\w+)", text, re.MULTILINE)
+    return {re.sub(r"(_e64_dpp|_e32|_e64|_dpp|_sdwa)$", "", name).replace("v_dual_", "v_") for name in found}
+
+
+def test_every_instruction_of_the_vector_tables_has_a_witness() -> None:
+    texts = [make.stored(text) for text in make.TEXTS]
+    texts += [made(row, target)[0].code for row in ROWS for target in row.on]
+    seen = set().union(*map(mnemonics, texts))
+    aliases = {**integers.ALIASES, **float_tables.ALIASES}
+    seen |= {aliases[name] for name in seen if name in aliases}
+    known = {*integers.TABLE, *float_tables.TABLE, *lanes.STEPS}
+    assert known - seen - set(UNWITNESSED) == set()

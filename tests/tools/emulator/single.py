@@ -54,6 +54,7 @@ _UP_TO_10: Final = {
     "ds_store_2addr_b64": "ds_write2_b64",
     "ds_store_2addr_stride64_b64": "ds_write2st64_b64",
     "global_store_d16_hi_b16": "global_store_short_d16_hi",
+    "global_atomic_cmpswap_b32": "global_atomic_cmpswap",
     "global_load_d16_hi_b16": "global_load_short_d16_hi",
     "ds_store_b32": "ds_write_b32",
     "ds_store_b16": "ds_write_b16",

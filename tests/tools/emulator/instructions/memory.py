@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..single import GCN, RDNA12, RDNA34
 from .row import Row
 
 LANE4: Final = [4 * lane for lane in range(64)]
@@ -64,6 +65,14 @@ ROWS: Final = (
         global_load_d16_hi_b16 v4, v250, s[10:11] offset:2
         {wait}""",
         {"v1": 0x11112222, "v2": 0xABCD0000, "v4": 0x3333}, {"v3": 0x1111ABCD, "v4": 0x11113333}),
+    # 5 is there and becomes 7 where 5 was expected, in the first lane; what was there is returned
+    Row("""global_store_b32 v250, v1, s[10:11]
+        {wait}
+        global_atomic_cmpswap_b32 v4, v250, v[2:3], s[10:11] glc
+        {wait}
+        global_load_b32 v5, v250, s[10:11]
+        {wait}""",
+        {"v1": 5, "v2": 7, "v3": [5, 6]}, {"v4": 5, "v5": [7, 5]}, on=RDNA12 + GCN[:1] + RDNA34[:2]),
     # what was there is returned, and lanes come one after another
     Row("""ds_store_b32 v1, v2
         {wait}

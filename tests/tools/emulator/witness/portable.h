@@ -41,9 +41,9 @@ typedef double f64;
 #define SHUFFLE(name, lane) __builtin_amdgcn_ds_bpermute((int)(((LANE & ~31u) | ((lane) & 31u)) << 2), name)
 #define READLANE(name, lane) __builtin_amdgcn_readlane(name, lane)
 #define READFIRST(name) __builtin_amdgcn_readfirstlane(name)
-#define ATOMIC_ADD(where, value) __atomic_fetch_add(where, value, __ATOMIC_RELAXED)
-#define ATOMIC_MAX(where, value) __atomic_fetch_max(where, value, __ATOMIC_RELAXED)
-#define ATOMIC_OR(where, value) __atomic_fetch_or(where, value, __ATOMIC_RELAXED)
+#define ATOMIC_ADD(where, value) __scoped_atomic_fetch_add(where, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE)
+#define ATOMIC_MAX(where, value) __scoped_atomic_fetch_max(where, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE)
+#define ATOMIC_OR(where, value) __scoped_atomic_fetch_or(where, value, __ATOMIC_RELAXED, __MEMORY_SCOPE_DEVICE)
 #else
 #define GLOBAL
 #define KERNEL(name) void name

@@ -93,7 +93,7 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outco
         inputs.append(inputs[-1])  # in the place of a bias that is not added
     output = memory.add("output", exact.numel() * dtype.itemsize)
     function = kernel_of(kernel.call)
-    signature, _, _ = specialised(function, kernel)
+    signature, _, _ = specialised(function, kernel, program.target)
     numbers = zip(function.arg_names[len(kernel.types) :], kernel.call.numbers, strict=False)
     arguments: list[Any] = [*inputs, output, *(number for name, number in numbers if signature[name] != "constexpr")]
     grid = kernel.call.grid

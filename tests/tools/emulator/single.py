@@ -39,7 +39,6 @@ _UP_TO_10: Final = {
     "v_ctz_i32_b32_e32": "v_ffbl_b32_e32",
     "v_cls_i32_e32": "v_ffbh_i32_e32",
     "v_cvt_pk_rtz_f16_f32_e64": "v_cvt_pkrtz_f16_f32_e64",
-    "v_cvt_pk_norm_i16_f32": "v_cvt_pknorm_i16_f32",
     "v_cvt_nearest_i32_f32_e32": "v_cvt_rpi_i32_f32_e32",
     "v_cvt_floor_i32_f32_e32": "v_cvt_flr_i32_f32_e32",
     "ds_load_b32": "ds_read_b32",

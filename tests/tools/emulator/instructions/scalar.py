@@ -50,6 +50,9 @@ SOP2: Final = (
     Row("s_min_u32 s22, s20, s21", {"s20": 0xFFFFFFFF, "s21": 1}, {"s22": 1, "scc": 0}),
     Row("s_max_i32 s22, s20, s21", {"s20": 0xFFFFFFFF, "s21": 1}, {"s22": 1, "scc": 0}),
     Row("s_max_u32 s22, s20, s21", {"s20": 0xFFFFFFFF, "s21": 1}, {"s22": 0xFFFFFFFF, "scc": 1}),
+    # of two that are equal
+    Row("s_min_i32 s22, s20, s21", {"s20": 5, "s21": 5}, {"s22": 5, "scc": 0}),
+    Row("s_max_u32 s22, s20, s21", {"s20": 5, "s21": 5}, {"s22": 5, "scc": 1}),
     Row("s_lshl2_add_u32 s22, s20, s21", {"s20": 0xFFFFFFFF, "s21": 4}, {"s22": 0, "scc": 1}),
     Row("s_pack_ll_b32_b16 s22, s20, s21", {"s20": 0x11112222, "s21": 0x33334444}, {"s22": 0x44442222}),
     Row("s_pack_lh_b32_b16 s22, s20, s21", {"s20": 0x11112222, "s21": 0x33334444}, {"s22": 0x33332222}),

@@ -45,6 +45,10 @@ INTEGERS: Final = (
         {"v1": 0xFFFFFFFF, "v2": 0xFFFFFFFF, "v[6:7]": 2**64 - 1, "exec": 1},
         {"v[4:5]": [0xFFFFFFFE00000000], "s30": 1}),
     Row("v_mad_i64_i32 v[4:5], {mask}, v1, v2, v[6:7]", {"v1": 0xFFFFFFFF, "v2": 2, "v[6:7]": 5}, {"v[4:5]": 3}),
+    # the carry is the sign of the sum with one bit more
+    Row("v_mad_i64_i32 v[4:5], {mask}, v1, v2, v[6:7]",
+        {"v1": [1, 0xFFFFFFFF, 2, 0xFFFFFFFF], "v2": [0xFFFFFFFF, 1, 3, 1], "v6": [0, 5, 0, 0],
+         "v7": [0, 0, 0x80000000, 0x80000000], "exec": 15}, {"s30": 0b1101}),
     Row("v_add3_u32 v3, v1, v2, v4", {"v1": 0xFFFFFFFF, "v2": 2, "v4": 3}, {"v3": 4}),
     Row("v_lshl_add_u32 v3, v1, v2, v4", {"v1": 3, "v2": 34, "v4": 5}, {"v3": 17}),
     Row("v_add_lshl_u32 v3, v1, v2, v4", {"v1": 3, "v2": 4, "v4": 33}, {"v3": 14}),

@@ -20,7 +20,18 @@ DOCS: Final = Path(__file__).resolve().parent
 PROJECT: Final = DOCS.parent
 sys.path[:0] = [path for path in (str(DOCS), str(PROJECT)) if path not in sys.path]
 
-from making import api, benchmarks, commands, compiled, engines, environment, failures, picture, presets  # noqa: E402
+from making import (  # noqa: E402
+    api,
+    benchmarks,
+    commands,
+    compiled,
+    engines,
+    environment,
+    evidence,
+    failures,
+    picture,
+    presets,
+)
 from making.blocks import Maker, filled  # noqa: E402
 
 # Every block that a page may hold, by name.
@@ -40,6 +51,7 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "allowed-variables": environment.allowed,
     "moments": environment.moments,
     "benchmarks": lambda: benchmarks.tables(DOCS / "benchmarks"),
+    "certificates": evidence.certificates,
     "commands": commands.commands,
     "api": api.api,
 }

@@ -185,8 +185,8 @@ def _splits(kernel: Kernel, problem: ConvProblem) -> list[torch.Tensor]:
     steps = []
     for sample in range(problem.batch):
         image = torch.arange(rows * columns).reshape(rows, columns) + sample * rows * columns
-        for band in image.split(step // width):
-            steps += [rectangle.flatten() for rectangle in band.split(width, dim=1)]
+        for band in torch.split(image, step // width):
+            steps += [rectangle.flatten() for rectangle in torch.split(band, width, dim=1)]
     each = length // step
     return [torch.cat(steps[first : first + each]) for first in range(0, len(steps), each)]
 

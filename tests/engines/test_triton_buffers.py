@@ -71,6 +71,7 @@ class Kernel:
         return self._compile
 
     def warmup(self, *arguments, **options):
+        """Compile ahead of time."""
         return self._compile()
 
     def _compile(self, *arguments, **options):

@@ -52,8 +52,8 @@ Locate = Callable[[Waves, Lanes], Place]
 def _checked_as_raw(word: Array) -> Array:
     """Return for each wave's descriptor without a stride whether offsets are held against its size (OOB_SELECT).
 
-    From gfx10 on word 3 says how. Against the stride, which is 0, everything is outside: loads give 0, stores do nothing
-    (RDNA2 ISA, 8.1.8 "Memory Buffer Resource").
+    From gfx10 on word 3 says how. Against the stride, which is 0, everything is outside: loads give 0, stores do
+    nothing (RDNA2 ISA, 8.1.8 "Memory Buffer Resource").
 
     Raises:
         UnknownInstruction: It says something else.

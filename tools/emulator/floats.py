@@ -196,7 +196,7 @@ def _arithmetic(kind: str) -> dict[str, Operation]:
 
 
 def _doubles() -> dict[str, Operation]:
-    """Return what there is for fp64: no subtraction, no exponential, nothing with three operands but the multiply-add."""
+    """Return what there is for fp64: no subtraction, no exponential, of three operands the multiply-add alone."""
     missing = ["sub", "subrev", "exp", "log", "fmaak", "fmamk", "min3", "max3", "med3", "minmax", "maxmin"]
     return {name: each for name, each in _arithmetic("f64").items() if name[2:-4] not in missing}
 

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from .errors import MemoryFault, Race
 from .waves import Array, Waves
 
-# A buffer for every 4 GiB, with the boundary in the middle of it: an address that lost its upper half, or a carry into
-# it, hits nothing.
+# Buffers are far apart, each with a multiple of 4 GiB in the middle of it: an address that lost its upper half, or a
+# carry into it, hits nothing.
 _BASE: Final = 0x7F3200000000
-_APART: Final = 1 << 32
+_LOG_APART: Final = 36
 _GAP: Final = 256  # bytes around each buffer that belong to nobody
 _NOWHERE: Final = -(1 << 40)
 # Who was at an address: a wave; nobody; several waves, of several groups, or of the group `_SEVERAL_OF - who`.
@@ -313,7 +313,7 @@ class Memory:
         raw = None if isinstance(contents, int) else np.ascontiguousarray(contents).tobytes()
         size = contents if isinstance(contents, int) else len(raw or b"")
         # Kernels may count on a multiple of 16.
-        buffer = Buffer(name, _BASE + len(self._buffers) * _APART - size // 32 * 16, size)
+        buffer = Buffer(name, _BASE + (len(self._buffers) << _LOG_APART) - size // 32 * 16, size)
         self._buffers.append((buffer, raw, constant))
         self._places.append(self._size)
         self._size = -(-(self._size + size + 2 * _GAP) // 16) * 16
@@ -340,7 +340,7 @@ class Memory:
     def offset(self, address: Array) -> Array:
         """Return addresses as offsets into the store, one far outside for those near no buffer."""
         far: Array = (address - np.uint64(_BASE)).view(np.int64)
-        number = (far + _APART // 2) >> 32
+        number = (far + (1 << _LOG_APART - 1)) >> _LOG_APART
         known = (number >= 0) & (number < len(self._buffers))
         number = np.where(known, number, 0)
         inside = far - self._first[number]

@@ -126,6 +126,9 @@ class Built:
         instructions: Executed by the workgroups that were run of a usual layer, counted per wave.
         fma_share: Of them, multiply-adds among those of the vector unit.
         lds_per_fma: Of them, LDS instructions for each multiply-add.
+        computed_us: Shortest time of the layer, computed and not measured (`tools/kernel_bounds.py`).
+        computed_limit: What sets it: `vector`, `lds` or `memory`.
+        computed_for: The card.
     """
 
     target: str
@@ -145,6 +148,9 @@ class Built:
     instructions: int | None = None
     fma_share: float | None = None
     lds_per_fma: float | None = None
+    computed_us: float | None = None
+    computed_limit: str = ""
+    computed_for: str = ""
 
 
 def curated(
@@ -352,7 +358,8 @@ def specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str
     for index, name in enumerate(names):
         if index < len(kernel.types):
             signature[name] = _TYPE_NAMES[kernel.types[index]]
-            attributes[(index,)] = [["tt.divisibility", 16]]
+            # On AMD a tensor below 2 GiB is read through a buffer descriptor with offsets of 32 bits.
+            attributes[(index,)] = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
         elif name in constants:
             signature[name] = "constexpr"
         elif values[name] == 1 and name not in plain:

@@ -1,7 +1,7 @@
 """Vector instructions on floating point, conversions and comparisons (VOP1, VOP2, VOP3, VOPC), as tables.
 
-Pseudocode: AMD's RDNA3 and CDNA3 ISA documents, chapter "Instructions". Reciprocals, roots and logarithms are computed to
-the last bit here; the hardware promises one unit in the last place.
+Pseudocode: AMD's RDNA3 and CDNA3 ISA documents, chapter "Instructions". Reciprocals, roots and logarithms are computed
+to the last bit here; the hardware promises one unit in the last place.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from .integers import Operation, operation
-from .rounding import f16_towards_zero, f32_to_bf16, fma_f16, fma_f32, fma_f64, to_integer
+from .rounding import f16_towards_zero, f32_to_bf16, fma_f16, fma_f32, fma_f64, sum_to_f32, to_integer
 from .waves import Array
 
-_TYPES: Final = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
+_TYPES: Final[dict[str, Any]] = {"f16": np.float16, "f32": np.float32, "f64": np.float64}
 _FMA: Final = {"f16": fma_f16, "f32": fma_f32, "f64": fma_f64}
 _EXPONENTS: Final = {"f32": (8, 23, 127), "f64": (11, 52, 1023)}
 
@@ -97,12 +97,25 @@ def _division_scale(kind: str) -> Callable[..., tuple[Array, Array]]:
 
 
 def _division_steps(kind: str) -> Callable[..., Array]:
-    """Return V_DIV_FMAS: a multiply-add whose result is scaled where V_DIV_SCALE has said so."""
-    up = {"f32": 32, "f64": 64}[kind]
+    """Return V_DIV_FMAS: a multiply-add whose result is scaled back where V_DIV_SCALE has said so.
+
+    The documents print one factor, 2**32. Division comes out right, and cards are reported to agree, with 2**64 upwards
+    or downwards (fp64: 2**128) by the size of the addend, and one rounding.
+    """
+    up = {"f32": 64, "f64": 128}[kind]
 
     def compute(a: Array, b: Array, c: Array, scale: Array) -> Array:
-        plain = _FMA[kind](a, b, c)
-        return np.where(scale, _rounded(np.ldexp(plain, up), kind), plain)
+        # Powers of two on a factor and on the addend scale the result before it is rounded.
+        by = np.where(scale, np.where(np.abs(c) >= 2, up, -up), 0)
+        half = by // 2
+        if kind == "f32":
+            wide = [np.ldexp(a.astype(np.float64), half), np.ldexp(b.astype(np.float64), by - half)]
+            product = wide[0] * wide[1]
+            return sum_to_f32(product, np.ldexp(c.astype(np.float64), by))
+        plain = fma_f64(a, b, c)
+        scaled = _rounded(np.ldexp(plain, by), kind)
+        tiny = (by < 0) & (np.abs(scaled) < np.finfo(np.float64).tiny) & np.isfinite(plain)
+        return np.where(tiny, fma_f64(np.ldexp(a, half), np.ldexp(b, by - half), np.ldexp(c, by)), scaled)
 
     return compute
 
@@ -165,9 +178,7 @@ def _arithmetic(kind: str) -> dict[str, Operation]:
         f"v_max3_{kind}": operation(kind, three, lambda a, b, c: _maximum(_maximum(a, b), c)),
         f"v_minmax_{kind}": operation(kind, three, lambda a, b, c: _maximum(_minimum(a, b), c)),
         f"v_maxmin_{kind}": operation(kind, three, lambda a, b, c: _minimum(_maximum(a, b), c)),
-        f"v_med3_{kind}": operation(
-            kind, three, lambda a, b, c: _maximum(_minimum(a, b), _minimum(_maximum(a, b), c))
-        ),
+        f"v_med3_{kind}": operation(kind, three, lambda a, b, c: _maximum(_minimum(a, b), _minimum(_maximum(a, b), c))),
         f"v_rcp_{kind}": operation(kind, kind, lambda a: 1 / a),
         f"v_sqrt_{kind}": operation(kind, kind, np.sqrt),
         f"v_rsq_{kind}": operation(kind, kind, lambda a: _rounded(1 / np.sqrt(a.astype(np.float64)), kind)),
@@ -210,13 +221,15 @@ def _conversions() -> dict[str, Operation]:
         table[f"v_cvt_{name}"] = operation(name[:3], name[4:], lambda a, dtype=dtype: to_integer(np.trunc(a), dtype))
     for place in range(4):
         table[f"v_cvt_f32_ubyte{place}"] = operation(
-            "f32", "u32", lambda a, by=np.uint32(8 * place): ((a >> by) & np.uint32(0xFF)).astype(np.float32)
+            "f32", "u32", lambda a, by=8 * place: ((a >> np.uint32(by)) & np.uint32(0xFF)).astype(np.float32)
         )
     nearest = operation("i32", "f32", lambda a: to_integer(np.floor(a.astype(np.float64) + 0.5), np.int32))
     floor = operation("i32", "f32", lambda a: to_integer(np.floor(a), np.int32))
     table |= {"v_cvt_nearest_i32_f32": nearest, "v_cvt_rpi_i32_f32": nearest}
     table |= {"v_cvt_floor_i32_f32": floor, "v_cvt_flr_i32_f32": floor}
-    table["v_cvt_pkrtz_f16_f32"] = operation("u32", "f32 f32", lambda a, b: pack(f16_towards_zero(a), f16_towards_zero(b)))
+    table["v_cvt_pkrtz_f16_f32"] = operation(
+        "u32", "f32 f32", lambda a, b: pack(f16_towards_zero(a), f16_towards_zero(b))
+    )
     table["v_cvt_pk_bf16_f32"] = operation("u32", "f32 f32", lambda a, b: pack(f32_to_bf16(a), f32_to_bf16(b)))
     table["v_pack_b32_f16"] = operation("u32", "f16 f16", pack)
     return table
@@ -232,7 +245,8 @@ TABLE: Final[dict[str, Operation]] = {
     **_arithmetic("f16"), **_arithmetic("f32"), **_arithmetic("f64"), **_divisions("f32"), **_divisions("f64"),
     **_conversions(),
     # Multiply-adds that round the product, of generations before gfx90a.
-    **{f"v_{name}_f32": operation("f32", "f32 f32 f32", lambda a, b, c: a * b + c) for name in ("mad", "madmk", "madak")},
+    **{f"v_{name}_f32": operation("f32", "f32 f32 f32", lambda a, b, c: a * b + c)
+       for name in ("mad", "madmk", "madak")},
     "v_mac_f32": operation("f32", "f32 f32 result", lambda a, b, c: a * b + c),
     # The multiplication of legacy shaders, where 0 times anything is 0.
     "v_mul_legacy_f32": operation("f32", "f32 f32", lambda a, b: np.where((a == 0) | (b == 0), np.float32(0), a * b)),
@@ -241,7 +255,8 @@ TABLE: Final[dict[str, Operation]] = {
 }  # fmt: skip
 
 ALIASES: Final = {
-    "v_rcp_iflag_f32": "v_rcp_f32", "v_cvt_pk_rtz_f16_f32": "v_cvt_pkrtz_f16_f32", "v_mul_dx9_zero_f32": "v_mul_legacy_f32",
+    "v_rcp_iflag_f32": "v_rcp_f32",
+    "v_cvt_pk_rtz_f16_f32": "v_cvt_pkrtz_f16_f32", "v_mul_dx9_zero_f32": "v_mul_legacy_f32",
     "v_frexp_exp_i16_f16": "v_frexp_exp_i32_f16",
     **{f"v_{name}_num_{kind}": f"v_{name}_{kind}"
        for name in ("min", "max", "med3", "minmax", "maxmin", "min3", "max3") for kind in ("f16", "f32", "f64")},

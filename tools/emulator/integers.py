@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from .operands import DTYPES
 from .waves import Array
@@ -119,7 +118,9 @@ def _align(bits: int) -> Callable[..., Array]:
 
     def compute(high: Array, low: Array, amount: Array) -> Array:
         both = high.astype(np.uint64) << np.uint64(32) | low
-        return _u32((both >> ((amount & np.uint32(32 // bits - 1)).astype(np.uint64) * np.uint64(bits))) & np.uint64(0xFFFFFFFF))
+        return _u32(
+            (both >> ((amount & np.uint32(32 // bits - 1)).astype(np.uint64) * np.uint64(bits))) & np.uint64(0xFFFFFFFF)
+        )
 
     return compute
 

@@ -1,6 +1,7 @@
 """Lanes that read other lanes: DPP, permutations, reads of one lane, and parts of registers (SDWA).
 
-Controls: RDNA3 ISA, 7.7 "Data Parallel Processing (DPP)"; CDNA3 ISA, 6.2.1 and 6.3.8 for the broadcasts of rows and SDWA.
+Controls: RDNA3 ISA, 7.7 "Data Parallel Processing (DPP)"; CDNA3 ISA, 6.2.1 and 6.3.8 for the broadcasts of rows and
+SDWA.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from .waves import Array, Waves
 
 Step = Callable[[Waves], None]
 ROW: Final = 16  # lanes of a row
-DPP: Final = frozenset(
-    "quad_perm row_shl row_shr row_ror row_mirror row_half_mirror row_share row_xmask row_bcast row_newbcast "
-    "wave_shl wave_shr wave_rol wave_ror dpp8 row_mask bank_mask bound_ctrl fi".split()
-)
+DPP: Final = frozenset((
+    "quad_perm", "row_shl", "row_shr", "row_ror", "row_mirror", "row_half_mirror", "row_share", "row_xmask",
+    "row_bcast", "row_newbcast", "wave_shl", "wave_shr", "wave_rol", "wave_ror", "dpp8",
+    "row_mask", "bank_mask", "bound_ctrl", "fi",
+))  # fmt: skip
 SDWA: Final = frozenset(("dst_sel", "dst_unused", "src0_sel", "src1_sel"))
 _SELECTED: Final = {
     "DWORD": (0, 32), "WORD_0": (0, 16), "WORD_1": (16, 16),
@@ -236,7 +238,9 @@ def swizzled(offset: str, lanes: int) -> Array:
         return lane // 4 * 4 + np.array([int(word) for word in words])[lane % 4]
     if mode == "BITMASK_PERM":
         pattern = words[0].strip()
-        keep, ones, flip = (int("".join("1" if bit in kind else "0" for bit in pattern), 2) for kind in ("pi", "1", "i"))
+        keep, ones, flip = (
+            int("".join("1" if bit in kind else "0" for bit in pattern), 2) for kind in ("pi", "1", "i")
+        )
         return lane & ~31 | ((lane & 31 & keep) | ones) ^ flip
     raise UnknownInstruction(f"offset:{offset}")
 

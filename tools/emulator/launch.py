@@ -12,18 +12,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from .access import SCRATCH, Accesses, smallest
+from .access import SCRATCH, Accesses
 from .errors import UnknownInstruction
 from .machine import Machine
-from .memory import Buffer, Memory, Store
+from .memory import Buffer, Memory, Parts
+from .pieces import smallest
 from .program import Program
 from .waits import Counters
 from .waves import TTMP, Waves
 
-# What the launch gives, in the order in which the hardware fills registers: directive and registers.
+# What a launch can give, in the order in which the hardware fills registers.
 _USER: Final = (
-    ("private_segment_buffer", 4), ("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2),
-    ("dispatch_id", 2), ("flat_scratch_init", 2), ("private_segment_size", 1),
+    "private_segment_buffer", "dispatch_ptr", "queue_ptr", "kernarg_segment_ptr", "dispatch_id", "flat_scratch_init",
+    "private_segment_size",
 )  # fmt: skip
 # The only floating-point modes that the tables compute in: to nearest, denormals kept, no traps.
 _MODES: Final = {
@@ -66,21 +67,22 @@ def launch(
     _check_modes(program)
     wave_size = program.wave_size
     per_group = -(-threads // wave_size)
-    chosen = list(groups) if groups is not None else [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    chosen = (
+        list(groups)
+        if groups is not None
+        else [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    )
     group = np.repeat(np.arange(len(chosen)), per_group)
     counters = Counters(program.generation)
-    segment = memory.add("arguments", _segment(program, arguments, grid, threads), constant=True)
+    segment = memory.add("arguments", _segment(program, arguments, grid, threads, dynamic_lds), constant=True)
     memory.seal(smallest(program, ("global_", "flat_", "buffer_")), group, counters.late)
-    lds_size = -(-(program.descriptor.get("group_segment_fixed_size", 0) + dynamic_lds) // 16) * 16
-    lds = Store(lds_size * len(chosen), "LDS", smallest(program, ("ds_",)))
-    lds.allow(0, lds_size * len(chosen))
-    scratch_size = -(-program.descriptor.get("private_segment_fixed_size", 0) // 16) * 16
-    scratch_bytes = scratch_size * len(group) * wave_size
-    scratch = Store(scratch_bytes, "scratch", smallest(program, ("scratch_", "buffer_")))
-    scratch.allow(0, scratch_bytes)
+    lds_size = program.descriptor.get("group_segment_fixed_size", 0) + dynamic_lds
+    lds = Parts("LDS", lds_size, len(chosen), smallest(program, ("ds_",)))
+    scratch_size = program.descriptor.get("private_segment_fixed_size", 0)
+    scratch = Parts("scratch", scratch_size, len(group) * wave_size, smallest(program, ("scratch_", "buffer_")))
     waves = Waves(np.arange(len(group)), group, wave_size, counters.count)
     _set_up(waves, program, segment, np.array(chosen), per_group, threads)
-    machine = Machine(program, Accesses(memory, lds, lds_size, scratch, scratch_size, counters), counters)
+    machine = Machine(program, Accesses(memory, lds, scratch, counters), counters)
     machine.groups(np.full(len(chosen), per_group))
     return machine.run(waves)
 
@@ -91,15 +93,18 @@ def _check_modes(program: Program) -> None:
             raise UnknownInstruction(f"a kernel with .amdhsa_{name} {program.descriptor[name]}: only {wanted} is known")
 
 
-def _segment(program: Program, arguments: Sequence[Argument], grid: Size, threads: int) -> Any:
+def _segment(program: Program, arguments: Sequence[Argument], grid: Size, threads: int, dynamic_lds: int) -> Any:
     """Return the argument segment, with what the runtime adds to it."""
     size = program.descriptor.get("kernarg_size", 0)
     segment = np.zeros(-(-(size + 4) // 16) * 16, np.uint8)
     given = list(arguments)
     hidden = {
         **{f"hidden_block_count_{axis}": number for axis, number in zip("xyz", grid, strict=True)},
-        **dict(zip(("hidden_group_size_x", "hidden_group_size_y", "hidden_group_size_z"), (threads, 1, 1), strict=True)),
+        **dict(
+            zip(("hidden_group_size_x", "hidden_group_size_y", "hidden_group_size_z"), (threads, 1, 1), strict=True)
+        ),
         "hidden_grid_dims": 1,
+        "hidden_dynamic_lds_size": dynamic_lds,
     }
     for argument in program.arguments:
         value: Argument
@@ -118,7 +123,9 @@ def _segment(program: Program, arguments: Sequence[Argument], grid: Size, thread
         else:
             raw = (value & ((1 << (8 * argument.size)) - 1)).to_bytes(argument.size, "little")
         if len(raw) != argument.size:
-            raise ValueError(f"argument at {argument.offset} of {program.name} has {argument.size} bytes, got {value!r}")
+            raise ValueError(
+                f"argument at {argument.offset} of {program.name} has {argument.size} bytes, got {value!r}"
+            )
         segment[argument.offset : argument.offset + argument.size] = np.frombuffer(raw, np.uint8)
     if given:
         raise ValueError(f"{len(given)} arguments too many for {program.name}")
@@ -134,7 +141,7 @@ def _set_up(waves: Waves, program: Program, segment: Buffer, groups: Any, per_gr
         "private_segment_size": (wants.get("private_segment_fixed_size", 0),),
     }
     register = 0
-    for name, length in _USER:
+    for name in _USER:
         if wants.get(f"user_sgpr_{name}"):
             if name not in values:
                 raise UnknownInstruction(f"a kernel that wants its {name}")
@@ -160,4 +167,3 @@ def _set_up(waves: Waves, program: Program, segment: Buffer, groups: Any, per_gr
         waves.vectors[1 : 1 + wants.get("system_vgpr_workitem_id", 0)] = 0
     if threads % waves.lanes:
         waves.set_exec(item < threads)
-

@@ -16,9 +16,8 @@ from . import matrix, packed, scalar, vector
 from .access import Accesses
 from .errors import Deadlock, EmulationError, Endless, UnknownInstruction
 from .program import Instruction, Program
-from .scalar import lanes_left
 from .waits import LOAD, STORE, Counters
-from .waves import VCC, Array, Waves, merged
+from .waves import EXEC, VCC, Array, Waves, any_lane, merged
 
 Step = Callable[[Waves], None]
 
@@ -66,19 +65,14 @@ _WORKGROUP: Final = ("-1", "0xffff")
 _MEMORY: Final = ("s_load", "global_", "flat_", "scratch_", "buffer_", "ds_")
 
 
-def _vcc(waves: Waves) -> Array:
-    """Return for each wave whether a bit of its mask is set."""
-    return np.asarray(waves.scalars[VCC : VCC + waves.lanes // 32].any(axis=0))
-
-
 _BRANCHES: Final[dict[str, Callable[[Waves], Array]]] = {
     "s_branch": lambda waves: np.ones(waves.count, bool),
     "s_cbranch_scc0": lambda waves: ~waves.scc,
     "s_cbranch_scc1": lambda waves: waves.scc,
-    "s_cbranch_vccz": lambda waves: ~_vcc(waves),
-    "s_cbranch_vccnz": lambda waves: _vcc(waves),
-    "s_cbranch_execz": lambda waves: ~lanes_left(waves),
-    "s_cbranch_execnz": lambda waves: lanes_left(waves),
+    "s_cbranch_vccz": lambda waves: ~any_lane(waves, VCC),
+    "s_cbranch_vccnz": lambda waves: any_lane(waves, VCC),
+    "s_cbranch_execz": lambda waves: ~any_lane(waves, EXEC),
+    "s_cbranch_execnz": lambda waves: any_lane(waves, EXEC),
 }
 _BARRIERS: Final = ("s_barrier", "s_barrier_wait")
 # Blocks that sets of waves run in a launch; ten times what the longest kernels here need.

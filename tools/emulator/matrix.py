@@ -1,8 +1,8 @@
 """Matrix instructions: WMMA of gfx11 and gfx12, MFMA of CDNA.
 
-D = A B + C. Which lane and register holds which element: "Matrix Instruction Layouts" of AMD's RDNA3 ISA (7.9), RDNA4 ISA
-(7.12) and CDNA3 ISA (7.1.4) documents; the tests compare every element with what AMD's matrix instruction calculator
-prints. Sums are exact and rounded once: the documents leave the order of the hardware's own open.
+D = A B + C. Which lane and register holds which element: "Matrix Instruction Layouts" of AMD's RDNA3 ISA (7.9), RDNA4
+ISA (7.12) and CDNA3 ISA (7.1.4) documents; the tests compare every element with what AMD's matrix instruction
+calculator prints. Sums are exact and rounded once: the documents leave the order of the hardware's own open.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def layout(kind: str, generation: int, m: int, n: int, k: int) -> Layout:
     """
     if kind == "mfma":
         return _mfma(m, n, k)
-    if (m, n, k) != (16, 16, 16):
+    if (m, n, k) != (16, 16, 16) or generation < 11:
         raise UnknownInstruction(f"no layout of a WMMA instruction of {m}x{n}x{k}")
     lane = np.arange(32)
     if generation == 11:  # both halves of the wave hold the same A and B
@@ -91,9 +91,13 @@ def decode(instruction: Instruction, program: Program) -> Step:
         raise UnknownInstruction(f"unknown instruction {instruction.name}")
     kind, result, kind_in = match[1], match[2], match[6]
     no_modifiers(instruction.modifiers, *(("op_sel",) if kind == "wmma" and result != "f32" else ()))
+    if program.wave_size != (64 if kind == "mfma" else 32):
+        raise UnknownInstruction(f"{instruction.name} in waves of {program.wave_size}")
     where = layout(kind, program.generation, *(int(match[part]) for part in (3, 4, 5)))
     upper = "op_sel" in instruction.modifiers and instruction.modifiers["op_sel"].endswith("1]")
-    read_a, read_b = (_matrix(text, kind_in, at) for text, at in zip(instruction.operands[1:3], (where.a, where.b), strict=True))
+    read_a, read_b = (
+        _matrix(text, kind_in, at) for text, at in zip(instruction.operands[1:3], (where.a, where.b), strict=True)
+    )
     read_c = _addend(instruction.operands[3], result, where, program.generation, upper)
     write = _result(instruction.operands[0], result, where, program.generation, upper)
 

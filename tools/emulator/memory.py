@@ -8,7 +8,7 @@ does.
 from __future__ import annotations
 
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -55,6 +55,10 @@ class Lanes:
         index, lane = np.nonzero(waves.active)
         epoch = waves.epoch[index]
         return cls(index, lane, waves.wave[index], waves.group[index], epoch, epoch + waves.signalled[index])
+
+    def some(self, chosen: Array) -> Lanes:
+        """Return those that are chosen."""
+        return Lanes(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
     @classmethod
     def scalar(cls, waves: Waves) -> Lanes:
@@ -152,7 +156,7 @@ class Store:
         self._not_constant(units, offset, "writes")
         self._meet(units, self._reader, self._read_epoch, lanes, "writes", "read")
         # Waves that hold the same value may both write it: compilers let them.
-        changed = (self._gather(offset, size) != values).reshape(len(offset), units.shape[1], -1).any(axis=2)
+        changed = (self._gather(offset, size) != values).any(axis=1)[:, None]
         self._meet(units, self._writer, self._write_epoch, lanes, "writes", "written", changed)
         if self._changer is not None:
             self._meet(units, self._changer, self._change_epoch, lanes, "writes", "changed")
@@ -248,7 +252,9 @@ class Store:
 
     def _units(self, offset: Array, size: int, does: str) -> Array:
         """Return the units that accesses touch: lanes x units."""
-        units = offset[:, None] // self._unit + np.arange(-(-size // self._unit))
+        across = int((offset % self._unit).any())  # one unit more
+        units = offset[:, None] // self._unit + np.arange(-(-size // self._unit) + across)
+        units = np.minimum(units, (offset[:, None] + size - 1) // self._unit)
         outside = (offset < 0) | (offset + size > len(self.data))
         if outside.any():
             units = np.where(outside[:, None], 0, units)
@@ -282,6 +288,36 @@ class Store:
             if size % width or (offset % width).any():
                 return None
         return self.data.view(f"u{width}"), offset[:, None] // width + np.arange(size // width)
+
+
+class Parts:
+    """A store of equal parts that nobody else may touch: the LDS of each group, the scratch of each lane."""
+
+    def __init__(self, name: str, size: int, count: int, unit: int) -> None:
+        """Make them.
+
+        Args:
+            name: For messages.
+            size: Bytes of each.
+            count: How many there are.
+            unit: Bytes of the smallest access to come.
+        """
+        self._size, self._pitch = size, -(-size // 16) * 16 + 16
+        self.store = Store(self._pitch * count, name, unit)
+        for part in range(count):
+            self.store.allow(part * self._pitch, size)
+
+    def offset(self, part: Array, local: Array, bytes_: int) -> Array:
+        """Return where accesses inside parts lie in the store.
+
+        Raises:
+            MemoryFault: One leaves its part.
+        """
+        outside = (local < 0) | (local + bytes_ > self._size)
+        if outside.any():
+            at = f"{self.store.name}{int(local[np.argmax(outside)]):+#x}"
+            raise MemoryFault(f"out of bounds: {bytes_} bytes at {at} of {self._size} bytes")
+        return part.astype(np.int64) * self._pitch + local
 
 
 @dataclass(frozen=True)

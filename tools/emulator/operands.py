@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import EmulationError, UnknownInstruction
-from .waves import ACCUMULATORS, EXEC, FLAT_SCRATCH, M0, TTMP, VCC, XNACK, Waves, to_lanes, to_words
+from .waves import ACCUMULATORS, EXEC, FLAT_SCRATCH, M0, TTMP, VCC, XNACK, Waves, any_lane, to_lanes, to_words
 
 Array = npt.NDArray[Any]
 Reader = Callable[[Waves], Array]
@@ -114,7 +114,11 @@ def _signs(text: str) -> tuple[str, bool, bool, bool]:
             text, absolute = text[1:-1], True
         elif match := re.fullmatch(r"(neg|abs|sext)\((.*)\)", text):
             text = match[2]
-            negative, absolute, signed = negative or match[1] == "neg", absolute or match[1] == "abs", match[1] == "sext"
+            negative, absolute, signed = (
+                negative or match[1] == "neg",
+                absolute or match[1] == "abs",
+                match[1] == "sext",
+            )
         else:
             return text, negative, absolute, signed
 
@@ -181,11 +185,13 @@ def mask_reader(text: str) -> Reader:
         value = constant_or_special(text, "u64")
         words = np.array([[value & 0xFFFFFFFF], [value >> 32]], np.uint32)
         return lambda waves: to_lanes(np.broadcast_to(words, (2, waves.count)), waves.lanes)
-    _, first, _ = found
-    read = scalar_reader(text, "u32")  # for its check
+    _, first, length = found
 
     def mask(waves: Waves) -> Array:
-        read(waves)
+        if waves.pending:
+            for register in range(first, first + length):
+                if ("s", register) in waves.pending:
+                    waves.use(("s", register))
         return to_lanes(waves.scalars[first : first + 2], waves.lanes)
 
     return mask
@@ -196,8 +202,8 @@ def scalar_reader(text: str, kind: str) -> Reader:
     if text == "scc":
         return lambda waves: waves.scc.astype(np.uint32)
     if text in ("vccz", "execz"):
-        first = VCC if text == "vccz" else EXEC
-        return lambda waves: (~waves.scalars[first : first + waves.lanes // 32].any(axis=0)).astype(np.uint32)
+        mask = VCC if text == "vccz" else EXEC
+        return lambda waves: (~any_lane(waves, mask)).astype(np.uint32)
     text, negative, absolute, _ = _signs(text)
     found = place(text)
     if found is None:
@@ -243,9 +249,7 @@ def vector_writer(text: str, kind: str, keep_high: bool = False) -> Writer:
     return write
 
 
-def put(
-    waves: Waves, first: int, value: Array, bits: int, where: Array | None = None, keep_high: bool = False
-) -> None:
+def put(waves: Waves, first: int, value: Array, bits: int, where: Array | None = None, keep_high: bool = False) -> None:
     """Write a result of 16, 32 or 64 bits into the active lanes, or into those of them that `where` chooses."""
     words: tuple[Array, ...]
     if bits == 64:
@@ -273,7 +277,7 @@ def mask_writer(text: str) -> Writer:
     found = place(text)
     if found is None or found[0] != "s":
         raise UnknownInstruction(f"{text} is no place for a mask")
-    _, first, length = found
+    first = found[1]
 
     def write(waves: Waves, value: Array) -> None:
         words = to_words(np.broadcast_to(value, waves.active.shape) & waves.active)

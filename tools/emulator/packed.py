@@ -1,7 +1,8 @@
 """Packed instructions (VOP3P): two halves of a register at once, mixed precision, dot products.
 
-`op_sel` chooses the half of each operand for the lower result (`op_sel_hi` for the upper one); `neg_lo`, `neg_hi` negate
-them. In the mixed instructions `op_sel_hi` says instead that an operand is half precision (RDNA3 ISA, 7.5 and 16.10).
+`op_sel` chooses the half of each operand for the lower result (`op_sel_hi` for the upper one); `neg_lo`, `neg_hi`
+negate them. In the mixed instructions `op_sel_hi` says instead that an operand is half precision (RDNA3 ISA, 7.5 and
+16.10).
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ _ENCODINGS: Final = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa")
 _LABEL: Final = re.compile(r"^([.\w$]+):$")
 # Commas inside brackets and parentheses do not separate operands.
 _COMMA: Final = re.compile(r",\s*(?![^\[(]*[\])])")
-_FLAGS: Final = frozenset(
-    "glc slc dlc nt sc0 sc1 offen idxen clamp gds lds row_mirror row_half_mirror tfe high_prec unorm".split()
-)
+_FLAGS: Final = frozenset((
+    "glc", "slc", "dlc", "nt", "sc0", "sc1", "offen", "idxen", "clamp", "gds", "lds", "row_mirror", "row_half_mirror",
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Program:
         names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.MULTILINE)
         if name is None and len(names) == 1:
             name = names[0]
-        if name not in names:
+        if name is None or name not in names:
             raise ValueError(f"no kernel {name!r} in the text: it has {', '.join(names) or 'none'}")
         target = re.search(r'\.amdgcn_target\s+"[^"]*--(gfx\w+)', text)
         if target is None:

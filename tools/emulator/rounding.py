@@ -1,7 +1,7 @@
 """Floating point as the hardware rounds it: fused multiply-add, conversions to half precision and to integers.
 
-The modes are those that every kernel here is compiled for: round to nearest even, denormals kept. A kernel that asks for
-others is refused at its launch.
+The modes are those that every kernel here is compiled for: round to nearest even, denormals kept. A kernel that asks
+for others is refused at its launch.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ _F32_SMALLEST_NORMAL: Final = 2.0**-126
 
 def fma_f32(a: Array, b: Array, c: Array) -> Array:
     """Return a b + c rounded once to fp32."""
-    product = a.astype(np.float64) * b  # exact: 24 bits by 24 bits
-    total = product + c
+    return sum_to_f32(a.astype(np.float64) * b, c)  # the product is exact: 24 bits by 24 bits
+
+
+def sum_to_f32(product: Array, addend: Array) -> Array:
+    """Return the sum of two numbers of fp64, rounded once to fp32."""
+    total = product + addend
     # Rounded twice, first to fp64, it is wrong only where the first result lies halfway between two of fp32, or where
     # those are denormal and lie elsewhere.
     doubtful = (total.view(np.uint64) & _F32_REST) == _F32_HALFWAY
     if doubtful.any() or ((np.abs(total) < _F32_SMALLEST_NORMAL) & (total != 0)).any():
-        total = _to_odd(product, np.broadcast_to(c, total.shape).astype(np.float64), total)
+        total = _to_odd(product, np.broadcast_to(addend, total.shape).astype(np.float64), total)
     result: Array = total.astype(np.float32)
     return result
 

@@ -1,7 +1,7 @@
 """Scalar instructions (SOP1, SOP2, SOPK, SOPC): one value for a wave, and the condition code.
 
-Pseudocode: AMD's RDNA3 ISA document, 16.1 to 16.4. Each entry gives the result and what becomes of the condition code: it
-is set where the result is not zero, by a carry or a comparison, or stays.
+Pseudocode: AMD's RDNA3 ISA document, 16.1 to 16.4. Each entry gives the result and what becomes of the condition code:
+it is set where the result is not zero, by a carry or a comparison, or stays.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 
 from . import floats
 from .errors import UnknownInstruction
-from .integers import leading, leading_signs, trailing, count_bits, reverse_bits
+from .integers import count_bits, leading, leading_signs, reverse_bits, trailing
 from .operands import Array, no_modifiers, scalar_reader, scalar_writer
 from .program import Instruction
-from .waves import EXEC, Waves
+from .waves import Waves
 
 Step = Callable[[Waves], None]
 # A function that returns the result, or the result and the condition code.
@@ -55,6 +55,10 @@ def _field(value: Array, control: Array) -> Array:
         return field
     sign = np.where(width > 0, (last >> unsigned.dtype.type(1)), 0).astype(unsigned.dtype)
     return ((field ^ sign) - sign).view(value.dtype)
+
+
+def _ones(width: Array, offset: Array) -> Array:
+    return ((np.uint32(1) << _shift(width, 32)) - np.uint32(1)) << _shift(offset, 32)
 
 
 def _extremum(choose: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
@@ -97,7 +101,7 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     **_sized("s_andn2", lambda a, b: a & ~b, _NONZERO),
     **_sized("s_orn2", lambda a, b: a | ~b, _NONZERO),
     **_shifts(),
-    "s_bfm_b32": ("u32", "u32 u32", lambda a, b: ((np.uint32(1) << _shift(a, 32)) - np.uint32(1)) << _shift(b, 32), _KEEP),
+    "s_bfm_b32": ("u32", "u32 u32", _ones, _KEEP),
     "s_bfe_u32": ("u32", "u32 u32", _field, _NONZERO),
     "s_bfe_i32": ("i32", "i32 u32", _field, _NONZERO),
     "s_bfe_u64": ("u64", "u64 u32", _field, _NONZERO),
@@ -262,7 +266,7 @@ def _save_exec(name: str, operands: tuple[str, ...]) -> Step:
         result = compute(mask, saved)
         write(waves, saved)
         write_exec(waves, result)
-        waves.scc = result != 0
+        waves.scc = np.asarray(result != 0)
 
     return step
 
@@ -278,9 +282,3 @@ def _floating(name: str, operands: tuple[str, ...]) -> Step:
         write(waves, value)
 
     return step
-
-
-def lanes_left(waves: Waves) -> Array:
-    """Return for each wave whether a lane is active."""
-    result: Array = waves.scalars[EXEC : EXEC + waves.lanes // 32].any(axis=0)
-    return result

@@ -104,9 +104,7 @@ def _split(operation: Operation, instruction: Instruction) -> tuple[list[str], l
     return results, sources
 
 
-def _source(
-    text: str, kind: str, position: int, instruction: Instruction, is_sdwa: bool, op_sel: list[int]
-) -> Reader:
+def _source(text: str, kind: str, position: int, instruction: Instruction, is_sdwa: bool, op_sel: list[int]) -> Reader:
     if kind in ("mask", "vcc"):
         return mask_reader(text)
     if kind == "result":
@@ -188,7 +186,8 @@ def _comparison(instruction: Instruction, program: Program) -> Step:
 
 def _swap(instruction: Instruction) -> Step:
     first, second = (place(text) for text in instruction.operands)
-    assert first is not None and second is not None
+    assert first is not None
+    assert second is not None
     readers = [vector_reader(text, "u32") for text in instruction.operands]
 
     def step(waves: Waves) -> None:
@@ -202,8 +201,8 @@ def _swap(instruction: Instruction) -> Step:
 def decode_pair(instruction: Instruction, program: Program) -> Step:
     """Return what the two halves of a VOPD instruction do: both read before either writes (RDNA3 ISA, 7.6).
 
-    No half may read what the other writes in the wrong order, so that the second, run on the registers as they were, and
-    the first give what the hardware does.
+    No half may read what the other writes in the wrong order, so that the second, run on the registers as they were,
+    and the first give what the hardware does.
     """
     first, second = (decode(half, program) for half in instruction.pair)
     target = place(instruction.pair[0].operands[0])

@@ -47,7 +47,7 @@ class Counters:
         waves.issued[counter] += 1
         number = waves.issued[counter].copy()
         for register in registers:
-            waves.pending[register] = (counter, number)
+            waves.pending.setdefault(register, {})[counter] = number
         if kind == SCALAR:
             waves.unordered = number
         elif kind == LDS:
@@ -59,7 +59,7 @@ class Counters:
         """Check that a load into registers comes after what is under way into them: loads of one kind do."""
         for register in registers:
             if register in waves.pending:
-                if kind == SCALAR or waves.pending[register][0] != self._of[kind]:
+                if kind == SCALAR or set(waves.pending[register]) != {self._of[kind]}:
                     waves.use(register)
                 waves.pending.pop(register, None)
 

@@ -50,7 +50,7 @@ class Waves:
         every_lane: Whether all of them are active.
         issued: Counters x waves: memory instructions issued so far.
         finished: Counters x waves: those known to be finished.
-        pending: Register -> counter and number of the instruction to be waited for, per wave.
+        pending: Register -> counter -> number of the instruction to be waited for, per wave.
         stored: Number of the latest LDS store of each wave, in its counter.
         saved: Number of the latest store of each wave to other memory, in its counter.
         unordered: Number of the latest scalar load of each wave: they finish in any order.
@@ -67,7 +67,7 @@ class Waves:
         self.scc = np.zeros(count, bool)
         self.issued = np.zeros((counters, count), np.int64)
         self.finished = np.zeros((counters, count), np.int64)
-        self.pending: dict[Register, tuple[int, Array]] = {}
+        self.pending: dict[Register, dict[int, Array]] = {}
         self.stored = np.zeros(count, np.int64)
         self.saved = np.zeros(count, np.int64)
         self.unordered = np.zeros(count, np.int64)
@@ -101,11 +101,10 @@ class Waves:
         Raises:
             NotWaitedFor: A load into it has not been waited for.
         """
-        counter, number = self.pending[register]
-        late = number > self.finished[counter]
-        if late.any():
-            kind, place = register
-            raise NotWaitedFor(f"{kind}{place} is used before the load into it was waited for")
+        for counter, number in self.pending[register].items():
+            if (number > self.finished[counter]).any():
+                kind, place = register
+                raise NotWaitedFor(f"{kind}{place} is used before the load into it was waited for")
         del self.pending[register]
 
     def parts(self, choose: Array) -> tuple[Waves, Waves]:
@@ -121,7 +120,10 @@ class Waves:
             setattr(taken, name, getattr(self, name)[:, which])
         taken.active = self.active[which]
         taken.every_lane = bool(taken.active.all())
-        taken.pending = {key: (counter, number[which]) for key, (counter, number) in self.pending.items()}
+        taken.pending = {
+            key: {counter: number[which] for counter, number in numbers.items()}
+            for key, numbers in self.pending.items()
+        }
         return taken
 
 
@@ -136,16 +138,22 @@ def merged(parts: Sequence[Waves]) -> Waves:
     for name in ("scalars", "vectors", "issued", "finished"):
         setattr(whole, name, np.concatenate([getattr(part, name) for part in parts], axis=1))
     whole.every_lane = bool(whole.active.all())
+    nothing: dict[int, Array] = {}
     whole.pending = {}
     for key in {key for part in parts for key in part.pending}:
-        entries = [part.pending.get(key) for part in parts]
-        counters = {entry[0] for entry in entries if entry is not None}
-        if len(counters) > 1:
-            # Loads of two kinds on two paths: nobody does that, and one record cannot say it.
-            raise NotWaitedFor(f"{key[0]}{key[1]} is loaded by two kinds of loads on two paths that meet")
-        numbers = [np.zeros(p.count, np.int64) if e is None else e[1] for p, e in zip(parts, entries, strict=True)]
-        whole.pending[key] = (counters.pop(), np.concatenate(numbers))
+        numbers = [part.pending.get(key, nothing) for part in parts]
+        whole.pending[key] = {
+            counter: np.concatenate(
+                [own.get(counter, np.zeros(part.count, np.int64)) for part, own in zip(parts, numbers, strict=True)]
+            )
+            for counter in {counter for own in numbers for counter in own}
+        }
     return whole
+
+
+def any_lane(waves: Waves, mask: int) -> Array:
+    """Return for each wave whether a bit is set in a mask of lanes, given by its place among the scalars."""
+    return np.asarray(waves.scalars[mask : mask + waves.lanes // 32].any(axis=0))
 
 
 def to_lanes(words: Array, lanes: int) -> Array:

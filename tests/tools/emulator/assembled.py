@@ -1,7 +1,8 @@
 """Kernels written by hand, for the emulator's own tests.
 
-Before the lines of a test, every kernel puts the addresses of its buffers into s[4:5], s[6:7] and so on, the number of its
-group into s3, that of its wave in the group into s2, and four times the number of the thread into v1; v0 has the number.
+Before the lines of a test, every kernel puts the addresses of its buffers into s[4:5], s[6:7] and so on, the number of
+its group into s3, that of its wave in the group into s2, and four times the number of the thread into v1; v0 has the
+number.
 """
 
 from __future__ import annotations
@@ -43,9 +44,7 @@ class Ran:
         return list(self.memory.contents(self.buffers[number], dtype).tolist())
 
 
-def text(
-    code: str, buffers: int = 0, target: str = NEWEST, arguments: str | None = None, **descriptor: int
-) -> str:
+def text(code: str, buffers: int = 0, target: str = NEWEST, arguments: str | None = None, **descriptor: int) -> str:
     """Return the assembly of a kernel that does some lines."""
     wave32 = not target.startswith("gfx9") and descriptor.get("wavefront_size32", 1)
     words = {

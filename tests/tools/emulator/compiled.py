@@ -96,7 +96,7 @@ class Compiled:
     numbers: tuple[int, ...]
 
     def error(self, text: str | None = None) -> float:
-        """Run the kernel, or this text in its place; return its error against fp64, infinite where a pixel is missing."""
+        """Run the kernel, or this text in its place; return its error against fp64, infinite where one is missing."""
         program = Program.parse(text or self.text)
         x, weight, exact = tensors(self.dtype, self.layout, self.groups)
         memory = Memory()

@@ -45,7 +45,9 @@ def test_stores_of_halves():
 
 @pytest.mark.parametrize("wide", [2, 3, 4])
 def test_several_words(wide):
-    code = f"v_mul_u32_u24 v1, {4 * wide}, v0\nglobal_load_b{32 * wide} v[4:{3 + wide}], v1, s[4:5]\ns_waitcnt vmcnt(0)\n"
+    code = (
+        f"v_mul_u32_u24 v1, {4 * wide}, v0\nglobal_load_b{32 * wide} v[4:{3 + wide}], v1, s[4:5]\ns_waitcnt vmcnt(0)\n"
+    )
     code += f"global_store_b{32 * wide} v1, v[4:{3 + wide}], s[6:7]"
     assert run(code, numbers(32 * wide), 128 * wide).words(1) == list(range(32 * wide))
     with pytest.raises(UnknownInstruction, match="no place for"):
@@ -120,8 +122,8 @@ def test_scratch_by_a_buffer():
     code += "s_waitcnt vmcnt(0)\nglobal_store_dword v1, v2, s[4:5]"
 
     def words(load: str) -> list[int]:
-        kernel = text(code.format(load), 1, "gfx1030", user_sgpr_private_segment_buffer=1, private_segment_fixed_size=16,
-                      system_sgpr_private_segment_wavefront_offset=1)  # fmt: skip
+        wanted = {"user_sgpr_private_segment_buffer": 1, "system_sgpr_private_segment_wavefront_offset": 1}
+        kernel = text(code.format(load), 1, "gfx1030", private_segment_fixed_size=16, **wanted)
         start = "s_mov_b64 s[40:41], s[0:1]\ns_mov_b64 s[42:43], s[2:3]\ns_mov_b64 s[0:1], s[4:5]\ns_mov_b32 s3, s6"
         memory = Memory()
         out = memory.add("out", 256)

@@ -51,4 +51,3 @@ def test_a_pixel_too_many_at_the_right_edge_is_caught(compiled, target):
 def test_padding_off_by_one_is_caught(compiled, target):
     """Every address is inside of the image: only the values are wrong."""
     assert compiled[target, "broken_padding"].error() > 0.1
-

@@ -45,7 +45,15 @@ def test_arguments_of_mixed_sizes():
 
 
 def test_hidden_arguments():
-    kinds = ("block_count_x", "block_count_y", "block_count_z", "group_size_x", "group_size_y", "remainder_x", "grid_dims")
+    kinds = (
+        "block_count_x",
+        "block_count_y",
+        "block_count_z",
+        "group_size_x",
+        "group_size_y",
+        "remainder_x",
+        "grid_dims",
+    )
     sizes = (4, 4, 4, 2, 2, 2, 2)
     offsets = [8, 12, 16, 20, 22, 24, 26]
     listed = POINTER + "".join(
@@ -93,7 +101,9 @@ def test_numbers_of_groups(target):
 
 
 def test_only_the_numbers_that_are_asked_for():
-    kernel = text(stored("gfx1030", "s10", "s11", "s12"), 1, "gfx1030", system_sgpr_workgroup_id_y=1, system_sgpr_workgroup_id_z=1)
+    kernel = text(
+        stored("gfx1030", "s10", "s11", "s12"), 1, "gfx1030", system_sgpr_workgroup_id_y=1, system_sgpr_workgroup_id_z=1
+    )
     kernel = kernel.replace("s_mov_b32 s3, s2", "s_mov_b32 s10, s2\ns_mov_b32 s11, s3\ns_mov_b32 s12, s4")
     memory = Memory()
     out = memory.add("out", 12)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tools.emulator import (
-    Deadlock, EmulationError, Endless, Memory, NotWaitedFor, Program, Race, UnknownInstruction, launch, machine,
+    Deadlock,
+    EmulationError,
+    Endless,
+    Memory,
+    NotWaitedFor,
+    Program,
+    Race,
+    UnknownInstruction,
+    launch,
+    machine,
 )  # fmt: skip
 
 from .assembled import TWO_WAVES, numbers, run, text
@@ -35,7 +44,9 @@ def test_branches_by_lanes():
     code = "v_mov_b32 v2, 0\nv_cmp_gt_u32 vcc_lo, 40, v0\ns_cbranch_vccz end\nv_mov_b32 v2, 1\nend:\n" + STORE
     assert run(code, 256, threads=64).words() == [1] * 64
     assert run(code.replace("40, v0", "20, v0"), 256, threads=64).words() == [1] * 32 + [0] * 32
-    code = code.replace("v_cmp_gt_u32 vcc_lo", "s_and_saveexec_b32 s20, 0\nv_cmp_gt_u32 vcc_lo").replace("vccz", "execz")
+    code = code.replace("v_cmp_gt_u32 vcc_lo", "s_and_saveexec_b32 s20, 0\nv_cmp_gt_u32 vcc_lo").replace(
+        "vccz", "execz"
+    )
     assert run(code.replace(STORE, "s_mov_b32 exec_lo, s20\n" + STORE), 256, threads=64).words() == [0] * 64
 
 
@@ -95,7 +106,9 @@ def test_a_program_that_runs_past_its_end():
 # The two halves of a barrier on gfx12.
 SIGNAL, WAIT = "s_barrier_signal -1\n", "s_barrier_wait -1\n"
 SPLIT = TWO_WAVES.format(
-    first="v_mov_b32 v1, 0\nv_mov_b32 v2, 7\n{}", others="v_mov_b32 v1, 0\n" + SIGNAL + WAIT + "ds_load_b32 v2, v1", then=""
+    first="v_mov_b32 v1, 0\nv_mov_b32 v2, 7\n{}",
+    others="v_mov_b32 v1, 0\n" + SIGNAL + WAIT + "ds_load_b32 v2, v1",
+    then="",
 )
 WRITE = "ds_store_b32 v1, v2\ns_wait_dscnt 0x0\n"
 
@@ -141,8 +154,9 @@ def test_waves_of_64(target):
     done = run(code, 256, target=target, threads=64, **own)
     assert done.words() == [23 + 1] * 41 + [23 + 2] * 23
     assert done.counts["s_bcnt1_i32_b64"] == 1
-    code = f"s_and_saveexec_b64 s[20:21], 0\ns_cbranch_execnz end\ns_mov_b64 exec, s[20:21]\nglobal_store_{word} v1, v0, s[4:5]"
-    assert run(code + "\nend:", 256, target=target, threads=64, **own).words() == list(range(64))
+    code = "s_and_saveexec_b64 s[20:21], 0\ns_cbranch_execnz end\ns_mov_b64 exec, s[20:21]\n"
+    code += f"global_store_{word} v1, v0, s[4:5]\nend:"
+    assert run(code, 256, target=target, threads=64, **own).words() == list(range(64))
 
 
 @pytest.mark.parametrize(("line", "named"), [

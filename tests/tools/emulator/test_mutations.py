@@ -73,44 +73,79 @@ LOOP = r"s_waitcnt vmcnt\(0\)|s_wait_loadcnt 0x0"
 MUTATIONS = (
     # Operands and registers.
     Mutation("factor and sum swapped", "fma", rf"(v_fmac_f32_e32) ({V}), ({V}), ", r"\1 \3, \2, ", (WRONG,)),
-    Mutation("difference swapped", "fma", rf"(v_sub_nc_u32_e32 {V}), ({V}), ({V})$", r"\1, \3, \2", (WRONG, MemoryFault)),
+    Mutation(
+        "difference swapped", "fma", rf"(v_sub_nc_u32_e32 {V}), ({V}), ({V})$",
+        r"\1, \3, \2", (WRONG, MemoryFault),
+    ),
     Mutation("A and B of WMMA swapped", "wmma", r"(v_wmma\S+ v\S+), (v\S+), (v\S+), ", r"\1, \3, \2, ", (WRONG,)),
     Mutation("A and B of MFMA swapped", "mfma", r"(v_mfma\S+ a\S+), (v\S+), (v\S+), ", r"\1, \3, \2, ", (WRONG,)),
-    Mutation("next register", "fma", rf"(v_fmac_f32_e32 {V}, {V}, v)(\d+)", lambda m: m[1] + str(int(m[2]) + 1), (WRONG,)),
+    Mutation(
+        "next register", "fma", rf"(v_fmac_f32_e32 {V}, {V}, v)(\d+)",
+        lambda m: m[1] + str(int(m[2]) + 1), (WRONG,),
+    ),
     Mutation("sum starts again", "mfma", r"(v_mfma\S+ a\S+, v\d+, v\d+), a\S+", r"\1, 0", (WRONG,), -1),
-    Mutation("sum without a start", "wmma", rf"v_mov_b32_e32 {V}, v0$", DROP, (WRONG,), 1),
-    Mutation("pixels outside are not zero", "wmma", rf"v_mov_b32_e32 {V}, 0$", DROP, (WRONG,), 0, "v_wmma"),
+    Mutation("sum starts at one", "wmma", rf"(v_mov_b32_e32 {V}), 0$", r"\1, 1.0", (WRONG,), -1),
+    Mutation(
+        "pixels outside are read", "wmma", rf"v_cndmask_b32_e64 ({V}), 0x80000000, ({V}), .*",
+        r"v_mov_b32_e32 \1, \2", (WRONG, MemoryFault), -9,
+    ),
     Mutation("sum rounded by nobody", "wmma", r"v_cvt_f16_f32_e32 .*", DROP, (WRONG,)),
     Mutation(
-        "halves of VOPD swapped", "wmma", rf"(v_dual_mov_b32) ({V})(, 0 :: v_dual_lshlrev_b32) ({V})", r"\1 \4\3 \2",
-        (WRONG, Race, MemoryFault),
+        "halves of VOPD swapped", "wmma", rf"(v_dual_cndmask_b32) ({V})(, .* :: v_dual_cndmask_b32) ({V})",
+        r"\1 \4\3 \2", (WRONG, Race, MemoryFault),
     ),
     Mutation("upper half lost", "rdna4", r"ds_load_u16_d16_hi", "ds_load_u16_d16", (WRONG,)),
     Mutation("other half", "depthwise", r"(v_fma_mix_f32 .*) op_sel_hi", r"\1 op_sel:[1,0,0] op_sel_hi", (WRONG,), 4),
-    Mutation("other type", "depthwise", r"(v_fma_mix_f32 .* op_sel_hi:)\[1,0,0\]", r"\1[0,0,0]", (WRONG,), 4),
-    Mutation("factor of a scalar product", "fma", rf"(s_mul_i32 {S}), ({S}), {S}$", r"\1, \2, \2", (WRONG, MemoryFault), 0, LOOP),
+    Mutation("other type", "depthwise", r"(v_fma_mix_f32 .* op_sel_hi:\[)1", r"\g<1>0", (WRONG,), 4),
+    Mutation(
+        "factor of a scalar product", "fma", rf"(s_mul_i32 {S}), ({S}), {S}$",
+        r"\1, \2, \2", (WRONG, MemoryFault), 0, LOOP,
+    ),
     # Constants.
     Mutation("one tap too few", "fma", rf"s_mul_i32 {S}, {S}, (6)$", more(-1), (WRONG,)),
     Mutation("one tap too many", "fma", rf"s_mul_i32 {S}, {S}, (6)$", more(1), (MemoryFault, WRONG)),
-    Mutation("shift", "fma", r"v_lshlrev_b64 \S+, (2),", more(-1), (MemoryFault,), 0, LOOP),
+    Mutation("shift", "fma", r"v_lshlrev_b64 \S+, (2),", more(-1), (WRONG, MemoryFault), 0, LOOP),
     Mutation("shift in a sum", "mfma", r"v_lshl_add_u64 \S+ \S+, (2),", more(1), (WRONG, MemoryFault)),
     Mutation("LDS offset", "fma", r"ds_read_b128 .* offset:(16)$", more(16), (WRONG,)),
     Mutation("LDS offset behind the end", "fma", r"ds_read_b128 .* offset:(16)$", more(65504), (MemoryFault,)),
     Mutation("unaligned LDS offset", "wmma", r"ds_store_b16 .* offset:(256)$", more(1), (MemoryFault,)),
     Mutation("LDS store elsewhere", "wmma", r"ds_store_b16 .* offset:(256)$", more(2), (Race, MemoryFault, WRONG)),
     Mutation("second LDS offset", "mfma", r"ds_read2_b32 .* offset1:(8)$", more(1), (WRONG, MemoryFault)),
-    Mutation("second LDS offset of a store", "fma", r"ds_write2st64_b32 .* offset1:(1)$", more(1), (Race, MemoryFault, WRONG)),
-    Mutation("global offset of a load", "fma", r"(global_load_dword .*, off)$", r"\1 offset:4", (WRONG, MemoryFault)),
-    Mutation("global offset of a store", "wmma", r"global_store_b16 .* offset:(4)$", more(2), (WRONG, Race)),
+    Mutation(
+        "second LDS offset of a store", "fma", r"ds_write2st64_b32 .* offset1:(1)$",
+        more(1), (Race, MemoryFault, WRONG),
+    ),
+    Mutation("offset of a load", "fma", r"(global_load_dword .*, off)$", r"\1 offset:4", (WRONG, MemoryFault)),
+    Mutation(
+        "offset of a store", "wmma", r"((?:global|buffer)_store_b16 .*, (?:off|0 offen))$",
+        r"\1 offset:2", (WRONG, Race, MemoryFault),
+    ),
+    Mutation(
+        "offset of a load of a buffer", "wmma", r"(buffer_load_u16 .* offen)$",
+        r"\1 offset:2", (WRONG, MemoryFault),
+    ),
+    Mutation("size of a buffer", "wmma", rf"(s_mov_b32 {S}), 0x7ffffffe$", r"\1, 0x40", (WRONG,)),
     # Masks and branches.
-    Mutation("edge of the image", "fma", rf"v_cmp_gt_i32_e(32|64) ({S}|vcc_lo), ({S}), ", r"v_cmp_ge_i32_e\1 \2, \3, ", (WRONG, MemoryFault), 0, LOOP),
-    Mutation("mask inverted", "fma", rf"(v_cndmask_b32_e32 {V}), ({V}), ({V}), vcc_lo", r"\1, \3, \2, vcc_lo", (WRONG, MemoryFault)),
+    Mutation(
+        "edge of the image", "fma", rf"v_cmp_gt_i32_e(32|64) ({S}|vcc_lo), ({S}), ",
+        r"v_cmp_ge_i32_e\1 \2, \3, ", (WRONG, MemoryFault), 0, LOOP,
+    ),
+    Mutation(
+        "mask inverted", "fma", rf"(v_cndmask_b32_e32 {V}), ({V}), ({V}), vcc_lo",
+        r"\1, \3, \2, vcc_lo", (WRONG, MemoryFault),
+    ),
     Mutation("all lanes load", "fma", r"s_and_saveexec_b32 .*", DROP, (MemoryFault, WRONG), 0, LOOP),
     Mutation("lanes stay away", "fma", r"s_or_b32 exec_lo, exec_lo, .*", DROP, (WRONG, MemoryFault), 1, LOOP),
     Mutation("loop left at once", "fma", r"s_cbranch_scc0", "s_cbranch_scc1", (WRONG,), -1),
-    Mutation("loop never left", "wmma", r"s_cmp_lg_u32 (s\d+), 0", r"s_cmp_lg_u32 \1, -1", (MemoryFault, WRONG, Endless), -1),
+    Mutation(
+        "loop never left", "wmma", r"s_cmp_lg_u32 (s\d+), 0",
+        r"s_cmp_lg_u32 \1, -1", (MemoryFault, WRONG, Endless), -1,
+    ),
     # Carries.
-    Mutation("carry lost", "fma", rf"v_add_co_ci_u32_e64 ({V}), {S}, (\S+), (\S+), {S}", r"v_add_nc_u32_e32 \1, \2, \3", (MemoryFault,), 0, LOOP),
+    Mutation(
+        "carry lost", "fma", rf"v_add_co_ci_u32_e64 ({V}), {S}, (\S+), (\S+), {S}",
+        r"v_add_nc_u32_e32 \1, \2, \3", (MemoryFault,), 0, LOOP,
+    ),
     Mutation("scalar carry lost", "fma", rf"s_addc_u32 ({S}, {S}, 0)", r"s_add_u32 \1", (WRONG,)),
     # Waits.
     Mutation("no wait for arguments", "fma", r"s_waitcnt lgkmcnt\(0\)", DROP, (NotWaitedFor,)),
@@ -163,7 +198,9 @@ def mutated(text: str, executed: set[int], mutation: Mutation) -> str:
     lines = text.splitlines()
     first = next((number for number in sorted(executed) if re.search(mutation.after, lines[number - 1])), 0)
     code = [lines[number - 1].split(";")[0].rstrip() for number in range(1, len(lines) + 1)]
-    sites = [n for n in sorted(executed) if n > first * bool(mutation.after) and re.search(mutation.pattern, code[n - 1])]
+    sites = [
+        n for n in sorted(executed) if n > first * bool(mutation.after) and re.search(mutation.pattern, code[n - 1])
+    ]
     assert sites, f"nothing to mutate: {mutation.name}"
     site = sites[mutation.number] - 1
     lines[site] = re.sub(mutation.pattern, mutation.change, code[site], count=1)
@@ -204,6 +241,8 @@ def test_instructions_that_do_not_depend_may_change_places(bases):
 
 
 def test_a_wait_too_many_changes_nothing(bases):
-    text, count = re.subn(r"^\ts_barrier", "\ts_waitcnt vmcnt(0) lgkmcnt(0)\n\ts_barrier", bases["fma"].text, flags=re.MULTILINE)
+    text, count = re.subn(
+        r"^\ts_barrier", "\ts_waitcnt vmcnt(0) lgkmcnt(0)\n\ts_barrier", bases["fma"].text, flags=re.MULTILINE
+    )
     assert count >= 4
     assert bases["fma"].error(text) == bases["fma"].error()

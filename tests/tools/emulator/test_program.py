@@ -31,7 +31,8 @@ from .assembled import text
      ("v0", "v1", "s[2:3]"), {"offset": "4", "th": "TH_STORE_NT", "scope": "SCOPE_SYS"}),
     ("v_cvt_f32_f16_sdwa v0, sext(v1) dst_sel:DWORD src0_sel:WORD_1", "v_cvt_f32_f16", ("v0", "sext(v1)"),
      {"dst_sel": "DWORD", "src0_sel": "WORD_1"}),
-    ("buffer_load_dword v0, off, s[0:3], 0 offset:8", "buffer_load_dword", ("v0", "off", "s[0:3]", "0"), {"offset": "8"}),
+    ("buffer_load_dword v0, off, s[0:3], 0 offset:8", "buffer_load_dword", ("v0", "off", "s[0:3]", "0"),
+     {"offset": "8"}),
     ("v_mul_f32\tv0,v1,v2 clamp mul:2", "v_mul_f32", ("v0", "v1", "v2"), {"clamp": "", "mul": "2"}),
 ])  # fmt: skip
 def test_lines(line, name, operands, modifiers):
@@ -43,9 +44,8 @@ def test_lines(line, name, operands, modifiers):
     ("_e32", "e32"), ("_e64", "e64"), ("_dpp", "dpp"), ("_e64_dpp", "e64_dpp"), ("_sdwa", "sdwa"), ("", ""),
 ])  # fmt: skip
 def test_encodings(ending, encoding):
-    assert (instruction(f"v_add_f32{ending} v0, v1, v2").name, instruction(f"v_add_f32{ending} v0, v1, v2").encoding) == (
-        "v_add_f32", encoding,
-    )  # fmt: skip
+    read = instruction(f"v_add_f32{ending} v0, v1, v2")
+    assert (read.name, read.encoding) == ("v_add_f32", encoding)
 
 
 def test_pairs():
@@ -83,7 +83,11 @@ def test_targets(target, generation, wave):
 
 def test_one_of_several_kernels():
     one = text("v_nop")
-    both = one + "\n" + text("s_nop 3").replace("k:", "other:").replace("kernel k", "kernel other").replace("name: k", "name: other")
+    both = (
+        one
+        + "\n"
+        + text("s_nop 3").replace("k:", "other:").replace("kernel k", "kernel other").replace("name: k", "name: other")
+    )
     with pytest.raises(ValueError, match="it has k, other"):
         Program.parse(both)
     assert [Program.parse(both, name).instructions[-2].name for name in ("k", "other")] == ["v_nop", "s_nop"]

@@ -34,6 +34,7 @@ from yolo_rocm.conv.kernels.calls import Dot, Strides, strides
 from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, block, tiles
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.triton.available import FMA, MFMA, amd_family
+from yolo_rocm.engines.triton.buffers import as_cards_read_them, broken_on
 from yolo_rocm.engines.triton.call import Call
 from yolo_rocm.engines.triton.launch import kernel_of
 
@@ -223,12 +224,13 @@ def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
     from triton.compiler import ASTSource
 
     function = kernel_of(kernel.call)
-    signature, constants, attributes = specialised(function, kernel)
-    compiled = triton.compile(
-        ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
-        target=GPUTarget("hip", target, 64 if amd_family(target) == MFMA else 32),
-        options={"num_warps": kernel.call.warps, "num_stages": kernel.call.stages},
-    )
+    signature, constants, attributes = specialised(function, kernel, target)
+    with as_cards_read_them(target):
+        compiled = triton.compile(
+            ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
+            target=GPUTarget("hip", target, 64 if amd_family(target) == MFMA else 32),
+            options={"num_warps": kernel.call.warps, "num_stages": kernel.call.stages},
+        )
     return str(compiled.asm["amdgcn"]), int(compiled.metadata.shared)
 
 
@@ -347,7 +349,7 @@ def multiplier(text: str) -> str:
     return " ".join(name for name, _ in found.most_common())
 
 
-def specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:
+def specialised(function: Any, kernel: Kernel, target: str) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:
     """Return signature, constants and attributes as Triton's own launch finds them for these arguments."""
     names = function.arg_names
     constants: dict[str, Any] = dict(kernel.call.constants)
@@ -358,8 +360,10 @@ def specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str
     for index, name in enumerate(names):
         if index < len(kernel.types):
             signature[name] = _TYPE_NAMES[kernel.types[index]]
-            # On AMD a tensor below 2 GiB is read through a buffer descriptor with offsets of 32 bits.
-            attributes[(index,)] = [["tt.divisibility", 16], ["tt.pointer_range", 32]]
+            attributes[(index,)] = [["tt.divisibility", 16]]
+            if not broken_on(target):
+                # A tensor below 2 GiB is read through a buffer descriptor with offsets of 32 bits.
+                attributes[(index,)].append(["tt.pointer_range", 32])
         elif name in constants:
             signature[name] = "constexpr"
         elif values[name] == 1 and name not in plain:

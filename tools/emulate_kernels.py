@@ -93,7 +93,7 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outco
         inputs.append(inputs[-1])  # in the place of a bias that is not added
     output = memory.add("output", exact.numel() * dtype.itemsize)
     function = kernel_of(kernel.call)
-    signature, _, _ = specialised(function, kernel)
+    signature, _, _ = specialised(function, kernel, program.target)
     numbers = zip(function.arg_names[len(kernel.types) :], kernel.call.numbers, strict=False)
     arguments: list[Any] = [*inputs, output, *(number for name, number in numbers if signature[name] != "constexpr")]
     grid = kernel.call.grid
@@ -185,8 +185,8 @@ def _splits(kernel: Kernel, problem: ConvProblem) -> list[torch.Tensor]:
     steps = []
     for sample in range(problem.batch):
         image = torch.arange(rows * columns).reshape(rows, columns) + sample * rows * columns
-        for band in image.split(step // width):
-            steps += [rectangle.flatten() for rectangle in band.split(width, dim=1)]
+        for band in torch.split(image, step // width):
+            steps += [rectangle.flatten() for rectangle in torch.split(band, width, dim=1)]
     each = length // step
     return [torch.cat(steps[first : first + each]) for first in range(0, len(steps), each)]
 

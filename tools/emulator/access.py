@@ -50,6 +50,21 @@ class Place(NamedTuple):
 Locate = Callable[[Waves, Lanes], Place]
 
 
+def _checked_as_raw(word: Array) -> Array:
+    """Return for each wave's descriptor without a stride whether offsets are held against its size (OOB_SELECT).
+
+    From gfx10 on word 3 says how. Against the stride, which is 0, everything is outside: loads give 0, stores do
+    nothing (RDNA2 ISA, 8.1.8 "Memory Buffer Resource").
+
+    Raises:
+        UnknownInstruction: It says something else.
+    """
+    select = (word >> np.uint64(28)) & np.uint64(3)
+    if not np.isin(select, (0, 3)).all():
+        raise UnknownInstruction(f"a buffer's descriptor with OOB_SELECT {int(select[0])}")
+    return np.asarray(select == 3)
+
+
 def _read(where: Place, size: int, lanes: Lanes) -> Array:
     """Return the bytes that lanes load; zero for those that are outside of a buffer."""
     if where.inside is None or where.inside.all():
@@ -63,7 +78,7 @@ def _read(where: Place, size: int, lanes: Lanes) -> Array:
 class Accesses:
     """Memory instructions of one launch."""
 
-    def __init__(self, memory: Memory, lds: Parts, scratch: Parts, counters: Counters) -> None:
+    def __init__(self, memory: Memory, lds: Parts, scratch: Parts, counters: Counters, generation: int) -> None:
         """Take the memories.
 
         Args:
@@ -71,8 +86,9 @@ class Accesses:
             lds: A part for each workgroup.
             scratch: A part for each lane.
             counters: What is under way.
+            generation: Of the target.
         """
-        self._memory, self._scratch, self._counters = memory, scratch, counters
+        self._memory, self._scratch, self._counters, self._generation = memory, scratch, counters, generation
         self._lds = LdsAccesses(lds, counters)
 
     def decode(self, instruction: Instruction) -> Step:
@@ -174,6 +190,7 @@ class Accesses:
         if found is None or found[2] != 4:
             raise UnknownInstruction(f"{descriptor} is no descriptor of a buffer")
         keys = registers(descriptor)
+        generation = self._generation
         vector_offset = vector_reader(vector, "u32") if "offen" in instruction.modifiers else None
         add = scalar_reader(scalar, "u32")
 
@@ -195,6 +212,8 @@ class Accesses:
             inside = offset + size <= end
             if (~inside & (offset < end)).any():
                 raise MemoryFault("out of bounds: an access across the end of a buffer's descriptor")
+            if generation >= 10:
+                inside = inside & _checked_as_raw(words[3])[lanes.index]
             address = base[lanes.index] + (offset + scalar_offset).astype(np.uint64)
             return Place(self._memory.store, self._memory.offset(address), inside)
 

@@ -83,7 +83,7 @@ def _division_scale(kind: str) -> Callable[..., tuple[Array, Array]]:
             np.full(which.shape, np.nan, which.dtype),
             np.where(is_denominator, scaled_up, which),
             scaled_up,
-            np.where(is_denominator, scaled_up, which),
+            np.where(is_denominator, scaled_down, which),  # printed upwards, which overflows; see V_DIV_FMAS
             scaled_down,
             np.where(is_numerator, scaled_up, which),
             scaled_up,
@@ -105,17 +105,11 @@ def _division_steps(kind: str) -> Callable[..., Array]:
     up = {"f32": 64, "f64": 128}[kind]
 
     def compute(a: Array, b: Array, c: Array, scale: Array) -> Array:
-        # Powers of two on a factor and on the addend scale the result before it is rounded.
         by = np.where(scale, np.where(np.abs(c) >= 2, up, -up), 0)
-        half = by // 2
         if kind == "f32":
-            wide = [np.ldexp(a.astype(np.float64), half), np.ldexp(b.astype(np.float64), by - half)]
-            product = wide[0] * wide[1]
+            product = np.ldexp(a.astype(np.float64) * b, by)
             return sum_to_f32(product, np.ldexp(c.astype(np.float64), by))
-        plain = fma_f64(a, b, c)
-        scaled = _rounded(np.ldexp(plain, by), kind)
-        tiny = (by < 0) & (np.abs(scaled) < np.finfo(np.float64).tiny) & np.isfinite(plain)
-        return np.where(tiny, fma_f64(np.ldexp(a, half), np.ldexp(b, by - half), np.ldexp(c, by)), scaled)
+        return fma_f64(a, b, c, by)
 
     return compute
 
@@ -138,7 +132,8 @@ def _division_fixup(kind: str) -> Callable[..., Array]:
             # Far below what can be represented, whatever the steps made of it.
             conditions.append(above - below < -(_EXPONENTS[kind][2] + _EXPONENTS[kind][1]))
             values.append(sign * 0.0)
-        ordinary = np.copysign(quotient, sign.astype(quotient.dtype))
+        # A quotient that is no number, of numbers, has overflowed on the way.
+        ordinary = np.where(np.isnan(quotient), sign * np.inf, np.copysign(quotient, sign.astype(quotient.dtype)))
         return _rounded(np.select(conditions, values, default=ordinary), kind)
 
     return compute
@@ -189,13 +184,21 @@ def _arithmetic(kind: str) -> dict[str, Operation]:
         f"v_trunc_{kind}": operation(kind, kind, np.trunc),
         f"v_rndne_{kind}": operation(kind, kind, np.rint),
         f"v_fract_{kind}": operation(kind, kind, _fraction),
-        f"v_ldexp_{kind}": operation(kind, f"{kind} i32", lambda a, b: _rounded(np.ldexp(a, b), kind)),
+        f"v_ldexp_{kind}": operation(
+            kind, f"{kind} {'i16' if kind == 'f16' else 'i32'}", lambda a, b: _rounded(np.ldexp(a, b), kind)
+        ),
         f"v_frexp_mant_{kind}": operation(kind, kind, lambda a: np.where(np.isfinite(a), np.frexp(a)[0], a)),
         f"v_frexp_exp_i32_{kind}": operation(
             "i32", kind, lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0).astype(np.int32)
         ),
         f"v_div_fixup_{kind}": operation(kind, three, _division_fixup(kind)),
     }
+
+
+def _doubles() -> dict[str, Operation]:
+    """Return what there is for fp64: no subtraction, no exponential, of three operands the multiply-add alone."""
+    missing = ["sub", "subrev", "exp", "log", "fmaak", "fmamk", "min3", "max3", "med3", "minmax", "maxmin"]
+    return {name: each for name, each in _arithmetic("f64").items() if name[2:-4] not in missing}
 
 
 def _divisions(kind: str) -> dict[str, Operation]:
@@ -242,7 +245,7 @@ def pack(low: Array, high: Array) -> Array:
 
 
 TABLE: Final[dict[str, Operation]] = {
-    **_arithmetic("f16"), **_arithmetic("f32"), **_arithmetic("f64"), **_divisions("f32"), **_divisions("f64"),
+    **_arithmetic("f16"), **_arithmetic("f32"), **_doubles(), **_divisions("f32"), **_divisions("f64"),
     **_conversions(),
     # Multiply-adds that round the product, of generations before gfx90a.
     **{f"v_{name}_f32": operation("f32", "f32 f32 f32", lambda a, b, c: a * b + c)

@@ -44,14 +44,17 @@ def fma_f16(a: Array, b: Array, c: Array) -> Array:
     return result
 
 
-def fma_f64(a: Array, b: Array, c: Array) -> Array:
-    """Return a b + c rounded once to fp64, number by number: it is rare."""
-    a, b, c = np.broadcast_arrays(a, b, c)
-    result = a * b + c
-    for index in zip(*np.nonzero(np.isfinite(result) & np.isfinite(a) & np.isfinite(b)), strict=True):
+def fma_f64(a: Array, b: Array, c: Array, power: Array | int = 0) -> Array:
+    """Return (a b + c) 2**power rounded once to fp64, number by number: it is rare."""
+    a, b, c, power = np.broadcast_arrays(a, b, c, power)
+    result = np.ldexp(a * b + c, power)
+    for index in zip(*np.nonzero(np.isfinite(a) & np.isfinite(b) & np.isfinite(c)), strict=True):
         exact = Fraction(float(a[index])) * Fraction(float(b[index])) + Fraction(float(c[index]))
         if exact:
-            result[index] = float(exact)
+            try:
+                result[index] = float(exact * Fraction(2) ** int(power[index]))
+            except OverflowError:
+                result[index] = np.inf if exact > 0 else -np.inf
     return result
 
 

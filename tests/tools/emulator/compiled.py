@@ -54,7 +54,7 @@ for target, dtype, tile, layout, groups, module in json.loads(sys.argv[1]):
     kernel = Kernel("forward", str(tile), dtype, layout, call, (DTYPES[dtype],) * 4, layer, w)
     text, shared = assembly(kernel, target)
     function = kernel_of(call)
-    signature, _, _ = specialised(function, kernel)
+    signature, _, _ = specialised(function, kernel, target)
     pairs = zip(function.arg_names[4:], call.numbers)
     numbers = [number for name, number in pairs if signature[name] != "constexpr"]
     built.append((dtype, layout, groups, text, shared, call.grid, call.warps, numbers))

@@ -55,7 +55,7 @@ def test_a_load_on_one_of_two_paths():
     load = "global_load_b32 v2, v1, s[4:5]\n"
     code = "v_mov_b32 v2, 5\n" + TWO_WAVES.format(first=load, others="s_nop 0", then="{}v_mov_b32 v3, v2")
     run(code.format("s_waitcnt vmcnt(0)\n"), numbers(64), threads=64)
-    with pytest.raises(NotWaitedFor, match="v2"):
+    with pytest.raises(NotWaitedFor, match="v2 is used"):
         run(code.format(""), numbers(64), threads=64)
 
 

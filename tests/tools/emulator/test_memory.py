@@ -189,9 +189,12 @@ def test_groups_at_one_address():
     with pytest.raises(Race, match="waves 0 and 1 write"):
         run(at_once, 128, groups=2)
     # A barrier is none between groups.
+    first = f"{STORE}\ns_waitcnt_vscnt null, 0x0\ns_barrier"
+    code = "v_mov_b32 v2, s3\n" + TWO_WAVES.replace("s2", "s3").format(
+        first=first, others=f"s_barrier\n{LOAD}", then=""
+    )
     with pytest.raises(Race, match=r"wave 1 reads .* written by wave 0"):
-        run("v_mov_b32 v2, s3\ns_cmp_lg_u32 s3, 0\ns_cbranch_scc1 second\n"
-            + f"{STORE}\ns_barrier\ns_branch end\nsecond:\ns_barrier\n{LOAD}\nend:", 128, groups=2)  # fmt: skip
+        run(code, 128, groups=2)
 
 
 def lanes(wave: int, group: int, epoch: int, signalled: int | None = None) -> Lanes:
@@ -208,13 +211,30 @@ def store(groups: list[int]) -> Store:
 HERE, VALUE = np.array([0]), np.full((1, 4), 9, np.uint8)
 
 
-def test_a_group_that_read_long_ago_is_not_forgotten():
-    """Group 0 reads after three barriers of its own, group 1 reads before any and then writes."""
+@pytest.mark.parametrize(("before", "now"), [(3, 0), (0, 3)])
+def test_a_group_that_read_is_not_forgotten(before, now):
+    """Barriers of one group say nothing about another: group 0 reads, group 1 reads and then writes."""
     memory = store([0, 1])
-    memory.read(HERE, 4, lanes(0, 0, 3))
-    memory.read(HERE, 4, lanes(1, 1, 0))
+    memory.read(HERE, 4, lanes(0, 0, before))
+    memory.read(HERE, 4, lanes(1, 1, now))
     with pytest.raises(Race, match=r"wave 1 writes .*read by other waves"):
-        memory.write(HERE, VALUE, lanes(1, 1, 0))
+        memory.write(HERE, VALUE, lanes(1, 1, now))
+    with pytest.raises(Race, match=r"wave 1 writes .*read by other waves"):
+        memory.write(HERE, VALUE, lanes(1, 1, now + 5))
+
+
+@pytest.mark.parametrize("groups", [[0, 0], [0, 1]])
+def test_waves_that_read_at_once_are_all_remembered(groups):
+    memory, both, none = store(groups), np.array([0, 1]), np.array([0, 0])
+    memory.read(none, 4, Lanes(none, both, both, np.array(groups), none, none))
+    for wave in (0, 1):
+        with pytest.raises(Race, match=rf"wave {wave} writes .*read by other waves"):
+            memory.write(HERE, VALUE, lanes(wave, groups[wave], 0))
+    if groups[1]:
+        with pytest.raises(Race):
+            memory.write(HERE, VALUE, lanes(1, 1, 1))
+    else:
+        memory.write(HERE, VALUE, lanes(1, 0, 1))
 
 
 def test_readers_of_one_group_have_a_barrier_before_the_writer():

@@ -100,11 +100,11 @@ def test_two_counters_in_one_wait():
     code = GLOBAL_LOAD.format("v2") + LDS_READ.format("v3") + "{}\nv_add_f32_e32 v4, v2, v3"
     for target in GENERATIONS[:3]:
         attempt(target, code.format("s_waitcnt vmcnt(0) lgkmcnt(0)"))
-        with pytest.raises(NotWaitedFor, match="v3"):
+        with pytest.raises(NotWaitedFor, match="v3 is used"):
             attempt(target, code.format("s_waitcnt vmcnt(0)"))
     attempt("gfx1201", code.format("s_wait_loadcnt_dscnt 0x0"))
     for wait, late in (("s_wait_loadcnt_dscnt 0x100", "v2"), ("s_wait_loadcnt_dscnt 0x1", "v3")):
-        with pytest.raises(NotWaitedFor, match=late):
+        with pytest.raises(NotWaitedFor, match=f"{late} is used"):
             attempt("gfx1201", code.format(wait))
 
 
@@ -119,9 +119,9 @@ def test_a_load_after_another_kind_of_load_into_the_same_register():
     """They may come in any order; two of the same kind come in theirs."""
     for target in GENERATIONS:
         attempt(target, GLOBAL_LOAD.format("v2") * 2 + VECTOR[target].format(0) + "\nv_mov_b32_e32 v3, v2")
-        with pytest.raises(NotWaitedFor, match="v2"):
+        with pytest.raises(NotWaitedFor, match="v2 is used"):
             attempt(target, GLOBAL_LOAD.format("v2") + LDS_READ.format("v2"))
-        with pytest.raises(NotWaitedFor, match="s10"):
+        with pytest.raises(NotWaitedFor, match="s10 is used"):
             attempt(target, SCALAR_LOAD.format("s10") * 2)
 
 

@@ -20,9 +20,11 @@ from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.seam import installed
 from yolo_rocm.diagnosis import known_failures
 from yolo_rocm.engines.triton import available
+from yolo_rocm.errors import EvidenceError
 from yolo_rocm.preset import moments
 from yolo_rocm.preset.schema import SECTIONS, Preset
 
+from .certificates import certificate, write
 from .conv.problems import Only
 from .pages import PROJECT, Page, page, pages
 
@@ -418,3 +420,45 @@ def test_the_signature_of_the_page_works():
     signature = known_failures.Signature.model_validate(entry)
     assert signature.id not in {known.id for known in known_failures.signatures()}
     assert signature.search(b"x\nMIOpen Error: conv.cpp:7: no such solver\n")
+
+
+@pytest.fixture
+def sent(generate, tmp_path, monkeypatch):
+    """Return a function that makes certificates the only evidence there is; generators see them too."""
+    from yolo_rocm.preset import evidence
+
+    monkeypatch.setattr(evidence, "config_root", lambda: tmp_path)
+
+    def send(**certificates):
+        for name, data in certificates.items():
+            write(tmp_path / "evidence", f"{name}.json", data)
+
+    return send
+
+
+def test_evidence_gets_into_the_table_of_cards_and_the_page_of_what_was_run(sent):
+    from making.evidence import certificates
+    from making.presets import cards
+
+    h200 = certificate("nvidia", "NVIDIA H200", None, 140.0, preset="generic")
+    strix = certificate(name="Radeon 8060S", gfx="gfx1151", failed=("kernels",), preset="strixhalo", date="2026-12-01")
+    sent(h200=h200, strix=strix, quick=certificate(quick=True))
+    rows = {line.split(" | ")[0]: line.rpartition(" | ")[2] for line in cards().splitlines()}
+    told = {head.strip("| "): cell for head, cell in rows.items() if "certified" in cell}
+    assert set(told) == {"RDNA3.5: inside Ryzen AI processors", "Any NVIDIA GPU"}  # not RDNA3, not Any AMD GPU
+    assert "[Radeon 8060S, certified 2026-12-01" in told["RDNA3.5: inside Ryzen AI processors"]
+    assert "failed in kernels](configs/evidence/strix.json)" in told["RDNA3.5: inside Ryzen AI processors"]
+    lines = certificates().splitlines()[2:]
+    assert [line.split(" | ")[2] for line in lines] == ["2026-12-01", "2026-11-16", "2026-11-16"]
+    assert "[Radeon 8060S](../configs/evidence/strix.json) | `gfx1151` | 2026-12-01" in lines[0]
+    assert "a quick run, which proves nothing" in lines[2]
+
+
+def test_no_page_is_made_from_an_edited_file(sent):
+    from making.evidence import certificates
+    from making.presets import cards
+
+    sent(mine={**certificate(), "date": "2027-01-01"})
+    for maker in (certificates, cards):
+        with pytest.raises(EvidenceError, match=r"mine\.json was edited"):
+            maker()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from yolo_rocm.diagnosis import redaction
-from yolo_rocm.diagnosis.redaction import is_secret, redact
+from yolo_rocm.diagnosis.redaction import is_secret, redact, without_paths
 
 pytestmark = pytest.mark.once
 
@@ -134,3 +134,23 @@ def test_homes_and_names():
 
 def test_short_or_common_names_are_no_names():
     assert redact("root pc localhost io", {"USER": "io", "HOSTNAME": "localhost"}) == "root pc localhost io"
+
+
+PATHS = {
+    "cannot open /opt/venv/lib/python3.12/site-packages/torch/lib.so: no": "cannot open <path>: no",
+    'File "/srv/me/train.py", line 3': 'File "<path>", line 3',
+    "(~/runs/train)": "(<path>)",
+    "in ../data/images": "in <path>",
+    r"C:\Users\<user>\runs\train gone": "<path> gone",
+    r"on \\\\server\share\x": "on <path>",
+    "D:/data/x.jpg": "<path>",
+    "/tmp": "<path>",
+    "see https://example.org/a/b and ROCm/TheRock#12": "see https://example.org/a/b and ROCm/TheRock#12",
+    "conv/vendor/fp32/nchw/1x1: ok, 3/4 of 1.2 s": "conv/vendor/fp32/nchw/1x1: ok, 3/4 of 1.2 s",
+    "relative a / b stays": "relative a / b stays",
+}
+
+
+@pytest.mark.parametrize(("text", "left"), PATHS.items(), ids=str)
+def test_paths_are_taken_out(text, left):
+    assert without_paths(text) == left

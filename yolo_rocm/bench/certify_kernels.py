@@ -30,9 +30,10 @@ from ..engines.qualification import ROUNDINGS
 from ..engines.triton.launch import prepare_all
 
 KIND: Final = "kernel"
-# Kernels of Triton that exist in several tiles, all of which are compiled: they get the fewest problems.
-_TILED: Final = ("gemm", "rows", "transpose")
+# Kernels of Triton exist in several tiles, all of which are compiled: they get the fewest problems.
+_MOST_COMPILERS: Final = 16
 _FOR_TILES: Final = ("3x3", "3x3-stride2", "1x1", "groups")
+_FOR_KERNELS: Final = {**dict.fromkeys(("gemm", "rows", "transpose"), _FOR_TILES), "flat": ("image", "groups")}
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,20 @@ class _Shape:
         """Return it as a problem of two samples."""
         sides = (self.out, self.channels) if not self.transposed else (self.channels, self.out)
         weight = (sides[0], sides[1] // self.groups, self.kernel, self.kernel)
-        pairs = ((each, each) for each in (self.stride, self.padding, self.dilation, 0))
-        shape = (2, self.channels, *self.size)
-        return ConvProblem(shape, weight, *pairs, self.groups, self.transposed, dtype, device, channels_last)
+        stride, padding, dilation = ((each, each) for each in (self.stride, self.padding, self.dilation))
+        return ConvProblem(
+            (2, self.channels, *self.size),
+            weight,
+            stride,
+            padding,
+            dilation,
+            (0, 0),
+            self.groups,
+            self.transposed,
+            dtype,
+            device,
+            channels_last,
+        )
 
 
 PROBLEMS: Final = {
@@ -109,10 +121,10 @@ def problems_of(algorithm: Algorithm, dtype: str, layout: str, device: str) -> d
     Raises:
         NotSupportedError: It supports none of them here; with its own reason.
     """
-    tiled, reasons = algorithm.kernel in _TILED, []
+    wanted, reasons = _FOR_KERNELS.get(algorithm.kernel or "", tuple(PROBLEMS)), []
     found: dict[str, ConvProblem] = {}
     for name, shape in PROBLEMS.items():
-        if tiled and name not in _FOR_TILES:
+        if name not in wanted:
             continue
         problem = shape.problem(getattr(torch, TORCH_NAMES[dtype]), device, layout == "nhwc")
         why = algorithm.not_supported_reasons(problem)
@@ -133,7 +145,8 @@ def check_algorithm(algorithm: Algorithm, problems: dict[str, ConvProblem]) -> t
     """
     worst: tuple[float, dict[str, Any]] = (-1.0, {})
     for name, problem in problems.items():
-        operands, exact, native = _reference(problem)
+        on_cpu, exact, native = _reference(problem)
+        operands = Operands(*(tensor.to(problem.device) for tensor in on_cpu))  # anew: a sick kernel writes anywhere
         roundings = ROUNDINGS * torch.finfo(problem.dtype).eps
         for which in PASSES:
             with as_in_the_seam():
@@ -150,7 +163,7 @@ def check_algorithm(algorithm: Algorithm, problems: dict[str, ConvProblem]) -> t
 
 @lru_cache(maxsize=64)
 def _reference(problem: ConvProblem) -> tuple[Operands, dict[str, torch.Tensor], dict[str, float]]:
-    """Return tensors on the device, the exact passes, and the errors of torch's own kernels without vendor library.
+    """Return tensors on the CPU, the exact passes, and the errors of torch's own kernels without vendor library.
 
     A native kernel that fails, or errs by more than a working one can, is nothing to go by: it is left out, and the
     plain sum alone says what is allowed.
@@ -166,7 +179,7 @@ def _reference(problem: ConvProblem) -> tuple[Operands, dict[str, torch.Tensor],
         native = {which: error for which, error in errors.items() if error <= most}
     except RuntimeError:  # no such kernel in this torch
         pass
-    return operands, exact, native
+    return on_cpu, exact, native
 
 
 def _ask(waiting: list[DeviceProbe], probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any]]:
@@ -193,7 +206,7 @@ def _compile(probes: list[DeviceProbe], device: str) -> None:
                 yield from (partial(algorithm.prepare, problem, which) for which in PASSES)
 
     if any(BY_NAME[probe.shape].tested_by().kernel is not None for probe in probes):
-        prepare_all(list(jobs()), os.cpu_count() or 1, lambda: False)
+        prepare_all(list(jobs()), min(_MOST_COMPILERS, os.cpu_count() or 1), lambda: False)
 
 
 def main(arguments: list[str] | None = None) -> None:

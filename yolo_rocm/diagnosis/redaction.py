@@ -58,6 +58,12 @@ _OTHER_HOMES: Final = (
     re.compile(r"([A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))(?:[^\\/:*?\"<>|\r\n]{1,64}(?=[\\/])|[^\\/\s:'\"]+)"),
     re.compile(r"(/(?:home|Users|media)/)[^/\\\s:'\"]+"),
 )
+# Absolute paths and those from a home folder; not the path of an address, and not `fp32/nchw`.
+_PATHS: Final = (
+    re.compile(r"(?<![\w:/.<>~-])(?:~|\.\.?)?(?:/[\w.+@~<>-]+)+/?"),
+    re.compile(r"(?<!\w)(?:[A-Za-z]:|\\{2,4}[\w.$-]+)(?:[\\/]{1,2}[^\\/:*?\"|\r\n\t ]+)+[\\/]?"),
+)
+PATH: Final = "<path>"
 
 
 def is_secret(name: str) -> bool:
@@ -84,6 +90,13 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
     text = _MAIL.sub("<mail>", text)
     for name, stand_in in _names(environ):
         text = _as_a_word(name).sub(stand_in, text)
+    return text
+
+
+def without_paths(text: str) -> str:
+    """Take out the paths of files, which say how somebody orders their disk."""
+    for pattern in _PATHS:
+        text = pattern.sub(PATH, text)
     return text
 
 

@@ -1,0 +1,79 @@
+"""`yolo-rocm certify`: the whole command once, and the verification of its file."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from yolo_rocm.cli.main import app
+from yolo_rocm.errors import EvidenceError
+from yolo_rocm.preset.evidence import as_text, read_evidence
+
+from ..certificates import certificate, write
+
+pytestmark = pytest.mark.once
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="home folders of Linux")
+def test_the_whole_command_writes_a_file_that_verifies_and_names_nobody(tmp_path):
+    home = tmp_path / "homes" / "zaphod"
+    home.mkdir(parents=True)
+    named = {"USER": "zaphod", "LOGNAME": "zaphod", "HOSTNAME": "deep-thought", "HOME": str(home)}
+    command = [sys.executable, "-m", "yolo_rocm", "certify", "--quick", "--device", "cpu", "--out", "here/file.json"]
+    package = os.pathsep.join(path for path in (os.getcwd(), os.environ.get("PYTHONPATH")) if path)
+    environment = {**os.environ, **named, "PYTHONPATH": package}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=500, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every part passed" in done.stdout
+    assert "written to here/file.json" in done.stdout
+    assert "no evidence for a card" in done.stdout
+    text = (tmp_path / "here" / "file.json").read_text(encoding="utf-8")
+    for word in ("zaphod", "deep-thought", str(tmp_path), sys.prefix, "/site-packages"):
+        assert word not in text
+    data = read_evidence(tmp_path / "here" / "file.json").data
+    assert (data.card.kind, data.quick, data.verdict.passed) == ("cpu", True, True)
+    assert {name: part.status for name, part in data.parts.items()} == dict.fromkeys(
+        ("doctor", "kernels", "training", "bench_conv", "bench_train"), "passed"
+    )
+    tried = data.parts["kernels"].results["tried"]
+    assert tried["gemm/fp32/nhwc/winograd4"]["status"] == "ok"
+    training = data.parts["training"].results
+    assert len(training["losses"]) == len(training["losses_torch_cpu"]) == 3
+    assert 0 < training["largest_relative_difference"] <= 5e-3  # other kernels round differently
+    assert "64 gemm" in training["computed_by"]
+    assert data.parts["bench_conv"].results["totals_ms"]["auto"]["sum"] > 0
+    assert "ours NCHW" in data.parts["bench_train"].results["ways"]
+    assert not [path for path in tmp_path.iterdir() if path.name not in ("here", "homes")]  # no runs, no data
+
+
+def test_a_file_is_verified(tmp_path):
+    path = write(tmp_path, "card.json", certificate())
+    done = CliRunner().invoke(app, ["certify", "--verify", str(path)])
+    assert done.exit_code == 0
+    assert "card.json is as `yolo-rocm certify` wrote it" in done.stdout
+    assert "Radeon RX 5600 XT gfx1010: every part passed" in done.stdout
+    told = CliRunner().invoke(app, ["certify", "--verify", str(path), "--json"])
+    assert json.loads(told.stdout)["card"]["gfx"] == "gfx1010"
+
+
+def test_a_failure_is_told_in_words_and_by_the_exit_code(tmp_path):
+    path = write(tmp_path, "card.json", certificate(failed=("kernels",)))
+    done = CliRunner().invoke(app, ["certify", "--verify", str(path)])
+    assert done.exit_code == 1
+    assert "kernels failed: it burns" in done.stdout
+
+
+def test_an_edited_file_is_refused(tmp_path):
+    data = certificate(failed=("kernels",))
+    data["verdict"]["passed"] = True
+    (tmp_path / "card.json").write_text(as_text(data), encoding="utf-8")
+    done = CliRunner().invoke(app, ["certify", "--verify", str(tmp_path / "card.json")])
+    assert isinstance(done.exception, EvidenceError)
+    assert "card.json was edited" in str(done.exception)

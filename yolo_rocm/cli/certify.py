@@ -1,0 +1,102 @@
+"""`yolo-rocm certify`: runs everything on this card and writes the one file to send, or verifies such a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..utils.console import print_json, stdout_for_json
+from .options import AsJson, out, print_table, say
+
+_TITLES = {
+    "doctor": "doctor's probes",
+    "kernels": "every kernel against fp64",
+    "training": "short training against torch on the CPU",
+    "bench_conv": "bench conv, a glance",
+    "bench_train": "bench train, a glance",
+}
+
+
+def certify(
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write; by default a name by card and torch.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; by default the GPU where torch can use one.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smallest sizes, fp32 alone: to try the command. The file is no evidence.")
+    ] = False,
+    verify: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Run nothing: say whether a file is as it was written, and what it says."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Certify this card: probes, every kernel against fp64, a short training, quick benchmarks, in one file to send.
+
+    Ends with 0 where every part passed, 1 where one failed; the others are run all the same.
+    """
+    if verify is not None:
+        raise typer.Exit(_verify(verify, as_json))
+    from ..bench.certify import Certification
+    from ..preset.evidence import as_text, read_evidence
+    from ..utils.atomic import write_file
+
+    with stdout_for_json(as_json):
+        data = Certification(device, quick=quick).run()
+    file = out_file or Path(_name(data))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_file(file, as_text(data))
+    read_evidence(file)
+    if as_json:
+        print_json(data)
+    else:
+        _print(data)
+        say(f"\nwritten to {file}", *_how_to_send(data))
+    raise typer.Exit(0 if data["verdict"]["passed"] else 1)
+
+
+def _verify(file: Path, as_json: bool) -> int:
+    from ..preset.evidence import read_evidence
+
+    found = read_evidence(file)
+    if as_json:
+        print_json(found.data.model_dump())
+    else:
+        _print(found.data.model_dump())
+        say(f"\n{file.name} is as `yolo-rocm certify` wrote it")
+    return 0 if found.data.verdict.passed else 1
+
+
+def _name(data: dict[str, Any]) -> str:
+    from ..preset.evidence import Certificate, file_name
+
+    certificate = Certificate.model_validate(data)
+    return file_name(certificate.card, certificate.stack)
+
+
+def _print(data: dict[str, Any]) -> None:
+    card, stack = data["card"], data["stack"]
+    named = " ".join(word for word in (card["name"] or f"{card['kind'].upper()} GPU", card.get("gfx")) if word)
+    known = {"torch": "torch", "hip": "ROCm", "cuda": "CUDA", "triton": "Triton", "ultralytics": "Ultralytics"}
+    versions = [f"{word} {stack[key]}" for key, word in known.items() if stack.get(key)]
+    out.print(f"{named}: {data['verdict']['text']}", markup=False, style="bold")
+    say(f"{data['date']}, {stack['system']}, {', '.join(versions)}, yolo-rocm {stack['yolo_rocm']}", "")
+    rows = [
+        (_TITLES.get(name, name), part["status"], f"{part['seconds']:.0f} s", part["summary"])
+        for name, part in sorted(data["parts"].items(), key=lambda item: [*_TITLES, item[0]].index(item[0]))
+    ]
+    print_table(("part", "result", "time", "what was found"), rows)
+    for name, part in data["parts"].items():
+        say(*(f"{name} failed: {failure}" for failure in part["failures"]))
+
+
+def _how_to_send(data: dict[str, Any]) -> list[str]:
+    if data["quick"]:
+        return ["A quick run is no evidence for a card: run it again without --quick before you send the file."]
+    return [
+        "It holds no names, paths or secrets; read it before you send it. Passed or failed, it is worth sending: open",
+        'an issue in the project\'s tracker (form "I ran it on a card") with the file attached, or a pull request that',
+        "adds it to configs/evidence/.",
+    ]

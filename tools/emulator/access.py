@@ -14,10 +14,11 @@ import numpy as np
 from .atomics import atomic, change
 from .errors import MemoryFault, UnknownInstruction
 from .lds import LdsAccesses
-from .memory import Lanes, Memory, Parts, Store
+from .memory import Memory, Parts
 from .operands import no_modifiers, place, registers, scalar_reader, vector_reader, whole, write_scalars
 from .pieces import Piece, check_alignment, fill, piece, place_of, take
 from .program import Instruction
+from .store import Lanes, Store
 from .waits import LDS, LOAD, SCALAR, STORE, Counters
 from .waves import Array, Waves
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from .errors import UnknownInstruction
-from .memory import Lanes, Store
+from .store import Lanes, Store
 from .waves import Array
 
 _ATOMIC: Final[dict[str, Callable[[int, int], int]]] = {

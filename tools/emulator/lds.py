@@ -10,10 +10,11 @@ import numpy as np
 from .atomics import atomic, change
 from .errors import UnknownInstruction
 from .lanes import swizzled
-from .memory import Lanes, Parts
+from .memory import Parts
 from .operands import no_modifiers, put, vector_reader, whole
 from .pieces import Piece, check_alignment, fill, piece, place_of, take
 from .program import Instruction
+from .store import Lanes
 from .waits import LDS, Counters
 from .waves import Array, Register, Waves
 

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from .errors import MemoryFault, UnknownInstruction
-from .memory import Lanes
 from .operands import place, registers
 from .program import Program
+from .store import Lanes
 from .waves import Array, Register, Waves
 
 

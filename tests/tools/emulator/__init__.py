@@ -1,1 +1,1 @@
-"""The emulator is tested against something else than our kernels."""
+"""Tests of the emulator."""

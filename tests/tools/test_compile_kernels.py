@@ -183,6 +183,39 @@ def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path
     assert (why, also) == (None, "gfx1010")
 
 
+RECTANGLES = """
+import dataclasses, json, re, torch
+from tools import compile_kernels
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.tiles import tiles
+from yolo_rocm.engines.triton.available import FMA
+layer = compile_kernels._layer(64, 64, 1, 1, torch.float32, False)
+by = [calls.strides(shape, False) for shape in (layer.output_shape, layer.input_shape)]
+known, found = tiles(FMA, False), {}
+for name, tile in {"weight": known.weight["l"], "rows": known.rows["m"]}.items():
+    for rectangles in (False, True):
+        cut = dataclasses.replace(tile, rectangles=rectangles)
+        call, _ = calls.grad_weight(layer, *by, cut, calls.Dot(), 32, rows=name == "rows")
+        kernel = compile_kernels.Kernel(name, str(tile), "fp32", "nchw", call, (torch.float32,) * 3)
+        text, _ = compile_kernels.assembly(kernel, "gfx1010")
+        vector = re.findall(r"^\\s+(v_\\w+)", text, re.MULTILINE)
+        products = sum(word.startswith("v_fma") for word in vector)
+        found.setdefault(name, []).append([products, len(vector) - products, text.count("global_load_dwordx4")])
+print(json.dumps(found))
+"""
+
+
+@with_triton
+def test_steps_that_are_rectangles_leave_the_loop_to_the_products(tmp_path):
+    """In NCHW, of as many products: half of the other vector instructions, and gradients are read by fours."""
+    done = python(tmp_path, "-c", RECTANGLES)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for in_order, rectangles in json.loads(done.stdout.splitlines()[-1]).values():
+        assert in_order[0] == rectangles[0] > 200
+        assert rectangles[1] <= 0.55 * in_order[1]
+        assert in_order[2] == 0 < rectangles[2]
+
+
 ABORTING = """
 import os, sys
 from tools import compile_kernels

@@ -249,7 +249,7 @@ class Accesses:
         return step
 
     def _atomic(self, instruction: Instruction, kind: str, what: str) -> Step:
-        operate, size, floating = atomic(what)
+        operate, size, kept = atomic(what)
         returns = (
             instruction.modifiers.get("th") == "TH_ATOMIC_RETURN"
             or "glc" in instruction.modifiers
@@ -272,7 +272,7 @@ class Accesses:
             values = take(waves, first, keys, lanes, Piece(2 * size if compare else size))
             if len(lanes.index):
                 check_alignment(where.offset, size, where.store.name)
-                before = change(where.store, where.offset, values, operate, size, floating, lanes)
+                before = change(where.store, where.offset, values, operate, size, kept, lanes)
                 if results is not None:
                     fill(waves, results[0], lanes, before, Piece(size))
             self._counters.issue(waves, LOAD if results else STORE, results[1] if results else ())

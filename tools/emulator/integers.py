@@ -147,6 +147,10 @@ def _saturated(value: Array, kind: str) -> Array:
     return np.clip(value, limits.min, limits.max).astype(DTYPES[kind])
 
 
+def _pair(low: Array, high: Array) -> Array:
+    return (low.astype(np.uint32) & np.uint32(0xFFFF)) | (high.astype(np.uint32) << np.uint32(16))
+
+
 def _median(a: Array, b: Array, c: Array) -> Array:
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
@@ -249,6 +253,8 @@ TABLE: Final[dict[str, Operation]] = {
     "v_sad_u32": operation("u32", _B, lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c),
     "v_sad_u8": operation("u32", _B, _byte_differences),
     "v_lerp_u8": operation("u32", _B, _byte_means),
+    "v_cvt_pk_u16_u32": operation("u32", _A, lambda a, b: _pair(_saturated(a, "u16"), _saturated(b, "u16"))),
+    "v_cvt_pk_i16_i32": operation("u32", "i32 i32", lambda a, b: _pair(_saturated(a, "i16"), _saturated(b, "i16"))),
     "v_cndmask_b32": operation("u32", "u32 u32 mask", lambda a, b, c: np.where(c, b, a)),
     "v_cndmask_b16": operation("u16", "u16 u16 mask", lambda a, b, c: np.where(c, b, a)),
 }  # fmt: skip
@@ -261,7 +267,8 @@ def _multiply_add(product: Array, addend: Array) -> tuple[Array, Array]:
 
 def _multiply_add_signed(product: Array, addend: Array) -> tuple[Array, Array]:
     total = product + addend
-    return total, (product >= 0) == ((addend >= 0) & (total < 0))
+    # The carry is the sign of the sum that has one bit more.
+    return total, np.where((product < 0) == (addend < 0), product < 0, total < 0)
 
 
 # Where the clamp bit makes integers saturate: what is computed without wrapping around.

@@ -137,7 +137,7 @@ class LdsAccesses:
         match = re.fullmatch(r"ds_(\w+?)(_rtn)?_([uif](?:32|64)|b32|b64)", instruction.name)
         if match is None:
             raise UnknownInstruction(f"unknown instruction {instruction.name}")
-        operate, size, floating = atomic(f"{match[1]}_{match[3]}")
+        operate, size, kept = atomic(f"{match[1]}_{match[3]}")
         operands = list(instruction.operands)
         results = place_of(operands.pop(0), size) if match[2] else None
         address = vector_reader(operands[0], "u32")
@@ -151,7 +151,7 @@ class LdsAccesses:
             values = take(waves, first, keys, lanes, Piece(size))
             if len(lanes.index):
                 offset = self._offset(waves, lanes, address, constant, Piece(size))
-                before = change(self._parts.store, offset, values, operate, size, floating, lanes)
+                before = change(self._parts.store, offset, values, operate, size, kept, lanes)
                 if results is not None:
                     fill(waves, results[0], lanes, before, Piece(size))
             self._counters.issue(waves, LDS, results[1] if results else ())

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from . import floats
 from .errors import UnknownInstruction
 from .operands import Reader, constant_or_special, no_modifiers, place, put, vector_reader
 from .program import Instruction
@@ -29,8 +30,8 @@ def _shift(amount: Array) -> Array:
 _HALVES: Final[dict[str, tuple[str, int, Callable[..., Array]]]] = {
     "v_pk_add_f16": ("f16", 2, lambda a, b: a + b),
     "v_pk_mul_f16": ("f16", 2, lambda a, b: a * b),
-    "v_pk_min_f16": ("f16", 2, np.fmin),
-    "v_pk_max_f16": ("f16", 2, np.fmax),
+    "v_pk_min_f16": ("f16", 2, floats.TABLE["v_min_f16"].compute),
+    "v_pk_max_f16": ("f16", 2, floats.TABLE["v_max_f16"].compute),
     "v_pk_fma_f16": ("f16", 3, fma_f16),
     "v_pk_add_u16": ("u16", 2, lambda a, b: a + b),
     "v_pk_sub_u16": ("u16", 2, lambda a, b: a - b),
@@ -47,6 +48,14 @@ _HALVES: Final[dict[str, tuple[str, int, Callable[..., Array]]]] = {
     "v_pk_lshrrev_b16": ("u16", 2, lambda a, b: b >> _shift(a)),
     "v_pk_ashrrev_i16": ("i16", 2, lambda a, b: b >> _shift(a)),
 }
+# With the clamp bit, integers stop at their limits.
+_SATURATING: Final[dict[str, Callable[..., Array]]] = {
+    f"v_pk_{name}_{kind}": compute
+    for kind in ("u16", "i16")
+    for name, compute in (
+        ("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("mad", lambda a, b, c: a * b + c),
+    )
+}  # fmt: skip
 _WORDS: Final[dict[str, tuple[int, Callable[..., Array]]]] = {
     "v_pk_fma_f32": (3, fma_f32),
     "v_pk_add_f32": (2, lambda a, b: a + b),
@@ -72,7 +81,8 @@ def decode(instruction: Instruction) -> Step:
     """Return what a packed instruction does."""
     name = _ALIASES.get(instruction.name, instruction.name)
     no_modifiers(instruction.modifiers, "op_sel", "op_sel_hi", "neg_lo", "neg_hi", "clamp")
-    if "clamp" in instruction.modifiers and _HALVES.get(name, ("",))[0] != "f16" and name not in _MIXED:
+    limited = _HALVES.get(name, ("",))[0] == "f16" or name in _SATURATING or name in _MIXED
+    if "clamp" in instruction.modifiers and not limited:
         raise UnknownInstruction(f"a limit on the result of {instruction.name}")
     if name in _MIXED:
         return _mixed(instruction)
@@ -117,6 +127,17 @@ def _register(text: str, kind: str) -> Reader:
     return lambda waves: fixed
 
 
+def _saturating(compute: Callable[..., Array], kind: str) -> Callable[..., Array]:
+    limits = np.iinfo({"u16": np.uint16, "i16": np.int16}[kind])
+
+    def saturated(*halves: Array) -> Array:
+        exact = compute(*(half.astype(np.int64) for half in halves))
+        result: Array = np.clip(exact, limits.min, limits.max).astype(limits.dtype)
+        return result
+
+    return saturated
+
+
 def _halves(instruction: Instruction, kind: str, count: int, compute: Callable[..., Array]) -> Step:
     target = _target(instruction, 1)
     registers = [_register(text, kind) for text in instruction.operands[1:]]
@@ -127,10 +148,12 @@ def _halves(instruction: Instruction, kind: str, count: int, compute: Callable[.
         chosen, signs = _bits(instruction, select, count, missing), _bits(instruction, negate, count, 0)
         parts.append([_half(*each) for each in zip(registers, chosen, [kind] * count, signs, strict=True)])
     clamped = "clamp" in instruction.modifiers
+    if clamped and kind != "f16":
+        compute = _saturating(_SATURATING[_ALIASES.get(instruction.name, instruction.name)], kind)
 
     def step(waves: Waves) -> None:
         low, high = (compute(*(read(waves) for read in part)) for part in parts)
-        if clamped:
+        if clamped and kind == "f16":
             low, high = (np.where(each > 0, np.minimum(each, np.float16(1)), np.float16(0)) for each in (low, high))
         low, high = (each.view(np.uint16).astype(np.uint32) for each in (low, high))
         put(waves, target, low | (high << np.uint32(16)), 32)

@@ -61,10 +61,12 @@ def _ones(width: Array, offset: Array) -> Array:
     return ((np.uint32(1) << _shift(width, 32)) - np.uint32(1)) << _shift(offset, 32)
 
 
-def _extremum(choose: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
+def _extremum(first: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """Return the operation that takes its first operand, and says so, where a comparison is true."""
+
     def compute(a: Array, b: Array) -> tuple[Array, Array]:
-        result = choose(a, b)
-        return result, result == a
+        chosen = first(a, b)
+        return np.where(chosen, a, b), chosen
 
     return compute
 
@@ -134,13 +136,15 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     "s_lshl2_add_u32": ("u32", "u32 u32", lambda a, b: _carry((_wide(a) << 2) + b), _GIVEN),
     "s_lshl3_add_u32": ("u32", "u32 u32", lambda a, b: _carry((_wide(a) << 3) + b), _GIVEN),
     "s_lshl4_add_u32": ("u32", "u32 u32", lambda a, b: _carry((_wide(a) << 4) + b), _GIVEN),
-    "s_min_i32": ("i32", "i32 i32", _extremum(np.minimum), _GIVEN),
-    "s_max_i32": ("i32", "i32 i32", _extremum(np.maximum), _GIVEN),
-    "s_min_u32": ("u32", "u32 u32", _extremum(np.minimum), _GIVEN),
-    "s_max_u32": ("u32", "u32 u32", _extremum(np.maximum), _GIVEN),
+    "s_min_i32": ("i32", "i32 i32", _extremum(np.less), _GIVEN),
+    "s_max_i32": ("i32", "i32 i32", _extremum(np.greater_equal), _GIVEN),
+    "s_min_u32": ("u32", "u32 u32", _extremum(np.less), _GIVEN),
+    "s_max_u32": ("u32", "u32 u32", _extremum(np.greater_equal), _GIVEN),
     "s_cselect_b32": ("u32", "u32 u32 scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
     "s_cselect_b64": ("u64", "u64 u64 scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
     "s_cmov_b32": ("u32", "u32 old scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
+    "s_bitset1_b32": ("u32", "u32 old", lambda a, b: b | (np.uint32(1) << _shift(a, 32)), _KEEP),
+    "s_bitset0_b32": ("u32", "u32 old", lambda a, b: b & ~(np.uint32(1) << _shift(a, 32)), _KEEP),
     "s_pack_ll_b32_b16": ("u32", "u32 u32", lambda a, b: (a & np.uint32(0xFFFF)) | (b << np.uint32(16)), _KEEP),
     "s_pack_lh_b32_b16": ("u32", "u32 u32", lambda a, b: (a & np.uint32(0xFFFF)) | (b & np.uint32(0xFFFF0000)), _KEEP),
     "s_pack_hh_b32_b16": ("u32", "u32 u32", lambda a, b: (a >> np.uint32(16)) | (b & np.uint32(0xFFFF0000)), _KEEP),

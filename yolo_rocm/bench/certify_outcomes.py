@@ -63,15 +63,16 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
         unanswered = outcome.status == "skipped" and outcome.seconds is None
         if unanswered or outcome.status not in ("ok", "skipped"):
             (native if probe.way in NATIVE else ours).append(f"{_short(outcome)}: {_in_words(outcome)}")
-    right = [outcome for outcome in outcomes if outcome.status == "ok"]
-    passes = sum(int(outcome.detail.get("results", 0)) for outcome in right)
-    if not right:
-        ours.append("no kernel gave a right result")
+    pairs = zip(probes, outcomes, strict=True)
+    right = [outcome for probe, outcome in pairs if outcome.status == "ok" and probe.way not in NATIVE]
+    results = sum(int(outcome.detail["results"]) for outcome in right)
     worst = max((outcome.error or 0.0 for outcome in right), default=0.0)
+    tried = len(right) + len(ours)
+    if not right:
+        ours.append("no kernel of ours gave a right result")
     return PartOutcome(
-        f"{len(right)} of {len(right) + len(ours) + len(native)} right (algorithm, data type, layout), all their "
-        f"{passes} results within {worst:.2f} of the allowed error"
-        + (f"; {len(native)} of torch's own are wrong or fail" if native else ""),
+        f"{len(right)} of {tried} of ours right (algorithm, data type, layout), all their {results} results within "
+        f"{worst:.2f} of the allowed error" + (f"; {len(native)} of torch's own are wrong or fail" if native else ""),
         ours,
         {
             "allowed": "twice the error of torch's own kernel without vendor library, or of a plain sum of as many "

@@ -19,7 +19,8 @@ from typing import Any, Final
 
 # AdamW moves every weight in its first steps, so that wrong gradients show at once: a row that is left out at the edge
 # of every 3x3 layer changes a loss by 2e-2, no gradients at all by 2e-1. Torch's own kernels on a CPU, with and without
-# oneDNN, differ by 2e-4 over three steps (9e-4 with images of 128 pixels); later steps blow rounding up.
+# oneDNN, differ by 2e-4 over three steps (9e-4 with images of 128 pixels), and ours from them by 1.2e-3 with torch
+# 1.13.1; later steps blow rounding up.
 STEPS: Final = 3
 _TRAINING: Final[dict[str, Any]] = {"imgsz": 96, "batch": 8, "optimizer": "AdamW", "lr0": 0.001, "momentum": 0.9}
 _MODEL: Final = "yolov8n.yaml"
@@ -140,12 +141,14 @@ def bench_conv(given: Mapping[str, Any]) -> dict[str, Any]:
         chosen = sorted(every, key=lambda layer: -layer.problem.flops * len(layer.names))[: given["layers"]]
         planner = Planner(OURS, remember=False, for_training=False)
         rows = conv.bench_conv(chosen, planner, lambda *_: None, repeats=3, quick=True, vendor=given["vendor"])
+        threads = torch.get_num_threads()
     return {
         "model": _MODEL,
         "dtype": "fp32",
         "layout": "nchw",
         **{key: given[key] for key in ("batch", "imgsz")},
         "layers": f"{len(chosen)} of {len(every)}, those with the most work",
+        "threads": threads,
         "totals_ms": conv.totals(rows),
     }
 
@@ -156,6 +159,8 @@ def bench_train(given: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         given: `device`, `batch`, `imgsz`, `steps`, `tune_s`, and `vendor`, False where its library ends processes.
     """
+    import torch
+
     from . import train, train_table
     from .layers import threads_of_a_training
 
@@ -165,12 +170,14 @@ def bench_train(given: Mapping[str, Any]) -> dict[str, Any]:
     with threads_of_a_training(device):
         bench = train.TrainBench(_MODEL, amp=False, device=device, **sizes)
         bench.run(ways, lambda *_: None)
+        threads = torch.get_num_threads()
     table = train_table.rows(ways, amp=False)
     rows = [asdict(row) for row in table]
     return {
         "model": _MODEL,
         "dtype": "fp32",
         **{key: given[key] for key in ("batch", "imgsz", "steps")},
+        "threads": threads,
         "ways": {row["way"]: {key: row[key] for key in _COLUMNS[1:]} for row in rows},
         "summary": train_table.summary(ways, table),
         "failures": train_table.failures(table, bench.held_mb),

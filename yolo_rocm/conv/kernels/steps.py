@@ -1,8 +1,9 @@
 """Which output pixels a grad-weight adds up in one step: a rectangle of them, or as many as come next in memory.
 
 A rectangle costs a few scalar instructions and no division a pixel, and where pixels of a row follow each other in
-memory, the compiler knows that they do and reads several at once. Compiled for gfx1010, the multiplications of the
-NCHW kernels are 79 to 93 % of the vector instructions of their loops; with pixels in order they were 32 to 58 %.
+memory, the compiler knows that they do and reads several at once. Of the vector instructions that gfx1010 executes in
+NCHW and fp32 for a layer of 64 channels and 80 x 80 pixels, 78 to 92 % multiply, by tile; with pixels in order 31 to
+58 % (in emulation).
 """
 
 from __future__ import annotations

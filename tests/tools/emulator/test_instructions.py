@@ -99,7 +99,6 @@ def test_a_wrong_value_is_seen() -> None:
 
 # In the tables, and in no text of a target that is run here.
 UNWITNESSED = {
-    "v_cvt_pk_bf16_f32": "gfx950",
     "v_dot2c_f32_bf16": "gfx950",
     "v_permlane64_b32": "waves of 64 threads on gfx11",
 }

@@ -169,7 +169,7 @@ def test_atomics_of_lds():
 
 
 def test_atomics_that_are_not_known():
-    for line in ("global_atomic_frobnicate_u32 v1, v2, s[4:5]", "global_atomic_max_i32 v1, v2, s[4:5]"):
+    for line in ("global_atomic_frobnicate_u32 v1, v2, s[4:5]", "global_atomic_max_f32 v1, v2, s[4:5]"):
         with pytest.raises(UnknownInstruction, match="unknown atomic"):
             run(line, numbers(32))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import shutil
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np

@@ -28,6 +28,8 @@ EVERY: Final = GCN + RDNA
 
 _UP_TO_10: Final = {
     "s_and_not1_b32": "s_andn2_b32",
+    "s_and_not1_b64": "s_andn2_b64",
+    "s_ctz_i32_b64": "s_ff1_i32_b64",
     "s_or_not1_b32": "s_orn2_b32",
     "s_or_not1_b64": "s_orn2_b64",
     "s_and_not1_saveexec_b32": "s_andn2_saveexec_b32",

@@ -75,7 +75,7 @@ def test_an_instruction_does_what_the_manual_says(row: Row) -> None:
 
 def test_the_table_is_as_large_as_it_claims() -> None:
     """Formats: SOP2, SOPK, SOP1, SOPC, VOP1, VOP2, VOP3, VOP3P, VOPC, VOPD, SDWA, DPP, DS."""
-    assert len(ROWS) > 200
+    assert len(ROWS) > 400
     assert all(any(target in row.on for row in ROWS) for target in EVERY)
 
 
@@ -99,7 +99,6 @@ def test_a_wrong_value_is_seen() -> None:
 
 # In the tables, and in no text of a target that is run here.
 UNWITNESSED = {
-    "v_cvt_pk_bf16_f32": "gfx950",
     "v_dot2c_f32_bf16": "gfx950",
     "v_permlane64_b32": "waves of 64 threads on gfx11",
 }

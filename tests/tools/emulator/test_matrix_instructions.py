@@ -1,6 +1,7 @@
 """WMMA and MFMA with marked elements, so that a wrong place of any element shows.
 
-The places are those that AMD's matrix instruction calculator prints (`layouts.py`), not the emulator's own.
+The places are those that AMD's matrix instruction calculator prints (`layouts.py`), not the emulator's own. One thing
+no result can show: an order of the terms of the sums that A and B share.
 """
 
 from __future__ import annotations

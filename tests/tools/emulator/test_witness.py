@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import shutil
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -121,7 +120,7 @@ def test_a_changed_instruction_is_seen() -> None:
         check(changed, "reduce_tree", 32, stored_results("reduce_tree", 32))
 
 
-def test_a_host_function_is_compared_by_every_bit(library: ctypes.CDLL, tmp_path: Path) -> None:
+def test_a_host_function_is_compared_by_every_bit(library: ctypes.CDLL) -> None:
     case = known(32)["fp32_divide"]
     right = make.on_host(library, "fp32_divide", case)[0]
     assert right.dtype == np.uint32

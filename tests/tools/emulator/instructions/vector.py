@@ -19,6 +19,8 @@ INTEGERS: Final = (
     Row("v_subrev_nc_u32_e32 v3, v1, v2", {"v1": 3, "v2": 5}, {"v3": 2}),
     Row("v_add_nc_u32_e64 v3, v1, v2 clamp", {"v1": 0xFFFFFFFF, "v2": 2}, {"v3": 0xFFFFFFFF}),
     Row("v_sub_nc_u32_e64 v3, v1, v2 clamp", {"v1": 1, "v2": 2}, {"v3": 0}),
+    Row("v_add_nc_i32 v3, v1, v2", {"v1": 0x7FFFFFFF, "v2": 2}, {"v3": 0x80000001}),
+    Row("v_sub_nc_i32 v3, v1, v2", {"v1": 0x80000000, "v2": 2}, {"v3": 0x7FFFFFFE}),
     Row("v_add_nc_i32 v3, v1, v2 clamp", {"v1": 0x7FFFFFFF, "v2": 2}, {"v3": 0x7FFFFFFF}),
     Row("v_sub_nc_i32 v3, v1, v2 clamp", {"v1": 0x80000000, "v2": 2}, {"v3": 0x80000000}),
     # lane by lane: a carry out, none, and one that only the carry in makes

@@ -116,7 +116,8 @@ class Built:
         dtype: Data type of the tensors.
         layout: Their layout.
         registers: Vector registers of a lane.
-        spills: Registers that did not fit.
+        spills: Vector registers that did not fit, and go through memory.
+        scalar_spills: Scalar registers that did not fit, and go through lanes of vector registers.
         occupancy: Waves that fit on a SIMD unit.
         lds_bytes: Shared memory.
         multiplies_by: The instructions that multiply.
@@ -139,6 +140,7 @@ class Built:
     layout: str
     registers: int = 0
     spills: int = 0
+    scalar_spills: int = 0
     occupancy: int = 0
     lds_bytes: int = 0
     multiplies_by: str = ""
@@ -290,7 +292,8 @@ def needs(text: str, shared: int, target: str) -> dict[str, Any]:
     """Return what the assembly says, as fields of `Built`."""
     return {
         "registers": _number(r"\.vgpr_count:\s+(\d+)", text),
-        "spills": _number(r"\.vgpr_spill_count:\s+(\d+)", text) + _number(r"\.sgpr_spill_count:\s+(\d+)", text),
+        "spills": _number(r"\.vgpr_spill_count:\s+(\d+)", text),
+        "scalar_spills": _number(r"\.sgpr_spill_count:\s+(\d+)", text),
         "occupancy": _number(r"; Occupancy:\s+(\d+)", text),
         "lds_bytes": shared,
         "multiplies_by": multiplier(text),

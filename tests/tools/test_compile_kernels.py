@@ -56,6 +56,7 @@ def compile_them(tmp_path: Path, wanted: list[tuple[str, ...]]) -> list[dict[str
 def check(rows: list[dict[str, str]]) -> None:
     for row in rows:
         assert (row["error"], row["spills"]) == ("", "0"), row
+        assert int(row["scalar_spills"]) <= 16, row  # a few lanes of vector registers
         assert int(row["occupancy"]) >= 2, row
         assert 8 <= int(row["registers"]) <= 256, row
         assert set(row["multiplies_by"].split()) <= multipliers(row["target"], row["dtype"], row["kernel"]), row
@@ -245,12 +246,12 @@ def test_a_compiler_that_dies_is_an_error_in_the_table(tmp_path):
     assert names(rows) == listed(["gfx1100"], ["fp32"], ["nhwc"])
     by_name = {row["kernel"]: row for row in rows}
     assert done.returncode == 1
-    assert by_name["forward"]["error"] == "the compiler died with exit code -6"
+    assert by_name["forward"]["error"] == "the process died with exit code -6"
     assert by_name["grad_input"]["error"] == "NotImplementedError: cannot select"
     transpose = by_name["transpose"]
-    numbers = ("registers", "spills", "occupancy", "lds_bytes", "multiplies_by")
-    assert [transpose[key] for key in numbers] == ["24", "5", "9", "512", "v_wmma"]
-    assert [by_name["sum_partials"][key] for key in numbers] == ["24", "0", "16", "0", "v_fmac v_fma"]
+    numbers = ("registers", "spills", "scalar_spills", "occupancy", "lds_bytes", "multiplies_by")
+    assert [transpose[key] for key in numbers] == ["24", "3", "2", "9", "512", "v_wmma"]
+    assert [by_name["sum_partials"][key] for key in numbers] == ["24", "0", "0", "16", "0", "v_fmac v_fma"]
 
 
 def test_the_page_shows_the_tiles_of_today():

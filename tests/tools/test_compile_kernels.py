@@ -190,14 +190,14 @@ from tools import compile_kernels
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
-layer = compile_kernels._layer(64, 64, 1, 1, torch.float32, False)
+layer = next(compile_kernels.curated("gfx1010", "fp32", False)).problem
 by = [calls.strides(shape, False) for shape in (layer.output_shape, layer.input_shape)]
 known, found = tiles(FMA, False), {}
 for name, tile in {"weight": known.weight["l"], "rows": known.rows["m"]}.items():
     for rectangles in (False, True):
         cut = dataclasses.replace(tile, rectangles=rectangles)
         call, _ = calls.grad_weight(layer, *by, cut, calls.Dot(), 32, rows=name == "rows")
-        kernel = compile_kernels.Kernel(name, str(tile), "fp32", "nchw", call, (torch.float32,) * 3)
+        kernel = compile_kernels.Kernel(name, str(tile), "fp32", "nchw", call, (torch.float32,) * 3, layer)
         text, _ = compile_kernels.assembly(kernel, "gfx1010")
         vector = re.findall(r"^\\s+(v_\\w+)", text, re.MULTILINE)
         products = sum(word.startswith("v_fma") for word in vector)

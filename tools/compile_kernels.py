@@ -34,7 +34,7 @@ from yolo_rocm.conv.kernels.calls import Dot, Strides, strides
 from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, block, tiles
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.triton.available import FMA, MFMA, amd_family
-from yolo_rocm.engines.triton.buffers import as_cards_read_them, broken_on
+from yolo_rocm.engines.triton.buffers import broken_on, without_broken_buffers
 from yolo_rocm.engines.triton.call import Call
 from yolo_rocm.engines.triton.launch import kernel_of
 
@@ -63,6 +63,7 @@ class Kernel:
         problem: The layer that the call is for.
         weight: Strides of the layer's weight, for the kernels that read or write it.
         splits: Partial sums that are written, or added.
+        bias: Whether one is added.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Kernel:
     problem: ConvProblem
     weight: Strides = (0, 0, 0, 0)
     splits: int = 0
+    bias: bool = False
 
 
 class Layer(NamedTuple):
@@ -157,7 +159,7 @@ class Built:
 
 
 def curated(
-    target: str, dtype: str, channels_last: bool, layers: Layers = USUAL, processors: int = 32
+    target: str, dtype: str, channels_last: bool, layers: Layers = USUAL, processors: int = 32, bias: bool = False
 ) -> Iterator[Kernel]:
     """Yield every kernel with every tile that a target is given.
 
@@ -167,6 +169,7 @@ def curated(
         channels_last: Layout of the tensors.
         layers: What the kernels are for.
         processors: Multiprocessors over which a sum over pixels is split.
+        bias: Whether forward passes add one.
     """
     family = amd_family(target)
     if family is None:
@@ -183,7 +186,8 @@ def curated(
         return x, y, (1, o, width * c * o, c * o), strides(problem.weight_shape, True)
 
     def kernel(name: str, tile: object, problem: ConvProblem, call: Call, weight: Strides) -> Kernel:
-        return Kernel(name, str(tile), dtype, layout, call, (kind,) * 4, problem, weight)
+        added = bias and "grad_input" not in name
+        return Kernel(name, str(tile), dtype, layout, call, (kind,) * 4, problem, weight, bias=added)
 
     def partial(name: str, tile: object, problem: ConvProblem, described: tuple[Call, int]) -> Kernel:
         call, splits = described
@@ -193,7 +197,7 @@ def curated(
     for size in SIZES:
         tile = known.gather[size]
         weight = packed if half else out_channels_last
-        yield kernel("forward", tile, plain, calls.forward(plain, x, weight, y, False, tile, dot), weight)
+        yield kernel("forward", tile, plain, calls.forward(plain, x, weight, y, bias, tile, dot), weight)
         sx, sy, _, sw = by(strided)
         yield kernel("grad_input", tile, strided, calls.grad_input(strided, sy, sw, sx, tile, dot), sw)
         tile = known.weight[size]
@@ -203,12 +207,12 @@ def curated(
         described = calls.grad_weight(plain, y, x, tile, dot, processors, rows=True)
         yield partial("grad_weight_rows", tile, plain, described)
     ix, iy, _, iw = by(image)
-    yield kernel("forward_flat", known.flat, image, calls.forward_flat(image, ix, iw, iy, False, known.flat, dot), iw)
+    yield kernel("forward_flat", known.flat, image, calls.forward_flat(image, ix, iw, iy, bias, known.flat, dot), iw)
     for side in _DEPTHWISE:
         deeper = replace(deep, weight_shape=(*deep.weight_shape[:2], side, side), padding=(side // 2,) * 2)
         dx, dy, _, dw = by(deeper)
         each, named = block(family, channels_last, half, side * side), f"depthwise {side}x{side}"
-        yield kernel(named, each, deeper, calls.depthwise(deeper, dx, dw, dy, False, each, back=False), dw)
+        yield kernel(named, each, deeper, calls.depthwise(deeper, dx, dw, dy, bias, each, back=False), dw)
         back = calls.depthwise(deeper, dy, dw, dx, False, each, back=True)
         yield kernel(f"{named} grad_input", each, deeper, back, dw)
         yield partial(f"{named} grad_weight", each, deeper, calls.depthwise_weight(deeper, dy, dx, each, processors))
@@ -227,7 +231,7 @@ def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
 
     function = kernel_of(kernel.call)
     signature, constants, attributes = specialised(function, kernel, target)
-    with as_cards_read_them(target):
+    with without_broken_buffers(target):
         compiled = triton.compile(
             ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
             target=GPUTarget("hip", target, 64 if amd_family(target) == MFMA else 32),

@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,10 +29,8 @@ from tools import compile_kernels
 from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, needs, specialised
 from tools.emulator import Memory, Program, launch
 from tools.kernel_bounds import CARDS, bound
-from yolo_rocm.conv.exactness import allowed_error, in_doubles, native_passes
-from yolo_rocm.conv.kernels.calls import Strides, strides
-from yolo_rocm.conv.plan import Operands
-from yolo_rocm.conv.problem import ConvProblem
+from tools.kernel_tasks import elements_written, task
+from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton.available import MFMA, amd_family
 from yolo_rocm.engines.triton.launch import kernel_of
@@ -60,17 +57,19 @@ class Outcome:
     Attributes:
         error: Against fp64, relative, of all elements that were written.
         allowed: What it may be.
+        wrong: Elements that are further off than roundings explain.
         counts: Instructions, per wave.
     """
 
     error: float
     allowed: float
+    wrong: int
     counts: Counter[str]
 
     @property
     def right(self) -> bool:
-        """Whether the error is within its bound; NaN is not."""
-        return self.error <= self.allowed
+        """Whether the error is within its bound, NaN is not, and so is each element."""
+        return self.error <= self.allowed and not self.wrong
 
 
 def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outcome:
@@ -86,114 +85,33 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outco
         EmulationError: The kernel did something that it must not do.
     """
     program = Program.parse(text)
-    tensors, shape, by, dtype, exact = _task(kernel)
+    given = task(kernel)
+    dtype = given.dtype
     memory = Memory()
-    inputs = [memory.add(name, _raw(tensor), constant=True) for name, tensor in tensors.items()]
-    if len(kernel.types) == 4:
-        inputs.append(inputs[-1])  # in the place of a bias that is not added
-    output = memory.add("output", exact.numel() * dtype.itemsize)
+    inputs = [memory.add(name, _raw(tensor), constant=True) for name, tensor in given.inputs.items()]
+    output = memory.add("output", given.exact.numel() * dtype.itemsize)
     function = kernel_of(kernel.call)
     signature, _, _ = specialised(function, kernel, program.target)
     numbers = zip(function.arg_names[len(kernel.types) :], kernel.call.numbers, strict=False)
     arguments: list[Any] = [*inputs, output, *(number for name, number in numbers if signature[name] != "constexpr")]
-    grid = kernel.call.grid
-    counts = launch(
-        program, memory, arguments, grid, kernel.call.warps * program.wave_size, shared,
-        _some_of(grid) if some else None,
-    )  # fmt: skip
+    x, y, z = kernel.call.grid
+    groups = _some_of((x, y, z)) if some else list(product(range(x), range(y), range(z)))
+    threads = kernel.call.warps * program.wave_size
+    counts = launch(program, memory, arguments, (x, y, z), threads, shared, groups)
     flags = memory.written(output, _numpy(dtype))
     values = torch.from_numpy(memory.contents(output, _numpy(_BITS[dtype]))).view(dtype)
-    got, known = (torch.as_strided(flat, shape, by) for flat in (values, torch.from_numpy(flags)))
-    if not (known.all() if not some else known.any()):
-        raise ValueError(f"{kernel.name} left {int((~known).sum())} of {known.numel()} elements unwritten")
-    allowed = _allowed(kernel, dtype)
-    return Outcome(relative_error(got[known], exact[known]), allowed, counts)
+    got, known = (torch.as_strided(flat, given.shape, given.strides) for flat in (values, torch.from_numpy(flags)))
+    expected = elements_written(kernel, groups) if some else known.numel()
+    if int(known.sum()) != expected:
+        raise ValueError(f"{kernel.name} wrote {int(known.sum())} elements of {expected}")
+    error = relative_error(got[known], given.exact[known])
+    return Outcome(error, _allowed(kernel, dtype), given.wrong(got, known), counts)
 
 
 def _some_of(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
     """Return the first, the middle and the last workgroup, the middle one out of the middle in every dimension."""
     x, y, z = grid
     return list(dict.fromkeys([(0, 0, 0), (x // 2, y // 2, z // 2), (x - 1, y - 1, z - 1)]))
-
-
-def _task(
-    kernel: Kernel,
-) -> tuple[dict[str, torch.Tensor], tuple[int, ...], tuple[int, ...], torch.dtype, torch.Tensor]:
-    """Return the kernel's inputs by name, shape, strides and type of its output, and what it should be in fp64."""
-    problem = replace(kernel.problem, device="cpu")
-    operands, last = _operands(problem), problem.channels_last
-    if kernel.name == "transpose":
-        shape = problem.input_shape
-        source = operands.x.contiguous()
-        return {"x": source}, shape, strides(shape, True), problem.dtype, source.double()
-    if kernel.name == "sum_partials":
-        partials = _random_partials(kernel)
-        o, c, height, width = problem.weight_shape
-        exact = partials.double().sum(0).reshape(o, height, width, c).permute(0, 3, 1, 2)
-        return {"partials": partials}, problem.weight_shape, kernel.weight, problem.dtype, exact
-    if kernel.splits:
-        exact = _exact_partials(kernel, problem, operands)
-        by = exact.contiguous().stride()
-        return {"x": operands.x, "grad": operands.grad}, tuple(exact.shape), by, torch.float32, exact
-    weight = _with_strides(operands.weight, kernel.weight)
-    if "grad_input" in kernel.name:
-        exact, shape = _exact(problem)["grad_input"], problem.input_shape
-        return {"grad": operands.grad, "weight": weight}, shape, strides(shape, last), problem.dtype, exact
-    exact, shape = _exact(problem)["forward"], problem.output_shape
-    return {"x": operands.x, "weight": weight}, shape, strides(shape, last), problem.dtype, exact
-
-
-@lru_cache(maxsize=32)
-def _operands(problem: ConvProblem) -> Operands:
-    return Operands.of(problem)
-
-
-@lru_cache(maxsize=32)
-def _exact(problem: ConvProblem) -> Mapping[str, torch.Tensor]:
-    return native_passes(problem, in_doubles(_operands(problem)))
-
-
-def _random_partials(kernel: Kernel) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn((kernel.splits, math.prod(kernel.problem.weight_shape)), generator=generator)
-
-
-def _exact_partials(kernel: Kernel, problem: ConvProblem, operands: Operands) -> torch.Tensor:
-    """Return the partial sums of each split: splits, output channels, taps, channels of a group."""
-    o, c, height, width = problem.weight_shape
-    columns = torch.nn.functional.unfold(
-        operands.x.double(), problem.kernel, problem.dilation, problem.padding, problem.stride
-    )
-    pixels = columns.shape[0] * columns.shape[2]
-    groups = problem.groups
-    # groups, terms of the sum, pixels of the batch
-    columns = columns.permute(1, 0, 2).reshape(groups, c * height * width, pixels)
-    grad = operands.grad.double().flatten(2).permute(1, 0, 2).reshape(groups, o // groups, pixels)
-    parts = [grad[:, :, own] @ columns[:, :, own].transpose(1, 2) for own in _splits(kernel, problem)]
-    whole = torch.stack(parts).reshape(len(parts), o, c, height, width)
-    return whole.permute(0, 1, 3, 4, 2).contiguous()
-
-
-def _splits(kernel: Kernel, problem: ConvProblem) -> list[torch.Tensor]:
-    """Return the output pixels of each split, as `yolo_rocm.conv.kernels.steps` cuts them."""
-    constants, (pixels, length) = kernel.call.constants, kernel.call.numbers[:2]
-    width = constants.get("STEP_W", 0)
-    if not width:
-        every = torch.arange(pixels)
-        return [every[first : first + length] for first in range(0, pixels, length)]
-    step, (rows, columns) = constants["BLOCK_K"], kernel.call.numbers[2:4]
-    steps = []
-    for sample in range(problem.batch):
-        image = torch.arange(rows * columns).reshape(rows, columns) + sample * rows * columns
-        for band in torch.split(image, step // width):
-            steps += [rectangle.flatten() for rectangle in torch.split(band, width, dim=1)]
-    each = length // step
-    return [torch.cat(steps[first : first + each]) for first in range(0, len(steps), each)]
-
-
-def _with_strides(tensor: torch.Tensor, by: Strides) -> torch.Tensor:
-    laid_out = torch.empty_strided(tensor.shape, by, dtype=tensor.dtype)
-    return laid_out.copy_(tensor)
 
 
 def _raw(tensor: torch.Tensor) -> Any:
@@ -233,7 +151,8 @@ def emulated(kernel: Kernel, target: str) -> dict[str, Any]:
     usual, odd = execute(found, text, shared, some=True), execute(small, *assembly(small, target))
     worst = max((usual, odd), key=lambda outcome: (not outcome.right, outcome.error))
     if not worst.right:
-        raise ValueError(f"{kernel.name} errs by {worst.error:.3g}, allowed are {worst.allowed:.3g}")
+        limits = f"allowed are {worst.allowed:.3g}; {worst.wrong} elements are wrong"
+        raise ValueError(f"{kernel.name} errs by {worst.error:.3g}, {limits}")
     share, lds = share_of_multiply_adds(usual.counts)
     shortest = _bound(kernel, found, target, usual.counts)
     return {
@@ -276,7 +195,8 @@ def _tensor_bytes(kernel: Kernel) -> int:
 def like(kernel: Kernel, target: str, layers: Layers) -> Kernel:
     """Return a kernel of the table, with its tile, for other layers."""
     processors = 4 if layers is ODD else 8  # fewer splits, so that their loops are as long as a layer's
-    every = curated(target, kernel.dtype, kernel.layout == "nhwc", layers, processors)
+    # A bias is added where it does not change what is counted.
+    every = curated(target, kernel.dtype, kernel.layout == "nhwc", layers, processors, bias=layers is ODD)
     return next(each for each in every if (each.name, each.tile) == (kernel.name, kernel.tile))
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from yolo_rocm.engines.triton import launch
-from yolo_rocm.engines.triton.buffers import VARIABLE, as_cards_read_them, broken_on
+from yolo_rocm.engines.triton.buffers import VARIABLE, broken_on, without_broken_buffers
 from yolo_rocm.engines.triton.call import Call
 
 
@@ -30,13 +30,13 @@ def test_rdna1_alone():
 def test_the_variable_is_put_back_even_after_an_error(monkeypatch, before):
     if before is not None:
         monkeypatch.setenv(VARIABLE, before)
-    with pytest.raises(ValueError, match="no such tile"), as_cards_read_them("gfx1010"):
-        with as_cards_read_them("gfx1011"):
+    with pytest.raises(ValueError, match="no such tile"), without_broken_buffers("gfx1010"):
+        with without_broken_buffers("gfx1011"):
             assert os.environ[VARIABLE] == "0"
         assert os.environ[VARIABLE] == "0"  # nested use counts
         raise ValueError("no such tile")
     assert os.environ.get(VARIABLE) == before
-    with as_cards_read_them("gfx1030"):
+    with without_broken_buffers("gfx1030"):
         assert os.environ.get(VARIABLE) == before
 
 
@@ -44,7 +44,7 @@ def test_threads_that_compile_at_once_count():
     entered, leave, seen = threading.Event(), threading.Event(), []
 
     def compile_slowly():
-        with as_cards_read_them("gfx1010"):
+        with without_broken_buffers("gfx1010"):
             entered.set()
             leave.wait(60)
             seen.append(os.environ.get(VARIABLE))
@@ -52,7 +52,7 @@ def test_threads_that_compile_at_once_count():
     thread = threading.Thread(target=compile_slowly)
     thread.start()
     assert entered.wait(60)
-    with as_cards_read_them("gfx1010"):
+    with without_broken_buffers("gfx1010"):
         pass
     assert os.environ[VARIABLE] == "0"  # the other one is not done
     leave.set()

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from datetime import date
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,47 @@ def test_pairs_issue_together_and_matrix_units_have_their_own_rate():
     assert vector_cycles(Counter({"v_mfma_f32_32x32x8_f16": 1, "v_mov_b32": 1}), CARDS["gfx942"]) == 32 + 4
 
 
+LEFT_OUT = """
+import json
+from tools import compile_kernels
+from tools.emulate_kernels import USUAL, execute, like
+target, found = "gfx1010", []
+for name in ("forward", "transpose"):
+    kernel = like(next(k for k in compile_kernels.curated(target, "fp32", True) if k.name == name), target, USUAL)
+    text, shared = compile_kernels.assembly(kernel, target)
+    stores = [line for line in text.splitlines() if "global_store" in line]
+    for changed in (text, text.replace(stores[-1], "", 1)):
+        try:
+            found.append(execute(kernel, changed, shared, some=True).right)
+        except ValueError as error:
+            found.append(str(error))
+print(json.dumps(found))
+"""
+
+
+@with_triton
+def test_some_workgroups_write_all_of_their_tile(tmp_path):
+    forward, fewer, transpose, none = python(tmp_path, LEFT_OUT)
+    assert (forward, transpose) == (True, True)
+    assert fewer.startswith("forward wrote ")
+    assert none.startswith("transpose wrote ")
+
+
+@with_triton
+def test_all_workgroups_write_the_whole_output():
+    from tools.emulate_kernels import ODD, USUAL
+    from tools.kernel_tasks import elements_written, task
+
+    for layers in (ODD, USUAL):
+        for dtype, last in (("fp32", False), ("fp16", True)):
+            for kernel in compile_kernels.curated("gfx942", dtype, last, layers, 4):
+                x, y, z = kernel.call.grid
+                if kernel.name == "grad_input" and layers is ODD:
+                    continue  # stride phases of several sizes
+                groups = list(product(range(x), range(y), range(z)))
+                assert elements_written(kernel, groups) == task(kernel).exact.numel(), kernel.name
+
+
 ON_RDNA1 = """
 import json
 from contextlib import nullcontext
@@ -170,7 +212,7 @@ kernel = next(k for k in compile_kernels.curated(target, "fp32", True) if k.name
 found = []
 for buffers in (False, True):
     if buffers:
-        compile_kernels.broken_on, compile_kernels.as_cards_read_them = (lambda gfx: False), nullcontext
+        compile_kernels.broken_on, compile_kernels.without_broken_buffers = (lambda gfx: False), nullcontext
     small = like(kernel, target, ODD)
     text, shared = compile_kernels.assembly(small, target)
     try:
@@ -187,7 +229,7 @@ def test_on_rdna1_buffer_descriptors_would_write_nothing(tmp_path):
     (without, error), (with_them, why) = python(tmp_path, ON_RDNA1)
     assert (without, error) == (0, 0.0)
     assert with_them > 0
-    assert why == f"transpose left {2 * 24 * 7 * 15} of {2 * 24 * 7 * 15} elements unwritten"
+    assert why == f"transpose wrote 0 elements of {2 * 24 * 7 * 15}"
 
 
 SAME = """

@@ -28,25 +28,28 @@ def operation(results: str, operands: str, compute: Callable[..., Any]) -> Opera
     return Operation(tuple(results.split()), tuple(operands.split()), compute)
 
 
-def _u32(value: Any) -> Array:
+def to_u32(value: Any) -> Array:
+    """Return numbers in 32 bits."""
     return np.asarray(value).astype(np.uint32)
 
 
-def _shift(amount: Array, bits: int = 32) -> Array:
+def shift_amount(amount: Array, bits: int = 32) -> Array:
+    """Return the bits of an amount that a shift of so many bits looks at."""
     return amount & amount.dtype.type(bits - 1)
 
 
-def _carry(value: Array) -> tuple[Array, Array]:
+def carry(value: Array) -> tuple[Array, Array]:
     """Return the low 32 bits of a sum or difference in 64 bits, and whether it needs more."""
-    return _u32(value & 0xFFFFFFFF), (value < 0) | (value > 0xFFFFFFFF)
+    return to_u32(value & 0xFFFFFFFF), (value < 0) | (value > 0xFFFFFFFF)
 
 
-def _wide(value: Array) -> Array:
+def widened(value: Array) -> Array:
+    """Return numbers in 64 bits, with sign."""
     return value.astype(np.int64)
 
 
 def _signed24(value: Array) -> Array:
-    return _wide((value << np.uint32(8)).view(np.int32) >> 8)
+    return widened((value << np.uint32(8)).view(np.int32) >> 8)
 
 
 def _low24(value: Array) -> Array:
@@ -56,13 +59,13 @@ def _low24(value: Array) -> Array:
 def leading(value: Array) -> Array:
     """Count the zeros above the highest bit; -1 where there is none."""
     exponent = np.frexp(value.astype(np.float64))[1]
-    return _u32(np.where(value == 0, -1, 32 - exponent))
+    return to_u32(np.where(value == 0, -1, 32 - exponent))
 
 
 def trailing(value: Array) -> Array:
     """Count the zeros below the lowest bit; -1 where there is none."""
     lowest = value & (~value + value.dtype.type(1))
-    return _u32(np.where(value == 0, -1, np.frexp(lowest.astype(np.float64))[1] - 1))
+    return to_u32(np.where(value == 0, -1, np.frexp(lowest.astype(np.float64))[1] - 1))
 
 
 def leading_signs(value: Array) -> Array:
@@ -74,7 +77,7 @@ def leading_signs(value: Array) -> Array:
 def count_bits(value: Array) -> Array:
     """Count the ones of 32- or 64-bit numbers."""
     raw = np.ascontiguousarray(value).view(np.uint8).reshape(*value.shape, value.itemsize)
-    return _u32(np.unpackbits(raw, axis=-1).sum(axis=-1))
+    return to_u32(np.unpackbits(raw, axis=-1).sum(axis=-1))
 
 
 def reverse_bits(value: Array) -> Array:
@@ -84,14 +87,19 @@ def reverse_bits(value: Array) -> Array:
     return np.packbits(bits, axis=-1, bitorder="little").view("<u4")[..., 0]
 
 
+def bit_field_mask(width: Array, offset: Array) -> Array:
+    """Return so many ones, from an offset on."""
+    return ((np.uint32(1) << shift_amount(width)) - np.uint32(1)) << shift_amount(offset)
+
+
 def _extract(value: Array, offset: Array, width: Array) -> Array:
-    offset, width = _shift(offset), _shift(width)
+    offset, width = shift_amount(offset), shift_amount(width)
     ones = (np.uint32(1) << width) - np.uint32(1)
     return (value.view(np.uint32) >> offset) & ones
 
 
 def _extract_signed(value: Array, offset: Array, width: Array) -> Array:
-    field, width = _extract(value, offset, width), _shift(width)
+    field, width = _extract(value, offset, width), shift_amount(width)
     sign = np.where(width > 0, (np.uint32(1) << width) >> np.uint32(1), np.uint32(0)).astype(np.uint32)
     return (field ^ sign) - sign
 
@@ -109,7 +117,7 @@ def _bytes(selector: Array, high: Array, low: Array) -> Array:
             [byte, *signs, np.zeros_like(byte)],
             default=np.uint64(0xFF),
         )
-        result |= _u32(chosen) << np.uint32(8 * place)
+        result |= to_u32(chosen) << np.uint32(8 * place)
     return result
 
 
@@ -118,7 +126,7 @@ def _align(bits: int) -> Callable[..., Array]:
 
     def compute(high: Array, low: Array, amount: Array) -> Array:
         both = high.astype(np.uint64) << np.uint64(32) | low
-        return _u32(
+        return to_u32(
             (both >> ((amount & np.uint32(32 // bits - 1)).astype(np.uint64) * np.uint64(bits))) & np.uint64(0xFFFFFFFF)
         )
 
@@ -128,8 +136,8 @@ def _align(bits: int) -> Callable[..., Array]:
 def _byte_differences(a: Array, b: Array, c: Array) -> Array:
     total = c.astype(np.uint32) + np.zeros(np.broadcast(a, b).shape, np.uint32)
     for place in range(4):
-        x, y = (_wide((value >> np.uint32(8 * place)) & np.uint32(0xFF)) for value in (a, b))
-        total = total + _u32(np.abs(x - y))
+        x, y = (widened((value >> np.uint32(8 * place)) & np.uint32(0xFF)) for value in (a, b))
+        total = total + to_u32(np.abs(x - y))
     return total
 
 
@@ -180,22 +188,22 @@ TABLE: Final[dict[str, Operation]] = {
     "v_or3_b32": operation("u32", _B, lambda a, b, c: a | b | c),
     "v_xor3_b32": operation("u32", _B, lambda a, b, c: a ^ b ^ c),
     "v_bfi_b32": operation("u32", _B, lambda a, b, c: (a & b) | (~a & c)),
-    "v_bfm_b32": operation("u32", _A, lambda a, b: ((np.uint32(1) << _shift(a)) - np.uint32(1)) << _shift(b)),
+    "v_bfm_b32": operation("u32", _A, bit_field_mask),
     "v_bfe_u32": operation("u32", _B, _extract),
     "v_bfe_i32": operation("u32", _B, _extract_signed),
-    "v_lshlrev_b32": operation("u32", _A, lambda a, b: b << _shift(a)),
-    "v_lshrrev_b32": operation("u32", _A, lambda a, b: b >> _shift(a)),
-    "v_ashrrev_i32": operation("i32", "i32 i32", lambda a, b: b >> _shift(a)),
-    "v_lshlrev_b16": operation("u16", "u16 u16", lambda a, b: b << _shift(a, 16)),
-    "v_lshrrev_b16": operation("u16", "u16 u16", lambda a, b: b >> _shift(a, 16)),
-    "v_ashrrev_i16": operation("i16", "i16 i16", lambda a, b: b >> _shift(a, 16)),
-    "v_lshlrev_b64": operation("u64", "u32 u64", lambda a, b: b << _shift(a, 64).astype(np.uint64)),
-    "v_lshrrev_b64": operation("u64", "u32 u64", lambda a, b: b >> _shift(a, 64).astype(np.uint64)),
-    "v_ashrrev_i64": operation("i64", "u32 i64", lambda a, b: b >> _shift(a, 64).astype(np.int64)),
-    "v_lshl_add_u32": operation("u32", _B, lambda a, b, c: (a << _shift(b)) + c),
+    "v_lshlrev_b32": operation("u32", _A, lambda a, b: b << shift_amount(a)),
+    "v_lshrrev_b32": operation("u32", _A, lambda a, b: b >> shift_amount(a)),
+    "v_ashrrev_i32": operation("i32", "i32 i32", lambda a, b: b >> shift_amount(a)),
+    "v_lshlrev_b16": operation("u16", "u16 u16", lambda a, b: b << shift_amount(a, 16)),
+    "v_lshrrev_b16": operation("u16", "u16 u16", lambda a, b: b >> shift_amount(a, 16)),
+    "v_ashrrev_i16": operation("i16", "i16 i16", lambda a, b: b >> shift_amount(a, 16)),
+    "v_lshlrev_b64": operation("u64", "u32 u64", lambda a, b: b << shift_amount(a, 64).astype(np.uint64)),
+    "v_lshrrev_b64": operation("u64", "u32 u64", lambda a, b: b >> shift_amount(a, 64).astype(np.uint64)),
+    "v_ashrrev_i64": operation("i64", "u32 i64", lambda a, b: b >> shift_amount(a, 64).astype(np.int64)),
+    "v_lshl_add_u32": operation("u32", _B, lambda a, b, c: (a << shift_amount(b)) + c),
     "v_lshl_add_u64": operation("u64", "u64 u32 u64", lambda a, b, c: (a << (b & np.uint32(7)).astype(np.uint64)) + c),
-    "v_lshl_or_b32": operation("u32", _B, lambda a, b, c: (a << _shift(b)) | c),
-    "v_add_lshl_u32": operation("u32", _B, lambda a, b, c: (a + b) << _shift(c)),
+    "v_lshl_or_b32": operation("u32", _B, lambda a, b, c: (a << shift_amount(b)) | c),
+    "v_add_lshl_u32": operation("u32", _B, lambda a, b, c: (a + b) << shift_amount(c)),
     "v_alignbit_b32": operation("u32", _B, _align(1)),
     "v_alignbyte_b32": operation("u32", _B, _align(8)),
     "v_perm_b32": operation("u32", _B, lambda a, b, c: _bytes(c, a, b)),
@@ -214,23 +222,23 @@ TABLE: Final[dict[str, Operation]] = {
     "v_mad_i16": operation("i16", "i16 i16 i16", lambda a, b, c: a * b + c),
     "v_add3_u32": operation("u32", _B, lambda a, b, c: a + b + c),
     "v_xad_u32": operation("u32", _B, lambda a, b, c: (a ^ b) + c),
-    "v_add_co_u32": operation("u32 mask", _A, lambda a, b: _carry(_wide(a) + b)),
-    "v_sub_co_u32": operation("u32 mask", _A, lambda a, b: _carry(_wide(a) - b)),
-    "v_subrev_co_u32": operation("u32 mask", _A, lambda a, b: _carry(_wide(b) - a)),
-    "v_add_co_ci_u32": operation("u32 mask", "u32 u32 mask", lambda a, b, c: _carry(_wide(a) + b + c)),
-    "v_sub_co_ci_u32": operation("u32 mask", "u32 u32 mask", lambda a, b, c: _carry(_wide(a) - b - c)),
-    "v_subrev_co_ci_u32": operation("u32 mask", "u32 u32 mask", lambda a, b, c: _carry(_wide(b) - a - c)),
+    "v_add_co_u32": operation("u32 mask", _A, lambda a, b: carry(widened(a) + b)),
+    "v_sub_co_u32": operation("u32 mask", _A, lambda a, b: carry(widened(a) - b)),
+    "v_subrev_co_u32": operation("u32 mask", _A, lambda a, b: carry(widened(b) - a)),
+    "v_add_co_ci_u32": operation("u32 mask", "u32 u32 mask", lambda a, b, c: carry(widened(a) + b + c)),
+    "v_sub_co_ci_u32": operation("u32 mask", "u32 u32 mask", lambda a, b, c: carry(widened(a) - b - c)),
+    "v_subrev_co_ci_u32": operation("u32 mask", "u32 u32 mask", lambda a, b, c: carry(widened(b) - a - c)),
     "v_mul_lo_u32": operation("u32", _A, lambda a, b: a * b),
-    "v_mul_hi_u32": operation("u32", _A, lambda a, b: _u32((a.astype(np.uint64) * b) >> np.uint64(32))),
-    "v_mul_hi_i32": operation("i32", "i32 i32", lambda a, b: ((_wide(a) * b) >> 32).astype(np.int32)),
-    "v_mul_u32_u24": operation("u32", _A, lambda a, b: _u32((_low24(a) * _low24(b)) & np.uint64(0xFFFFFFFF))),
-    "v_mul_hi_u32_u24": operation("u32", _A, lambda a, b: _u32((_low24(a) * _low24(b)) >> np.uint64(32))),
-    "v_mul_i32_i24": operation("u32", _A, lambda a, b: _u32((_signed24(a) * _signed24(b)) & 0xFFFFFFFF)),
-    "v_mul_hi_i32_i24": operation("u32", _A, lambda a, b: _u32(((_signed24(a) * _signed24(b)) >> 32) & 0xFFFFFFFF)),
-    "v_mad_u32_u24": operation("u32", _B, lambda a, b, c: _u32((_low24(a) * _low24(b) + c) & np.uint64(0xFFFFFFFF))),
-    "v_mad_i32_i24": operation("u32", _B, lambda a, b, c: _u32((_signed24(a) * _signed24(b) + c) & 0xFFFFFFFF)),
+    "v_mul_hi_u32": operation("u32", _A, lambda a, b: to_u32((a.astype(np.uint64) * b) >> np.uint64(32))),
+    "v_mul_hi_i32": operation("i32", "i32 i32", lambda a, b: ((widened(a) * b) >> 32).astype(np.int32)),
+    "v_mul_u32_u24": operation("u32", _A, lambda a, b: to_u32((_low24(a) * _low24(b)) & np.uint64(0xFFFFFFFF))),
+    "v_mul_hi_u32_u24": operation("u32", _A, lambda a, b: to_u32((_low24(a) * _low24(b)) >> np.uint64(32))),
+    "v_mul_i32_i24": operation("u32", _A, lambda a, b: to_u32((_signed24(a) * _signed24(b)) & 0xFFFFFFFF)),
+    "v_mul_hi_i32_i24": operation("u32", _A, lambda a, b: to_u32(((_signed24(a) * _signed24(b)) >> 32) & 0xFFFFFFFF)),
+    "v_mad_u32_u24": operation("u32", _B, lambda a, b, c: to_u32((_low24(a) * _low24(b) + c) & np.uint64(0xFFFFFFFF))),
+    "v_mad_i32_i24": operation("u32", _B, lambda a, b, c: to_u32((_signed24(a) * _signed24(b) + c) & 0xFFFFFFFF)),
     "v_mad_u64_u32": operation("u64 mask", "u32 u32 u64", lambda a, b, c: _multiply_add(a.astype(np.uint64) * b, c)),
-    "v_mad_i64_i32": operation("i64 mask", "i32 i32 i64", lambda a, b, c: _multiply_add_signed(_wide(a) * b, c)),
+    "v_mad_i64_i32": operation("i64 mask", "i32 i32 i64", lambda a, b, c: _multiply_add_signed(widened(a) * b, c)),
     "v_mad_u32_u16": operation("u32", "u16 u16 u32", lambda a, b, c: a.astype(np.uint32) * b + c),
     "v_max_i32": operation("i32", "i32 i32", np.maximum),
     "v_min_i32": operation("i32", "i32 i32", np.minimum),
@@ -273,14 +281,14 @@ def _multiply_add_signed(product: Array, addend: Array) -> tuple[Array, Array]:
 
 # Where the clamp bit makes integers saturate: what is computed without wrapping around.
 SATURATING: Final[dict[str, Callable[[Array, Array], Array]]] = {
-    "v_add_nc_u32": lambda a, b: _saturated(_wide(a) + b, "u32"),
-    "v_sub_nc_u32": lambda a, b: _saturated(_wide(a) - b, "u32"),
-    "v_add_nc_i32": lambda a, b: _saturated(_wide(a) + b, "i32"),
-    "v_sub_nc_i32": lambda a, b: _saturated(_wide(a) - b, "i32"),
-    "v_add_nc_u16": lambda a, b: _saturated(_wide(a) + b, "u16"),
-    "v_sub_nc_u16": lambda a, b: _saturated(_wide(a) - b, "u16"),
-    "v_add_nc_i16": lambda a, b: _saturated(_wide(a) + b, "i16"),
-    "v_sub_nc_i16": lambda a, b: _saturated(_wide(a) - b, "i16"),
+    "v_add_nc_u32": lambda a, b: _saturated(widened(a) + b, "u32"),
+    "v_sub_nc_u32": lambda a, b: _saturated(widened(a) - b, "u32"),
+    "v_add_nc_i32": lambda a, b: _saturated(widened(a) + b, "i32"),
+    "v_sub_nc_i32": lambda a, b: _saturated(widened(a) - b, "i32"),
+    "v_add_nc_u16": lambda a, b: _saturated(widened(a) + b, "u16"),
+    "v_sub_nc_u16": lambda a, b: _saturated(widened(a) - b, "u16"),
+    "v_add_nc_i16": lambda a, b: _saturated(widened(a) + b, "i16"),
+    "v_sub_nc_i16": lambda a, b: _saturated(widened(a) - b, "i16"),
 }
 
 # Names of other generations.

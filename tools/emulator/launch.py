@@ -82,9 +82,8 @@ def launch(
     scratch = Parts("scratch", scratch_size, len(group) * wave_size, smallest(program, ("scratch_", "buffer_")))
     waves = Waves(np.arange(len(group)), group, wave_size, counters.count)
     _set_up(waves, program, segment, np.array(chosen), per_group, threads)
-    machine = Machine(program, Accesses(memory, lds, scratch, counters, program.generation), counters)
-    machine.groups(np.full(len(chosen), per_group))
-    return machine.run(waves)
+    accesses = Accesses(memory, lds, scratch, counters, program.generation)
+    return Machine(program, accesses, counters, np.full(len(chosen), per_group)).run(waves)
 
 
 def _check_modes(program: Program) -> None:

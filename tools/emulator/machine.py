@@ -82,8 +82,17 @@ MOST_BLOCKS: Final = 1_000_000
 class Machine:
     """A program, ready to run waves of it."""
 
-    def __init__(self, program: Program, accesses: Accesses, counters: Counters) -> None:
+    def __init__(self, program: Program, accesses: Accesses, counters: Counters, group_sizes: Array) -> None:
+        """Take what a launch has made.
+
+        Args:
+            program: The kernel.
+            accesses: Its memory.
+            counters: What is under way.
+            group_sizes: How many waves each workgroup has.
+        """
         self._program, self._accesses, self._counters = program, accesses, counters
+        self._group_sizes = group_sizes
         starts = {0, *program.labels.values()}
         for index, instruction in enumerate(program.instructions):
             if instruction.name in _BRANCHES or instruction.name in (*_BARRIERS, "s_endpgm"):
@@ -196,10 +205,6 @@ class Machine:
             each.epoch += 1
             each.signalled[:] = False
         return free
-
-    def groups(self, sizes: Array) -> None:
-        """Say how many waves each group has."""
-        self._group_sizes = sizes
 
     def _readable(self, instruction: Instruction) -> Step:
         """Decode; operands that are missing or are no numbers are as unknown as others."""

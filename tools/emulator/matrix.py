@@ -21,6 +21,8 @@ from .waves import Waves
 
 Step = Callable[[Waves], None]
 _NAME: Final = re.compile(r"v_(wmma|mfma)_(f32|f16|bf16)_(\d+)x(\d+)x(\d+)_?(f32|f16|bf16)(_1k)?")
+# The smallest normal numbers.
+_SMALLEST: Final = {"f16": 2.0**-14, "bf16": 2.0**-126}
 
 
 class Layout(NamedTuple):
@@ -96,7 +98,8 @@ def decode(instruction: Instruction, program: Program) -> Step:
     where = layout(kind, program.generation, *(int(match[part]) for part in (3, 4, 5)))
     upper = "op_sel" in instruction.modifiers and instruction.modifiers["op_sel"].endswith("1]")
     read_a, read_b = (
-        _matrix(text, kind_in, at) for text, at in zip(instruction.operands[1:3], (where.a, where.b), strict=True)
+        _matrix(text, kind_in, at, program.target)
+        for text, at in zip(instruction.operands[1:3], (where.a, where.b), strict=True)
     )
     read_c = _addend(instruction.operands[3], result, where, program.generation, upper)
     write = _result(instruction.operands[0], result, where, program.generation, upper)
@@ -124,14 +127,18 @@ def _use(waves: Waves, first: int, length: int) -> Array:
     return waves.vectors[first : first + length]
 
 
-def _matrix(text: str, kind: str, at: tuple[Array, Array]) -> Callable[[Waves, int, int], Array]:
+def _matrix(text: str, kind: str, at: tuple[Array, Array], target: str) -> Callable[[Waves, int, int], Array]:
     elements = len(at[0])
+    # Matrix units of MI200 take denormals of half precision for zero (MIOpen, "MI200 MFMA behavior specifics").
+    smallest = _SMALLEST[kind] if target == "gfx90a" and kind != "f32" else 0.0
     length = elements if kind == "f32" else elements // 2
     first = _file(text, length)
 
     def read(waves: Waves, rows: int, columns: int) -> Array:
         registers = _use(waves, first, length)
         values = registers.view(np.float32) if kind == "f32" else as_halves(registers, kind)
+        if smallest:
+            values = np.where(np.abs(values) < smallest, np.float32(0), values)
         matrix = np.zeros((waves.count, rows, columns))
         matrix[:, at[0], at[1]] = values.transpose(1, 0, 2)
         return matrix

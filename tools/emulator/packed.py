@@ -14,6 +14,7 @@ import numpy as np
 
 from . import floats
 from .errors import UnknownInstruction
+from .integers import shift_amount
 from .operands import Reader, constant_or_special, no_modifiers, place, put, vector_reader
 from .program import Instruction
 from .rounding import bf16_to_f32, f32_to_bf16, fma_f16, fma_f32
@@ -21,10 +22,6 @@ from .waves import Array, Waves
 
 Step = Callable[[Waves], None]
 _U16: Final = np.uint32(0xFFFF)
-
-
-def _shift(amount: Array) -> Array:
-    return amount & amount.dtype.type(15)
 
 
 _HALVES: Final[dict[str, tuple[str, int, Callable[..., Array]]]] = {
@@ -44,9 +41,9 @@ _HALVES: Final[dict[str, tuple[str, int, Callable[..., Array]]]] = {
     "v_pk_max_u16": ("u16", 2, np.maximum),
     "v_pk_min_i16": ("i16", 2, np.minimum),
     "v_pk_max_i16": ("i16", 2, np.maximum),
-    "v_pk_lshlrev_b16": ("u16", 2, lambda a, b: b << _shift(a)),
-    "v_pk_lshrrev_b16": ("u16", 2, lambda a, b: b >> _shift(a)),
-    "v_pk_ashrrev_i16": ("i16", 2, lambda a, b: b >> _shift(a)),
+    "v_pk_lshlrev_b16": ("u16", 2, lambda a, b: b << shift_amount(a, 16)),
+    "v_pk_lshrrev_b16": ("u16", 2, lambda a, b: b >> shift_amount(a, 16)),
+    "v_pk_ashrrev_i16": ("i16", 2, lambda a, b: b >> shift_amount(a, 16)),
 }
 # With the clamp bit, integers stop at their limits.
 _SATURATING: Final[dict[str, Callable[..., Array]]] = {
@@ -244,7 +241,7 @@ def _dot(instruction: Instruction, kind: str, count: int) -> Step:
     texts = list(instruction.operands)
     if len(texts) == 3:
         texts.append(texts[0])  # the forms that add to their result
-    if any(name in instruction.modifiers for name in ("op_sel", "neg_lo", "neg_hi", "clamp")):
+    if any(name in instruction.modifiers for name in ("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "clamp")):
         raise UnknownInstruction(f"{instruction.name} with modifiers")
     left, right = (vector_reader(text, "u32") for text in texts[1:3])
     floating = kind in ("f16", "bf16")

@@ -13,7 +13,18 @@ import numpy as np
 
 from . import floats
 from .errors import UnknownInstruction
-from .integers import count_bits, leading, leading_signs, reverse_bits, trailing
+from .integers import (
+    bit_field_mask,
+    carry,
+    count_bits,
+    leading,
+    leading_signs,
+    reverse_bits,
+    shift_amount,
+    to_u32,
+    trailing,
+    widened,
+)
 from .operands import Array, no_modifiers, scalar_reader, scalar_writer
 from .program import Instruction
 from .waves import Waves
@@ -23,24 +34,8 @@ Step = Callable[[Waves], None]
 _NONZERO, _KEEP, _GIVEN = "set where the result is not zero", "unchanged", "returned with the result"
 
 
-def _u32(value: Any) -> Array:
-    return np.asarray(value).astype(np.uint32)
-
-
-def _wide(value: Array) -> Array:
-    return value.astype(np.int64)
-
-
-def _carry(value: Array) -> tuple[Array, Array]:
-    return _u32(value & 0xFFFFFFFF), (value < 0) | (value > 0xFFFFFFFF)
-
-
 def _overflow(value: Array) -> tuple[Array, Array]:
-    return _u32(value & 0xFFFFFFFF), (value < -(1 << 31)) | (value >= 1 << 31)
-
-
-def _shift(amount: Array, bits: int) -> Array:
-    return amount & amount.dtype.type(bits - 1)
+    return to_u32(value & 0xFFFFFFFF), (value < -(1 << 31)) | (value >= 1 << 31)
 
 
 def _field(value: Array, control: Array) -> Array:
@@ -49,16 +44,12 @@ def _field(value: Array, control: Array) -> Array:
     unsigned = value.view(f"u{value.itemsize}")
     offset = (control & np.uint32(bits - 1)).astype(unsigned.dtype)
     width = np.minimum((control >> np.uint32(16)) & np.uint32(0x7F), np.uint32(bits)).astype(unsigned.dtype)
-    last = np.where(width == bits, unsigned.dtype.type(0), unsigned.dtype.type(1) << _shift(width, bits))
+    last = np.where(width == bits, unsigned.dtype.type(0), unsigned.dtype.type(1) << shift_amount(width, bits))
     field = (unsigned >> offset) & (last - unsigned.dtype.type(1)).astype(unsigned.dtype)
     if value.dtype.kind == "u":
         return field
     sign = np.where(width > 0, (last >> unsigned.dtype.type(1)), 0).astype(unsigned.dtype)
     return ((field ^ sign) - sign).view(value.dtype)
-
-
-def _ones(width: Array, offset: Array) -> Array:
-    return ((np.uint32(1) << _shift(width, 32)) - np.uint32(1)) << _shift(offset, 32)
 
 
 def _extremum(first: Any) -> Callable[[Array, Array], tuple[Array, Array]]:
@@ -85,7 +76,7 @@ def _shifts() -> dict[str, tuple[str, str, Any, str]]:
         ):  # fmt: skip
             table[f"{name}{bits}"] = (
                 f"{kind}{bits}", f"{kind}{bits} u32",
-                lambda a, b, compute=compute, bits=bits: compute(a, _shift(b, bits).astype(a.dtype)), _NONZERO,
+                lambda a, b, compute=compute, bits=bits: compute(a, shift_amount(b, bits).astype(a.dtype)), _NONZERO,
             )  # fmt: skip
     return table
 
@@ -103,7 +94,7 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     **_sized("s_andn2", lambda a, b: a & ~b, _NONZERO),
     **_sized("s_orn2", lambda a, b: a | ~b, _NONZERO),
     **_shifts(),
-    "s_bfm_b32": ("u32", "u32 u32", _ones, _KEEP),
+    "s_bfm_b32": ("u32", "u32 u32", bit_field_mask, _KEEP),
     "s_bfe_u32": ("u32", "u32 u32", _field, _NONZERO),
     "s_bfe_i32": ("i32", "i32 u32", _field, _NONZERO),
     "s_bfe_u64": ("u64", "u64 u32", _field, _NONZERO),
@@ -119,23 +110,23 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     "s_sext_i32_i16": ("i32", "u32", lambda a: a.astype(np.uint16).view(np.int16).astype(np.int32), _KEEP),
     "s_sext_i32_i8": ("i32", "u32", lambda a: a.astype(np.uint8).view(np.int8).astype(np.int32), _KEEP),
     "s_abs_i32": ("u32", "i32", lambda a: np.where(a < 0, -a, a).view(np.uint32), _NONZERO),
-    "s_add_u32": ("u32", "u32 u32", lambda a, b: _carry(_wide(a) + b), _GIVEN),
-    "s_sub_u32": ("u32", "u32 u32", lambda a, b: _carry(_wide(a) - b), _GIVEN),
-    "s_addc_u32": ("u32", "u32 u32 scc", lambda a, b, c: _carry(_wide(a) + b + c), _GIVEN),
-    "s_subb_u32": ("u32", "u32 u32 scc", lambda a, b, c: _carry(_wide(a) - b - c), _GIVEN),
-    "s_add_i32": ("u32", "i32 i32", lambda a, b: _overflow(_wide(a) + b), _GIVEN),
-    "s_sub_i32": ("u32", "i32 i32", lambda a, b: _overflow(_wide(a) - b), _GIVEN),
-    "s_absdiff_i32": ("u32", "i32 i32", lambda a, b: _u32(np.abs(_wide(a) - b) & 0xFFFFFFFF), _NONZERO),
+    "s_add_u32": ("u32", "u32 u32", lambda a, b: carry(widened(a) + b), _GIVEN),
+    "s_sub_u32": ("u32", "u32 u32", lambda a, b: carry(widened(a) - b), _GIVEN),
+    "s_addc_u32": ("u32", "u32 u32 scc", lambda a, b, c: carry(widened(a) + b + c), _GIVEN),
+    "s_subb_u32": ("u32", "u32 u32 scc", lambda a, b, c: carry(widened(a) - b - c), _GIVEN),
+    "s_add_i32": ("u32", "i32 i32", lambda a, b: _overflow(widened(a) + b), _GIVEN),
+    "s_sub_i32": ("u32", "i32 i32", lambda a, b: _overflow(widened(a) - b), _GIVEN),
+    "s_absdiff_i32": ("u32", "i32 i32", lambda a, b: to_u32(np.abs(widened(a) - b) & 0xFFFFFFFF), _NONZERO),
     "s_add_nc_u64": ("u64", "u64 u64", lambda a, b: a + b, _KEEP),
     "s_sub_nc_u64": ("u64", "u64 u64", lambda a, b: a - b, _KEEP),
     "s_mul_u64": ("u64", "u64 u64", lambda a, b: a * b, _KEEP),
     "s_mul_i32": ("u32", "u32 u32", lambda a, b: a * b, _KEEP),
-    "s_mul_hi_u32": ("u32", "u32 u32", lambda a, b: _u32((a.astype(np.uint64) * b) >> np.uint64(32)), _KEEP),
-    "s_mul_hi_i32": ("i32", "i32 i32", lambda a, b: ((_wide(a) * b) >> 32).astype(np.int32), _KEEP),
-    "s_lshl1_add_u32": ("u32", "u32 u32", lambda a, b: _carry((_wide(a) << 1) + b), _GIVEN),
-    "s_lshl2_add_u32": ("u32", "u32 u32", lambda a, b: _carry((_wide(a) << 2) + b), _GIVEN),
-    "s_lshl3_add_u32": ("u32", "u32 u32", lambda a, b: _carry((_wide(a) << 3) + b), _GIVEN),
-    "s_lshl4_add_u32": ("u32", "u32 u32", lambda a, b: _carry((_wide(a) << 4) + b), _GIVEN),
+    "s_mul_hi_u32": ("u32", "u32 u32", lambda a, b: to_u32((a.astype(np.uint64) * b) >> np.uint64(32)), _KEEP),
+    "s_mul_hi_i32": ("i32", "i32 i32", lambda a, b: ((widened(a) * b) >> 32).astype(np.int32), _KEEP),
+    "s_lshl1_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 1) + b), _GIVEN),
+    "s_lshl2_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 2) + b), _GIVEN),
+    "s_lshl3_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 3) + b), _GIVEN),
+    "s_lshl4_add_u32": ("u32", "u32 u32", lambda a, b: carry((widened(a) << 4) + b), _GIVEN),
     "s_min_i32": ("i32", "i32 i32", _extremum(np.less), _GIVEN),
     "s_max_i32": ("i32", "i32 i32", _extremum(np.greater_equal), _GIVEN),
     "s_min_u32": ("u32", "u32 u32", _extremum(np.less), _GIVEN),
@@ -143,8 +134,8 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     "s_cselect_b32": ("u32", "u32 u32 scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
     "s_cselect_b64": ("u64", "u64 u64 scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
     "s_cmov_b32": ("u32", "u32 old scc", lambda a, b, c: np.where(c != 0, a, b), _KEEP),
-    "s_bitset1_b32": ("u32", "u32 old", lambda a, b: b | (np.uint32(1) << _shift(a, 32)), _KEEP),
-    "s_bitset0_b32": ("u32", "u32 old", lambda a, b: b & ~(np.uint32(1) << _shift(a, 32)), _KEEP),
+    "s_bitset1_b32": ("u32", "u32 old", lambda a, b: b | (np.uint32(1) << shift_amount(a, 32)), _KEEP),
+    "s_bitset0_b32": ("u32", "u32 old", lambda a, b: b & ~(np.uint32(1) << shift_amount(a, 32)), _KEEP),
     "s_pack_ll_b32_b16": ("u32", "u32 u32", lambda a, b: (a & np.uint32(0xFFFF)) | (b << np.uint32(16)), _KEEP),
     "s_pack_lh_b32_b16": ("u32", "u32 u32", lambda a, b: (a & np.uint32(0xFFFF)) | (b & np.uint32(0xFFFF0000)), _KEEP),
     "s_pack_hh_b32_b16": ("u32", "u32 u32", lambda a, b: (a >> np.uint32(16)) | (b & np.uint32(0xFFFF0000)), _KEEP),
@@ -252,7 +243,7 @@ def _bit(name: str, operands: tuple[str, ...]) -> Step:
 
     def step(waves: Waves) -> None:
         word = value(waves)
-        bit = (word >> _shift(place(waves), bits).astype(word.dtype)) & word.dtype.type(1)
+        bit = (word >> shift_amount(place(waves), bits).astype(word.dtype)) & word.dtype.type(1)
         waves.scc = np.broadcast_to(bit == wanted, waves.scc.shape).copy()
 
     return step

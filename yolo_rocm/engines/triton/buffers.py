@@ -27,7 +27,7 @@ def broken_on(gfx: str) -> bool:
 
 
 @contextmanager
-def as_cards_read_them(gfx: str) -> Iterator[None]:
+def without_broken_buffers(gfx: str) -> Iterator[None]:
     """Let Triton compile for a target without buffer descriptors where they do not work.
 
     The variable is the process's: threads that compile at the same time count, and the last one puts it back.

@@ -21,7 +21,7 @@ import torch
 from ..devices import on
 from . import direct
 from .available import gfx_target, interpreted
-from .buffers import as_cards_read_them
+from .buffers import without_broken_buffers
 from .call import Call
 
 # NVIDIA's compiler spills a register or two to stay below a round number of them: such kernels were up to 2.6 times as
@@ -70,7 +70,7 @@ def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor
     if ready is not None and ready(tensors[0].get_device(), *addresses):
         return
     described = call()
-    with as_cards_read_them(_gfx(tensors[0].get_device())):
+    with without_broken_buffers(_gfx(tensors[0].get_device())):
         compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **described.options)
     again = None if interpreted() else direct.direct(compiled, described, tensors)
     if again is not None:
@@ -113,7 +113,7 @@ def _prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
         failed = _prepared.setdefault(key, None)
     if not begun:
         try:
-            with as_cards_read_them(_gfx(torch.cuda.current_device())):
+            with without_broken_buffers(_gfx(torch.cuda.current_device())):
                 compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **call.options)
             spills = direct.spills(compiled)
             if spills > _FEW_SPILLS:

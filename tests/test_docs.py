@@ -474,8 +474,8 @@ def test_many_files_of_a_card_are_few_words_in_the_table_of_cards(sent, tmp_path
     other = certificate(preset="cpu", date="2026-12-03")  # not with a preset of this family
     failed = certificate(failed=("kernels",), presents_as="gfx1030")
     sent(a=certificate(), b=certificate(date="2026-12-01"), c=failed, d=other)
-    page = "(docs/tested.md#certified-cards)"
-    told = f"[Radeon RX 5600 XT passed (2 files)]{page}, [Radeon RX 5600 XT as gfx1030 failed (1 file)]{page}"
+    link = "(docs/tested.md#certified-cards)"
+    told = f"[Radeon RX 5600 XT passed (2 files)]{link}, [Radeon RX 5600 XT as gfx1030 failed (1 file)]{link}"
     assert last_cells(cards(tmp_path))["RDNA1: RX 5000"] == told
     assert "## Certified cards" in (PROJECT / "docs" / "tested.md").read_text(encoding="utf-8")
 
@@ -507,11 +507,11 @@ def test_text_of_strangers_is_no_markup(sent, tmp_path):
     stack = {key: said if isinstance(value, str) else value for key, value in nvidia["stack"].items()}
     texts = {"parts": parts, "stack": stack, "verdict": {"passed": True, "text": said}}
     sent(amd=certificate(name=said), nvidia=seal({**nvidia, **texts}))
-    for page in (cards(tmp_path), certificates(), rungs(tmp_path), families()):
-        assert shown in page
-        assert said.replace("|", "\\|") not in page
-        assert "<img" not in page.replace("\\<img", "")
-        assert "](https" not in page.replace("\\](https", "")
+    for made in (cards(tmp_path), certificates(), rungs(tmp_path), families()):
+        assert shown in made
+        assert said.replace("|", "\\|") not in made
+        assert "<img" not in made.replace("\\<img", "")
+        assert "](https" not in made.replace("\\](https", "")
 
 
 @pytest.mark.parametrize(

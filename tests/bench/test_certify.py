@@ -117,6 +117,35 @@ def test_losses_are_compared(losses, said, parts):
     assert data["parts"]["training"]["results"]["allowed_relative_difference"] == 5e-3
 
 
+@pytest.mark.parametrize("left_out", [False, True])
+def test_a_run_without_kernels_of_triton_says_so(left_out, parts, monkeypatch):
+    def probes(wanted, *_):
+        skipped = [left_out and probe.way == "triton" for probe in wanted]
+        outcomes = (
+            ProbeOutcome(probe.name, "skipped", "no Triton", seconds=0.1)
+            if skip
+            else ProbeOutcome(probe.name, "ok", "", 0.5, 1.0, RIGHT)
+            for probe, skip in zip(wanted, skipped, strict=True)
+        )
+        return Answers(tuple(outcomes))
+
+    monkeypatch.setattr(certify, "run_probes", probes)
+    data = Certification("cpu").run()
+    assert failures(data) == {}
+    assert ("Triton not run" in data["parts"]["kernels"]["summary"]) == left_out
+    assert Evidence("x.json", certify.Certificate.model_validate(data)).shows_triton != left_out
+
+
+def test_an_owner_who_is_called_like_the_preset_or_the_card_loses_neither(parts, monkeypatch):
+    monkeypatch.setattr(redaction.getpass, "getuser", lambda: "raphael")
+    monkeypatch.setattr(redaction.socket, "gethostname", lambda: "gfx1036")
+    monkeypatch.setenv("USERNAME", "linux")
+    gpu = Gpu("amd", "gfx1036", 0.5, "Radeon Graphics (Raphael)", integrated=True)
+    data = Certification(machine=Machine("linux", overlays=("linux",), gpus=(gpu,), torch="2.10.0", build="hip")).run()
+    assert (data["preset"]["name"], data["card"]["gfx"]) == ("raphael", "gfx1036")
+    assert (data["stack"]["system"], data["stack"]["overlays"]) == ("linux", ["linux"])
+
+
 def test_a_wrong_kernel_of_ours_fails_and_one_of_torch_is_recorded(parts, monkeypatch):
     bad = {"kernel/gemm/fp32/nchw/unfold": "wrong", "kernel/vendor/fp16/nchw/vendor": "segfault"}
     lost = ("kernel/triton/bf16/nhwc/triton_l", "kernel/gemm/bf16/nhwc/columns")

@@ -72,9 +72,18 @@ def told(done) -> str:
 
 WORTH = {
     "quick": (certificate(quick=True), "It is of a quick run and no evidence for a card."),
-    "a CPU": (certificate("cpu", "CPU x", None, None, preset="cpu"), "with our engines: it is no evidence for an AMD card"),
-    "another preset": (certificate(preset="mine"), "no preset: it ran with mine, which is no preset for Radeon RX 5600 XT"),
-    "an unknown name": (certificate(name="Radeon X"), "no preset: it ran with rx5600xt, which is no preset for Radeon X."),
+    "a CPU": (
+        certificate("cpu", "CPU x", None, None, preset="cpu"),
+        "it is no evidence for an AMD card",
+    ),
+    "another preset": (
+        certificate(preset="mine"),
+        "it ran with mine, which is no preset for Radeon RX 5600 XT",
+    ),
+    "an unknown name": (
+        certificate(name="Radeon X"),
+        "it ran with rx5600xt, which is no preset for Radeon X.",
+    ),
     "a name that says nothing": (certificate(name="AMD Radeon Graphics"), "It counts for preset rx5600xt."),
 }
 

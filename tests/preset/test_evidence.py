@@ -34,8 +34,14 @@ H200 = certificate("nvidia", "NVIDIA H200", None, 140.0, preset="generic")
 CPU = certificate("cpu", "CPU aarch64", None, None, preset="cpu")
 CONTRADICTIONS = {
     "no parts": (lambda data: data.update(parts={}), "its parts are none, not doctor, kernels"),
-    "a part less": (lambda data: data["parts"].pop("training"), "its parts are bench_conv, bench_train, doctor, kernels, not"),
-    "a part more": (lambda data: data["parts"].update(more=data["parts"]["doctor"]), "kernels, more, training, not doctor"),
+    "a part less": (
+        lambda data: data["parts"].pop("training"),
+        "bench_train, doctor, kernels, not doctor",
+    ),
+    "a part more": (
+        lambda data: data["parts"].update(more=data["parts"]["doctor"]),
+        "more, training, not doctor",
+    ),
     "a verdict": (lambda data: data["verdict"].update(passed=False), "its verdict is not that of its parts"),
     "a failure": (
         lambda data: data["parts"]["kernels"].update(failures=["it burns"]),

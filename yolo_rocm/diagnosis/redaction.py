@@ -69,8 +69,8 @@ _OTHER_HOMES: Final = (
 # blanks where a separator follows, a file's where it ends like one, and both between quotes.
 _NAME: Final = r"[\w.+@~<>-]+"
 _FILE: Final = (
-    rf"(?:(?: {_NAME}){{0,2}} [\w.+@~<>-]*\.(?:py|so|dll|exe|pth?|onnx|ya?ml|json|txt|log|csv|c|cpp|h|hpp|hip|s|co|hsaco|dat"
-    r"|k?db|jpe?g|png|zip|whl)\b)?"
+    rf"(?:(?: {_NAME}){{0,2}} [\w.+@~<>-]*\.(?:py|so|dll|exe|pth?|onnx|ya?ml|json|txt|log|csv|c|cpp|h|hpp|hip|s|co"
+    r"|hsaco|dat|k?db|jpe?g|png|zip|whl)\b)?"
 )
 _PATHS: Final = re.compile(
     r"(?P<address>\b(?!file:)[A-Za-z][\w+.-]{1,20}://[^\s'\"]*)"

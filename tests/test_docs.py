@@ -244,13 +244,15 @@ def test_commands_exist(each: Page, command_line, ultralytics_keys):
     assert not wrong, each.name
 
 
-@pytest.mark.parametrize("name", ["failure", "card"])
-def test_an_issue_asks_for_the_bundle_of_the_doctor(name, command_line, ultralytics_keys):
+@pytest.mark.parametrize(
+    ("name", "required"), [("failure", {"bundle", "command", "output"}), ("card", {"card", "certificate"})]
+)
+def test_an_issue_asks_for_what_our_commands_write(name, required, command_line, ultralytics_keys):
     form = page(PROJECT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml")
     assert [mistake(words, command_line, ultralytics_keys) for words in form.commands] == [None] * len(form.commands)
     assert ["doctor", "--bundle", "report.md"] in form.commands
-    (bundle,) = [part for part in yaml.safe_load(form.text)["body"] if part.get("id") == "bundle"]
-    assert bundle["validations"]["required"]
+    asked = [part for part in yaml.safe_load(form.text)["body"] if part.get("validations", {}).get("required")]
+    assert {part["id"] for part in asked} == required
 
 
 def test_commands_are_found_and_mistakes_too(command_line, ultralytics_keys, tmp_path):

@@ -117,25 +117,6 @@ def test_losses_are_compared(losses, said, parts):
     assert data["parts"]["training"]["results"]["allowed_relative_difference"] == 5e-3
 
 
-@pytest.mark.parametrize("left_out", [False, True])
-def test_a_run_without_kernels_of_triton_says_so(left_out, parts, monkeypatch):
-    def probes(wanted, *_):
-        skipped = [left_out and probe.way == "triton" for probe in wanted]
-        outcomes = (
-            ProbeOutcome(probe.name, "skipped", "no Triton", seconds=0.1)
-            if skip
-            else ProbeOutcome(probe.name, "ok", "", 0.5, 1.0, RIGHT)
-            for probe, skip in zip(wanted, skipped, strict=True)
-        )
-        return Answers(tuple(outcomes))
-
-    monkeypatch.setattr(certify, "run_probes", probes)
-    data = Certification("cpu").run()
-    assert failures(data) == {}
-    assert ("Triton not run" in data["parts"]["kernels"]["summary"]) == left_out
-    assert Evidence("x.json", certify.Certificate.model_validate(data)).shows_triton != left_out
-
-
 def test_an_owner_who_is_called_like_the_preset_or_the_card_loses_neither(parts, monkeypatch):
     monkeypatch.setattr(redaction.getpass, "getuser", lambda: "raphael")
     monkeypatch.setattr(redaction.socket, "gethostname", lambda: "gfx1036")

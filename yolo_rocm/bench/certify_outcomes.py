@@ -72,9 +72,7 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
         ours.append("no kernel of ours gave a right result")
     return PartOutcome(
         f"{len(right)} of {tried} of ours right (algorithm, data type, layout), all their {results} results within "
-        f"{worst:.2f} of the allowed error"
-        + ("; Triton not run" if _without_triton(probes, outcomes) else "")
-        + (f"; {len(native)} of torch's own are wrong or fail" if native else ""),
+        f"{worst:.2f} of the allowed error" + (f"; {len(native)} of torch's own are wrong or fail" if native else ""),
         ours,
         {
             "allowed": "twice the error of torch's own kernel without vendor library, or of a plain sum of as many "
@@ -119,11 +117,6 @@ def _short(outcome: ProbeOutcome) -> str:
 def _unsupported(outcome: ProbeOutcome) -> bool:
     """Return whether the process itself has said that there is nothing to try."""
     return outcome.status == "skipped" and outcome.seconds is not None
-
-
-def _without_triton(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutcome]) -> bool:
-    pairs = zip(probes, outcomes, strict=True)
-    return all(outcome.status == "skipped" for probe, outcome in pairs if probe.way == "triton")
 
 
 def _in_words(outcome: ProbeOutcome) -> str:

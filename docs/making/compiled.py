@@ -10,7 +10,7 @@ from yolo_rocm.hardware import family_of
 from yolo_rocm.preset.evidence import shipped_evidence
 
 from .benchmarks import read
-from .markdown import code, joined, table
+from .markdown import code, escaped, joined, table
 
 FILE: Final = "compiled.csv"
 # Kernels with a matrix to multiply; the others move bytes.
@@ -57,7 +57,7 @@ def rungs(folder: Path) -> str:
     for target in dict.fromkeys(row["target"] for row in rows):
         own = [row for row in rows if row["target"] == target]
         executed = [row for row in own if row["instructions"]]
-        cards = [each.data.card for each in sent if each.counts and each.data.card.gfx == target]
+        cards = [each.data.card for each in sent if each.shows_triton and each.data.card.ran_as == target]
         lines.append(
             (
                 code(target),
@@ -65,7 +65,7 @@ def rungs(folder: Path) -> str:
                 sum(not row["error"] for row in own),
                 len(executed),
                 joined(_largest(executed, dtype) for dtype in dict.fromkeys(row["dtype"] for row in own)),
-                joined(map(str, cards)) or "no",
+                joined(escaped(card.in_words) for card in cards) or "no",
             )
         )
     return table(heads, lines)

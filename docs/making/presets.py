@@ -15,7 +15,7 @@ from yolo_rocm.preset.schema import SECTIONS, Preset
 
 from .compiled import executed
 from .evidence import run_on_such_cards
-from .markdown import cell, code, joined, table
+from .markdown import cell, code, escaped, joined, table
 
 # Facts on which nothing in a preset depends but the overlay of the system.
 MACHINE: Final = Machine(system="linux", overlays=("linux",))
@@ -92,7 +92,7 @@ def families() -> str:
                 preset.conv.engine,
                 preset.conv.vendor,
                 {True: "on", False: "off"}.get(preset.train.get("amp", ""), "-"),
-                preset.evidence,
+                escaped(preset.evidence),
             )
             for preset in presets
         )

@@ -117,6 +117,16 @@ def test_losses_are_compared(losses, said, parts):
     assert data["parts"]["training"]["results"]["allowed_relative_difference"] == 5e-3
 
 
+def test_an_owner_who_is_called_like_the_preset_or_the_card_loses_neither(parts, monkeypatch):
+    monkeypatch.setattr(redaction.getpass, "getuser", lambda: "raphael")
+    monkeypatch.setattr(redaction.socket, "gethostname", lambda: "gfx1036")
+    monkeypatch.setenv("USERNAME", "linux")
+    gpu = Gpu("amd", "gfx1036", 0.5, "Radeon Graphics (Raphael)", integrated=True)
+    data = Certification(machine=Machine("linux", overlays=("linux",), gpus=(gpu,), torch="2.10.0", build="hip")).run()
+    assert (data["preset"]["name"], data["card"]["gfx"]) == ("raphael", "gfx1036")
+    assert (data["stack"]["system"], data["stack"]["overlays"]) == ("linux", ["linux"])
+
+
 def test_a_wrong_kernel_of_ours_fails_and_one_of_torch_is_recorded(parts, monkeypatch):
     bad = {"kernel/gemm/fp32/nchw/unfold": "wrong", "kernel/vendor/fp16/nchw/vendor": "segfault"}
     lost = ("kernel/triton/bf16/nhwc/triton_l", "kernel/gemm/bf16/nhwc/columns")

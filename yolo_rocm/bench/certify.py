@@ -103,7 +103,8 @@ class Certification:
             "card": {**cleaned(card), "kind": self.kind},
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
             "parts": {name: {**cleaned(part), "status": part["status"]} for name, part in parts.items()},
-            "preset": cleaned({"name": self.settings.preset.name, "engine": conv.engine, "vendor": conv.vendor}),
+            # Of closed lists: an owner who is called like a preset must not lose it.
+            "preset": {"name": self.settings.preset.name, "engine": conv.engine, "vendor": conv.vendor},
             "quick": self.quick,
             "seconds": cleaned(time.monotonic() - started),
             "stack": cleaned(stack_facts(self.machine, self.kind, probed)),

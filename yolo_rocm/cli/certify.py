@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..utils.console import print_json, stdout_for_json
+from ..errors import EvidenceError
+from ..utils.console import console, print_json, stdout_for_json
 from .options import AsJson, out, print_table, say
 
+if TYPE_CHECKING:
+    from ..preset.evidence import Evidence
+
+_NOT_AS_WRITTEN: Final = 3  # 1: a part has failed; 2: Typer's, for a wrong option
 _TITLES = {
     "doctor": "doctor's probes",
     "kernels": "every kernel against fp64",
@@ -35,7 +40,8 @@ def certify(
 ) -> None:
     """Certify this card: probes, every kernel against fp64, a short training, quick benchmarks, in one file to send.
 
-    Ends with 0 where every part passed, 1 where one failed; the others are run all the same.
+    Ends with 0 where every part passed, 1 where one failed; the others are run all the same. With --verify, 3: the file
+    is not as it was written.
     """
     if verify is not None:
         raise typer.Exit(_verify(verify, as_json))
@@ -60,20 +66,40 @@ def certify(
 def _verify(file: Path, as_json: bool) -> int:
     from ..preset.evidence import read_evidence
 
-    found = read_evidence(file)
+    try:
+        found = read_evidence(file)
+    except EvidenceError as error:
+        console(stderr=True).print(f"error: {error}", markup=False)
+        return _NOT_AS_WRITTEN
     if as_json:
         print_json(found.data.model_dump())
     else:
         _print(found.data.model_dump())
-        say(f"\n{file.name} is as `yolo-rocm certify` wrote it")
+        say(f"\n{file.name} is as `yolo-rocm certify` wrote it.", *_worth(found))
     return 0 if found.data.verdict.passed else 1
+
+
+def _worth(found: Evidence) -> list[str]:
+    """Say what a genuine file is evidence for, and what its name should be."""
+    from ..preset.evidence import file_name
+
+    card, used, preset = found.data.card, found.data.preset.name, found.evidence_of()
+    if found.data.quick:
+        worth = "It is of a quick run and no evidence for a card."
+    elif card.kind != "amd":
+        worth = f"It ran on {card}, with our engines: it is no evidence for an AMD card."
+    elif preset is None:
+        worth = f"It counts for no preset: it ran with {used}, which is no preset for {card.in_words}."
+    else:
+        worth = f"It counts for preset {preset}."
+    name = file_name(found.data)
+    return [worth, *([] if found.file == name else [f"The name by its content is {name}"])]
 
 
 def _name(data: dict[str, Any]) -> str:
     from ..preset.evidence import Certificate, file_name
 
-    certificate = Certificate.model_validate(data)
-    return file_name(certificate.card, certificate.stack)
+    return file_name(Certificate.model_validate(data))
 
 
 def _print(data: dict[str, Any]) -> None:
@@ -96,7 +122,7 @@ def _how_to_send(data: dict[str, Any]) -> list[str]:
     if data["quick"]:
         return ["A quick run is no evidence for a card: run it again without --quick before you send the file."]
     return [
-        "It holds no names, paths or secrets; read it before you send it. Passed or failed, it is worth sending: open",
-        'an issue in the project\'s tracker (form "I ran it on a card") with the file attached, or a pull request that',
-        "adds it to configs/evidence/.",
+        "Names, paths and secrets are taken out; read it before you send it. Passed or failed, it is worth sending:",
+        'open an issue in the project\'s tracker (form "I ran it on a card") with the file attached, or a pull request',
+        "that adds it to configs/evidence/.",
     ]

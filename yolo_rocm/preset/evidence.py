@@ -9,22 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..errors import EvidenceError
 from ..hardware import Gpu, Machine, family_of
 from ..utils.limited_files import UnreadableError, read_json
-from .files import config_root, plain
+from .files import config_root, plain, read, shipped_presets
 from .select import choose
 
 SCHEMA_VERSION: Final = 1
 DIGEST: Final = "digest"
+PARTS: Final = ("doctor", "kernels", "training", "bench_conv", "bench_train")
+# `AMD Radeon(TM) Graphics` is what drivers call a card whose name they do not know.
+_NAMELESS: Final = ("", "graphics", "tmgraphics")
 
 
 class _Strict(BaseModel):
@@ -43,7 +46,24 @@ class Card(_Strict):
 
     def __str__(self) -> str:
         """Name it in a few words."""
-        return self.name or " ".join(word for word in (self.kind.upper(), "GPU", self.gfx) if word)
+        if self.name and (self.named or not self.gfx):
+            return self.name
+        return " ".join(word for word in (self.kind.upper(), "GPU", self.gfx) if word)
+
+    @property
+    def named(self) -> bool:
+        """Whether its name tells it from other cards."""
+        return plain(self.name) not in _NAMELESS
+
+    @property
+    def ran_as(self) -> str | None:
+        """The target whose kernels ran."""
+        return self.presents_as or self.gfx
+
+    @property
+    def in_words(self) -> str:
+        """Its name, and what it ran as where that is another target than its own."""
+        return str(self) if self.ran_as == self.gfx else f"{self} as {self.ran_as}"
 
 
 class Stack(_Strict):
@@ -105,6 +125,17 @@ class Certificate(_Strict):
     verdict: Verdict
     digest: str
 
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Certificate:
+        if set(self.parts) != set(PARTS):
+            raise ValueError(f"its parts are {', '.join(self.parts) or 'none'}, not {', '.join(PARTS)}")
+        for name, part in self.parts.items():
+            if (part.status == "failed") != bool(part.failures):
+                raise ValueError(f"part {name} has {part.status} with {len(part.failures)} failures")
+        if self.verdict.passed != all(part.status == "passed" for part in self.parts.values()):
+            raise ValueError("its verdict is not that of its parts")
+        return self
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -123,8 +154,18 @@ class Evidence:
         """The family of an AMD card."""
         return family_of(self.data.card.gfx) if self.data.card.kind == "amd" else None
 
+    @property
+    def shows_triton(self) -> bool:
+        """Whether all kernels of ours were right, some of engine `triton` among them, and the run was no quick one."""
+        kernels = self.data.parts["kernels"]
+        tried = kernels.results.get("tried")
+        names = tried if isinstance(tried, dict) else ()
+        return self.counts and kernels.status == "passed" and any(name.startswith("triton/") for name in names)
+
     def speaks_for(self, preset: str, match: Mapping[str, Any]) -> bool:
-        """Return whether it was run on the card that a preset is for: one that `auto` would give this preset.
+        """Return whether it was run with a preset, on the card that the preset is for: `auto` gives it this one.
+
+        A CPU and an NVIDIA card are certified with our engines, which their presets leave out: `words` says so.
 
         Args:
             preset: Name of a shipped preset.
@@ -134,18 +175,39 @@ class Evidence:
         if card.kind != "amd":
             return preset == card.kind
         targets, names = match.get("gfx") or [], {plain(each) for each in match.get("names") or []}
-        if targets and (card.gfx not in targets or not (card.name is None or plain(card.name) in names)):
+        if targets and (card.gfx not in targets or (card.named and plain(card.name) not in names)):
             return False
-        return preset == _chosen_for(card.gfx, card.name, card.memory_gb, card.integrated)
+        return preset == self.data.preset.name == _chosen_for(card.gfx, card.name, card.memory_gb, card.integrated)
+
+    def evidence_of(self) -> str | None:
+        """Return the shipped preset that it is evidence for, or None where it is for none."""
+        name = self.data.preset.name if self.data.card.kind == "amd" else self.data.card.kind
+        path = shipped_presets().get(name)
+        match = (read(path).get("match") or {}) if path is not None else {}
+        return name if path is not None and self.counts and self.speaks_for(name, match) else None
 
     def words(self) -> str:
         """Say on what it ran, when, with what, and with which result."""
-        data = self.data
+        data, card = self.data, self.data.card
         below = next((f", {word} {v}" for word, v in (("ROCm", data.stack.hip), ("CUDA", data.stack.cuda)) if v), "")
-        failed = [part for part, each in data.parts.items() if each.status == "failed"]
+        failed = [part for part in PARTS if data.parts[part].status == "failed"]
         result = "passed" if data.verdict.passed else f"failed in {', '.join(failed)}"
-        stack = f"torch {data.stack.torch}{below}, yolo_rocm {data.stack.yolo_rocm}, engine {data.preset.engine}"
-        return f"{data.card}, certified {data.date} with {stack}: {result}"
+        other = "" if card.kind == "amd" else " (our engines, not this preset)"
+        stack = f"torch {data.stack.torch}{below}, yolo_rocm {data.stack.yolo_rocm}, engine {data.preset.engine}{other}"
+        return f"{card.in_words}, certified {data.date} with {stack}: {result}"
+
+
+def in_short(found: Sequence[Evidence]) -> str:
+    """Say the newest evidence in words, and how much more there is.
+
+    Args:
+        found: Evidence for one preset, newest first; at least one.
+    """
+    older = found[1:]
+    failed = sum(not each.data.verdict.passed for each in older)
+    files = "1 more file" if len(older) == 1 else f"{len(older)} more files"
+    more = f"; {files}, {failed or 'none'} of them failed" if older else ""
+    return f"{found[0].words()}{more}"
 
 
 def seal(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,12 +227,15 @@ def as_text(data: Mapping[str, Any]) -> str:
     return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-def file_name(card: Card, stack: Stack) -> str:
-    """Return a name for a file by its content, such as `rx5600xt-gfx1010-torch2.10.json`."""
-    name = plain(card.name) if card.kind == "amd" else str(card)
-    torch = ".".join((stack.torch or "none").split(".")[:2])
-    told = "-".join(word for word in (name, card.gfx, f"torch{torch}") if word)
-    return re.sub(r"[^a-z0-9.]+", "-", told.lower()) + ".json"
+def file_name(data: Certificate) -> str:
+    """Return a name for a file by its content, such as `rx5600xt-gfx1010-torch2.10-2026-11-16-0b5c2f.json`.
+
+    The last word is from the digest: another owner, system or ROCm makes another file on the same day.
+    """
+    card, torch = data.card, ".".join((data.stack.torch or "none").split(".")[:2])
+    name = str(card) if card.kind != "amd" else plain(card.name) if card.named else None
+    words = (name, card.gfx, f"torch{torch}", data.date, data.digest.rpartition(":")[2][:6], "quick" * data.quick)
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join(word for word in words if word).lower()) + ".json"
 
 
 def read_evidence(path: Path) -> Evidence:
@@ -180,7 +245,7 @@ def read_evidence(path: Path) -> Evidence:
         EvidenceError: It cannot be read, is of another version, or was edited after it was written.
     """
     try:
-        data = read_json(path)
+        data = read_json(path, unique_keys=True)
     except (OSError, UnreadableError) as error:
         raise EvidenceError(f"{path.name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(data, dict) or DIGEST not in data:
@@ -190,7 +255,7 @@ def read_evidence(path: Path) -> Evidence:
             f"{path.name} has schema_version {data.get('schema_version')!r}, this version reads {SCHEMA_VERSION}. "
             "Run `yolo-rocm certify` again."
         )
-    if data[DIGEST] != digest_of(data):
+    if data[DIGEST] != _digest_of_foreign(data, path.name):
         raise EvidenceError(
             f"{path.name} was edited after `yolo-rocm certify` had written it: its digest is not that of its content. "
             "Send the file as it was written, or run the command again."
@@ -199,8 +264,16 @@ def read_evidence(path: Path) -> Evidence:
         return Evidence(path.name, Certificate.model_validate(data))
     except ValidationError as error:
         first = error.errors()[0]
-        wrong = f"'{'.'.join(map(str, first['loc']))}' is wrong: {first['msg']}"
-        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {wrong}.") from None
+        where = f"'{'.'.join(map(str, first['loc']))}' is wrong: " if first["loc"] else ""
+        wrong = first["msg"].removeprefix("Value error, ")
+        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {where}{wrong}.") from None
+
+
+def _digest_of_foreign(data: Mapping[str, Any], name: str) -> str:
+    try:
+        return digest_of(data)
+    except (ValueError, RecursionError) as error:  # NaN, 1e999, or nested as deep as can just be read
+        raise EvidenceError(f"{name} is no file of `yolo-rocm certify`: {error}.") from None
 
 
 def shipped_evidence(folder: Path | None = None) -> list[Evidence]:
@@ -210,7 +283,12 @@ def shipped_evidence(folder: Path | None = None) -> list[Evidence]:
         EvidenceError: A file does not verify.
     """
     paths = sorted((folder or config_root() / "evidence").glob("*.json"))
-    return sorted(map(read_evidence, paths), key=lambda each: each.data.date, reverse=True)
+    return _newest_first(map(read_evidence, paths))
+
+
+def _newest_first(found: Iterable[Evidence]) -> list[Evidence]:
+    """Sort by date; of one day a failure is first, so that what is said in short does not hide it."""
+    return sorted(found, key=lambda each: (each.data.date, not each.data.verdict.passed), reverse=True)
 
 
 @lru_cache(maxsize=64)
@@ -229,7 +307,7 @@ def _sound_evidence(folder: Path) -> tuple[Evidence, ...]:
             found.append(read_evidence(path))
         except EvidenceError:
             continue
-    return tuple(sorted(found, key=lambda each: each.data.date, reverse=True))
+    return tuple(_newest_first(found))
 
 
 def evidence_for(preset: str, match: Mapping[str, Any], among: Iterable[Evidence] | None = None) -> list[Evidence]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import PresetError
 from ..hardware import Machine, detect
-from .evidence import evidence_for
+from .evidence import evidence_for, in_short
 from .files import config_root, find, read, user_presets
 from .schema import SECTIONS, Preset, Settings, validate
 from .select import PRESET_VARIABLE, Choice, batch_of, choose, wanted_by_user
@@ -114,8 +114,8 @@ def _settle_evidence(layers: _Layers, shipped: str) -> None:
         return
     found = evidence_for(shipped, layers.merged.get("match") or {})
     if found:
-        layers.merged["evidence"] = "; ".join(each.words() for each in found)
-        layers.origins["evidence"] = ", ".join(f"configs/evidence/{each.file}" for each in found)
+        layers.merged["evidence"] = in_short(found)
+        layers.origins["evidence"] = f"configs/evidence/{found[0].file}"
 
 
 def _chain(

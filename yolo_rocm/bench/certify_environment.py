@@ -48,7 +48,7 @@ def ended_by_exception() -> Iterator[None]:
     before = {}
     for name in _ENDS:
         number = getattr(signal, name, None)
-        if number is not None:
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
             before[number] = signal.signal(number, leave)
     try:
         yield

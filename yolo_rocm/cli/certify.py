@@ -75,7 +75,8 @@ def _check_writable(out_file: Path | None) -> None:
     problem = problem_with(folder)
     if problem is not None:
         raise ConfigError(
-            f"nothing can be written in {folder.absolute()}: {problem.strerror or problem}. Name a file elsewhere with --out."
+            f"nothing can be written in {folder.absolute()}: {problem.strerror or problem}. Name a file elsewhere with "
+            "--out."
         )
 
 

@@ -160,6 +160,19 @@ def test_a_wrong_kernel_of_ours_fails_and_one_of_torch_is_recorded(parts, monkey
     assert set(failures(data)) == {"kernels"}
 
 
+@pytest.mark.parametrize("tried", [0, 1])
+def test_kernels_of_triton_that_were_not_run_are_no_silent_matter(tried, parts, monkeypatch):
+    def probes(wanted, *_):
+        left = [p.name for p in wanted if p.way == "triton"][tried:]
+        outcomes = {p.name: ProbeOutcome(p.name, "ok", "", 0.5, 1.0, RIGHT) for p in wanted}
+        skipped = {name: ProbeOutcome(name, "skipped", "Triton is not installed", seconds=0.1) for name in left}
+        return Answers(tuple({**outcomes, **skipped}.values()))
+
+    monkeypatch.setattr(certify, "run_probes", probes)
+    summary = Certification("cpu").run()["parts"]["kernels"]["summary"]
+    assert ("Triton not run" in summary) == (not tried)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_kernels_made_wrong_on_purpose_are_reported():
     """In their own process, as the command runs them; all other kernels are tried all the same."""

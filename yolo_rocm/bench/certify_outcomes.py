@@ -68,6 +68,7 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
         unanswered = outcome.status == "skipped" and outcome.seconds is None
         if unanswered or outcome.status not in ("ok", "skipped"):
             (native if probe.way in NATIVE else ours).append(f"{_short(outcome)}: {_in_words(outcome)}")
+    triton = [outcome for probe, outcome in zip(probes, outcomes, strict=True) if probe.way == "triton"]
     pairs = zip(probes, outcomes, strict=True)
     right = [outcome for probe, outcome in pairs if outcome.status == "ok" and probe.way not in NATIVE]
     results = sum(int(outcome.detail["results"]) for outcome in right)
@@ -77,7 +78,9 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
         ours.append("no kernel of ours gave a right result")
     return PartOutcome(
         f"{len(right)} of {tried} of ours right (algorithm, data type, layout), all their {results} results within "
-        f"{worst:.2f} of the allowed error" + (f"; {len(native)} of torch's own are wrong or fail" if native else ""),
+        f"{worst:.2f} of the allowed error"
+        + (f"; {len(native)} of torch's own are wrong or fail" if native else "")
+        + ("; Triton not run" if all(map(_unsupported, triton)) else ""),
         ours,
         {
             "allowed": "twice the error of torch's own kernel on the CPU, or of a plain sum of as many "

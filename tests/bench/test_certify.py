@@ -303,6 +303,7 @@ def test_a_training_that_ours_had_no_part_in_has_failed(parts):
 
 
 INTEGRATED = Gpu("amd", "gfx1036", 0.5, "Radeon Graphics", integrated=True, node=1)
+NAMELESS = dataclasses.replace(INTEGRATED, name=None)
 RX6700XT = Gpu("amd", "gfx1031", 12.0, "Radeon RX 6700 XT", node=2)
 RX6750XT = Gpu("amd", "gfx1031", 12.0, "Radeon RX 6750 XT", node=3)
 
@@ -312,11 +313,12 @@ RX6750XT = Gpu("amd", "gfx1031", 12.0, "Radeon RX 6750 XT", node=3)
     [
         ((INTEGRATED, RX6700XT), {"name": "AMD Radeon RX 6700 XT", "gfx": "gfx1031"}, RX6700XT),
         ((INTEGRATED, RX6700XT), {"name": "AMD Radeon Graphics", "gfx": "gfx1036"}, INTEGRATED),
+        ((NAMELESS, RX6700XT), {"name": "Radeon Graphics", "gfx": "gfx1036"}, INTEGRATED),
         ((RX6700XT, RX6750XT), {"name": "AMD Radeon RX 6700 XT", "gfx": "gfx1031"}, RX6700XT),
         ((RX6700XT, RX6750XT), {"name": "AMD Radeon RX 6750 XT", "gfx": "gfx1031"}, RX6750XT),
         ((RX6700XT,), {"name": "AMD Radeon Graphics", "gfx": "gfx1031"}, RX6700XT),
     ],
-    ids=["the card", "the processor's", "the first of two", "the second of two", "no name"],
+    ids=["the card", "the processor's", "by its target", "the first of two", "the second of two", "no name"],
 )
 def test_the_card_is_the_one_that_ran(gpus, probed, card, parts):
     parts["probed"] = probed

@@ -178,7 +178,8 @@ class Certification:
             first = " ".join(str(word) for word in (probed.get("name"), probed.get("gfx")) if word)
             outcome.failures.append(
                 f"torch's first GPU is {first}, and not {self.machine.gpu}, whose preset this is: set "
-                "HIP_VISIBLE_DEVICES to the number of the card to certify, and run it again"
+                f"{'HIP' if self.kind == 'amd' else 'CUDA'}_VISIBLE_DEVICES to the number of the card to certify, and "
+                "run it again"
             )
         return outcome
 

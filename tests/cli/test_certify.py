@@ -10,8 +10,12 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from yolo_rocm.bench import certify
 from yolo_rocm.cli.main import app
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.evidence import Certificate, as_text, file_name, read_evidence
+from yolo_rocm.utils import atomic
 
 from ..certificates import certificate, write
 
@@ -26,7 +30,7 @@ def test_the_whole_command_writes_a_file_that_verifies_and_names_nobody(tmp_path
     named = {"USER": "glance", "LOGNAME": "glance", "HOSTNAME": "yolov8n", "HOME": str(home)}
     command = [sys.executable, "-m", "yolo_rocm", "certify", "--quick", "--device", "cpu", "--out", "here/file.json"]
     package = os.pathsep.join(path for path in (os.getcwd(), os.environ.get("PYTHONPATH")) if path)
-    environment = {**os.environ, **named, "PYTHONPATH": package}
+    environment = {**os.environ, **named, "PYTHONPATH": package, "YOLO_ROCM_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=500, env=environment
     )
@@ -53,6 +57,60 @@ def test_the_whole_command_writes_a_file_that_verifies_and_names_nobody(tmp_path
     assert data.parts["bench_conv"].results["totals_ms"]["auto"]["sum"] > 0
     assert "ours NCHW" in data.parts["bench_train"].results["ways"]
     assert not [path for path in tmp_path.iterdir() if path.name not in ("here", "homes")]  # no runs, no data
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Put a certificate that is there at once in the place of the long run."""
+    runs = []
+
+    def run(self, begin):
+        begin("training", 600.0)
+        runs.append(self.device)
+        return certificate()
+
+    monkeypatch.setattr(certify.Certification, "run", run)
+    return runs
+
+
+def test_a_file_that_cannot_be_written_is_noticed_before_the_run(ran, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    for out, said in ((tmp_path, "is a folder"), (tmp_path / "file" / "x.json", "nothing can be written in")):
+        done = CliRunner().invoke(app, ["certify", "--device", "cpu", "--out", str(out)])
+        assert isinstance(done.exception, ConfigError)
+        assert said in str(done.exception)
+    monkeypatch.setattr(atomic, "problem_with", lambda folder: PermissionError(13, "Permission denied"))
+    done = CliRunner().invoke(app, ["certify", "--device", "cpu"])
+    assert "Permission denied. Name a file elsewhere" in str(done.exception)
+    assert not ran
+
+
+def test_a_place_that_has_gone_meanwhile_does_not_cost_the_run(ran, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_file = atomic.write_file
+
+    def write(path, content):
+        if path.parent.name == "stick":
+            raise OSError(5, "Input/output error")
+        return write_file(path, content)
+
+    monkeypatch.setattr(atomic, "write_file", write)
+    done = CliRunner().invoke(app, ["certify", "--device", "cpu", "--out", "stick/x.json"])
+    assert done.exit_code == 0
+    (file,) = tmp_path.glob("*.json")
+    assert f"written to {file.name}" in done.stdout
+    assert "stick/x.json cannot be written: Input/output error" in done.stdout.replace("\\", "/")
+    assert read_evidence(file).data.verdict.passed
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_people_are_told_what_happens_and_how_long_it_takes(device, ran, tmp_path, monkeypatch):
+    monkeypatch.setattr(certify, "detect", lambda: Machine(build="cuda", gpus=(Gpu("nvidia"),)))
+    done = CliRunner().invoke(app, ["certify", "--device", device, "--out", str(tmp_path / "x.json")])
+    assert done.exit_code == 0
+    assert "3 of 5: short training against torch on the CPU, at most 10 min" in done.stdout
+    assert ("save your work" in done.stdout) == (device == "cuda")
 
 
 def test_a_file_is_verified(tmp_path):

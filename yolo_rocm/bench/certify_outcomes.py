@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..diagnosis.doctor import Diagnosis
-from ..diagnosis.outcome import ProbeOutcome
+from ..diagnosis.outcome import UNKILLABLE, ProbeOutcome
 from ..diagnosis.probes import DeviceProbe
 from ..engines.names import NATIVE
-from ..engines.qualification import ROUNDINGS
 from .certify_parts import STEPS
 
 # Relative difference of a loss from that of torch's own kernels on the CPU: above what right kernels differ by, below
@@ -26,6 +25,11 @@ class PartOutcome:
     summary: str
     failures: list[str] = field(default_factory=list)
     results: dict[str, Any] = field(default_factory=dict)
+
+
+def unkillable(outcomes: Iterable[ProbeOutcome]) -> bool:
+    """Return whether a process that cannot be killed holds the device."""
+    return any(UNKILLABLE in outcome.message for outcome in outcomes)
 
 
 def doctor_outcome(found: Diagnosis) -> PartOutcome:
@@ -50,12 +54,13 @@ def doctor_outcome(found: Diagnosis) -> PartOutcome:
     )
 
 
-def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutcome]) -> PartOutcome:
+def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutcome], roundings: int) -> PartOutcome:
     """Judge the kernels: all of ours have to be right; what torch's own fail in is recorded.
 
     Args:
         probes: What was asked.
         outcomes: What became of each.
+        roundings: How many an algorithm may err by that pays speed with digits.
     """
     ours: list[str] = []
     native: list[str] = []
@@ -63,6 +68,7 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
         unanswered = outcome.status == "skipped" and outcome.seconds is None
         if unanswered or outcome.status not in ("ok", "skipped"):
             (native if probe.way in NATIVE else ours).append(f"{_short(outcome)}: {_in_words(outcome)}")
+    triton = [outcome for probe, outcome in zip(probes, outcomes, strict=True) if probe.way == "triton"]
     pairs = zip(probes, outcomes, strict=True)
     right = [outcome for probe, outcome in pairs if outcome.status == "ok" and probe.way not in NATIVE]
     results = sum(int(outcome.detail["results"]) for outcome in right)
@@ -72,11 +78,13 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
         ours.append("no kernel of ours gave a right result")
     return PartOutcome(
         f"{len(right)} of {tried} of ours right (algorithm, data type, layout), all their {results} results within "
-        f"{worst:.2f} of the allowed error" + (f"; {len(native)} of torch's own are wrong or fail" if native else ""),
+        f"{worst:.2f} of the allowed error"
+        + (f"; {len(native)} of torch's own are wrong or fail" if native else "")
+        + ("; Triton not run" if all(map(_unsupported, triton)) else ""),
         ours,
         {
-            "allowed": "twice the error of torch's own kernel without vendor library, or of a plain sum of as many "
-            f"terms; {ROUNDINGS} roundings where an algorithm pays speed with digits. Error and allowed are "
+            "allowed": "twice the error of torch's own kernel on the CPU, or of a plain sum of as many "
+            f"terms; {roundings} roundings where an algorithm pays speed with digits. Error and allowed are "
             "relative, against fp64 on the CPU, and those of the result that came nearest to the bound",
             "tried": {_short(each): _kernel_facts(each) for each in outcomes if not _unsupported(each)},
             "not_supported": _by_reason(each for each in outcomes if _unsupported(each)),
@@ -95,6 +103,8 @@ def training_outcome(found: Mapping[str, Any]) -> PartOutcome:
         failures.append(f"{len(pairs)} steps were trained, not {STEPS}")
     if not largest <= MOST_DIFFERENCE:
         failures.append(f"a loss differs by {largest:.1e} from that of torch's own kernels on the CPU")
+    if not found["shapes_of_ours"]:
+        failures.append(f"no convolution was computed by an engine of ours: {found['computed_by']}")
     return PartOutcome(
         f"losses of {len(pairs)} steps differ by at most {largest:.1e} from those of torch's own kernels on the "
         f"CPU, {MOST_DIFFERENCE:.0e} is allowed",
@@ -106,6 +116,7 @@ def training_outcome(found: Mapping[str, Any]) -> PartOutcome:
             "largest_relative_difference": largest,
             "allowed_relative_difference": MOST_DIFFERENCE,
             "computed_by": found["computed_by"],
+            "shapes_of_ours": found["shapes_of_ours"],
         },
     )
 

@@ -6,6 +6,7 @@ the process down costs this part alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,12 +18,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from ..conv.names import PASSES
+from ..diagnosis.outcome import UNKILLABLE, Limits
+from ..engines.names import NATIVE
+
 # AdamW moves every weight in its first steps, so that wrong gradients show at once: a row that is left out at the edge
 # of every 3x3 layer changes a loss by 2e-2, no gradients at all by 2e-1. Torch's own kernels on a CPU, with and without
 # oneDNN, differ by 2e-4 over three steps (9e-4 with images of 128 pixels), and ours from them by 1.2e-3 with torch
 # 1.13.1; later steps blow rounding up.
 STEPS: Final = 3
 _TRAINING: Final[dict[str, Any]] = {"imgsz": 96, "batch": 8, "optimizer": "AdamW", "lr0": 0.001, "momentum": 0.9}
+_END_S: Final = Limits.end
 _MODEL: Final = "yolov8n.yaml"
 _COLUMNS: Final = (
     *("way", "step_ms", "to_stock", "to_vendor_off", "peak_mb", "loss", "departure", "wrong", "served", "error"),
@@ -31,6 +37,10 @@ _COLUMNS: Final = (
 
 class PartError(Exception):
     """A part's process ended without a result; the message says how."""
+
+
+class HeldError(PartError):
+    """A part's process cannot be killed: the driver holds it, and it the device."""
 
 
 def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str], limit_s: float) -> dict[str, Any]:
@@ -44,10 +54,11 @@ def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str],
 
     Raises:
         PartError: It ended without a result.
+        HeldError: It does not end at all.
     """
     package = str(Path(__file__).parents[2])
     path = os.pathsep.join(word for word in (environ.get("PYTHONPATH"), package) if word)
-    with tempfile.TemporaryDirectory(prefix="yolo-rocm-certify-") as folder:
+    with tempfile.TemporaryDirectory(prefix="yolo-rocm-certify-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
         own = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_CONFIG_DIR": folder, "PYTHONPATH": path}
         words = json.dumps({**settings, "folder": folder})
@@ -64,8 +75,10 @@ def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str],
         try:
             said, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            _end(process)
-            raise PartError(f"no result within {limit_s:.0f} s: the process was ended") from None
+            words = f"no result within {limit_s:.0f} s"
+            if not _end(process):
+                raise HeldError(f"{words}, and the process {UNKILLABLE}") from None
+            raise PartError(f"{words}: the process was ended") from None
         except BaseException:
             _end(process)
             raise
@@ -75,13 +88,21 @@ def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str],
         raise PartError(_how_it_ended(process.returncode, said.decode("utf-8", errors="replace")))
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process with all its children."""
+def _end(process: subprocess.Popen[bytes]) -> bool:
+    """End a process with all its children; return whether it has gone. One that the driver holds may never do so."""
     if sys.platform == "win32":
         process.kill()
     else:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+    return True
 
 
 def _how_it_ended(code: int, said: str) -> str:
@@ -120,7 +141,28 @@ def training(given: Mapping[str, Any]) -> dict[str, Any]:
     registration.remove()
     # The CPU last: Ultralytics hides the GPUs of a process that trains there.
     reference = losses_of(hooks.load_model(_MODEL), "cpu")
-    return {"ours": ours, "torch_cpu": reference, "computed_by": report.summary() if report else "nothing of ours"}
+    served = report.served.values() if report else ()
+    return {
+        "ours": ours,
+        "torch_cpu": reference,
+        "computed_by": report.summary() if report else "nothing of ours",
+        "shapes_of_ours": sum(
+            any(each.plan[which].algorithm.engine not in NATIVE for which in PASSES) for each in served
+        ),
+    }
+
+
+def kernel_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which kernels there are to try, as the fields of their probes: it takes torch to know them.
+
+    Args:
+        given: `quick`, for fp32 alone.
+    """
+    from ..engines.qualification import ROUNDINGS
+    from .certify_kernels import kernel_probes
+
+    probes = kernel_probes(given["quick"])
+    return {"probes": [[each.way, each.dtype, each.layout, each.shape] for each in probes], "roundings": ROUNDINGS}
 
 
 def bench_conv(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,7 +213,11 @@ def bench_train(given: Mapping[str, Any]) -> dict[str, Any]:
         bench = train.TrainBench(_MODEL, amp=False, device=device, **sizes)
         bench.run(ways, lambda *_: None)
         threads = torch.get_num_threads()
-    table = train_table.rows(ways, amp=False)
+    # Losses of the vendor library are no reference: where it is wrong, ours must not be called so.
+    own = [*(way for way in ways if way.kind != train.STOCK_KIND), *ways]
+    reference = next((way for way in own if way.step_ms is not None), None)
+    table = train_table.rows(ways, amp=False, reference=reference)
+    ours = [row for row in table if row.way.startswith(train.OURS_KIND)]
     rows = [asdict(row) for row in table]
     return {
         "model": _MODEL,
@@ -180,7 +226,9 @@ def bench_train(given: Mapping[str, Any]) -> dict[str, Any]:
         "threads": threads,
         "ways": {row["way"]: {key: row[key] for key in _COLUMNS[1:]} for row in rows},
         "summary": train_table.summary(ways, table),
-        "failures": train_table.failures(table, bench.held_mb),
+        "reference": reference.name if reference is not None else None,
+        "failures": train_table.failures(ours, bench.held_mb),
+        "torch_own_failures": train_table.failures(row for row in table if row not in ours),
     }
 
 
@@ -189,6 +237,7 @@ def _torch_name(device: str) -> str:
 
 
 PARTS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "kernel_names": kernel_names,
     "training": training,
     "bench_conv": bench_conv,
     "bench_train": bench_train,

@@ -46,21 +46,64 @@ def certify(
     if verify is not None:
         raise typer.Exit(_verify(verify, as_json))
     from ..bench.certify import Certification
-    from ..preset.evidence import as_text, read_evidence
-    from ..utils.atomic import write_file
+    from ..bench.certify_environment import ended_by_exception
 
-    with stdout_for_json(as_json):
-        data = Certification(device, quick=quick).run()
-    file = out_file or Path(_name(data))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, as_text(data))
-    read_evidence(file)
+    _check_writable(out_file)
+    with stdout_for_json(as_json), ended_by_exception():
+        certification = Certification(device, quick=quick)
+        if certification.device == "cuda":
+            say("A kernel that faults can make the driver reset the GPU, and a desktop with it: save your work first.")
+        data = certification.run(_announce)
+        file = _written(data, out_file)
     if as_json:
         print_json(data)
     else:
         _print(data)
         say(f"\nwritten to {file}", *_how_to_send(data))
     raise typer.Exit(0 if data["verdict"]["passed"] else 1)
+
+
+def _announce(part: str, limit_s: float) -> None:
+    from ..utils.progress import duration
+
+    number = list(_TITLES).index(part) + 1
+    say(f"{number} of {len(_TITLES)}: {_TITLES[part]}, at most {duration(limit_s)}")
+
+
+def _check_writable(out_file: Path | None) -> None:
+    """Try before the long run whether its file can be written."""
+    from ..errors import ConfigError
+    from ..utils.atomic import problem_with
+
+    folder = Path() if out_file is None else out_file.parent
+    if out_file is not None and out_file.is_dir():
+        raise ConfigError(f"--out {out_file} is a folder. Name a file in it, such as {out_file / 'my-card.json'}.")
+    problem = problem_with(folder)
+    if problem is not None:
+        raise ConfigError(
+            f"nothing can be written in {folder.absolute()}: {problem.strerror or problem}. Name a file elsewhere with "
+            "--out."
+        )
+
+
+def _written(data: dict[str, Any], out_file: Path | None) -> Path:
+    """Write the file, and return where: in the working folder where the place asked for has become unwritable."""
+    from ..preset.evidence import as_text, read_evidence
+    from ..utils.atomic import write_file
+
+    usual = Path(_name(data))
+    file = out_file or usual
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, as_text(data))
+    except OSError as error:
+        if out_file is None:
+            raise
+        say(f"{out_file} cannot be written: {error.strerror or error}")
+        file = usual
+        write_file(file, as_text(data))
+    read_evidence(file)
+    return file
 
 
 def _verify(file: Path, as_json: bool) -> int:

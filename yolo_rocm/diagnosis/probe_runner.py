@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .outcome import Limits, ProbeOutcome
+from .outcome import UNKILLABLE, Limits, ProbeOutcome
 from .probe_process import ProbeProcess
 from .probes import DeviceProbe
 
@@ -88,7 +88,7 @@ def run_probes(
             probe = next(p for p in probes if p.name == culprit.name)
             died(probe)
             if child.immortal:
-                skip("a process that cannot be killed holds the device")
+                skip(f"a process that {UNKILLABLE} holds the device")
             elif probe.kind == "device":
                 skip("the device did not answer")
         elif child.restart_after in outcomes:

@@ -20,12 +20,23 @@ DOCS: Final = Path(__file__).resolve().parent
 PROJECT: Final = DOCS.parent
 sys.path[:0] = [path for path in (str(DOCS), str(PROJECT)) if path not in sys.path]
 
-from making import api, benchmarks, commands, compiled, engines, environment, failures, picture, presets  # noqa: E402
+from making import (  # noqa: E402
+    api,
+    benchmarks,
+    commands,
+    compiled,
+    engines,
+    environment,
+    evidence,
+    failures,
+    picture,
+    presets,
+)
 from making.blocks import Maker, filled  # noqa: E402
 
 # Every block that a page may hold, by name.
 BLOCKS: Final[Mapping[str, Maker]] = {
-    "cards": presets.cards,
+    "cards": lambda: presets.cards(DOCS),
     "presets": presets.families,
     "preset-keys": presets.keys,
     "targets": presets.targets,
@@ -33,6 +44,7 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "algorithms": engines.algorithms,
     "limits": engines.limits,
     "compiled": lambda: compiled.compiled(DOCS),
+    "rungs": lambda: compiled.rungs(DOCS),
     "failures": failures.failures,
     "checks": failures.checks,
     "own-variables": environment.own,
@@ -40,6 +52,7 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "allowed-variables": environment.allowed,
     "moments": environment.moments,
     "benchmarks": lambda: benchmarks.tables(DOCS / "benchmarks"),
+    "certificates": evidence.certificates,
     "commands": commands.commands,
     "api": api.api,
 }

@@ -68,7 +68,8 @@ def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
         archive.extractall(tmp_path)
     code = (
         "import yolo_rocm, sys; print(yolo_rocm.__file__); print(','.join(yolo_rocm.presets())); "
-        "print(yolo_rocm.load_preset('rx5600xt').conv.engine)"
+        "print(yolo_rocm.load_preset('rx5600xt').conv.engine); "
+        "print('certified' in yolo_rocm.load_preset('cpu').evidence)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -78,10 +79,10 @@ def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
         cwd=tmp_path,
         env={"PYTHONPATH": str(tmp_path), "PATH": ""},
     )
-    place, names, engine = done.stdout.split()
+    place, names, engine, evidence = done.stdout.split()
     assert place.startswith(str(tmp_path))
     assert names.split(",") == yolo_rocm.presets()
-    assert engine == "gemm"
+    assert (engine, evidence) == ("gemm", "True")
 
 
 @pytest.fixture(scope="module")

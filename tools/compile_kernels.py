@@ -18,14 +18,14 @@ import re
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import date
 from importlib.metadata import version
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
@@ -34,6 +34,7 @@ from yolo_rocm.conv.kernels.calls import Dot, Strides, strides
 from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, block, tiles
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.triton.available import FMA, MFMA, amd_family
+from yolo_rocm.engines.triton.buffers import broken_on, without_broken_buffers
 from yolo_rocm.engines.triton.call import Call
 from yolo_rocm.engines.triton.launch import kernel_of
 
@@ -50,7 +51,20 @@ _forking = threading.Lock()  # a child that has another one's end of a pipe keep
 
 @dataclass(frozen=True)
 class Kernel:
-    """A call to compile: which kernel, for which tile, dtype and layout."""
+    """A call to compile: which kernel, for which tile, dtype and layout.
+
+    Attributes:
+        name: As in the table.
+        tile: Likewise.
+        dtype: Likewise.
+        layout: Likewise.
+        call: What is compiled.
+        types: Of its tensors.
+        problem: The layer that the call is for.
+        weight: Strides of the layer's weight, for the kernels that read or write it.
+        splits: Partial sums that are written, or added.
+        bias: Whether one is added.
+    """
 
     name: str
     tile: str
@@ -58,11 +72,68 @@ class Kernel:
     layout: str
     call: Call
     types: tuple[torch.dtype, ...]
+    problem: ConvProblem
+    weight: Strides = (0, 0, 0, 0)
+    splits: int = 0
+    bias: bool = False
+
+
+class Layer(NamedTuple):
+    """A 3 x 3 convolution."""
+
+    channels: int
+    out_channels: int
+    groups: int
+    stride: int
+    batch: int
+    size: tuple[int, int]
+
+
+class Layers(NamedTuple):
+    """Layers that the kernels are compiled for."""
+
+    plain: Layer
+    strided: Layer
+    image: Layer
+    depthwise: Layer
+
+
+# Those of the table: as large as in a network.
+USUAL: Final = Layers(
+    Layer(64, 64, 1, 1, 8, (80, 80)),
+    Layer(64, 64, 1, 2, 8, (80, 80)),
+    Layer(3, 16, 1, 2, 8, (80, 80)),
+    Layer(64, 64, 64, 1, 8, (80, 80)),
+)
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a compiled kernel needs; `error` where there is none."""
+    """What a compiled kernel needs, and what it did where it was run; `error` where it could not be compiled or run.
+
+    Attributes:
+        target: Such as `gfx1100`.
+        kernel: Its name.
+        tile: Sizes.
+        dtype: Data type of the tensors.
+        layout: Their layout.
+        registers: Vector registers of a lane.
+        spills: Vector registers that did not fit, and go through memory.
+        scalar_spills: Scalar registers that did not fit, and go through lanes of vector registers.
+        occupancy: Waves that fit on a SIMD unit.
+        lds_bytes: Shared memory.
+        multiplies_by: The instructions that multiply.
+        also_legal_on: The target whose cards may run this code too.
+        error: Why there is nothing else.
+        relative_error: Largest error against fp64 in emulation (`tools/emulate_kernels.py`).
+        allowed_error: What it may be at most.
+        instructions: Executed by the workgroups that were run of a usual layer, counted per wave.
+        fma_share: Of them, multiply-adds among those of the vector unit.
+        lds_per_fma: Of them, LDS instructions for each multiply-add.
+        computed_us: Shortest time of the layer, computed and not measured (`tools/kernel_bounds.py`).
+        computed_limit: What sets it: `vector`, `lds` or `memory`.
+        computed_for: The card.
+    """
 
     target: str
     kernel: str
@@ -71,22 +142,42 @@ class Built:
     layout: str
     registers: int = 0
     spills: int = 0
+    scalar_spills: int = 0
     occupancy: int = 0
     lds_bytes: int = 0
     multiplies_by: str = ""
     also_legal_on: str = ""
     error: str = ""
+    relative_error: float | None = None
+    allowed_error: float | None = None
+    instructions: int | None = None
+    fma_share: float | None = None
+    lds_per_fma: float | None = None
+    computed_us: float | None = None
+    computed_limit: str = ""
+    computed_for: str = ""
 
 
-def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
-    """Yield every kernel with every tile that a target is given, for layers of 64 channels."""
+def curated(
+    target: str, dtype: str, channels_last: bool, layers: Layers = USUAL, processors: int = 32, bias: bool = False
+) -> Iterator[Kernel]:
+    """Yield every kernel with every tile that a target is given.
+
+    Args:
+        target: Such as `gfx1100`.
+        dtype: A key of `DTYPES`.
+        channels_last: Layout of the tensors.
+        layers: What the kernels are for.
+        processors: Multiprocessors over which a sum over pixels is split.
+        bias: Whether forward passes add one.
+    """
     family = amd_family(target)
     if family is None:
         raise ValueError(f"no family of tiles for {target}")
     kind, half = DTYPES[dtype], dtype != "fp32"
     known, dot = tiles(family, half), Dot(upcast=family == FMA)
     layout = "nhwc" if channels_last else "nchw"
-    plain, strided, image, deep = (_layer(*sizes, kind, channels_last) for sizes in _LAYERS)
+    plain, strided, image, deep = (_problem(layer, kind, channels_last) for layer in layers)
 
     def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides, Strides]:
         shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
@@ -94,36 +185,42 @@ def curated(target: str, dtype: str, channels_last: bool) -> Iterator[Kernel]:
         o, c, _, width = problem.weight_shape
         return x, y, (1, o, width * c * o, c * o), strides(problem.weight_shape, True)
 
-    def kernel(name: str, tile: object, call: Call, tensors: int = 4) -> Kernel:
-        types = (kind,) * tensors if tensors == 4 else (kind, kind, torch.float32)
-        return Kernel(name, str(tile), dtype, layout, call, types)
+    def kernel(name: str, tile: object, problem: ConvProblem, call: Call, weight: Strides) -> Kernel:
+        added = bias and "grad_input" not in name
+        return Kernel(name, str(tile), dtype, layout, call, (kind,) * 4, problem, weight, bias=added)
+
+    def partial(name: str, tile: object, problem: ConvProblem, described: tuple[Call, int]) -> Kernel:
+        call, splits = described
+        return Kernel(name, str(tile), dtype, layout, call, (kind, kind, torch.float32), problem, splits=splits)
 
     x, y, out_channels_last, packed = by(plain)
     for size in SIZES:
         tile = known.gather[size]
         weight = packed if half else out_channels_last
-        yield kernel("forward", tile, calls.forward(plain, x, weight, y, False, tile, dot))
+        yield kernel("forward", tile, plain, calls.forward(plain, x, weight, y, bias, tile, dot), weight)
         sx, sy, _, sw = by(strided)
-        yield kernel("grad_input", tile, calls.grad_input(strided, sy, sw, sx, tile, dot))
+        yield kernel("grad_input", tile, strided, calls.grad_input(strided, sy, sw, sx, tile, dot), sw)
         tile = known.weight[size]
-        yield kernel("grad_weight", tile, calls.grad_weight(plain, y, x, tile, dot, 32, rows=False)[0], 3)
+        yield partial("grad_weight", tile, plain, calls.grad_weight(plain, y, x, tile, dot, processors, rows=False))
     for size in ROW_SIZES:
         tile = known.rows[size]
-        yield kernel("grad_weight_rows", tile, calls.grad_weight(plain, y, x, tile, dot, 32, rows=True)[0], 3)
+        described = calls.grad_weight(plain, y, x, tile, dot, processors, rows=True)
+        yield partial("grad_weight_rows", tile, plain, described)
     ix, iy, _, iw = by(image)
-    yield kernel("forward_flat", known.flat, calls.forward_flat(image, ix, iw, iy, False, known.flat, dot))
+    yield kernel("forward_flat", known.flat, image, calls.forward_flat(image, ix, iw, iy, bias, known.flat, dot), iw)
     for side in _DEPTHWISE:
         deeper = replace(deep, weight_shape=(*deep.weight_shape[:2], side, side), padding=(side // 2,) * 2)
         dx, dy, _, dw = by(deeper)
         each, named = block(family, channels_last, half, side * side), f"depthwise {side}x{side}"
-        yield kernel(named, each, calls.depthwise(deeper, dx, dw, dy, False, each, back=False))
-        yield kernel(f"{named} grad_input", each, calls.depthwise(deeper, dy, dw, dx, False, each, back=True))
-        yield kernel(f"{named} grad_weight", each, calls.depthwise_weight(deeper, dy, dx, each, 32)[0], 3)
+        yield kernel(named, each, deeper, calls.depthwise(deeper, dx, dw, dy, bias, each, back=False), dw)
+        back = calls.depthwise(deeper, dy, dw, dx, False, each, back=True)
+        yield kernel(f"{named} grad_input", each, deeper, back, dw)
+        yield partial(f"{named} grad_weight", each, deeper, calls.depthwise_weight(deeper, dy, dx, each, processors))
     if not channels_last:
         return  # the two below are the same for every layout
-    total = calls.sum_partials(plain, 64, packed)
-    yield Kernel("sum_partials", "32x64", dtype, layout, total, (torch.float32, kind))
-    yield Kernel("transpose", "32x64", dtype, layout, calls.transpose(plain.input_shape), (kind, kind))
+    total = calls.sum_partials(plain, _PARTIALS, packed)
+    yield Kernel("sum_partials", "32x64", dtype, layout, total, (torch.float32, kind), plain, packed, _PARTIALS)
+    yield Kernel("transpose", "32x64", dtype, layout, calls.transpose(plain.input_shape), (kind, kind), plain)
 
 
 def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
@@ -133,34 +230,42 @@ def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
     from triton.compiler import ASTSource
 
     function = kernel_of(kernel.call)
-    signature, constants, attributes = _specialised(function, kernel)
-    compiled = triton.compile(
-        ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
-        target=GPUTarget("hip", target, 64 if amd_family(target) == MFMA else 32),
-        options={"num_warps": kernel.call.warps, "num_stages": kernel.call.stages},
-    )
+    signature, constants, attributes = specialised(function, kernel, target)
+    with without_broken_buffers(target):
+        compiled = triton.compile(
+            ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes),
+            target=GPUTarget("hip", target, 64 if amd_family(target) == MFMA else 32),
+            options={"num_warps": kernel.call.warps, "num_stages": kernel.call.stages},
+        )
     return str(compiled.asm["amdgcn"]), int(compiled.metadata.shared)
 
 
-def build(kernels: Sequence[tuple[Kernel, str]]) -> list[Built]:
-    """Compile kernels for their targets and return what each needs; in a child process, a new one after an abort."""
+Answer = Callable[[Kernel, str], dict[str, Any]]
+
+
+def build(kernels: Sequence[tuple[Kernel, str]], answer: Answer | None = None) -> list[Built]:
+    """Compile kernels for their targets and return what each needs; in a child process, a new one after an abort.
+
+    Args:
+        kernels: Kernels and targets.
+        answer: What the child finds out about each: fields of `Built`. By default it compiles.
+    """
     built: list[Built] = []
     while len(built) < len(kernels):
-        answers, exit_code = _answers_of_a_child(kernels[len(built) :])
+        answers, exit_code = _answers_of_a_child(kernels[len(built) :], answer or compiled)
         if not answers:
-            answers = [f"the compiler died with exit code {exit_code}"]
-        for (kernel, target), answer in zip(kernels[len(built) :], answers, strict=False):
-            start = (target, kernel.name, kernel.tile, kernel.dtype, kernel.layout)
-            built.append(Built(*start, error=answer) if isinstance(answer, str) else Built(*start, *answer))
+            answers = [{"error": f"the process died with exit code {exit_code}"}]
+        for (kernel, target), found in zip(kernels[len(built) :], answers, strict=False):
+            built.append(Built(target, kernel.name, kernel.tile, kernel.dtype, kernel.layout, **found))
     return built
 
 
-def _answers_of_a_child(kernels: Sequence[tuple[Kernel, str]]) -> tuple[list[Any], int | None]:
+def _answers_of_a_child(kernels: Sequence[tuple[Kernel, str]], answer: Answer) -> tuple[list[Any], int | None]:
     """Return a child's answers for the kernels, in order, up to the one it dies of, and its exit code."""
     context = multiprocessing.get_context("fork")
     with _forking:
         ours, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_build_in_child, args=(theirs, kernels))
+        child = context.Process(target=_build_in_child, args=(theirs, kernels, answer))
         child.start()
         theirs.close()
     answers: list[Any] = []
@@ -172,35 +277,43 @@ def _answers_of_a_child(kernels: Sequence[tuple[Kernel, str]]) -> tuple[list[Any
     return answers, child.exitcode
 
 
-def _build_in_child(answers: Connection, kernels: Sequence[tuple[Kernel, str]]) -> None:
+def _build_in_child(answers: Connection, kernels: Sequence[tuple[Kernel, str]], answer: Answer) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # LLVM prints a stack before it aborts
     for kernel, target in kernels:
         try:
-            answers.send(_needs(*assembly(kernel, target), target))
+            answers.send(answer(kernel, target))
         except BaseException as error:  # whatever the compiler raises is the answer
-            answers.send(f"{type(error).__name__}: {error}"[:500])
+            answers.send({"error": f"{type(error).__name__}: {error}"[:500]})
     answers.close()
 
 
-def _needs(text: str, shared: int, target: str) -> tuple[int, int, int, int, str, str]:
-    """Return what the assembly says, as `Built` has it."""
-    return (
-        _number(r"\.vgpr_count:\s+(\d+)", text),
-        _number(r"\.vgpr_spill_count:\s+(\d+)", text) + _number(r"\.sgpr_spill_count:\s+(\d+)", text),
-        _number(r"; Occupancy:\s+(\d+)", text),
-        shared,
-        multiplier(text),
-        _legal_on(text, target),
-    )
+def compiled(kernel: Kernel, target: str) -> dict[str, Any]:
+    """Compile a kernel in this process and return what it needs, as fields of `Built`."""
+    return needs(*assembly(kernel, target), target)
 
 
-def build_all(kernels: Sequence[tuple[Kernel, str]], workers: int | None = None) -> list[Built]:
-    """Compile many, a few at once."""
+def needs(text: str, shared: int, target: str) -> dict[str, Any]:
+    """Return what the assembly says, as fields of `Built`."""
+    return {
+        "registers": _number(r"\.vgpr_count:\s+(\d+)", text),
+        "spills": _number(r"\.vgpr_spill_count:\s+(\d+)", text),
+        "scalar_spills": _number(r"\.sgpr_spill_count:\s+(\d+)", text),
+        "occupancy": _number(r"; Occupancy:\s+(\d+)", text),
+        "lds_bytes": shared,
+        "multiplies_by": multiplier(text),
+        "also_legal_on": _legal_on(text, target),
+    }
+
+
+def build_all(
+    kernels: Sequence[tuple[Kernel, str]], workers: int | None = None, answer: Answer | None = None
+) -> list[Built]:
+    """Compile many, a few at once; see `build`."""
     _load_compiler()
     # Copying this process with the compiler in it takes a quarter of what a kernel does: each child compiles many.
     count = workers or os.cpu_count() or 1
     with ThreadPoolExecutor(count) as pool:
-        parts = list(pool.map(build, (kernels[first::count] for first in range(count))))
+        parts = list(pool.map(lambda some: build(some, answer), (kernels[first::count] for first in range(count))))
     return [parts[index % count][index // count] for index in range(len(kernels))]
 
 
@@ -243,7 +356,7 @@ def multiplier(text: str) -> str:
     return " ".join(name for name, _ in found.most_common())
 
 
-def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:
+def specialised(function: Any, kernel: Kernel, target: str) -> tuple[dict[str, str], dict[str, Any], dict[Any, Any]]:
     """Return signature, constants and attributes as Triton's own launch finds them for these arguments."""
     names = function.arg_names
     constants: dict[str, Any] = dict(kernel.call.constants)
@@ -255,6 +368,9 @@ def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[st
         if index < len(kernel.types):
             signature[name] = _TYPE_NAMES[kernel.types[index]]
             attributes[(index,)] = [["tt.divisibility", 16]]
+            if not broken_on(target):
+                # A tensor below 2 GiB is read through a buffer descriptor with offsets of 32 bits.
+                attributes[(index,)].append(["tt.pointer_range", 32])
         elif name in constants:
             signature[name] = "constexpr"
         elif values[name] == 1 and name not in plain:
@@ -267,14 +383,14 @@ def _specialised(function: Any, kernel: Kernel) -> tuple[dict[str, str], dict[st
 
 
 _DEPTHWISE: Final = (3, 5, 7)
-# input and output channels, groups, stride: an ordinary layer, a downsampling one, the first one, a depthwise one
-_LAYERS: Final = ((64, 64, 1, 1), (64, 64, 1, 2), (3, 16, 1, 2), (64, 64, 64, 1))
+_PARTIALS: Final = 64
 
 
-def _layer(channels: int, out_channels: int, groups: int, stride: int, dtype: torch.dtype, last: bool) -> ConvProblem:
-    weight = (out_channels, channels // groups, 3, 3)
+def _problem(layer: Layer, dtype: torch.dtype, channels_last: bool) -> ConvProblem:
+    channels, out_channels, groups, stride, batch, size = layer
+    shape, weight = (batch, channels, *size), (out_channels, channels // groups, 3, 3)
     return ConvProblem(
-        (8, channels, 80, 80), weight, (stride,) * 2, (1, 1), (1, 1), (0, 0), groups, False, dtype, "cuda:0", last
+        shape, weight, (stride,) * 2, (1, 1), (1, 1), (0, 0), groups, False, dtype, "cuda:0", channels_last
     )
 
 
@@ -282,9 +398,14 @@ def _number(pattern: str, text: str) -> int:
     return sum(int(number) for number in re.findall(pattern, text)[:1])
 
 
-def main() -> int:
-    """Print the table; exit with 1 where a kernel does not compile or spills."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def main(description: str | None = __doc__, answer: Answer | None = None) -> int:
+    """Print the table; exit with 1 where a kernel does not compile, spills, or errs more than it may.
+
+    Args:
+        description: Of the command.
+        answer: See `build`.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", default=TARGETS)
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=list(DTYPES))
     parser.add_argument("--layouts", nargs="*", default=["nhwc", "nchw"], choices=["nhwc", "nchw"])
@@ -297,7 +418,7 @@ def main() -> int:
         for layout in given.layouts
         for kernel in curated(target, dtype, layout == "nhwc")
     ]
-    rows = build_all(wanted, given.workers)
+    rows = build_all(wanted, given.workers, answer)
     made_by = {"triton": version("triton"), "date": date.today().isoformat()}
     writer = csv.DictWriter(sys.stdout, [*(field.name for field in fields(Built)), *made_by], lineterminator="\n")
     writer.writeheader()

@@ -18,6 +18,10 @@ class ConfigError(YoloRocmError, ValueError):
     """A configuration file or command-line argument is wrong."""
 
 
+class EvidenceError(ConfigError):
+    """A file of `yolo-rocm certify` cannot be read, was edited, or is of another version."""
+
+
 class MissingFileError(ConfigError, FileNotFoundError):
     """A model or a data set that an argument names is not there."""
 

@@ -20,10 +20,16 @@ def cell(value: object) -> str:
     return " ".join(str(value).split()).replace("|", "\\|")
 
 
+def escaped(text: object) -> str:
+    """Return text of strangers: what would be a link, an image, a tag or code is shown as it was written."""
+    return re.sub(r"[\\`\[\]<>]", r"\\\g<0>", str(text))
+
+
 def code(text: object) -> str:
     """Return inline code, also of text that holds backticks."""
     words = " ".join(str(text).split())
-    return f"`` {words} ``" if "`" in words else f"`{words}`"
+    fence = "`" * (1 + max(map(len, re.findall("`+", words)), default=0))
+    return f"{fence} {words} {fence}" if len(fence) > 1 else f"`{words}`"
 
 
 def first_paragraph(thing: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
@@ -12,7 +13,9 @@ from yolo_rocm.preset.files import FAMILY, config_root, read, shipped_presets
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.schema import SECTIONS, Preset
 
-from .markdown import cell, code, joined, table
+from .compiled import executed
+from .evidence import run_on_such_cards
+from .markdown import cell, code, escaped, joined, table
 
 # Facts on which nothing in a preset depends but the overlay of the system.
 MACHINE: Final = Machine(system="linux", overlays=("linux",))
@@ -41,19 +44,25 @@ def shipped() -> dict[str, list[Preset]]:
     return {family: presets for family, presets in found.items() if presets}
 
 
-def cards() -> str:
-    """Return the short table: a row for each family, and for each preset that is for any card."""
+def cards(folder: Path) -> str:
+    """Return the short table: a row for each family, and for each preset that is for any card.
+
+    Args:
+        folder: Where the table of executed kernels is.
+    """
     rows = []
     for family, presets in shipped().items():
         if family == _ANY:
-            rows += [(preset.title, *_expectations([preset])) for preset in presets]
+            rows += [(p.title, *_expectations([p]), "-", run_on_such_cards([p], None)) for p in presets]
         else:
-            rows.append((_FAMILIES[family], *_expectations(presets)))
-    return table(("card", "engine", "vendor library", "mixed precision", "batch", "run on such a card"), rows)
+            run = executed(folder, family), run_on_such_cards(presets, family)
+            rows.append((_FAMILIES[family], *_expectations(presets), *run))
+    heads = ("card", "engine", "vendor library", "mixed precision", "batch", "Triton kernels, executed in emulation")
+    return table((*heads, "run on such a card"), rows)
 
 
 def _expectations(presets: list[Preset]) -> tuple[str, ...]:
-    """Return what to expect of some presets in the words of their values, and what they rest on."""
+    """Return what to expect of some presets in the words of their values."""
     engines = joined(code(preset.conv.engine) for preset in presets)
     vendors = joined(preset.conv.vendor for preset in presets)
     without = [preset for preset in presets if preset.train.get("amp") is False]
@@ -61,17 +70,12 @@ def _expectations(presets: list[Preset]) -> tuple[str, ...]:
     precision = "as you ask" if not without else "off" if len(without) == len(presets) else some
     sizes = sorted({preset.train["batch"] for preset in presets if "batch" in preset.train})
     batch = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else joined(map(str, sizes)) or _batch(presets[0])
-    return engines, vendors, precision, batch, joined(evidence(preset) for preset in presets)
+    return engines, vendors, precision, batch
 
 
 def _batch(preset: Preset) -> str:
     """Return the batch of a preset; one without a base leaves it to Ultralytics."""
     return str(preset.train.get("batch", "by memory" if preset.base else "Ultralytics' own"))
-
-
-def evidence(preset: Preset) -> str:
-    """Say what a preset rests on."""
-    return "no" if preset.evidence == "none" else preset.evidence
 
 
 def families() -> str:
@@ -88,7 +92,7 @@ def families() -> str:
                 preset.conv.engine,
                 preset.conv.vendor,
                 {True: "on", False: "off"}.get(preset.train.get("amp", ""), "-"),
-                preset.evidence,
+                escaped(preset.evidence),
             )
             for preset in presets
         )

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import torch
 
 from yolo_rocm.conv.algorithms import Algorithm
-from yolo_rocm.conv.names import PASSES
-from yolo_rocm.conv.plan import Operands, Planner
+from yolo_rocm.conv.exactness import MOST_RATIO, error_ratios, in_doubles, native_passes, plain_sum_error
+from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.engines.measure import relative_error
+
+__all__ = [
+    "MOST_RATIO",
+    "Only",
+    "error_ratios",
+    "in_doubles",
+    "made_problem",
+    "native_passes",
+    "plain_sum_error",
+    "random_problem",
+]
 
 
 class Only(Planner):
@@ -51,50 +60,6 @@ def random_problem(rng: random.Random, dtype: torch.dtype = torch.float64) -> Co
         )
         if not problem.problems() and not problem.empty:
             return problem
-
-
-def native_passes(problem: ConvProblem, operands: Operands) -> dict[str, torch.Tensor]:
-    """Return the three passes as torch computes them."""
-    p = problem
-    geometry = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups)
-    y = torch.ops.aten.convolution(operands.x, operands.weight, None, *geometry)
-    grads = torch.ops.aten.convolution_backward(
-        operands.grad, operands.x, operands.weight, None, *geometry, [True, True, False]
-    )
-    return dict(zip(PASSES, (y, grads[0], grads[1]), strict=True))
-
-
-def in_doubles(operands: Operands) -> Operands:
-    """Return the same values in fp64."""
-    return Operands(operands.x.double(), operands.weight.double(), operands.grad.double())
-
-
-def error_ratios(
-    algorithm: Algorithm, problem: ConvProblem, run, seed: int = 0, passes=PASSES, operands=None, exact=None
-) -> dict[str, float]:
-    """Return, per pass, the error against fp64 over the native kernel's own (or over a plain sum's)."""
-    operands = operands or Operands.of(problem, seed)
-    exact = exact or native_passes(problem, in_doubles(operands))
-    native = native_passes(problem, operands)
-    return {
-        which: relative_error(run(algorithm, problem, which, operands), exact[which])
-        / max(relative_error(native[which], exact[which]), plain_sum_error(problem, which))
-        for which in passes
-    }
-
-
-def plain_sum_error(problem: ConvProblem, which: str) -> float:
-    """Return what rounding a plain sum of as many terms costs: native kernels get below it on small shapes by luck."""
-    direct = problem.direct() if problem.transposed else problem
-    taps = math.prod(problem.kernel)
-    terms = {
-        "forward": taps * direct.weight_shape[1],
-        "grad_input": taps * direct.weight_shape[0] // problem.groups,
-        "grad_weight": direct.batch * math.prod(direct.output_size),
-    }
-    if problem.transposed:
-        terms["forward"], terms["grad_input"] = terms["grad_input"], terms["forward"]
-    return torch.finfo(problem.dtype).eps * max(0.5, 0.15 * math.sqrt(terms[which]))
 
 
 def made_problem(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from yolo_rocm.diagnosis import redaction
-from yolo_rocm.diagnosis.redaction import is_secret, redact
+from yolo_rocm.diagnosis.redaction import is_secret, redact, without_paths
 
 pytestmark = pytest.mark.once
 
@@ -134,3 +134,50 @@ def test_homes_and_names():
 
 def test_short_or_common_names_are_no_names():
     assert redact("root pc localhost io", {"USER": "io", "HOSTNAME": "localhost"}) == "root pc localhost io"
+
+
+@pytest.mark.parametrize("name", ["linux", "Windows", "container", "radeon", "gfx1031", "gfx90a", "rx6700xt", "mi300x"])
+def test_a_name_that_is_a_system_or_a_card_stays(name):
+    said = "linux Windows container radeon gfx1031 gfx90a rx6700xt mi300x"
+    assert redact(said, {"USER": name, "HOSTNAME": name}) == said
+    assert redact(f"{name}s {name}-pc", {"USER": f"{name}s", "HOSTNAME": f"{name}-pc"}) == "<user> <host>"
+
+
+def test_the_id_of_one_card_is_taken_out():
+    said = "ROCR_VISIBLE_DEVICES=GPU-1a2b3c4d5e6f7788,GPU-1 MIG-01234567-89ab-cdef GPU-bound GPU-deadbeefs"
+    assert redact(said, {}) == "ROCR_VISIBLE_DEVICES=GPU-<id>,GPU-1 MIG-<id> GPU-bound GPU-deadbeefs"
+
+
+PATHS = {
+    "cannot open /opt/venv/lib/python3.12/site-packages/torch/lib.so: no": "cannot open <path>: no",
+    'File "/srv/me/train.py", line 3': 'File "<path>", line 3',
+    "(~/runs/train)": "(<path>)",
+    "in ../data/images": "in <path>",
+    r"C:\Users\<user>\runs\train gone": "<path> gone",
+    r"on \\\\server\share\x": "on <path>",
+    "D:/data/x.jpg": "<path>",
+    "/tmp": "<path>",
+    "OSError: /mnt/my disk/jane/x.so: cannot open": "OSError: <path>: cannot open",
+    r"OSError: D:\Jane Doe\models\x.dll": "OSError: <path>",
+    r"in D:\Jane Doe\ now": "in <path> now",
+    "/data/jane doe.pt: gone": "<path>: gone",
+    "'/mnt/my disk/jane doe' is no file": "'<path>' is no file",
+    r"'D:\Jane Doe\my runs' is no file": "'<path>' is no file",
+    "LD_LIBRARY_PATH=/opt/rocm/lib:/data/jane/lib": "LD_LIBRARY_PATH=<path>:<path>",
+    "/opt/rocm/lib /data/jane": "<path> <path>",
+    "at file:///data/jane/x.py now": "at <path> now",
+    "hip:/data/jane/hip.cpp:120": "hip:<path>:120",
+    "<frozen>/data/jane": "<frozen><path>",
+    "//server/share/jane": "<path>",
+    "cc -I/data/jane/include -o x": "cc -I<path> -o x",
+    "/opt/x.so of gemm/fp32 failed": "<path> of gemm/fp32 failed",
+    "https://example.org:8080/a, /opt/b": "https://example.org:8080/a, <path>",
+    "see https://example.org/a/b and ROCm/TheRock#12": "see https://example.org/a/b and ROCm/TheRock#12",
+    "conv/vendor/fp32/nchw/1x1: ok, 3/4 of 1.2 s": "conv/vendor/fp32/nchw/1x1: ok, 3/4 of 1.2 s",
+    "relative a / b stays": "relative a / b stays",
+}
+
+
+@pytest.mark.parametrize(("text", "left"), PATHS.items(), ids=str)
+def test_paths_are_taken_out(text, left):
+    assert without_paths(text) == left

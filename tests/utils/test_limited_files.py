@@ -147,5 +147,10 @@ def test_hostile_json_of_ours_costs_one_line_and_is_written_anew(tmp_path, text,
 def test_json_of_ours_comes_back(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps({"a": [1, {"b": None}]}))
     assert read_json(tmp_path / "a.json") == {"a": [1, {"b": None}]}
+    assert read_json(tmp_path / "a.json", unique_keys=True) == {"a": [1, {"b": None}]}
+    (tmp_path / "c.json").write_text('[{"a": {"b": 1, "b": 1}}]')
+    assert read_json(tmp_path / "c.json") == [{"a": {"b": 1}}]
+    with pytest.raises(UnreadableError, match="not JSON: the key 'b' is there twice"):
+        read_json(tmp_path / "c.json", unique_keys=True)
     with pytest.raises(FileNotFoundError):
         read_json(tmp_path / "b.json")

@@ -46,6 +46,7 @@ def bench_conv(
     progress: Callable[[int, int], None],
     repeats: int = 7,
     quick: bool = False,
+    vendor: bool = True,
 ) -> list[Row]:
     """Measure native kernels, vendor off, the plain unfold + matmul patch, each algorithm, and `auto`.
 
@@ -57,6 +58,7 @@ def bench_conv(
         progress: Called with (done, all).
         repeats: Timed calls of each way.
         quick: Measure native kernels and `auto` alone.
+        vendor: Measure the vendor library; not where it would end the process.
     """
     layers = list(layers)
     rows: list[Row] = []
@@ -70,18 +72,20 @@ def bench_conv(
         if waiting:  # all together: compilers run in parallel
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
         for done, layer in enumerate(layers):
-            rows += _bench_layer(layer, planner, patch, repeats, quick)
+            rows += _bench_layer(layer, planner, patch, repeats, quick, vendor)
             progress(waiting + done + 1, everything)
     finally:
         torch.backends.cudnn.benchmark = search
     return rows
 
 
-def _bench_layer(layer: ModelLayer, planner: Planner, patch: Patch, repeats: int, quick: bool) -> list[Row]:
+def _bench_layer(
+    layer: ModelLayer, planner: Planner, patch: Patch, repeats: int, quick: bool, vendor: bool
+) -> list[Row]:
     problem, rows = layer.problem, []
     operands, device = Operands.of(problem), torch.device(problem.device)
     ours = [] if quick else [a for a in planner.checked_candidates(problem) if a.name != "aten"]
-    algorithms = [BY_NAME["vendor"], *ours]
+    algorithms = [*([BY_NAME["vendor"]] if vendor else []), *ours]
     with as_in_the_seam():
         for which in () if quick else layer.passes:
             # A kernel or two for every sample: launches are what takes its time, in a training step too.

@@ -57,10 +57,16 @@ def faster(ways: Iterable[Way], kind: str) -> Way | None:
     )
 
 
-def rows(ways: Sequence[Way], amp: bool) -> list[TrainRow]:
-    """Return the ways with their ratios, and with their losses compared with those of the first way that has run."""
+def rows(ways: Sequence[Way], amp: bool, reference: Way | None = None) -> list[TrainRow]:
+    """Return the ways with their ratios, and with their losses compared with those of a reference.
+
+    Args:
+        ways: What has run.
+        amp: Whether in fp16, where losses differ more.
+        reference: One of the ways; by default the first that has run.
+    """
     stock, off = faster(ways, STOCK_KIND), faster(ways, OFF_KIND)
-    reference = next((way for way in ways if way.step_ms is not None), None)
+    reference = reference or next((way for way in ways if way.step_ms is not None), None)
     return [_row(way, stock, off, reference, TOLERANCE[amp]) for way in ways]
 
 

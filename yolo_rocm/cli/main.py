@@ -10,6 +10,7 @@ import typer
 
 from .._version import __version__
 from .bench import bench
+from .certify import certify
 from .demo import demo
 from .doctor import doctor
 from .errors import DEBUG, end_in_one_line, split_debug
@@ -55,6 +56,7 @@ app.command(context_settings=KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n
 app.command(epilog="Example: yolo-rocm loader --preset rx5600xt")(loader)
 app.add_typer(bench, name="bench")
 app.command(epilog="Example: yolo-rocm doctor train.log")(doctor)
+app.command(epilog="Example: yolo-rocm certify --out my-card.json")(certify)
 app.command(epilog="Example: yolo-rocm report runs/detect/train runs/detect/train2")(report)
 app.command(
     cls=OptionsBeforeTarget,

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from .probes import DeviceProbe
 
 Status = Literal["ok", "wrong", "nan", "error", "hang", "segfault", "abort", "signal", "no answer", "skipped"]
+UNKILLABLE: Final = "cannot be killed"  # in the message of what a process that the driver holds was asked
 DEATHS: Final = ("hang", "segfault", "abort", "signal", "no answer")
 
 
@@ -23,7 +24,7 @@ class ProbeOutcome:
             by another `signal`; `no answer`; `skipped` after others of its kind had died.
         message: What there is to say beyond the status.
         error: Relative distance from the exact result; None where there is none or it is not finite.
-        seconds: How long the answer took.
+        seconds: How long the answer took; None where the process gave none.
         detail: Further facts the probe found, such as the device's name.
     """
 
@@ -61,7 +62,7 @@ def judged(probe: DeviceProbe, answer: dict[str, Any], seconds: float) -> ProbeO
     if message:
         return ProbeOutcome(probe.name, "error", message, seconds=seconds, detail=detail)
     if answer.get("skipped"):
-        return ProbeOutcome(probe.name, "skipped", str(answer["skipped"])[:200])
+        return ProbeOutcome(probe.name, "skipped", str(answer["skipped"])[:200], seconds=seconds)
     value = answer.get("error")
     if not isinstance(value, int | float) or isinstance(value, bool):
         return ProbeOutcome(probe.name, "no answer", f"an answer without a number: {value!r}"[:200], seconds=seconds)

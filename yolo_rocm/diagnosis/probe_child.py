@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 _BANDWIDTH_BYTES = 64 << 20
+Ask = Callable[[DeviceProbe, "torch.device"], tuple[float, dict[str, Any]]]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -31,13 +32,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("names", help="names of probes, separated by commas")
     given = parser.parse_args(arguments)
     wanted = given.names.split(",")
-    with _answers_only() as answers:
+    with answers_only() as answers:
         os.environ.pop("YOLO_ROCM", None)  # the engines are probed even where they are switched off
-        _answer_all([probe for probe in all_probes() if probe.name in wanted], given.device, answers)
+        answer_all([probe for probe in all_probes() if probe.name in wanted], given.device, answers, _ask)
+
+
+class NotSupportedError(Exception):
+    """There is nothing to ask: the probe is skipped, with the reason."""
 
 
 @contextmanager
-def _answers_only() -> Iterator[IO[str]]:
+def answers_only() -> Iterator[IO[str]]:
     """Keep stdout for answers, and crash without a dialogue box on Windows."""
     if sys.platform == "win32":
         import ctypes
@@ -55,7 +60,16 @@ def _answers_only() -> Iterator[IO[str]]:
         os.close(own)
 
 
-def _answer_all(probes: list[DeviceProbe], device_name: str, answers: IO[str]) -> None:
+def answer_all(probes: Sequence[DeviceProbe], device_name: str, answers: IO[str], ask: Ask) -> None:
+    """Announce and answer probes, one after the other.
+
+    Args:
+        probes: What is asked.
+        device_name: Of torch.
+        answers: Where the answers go.
+        ask: Returns the error of a probe's result and further facts; what it raises is the answer.
+    """
+
     def say(**line: Any) -> None:
         answers.write(json.dumps(line) + "\n")
         answers.flush()
@@ -74,7 +88,9 @@ def _answer_all(probes: list[DeviceProbe], device_name: str, answers: IO[str]) -
             say(probe=probe.name, skipped=reason)
             continue
         try:
-            error, detail = _ask(probe, device)
+            error, detail = ask(probe, device)
+        except NotSupportedError as reason:
+            say(probe=probe.name, skipped=str(reason))
         except Exception as failure:
             text = f"{type(failure).__name__}: {failure}".strip()
             say(probe=probe.name, message=text[:2000])

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from .outcome import Limits, ProbeOutcome, Status, judged
+from .outcome import UNKILLABLE, Limits, ProbeOutcome, Status, judged
 from .probes import DeviceProbe
 
 _TAIL_BYTES: Final = 1 << 16
@@ -141,7 +141,7 @@ class ProbeProcess:
         assert self._process is not None
         last = self._last_words()
         if why == "overdue":
-            more = ", and the process cannot be killed" if self.immortal else ""
+            more = f", and the process {UNKILLABLE}" if self.immortal else ""
             return ProbeOutcome(
                 name,
                 "hang",

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .outcome import Limits, ProbeOutcome
+from .outcome import UNKILLABLE, Limits, ProbeOutcome
 from .probe_process import ProbeProcess
 from .probes import DeviceProbe
 
 # So many deaths of one dtype, or of one way to compute something: what is left of it would die the same way.
-_MOST_DEATHS: Final = {"dtype": 2, "way": 3}
+MOST_DEATHS: Final = {"dtype": 2, "way": 3}
 
 
 def child_command(device: str = "cuda") -> list[str]:
@@ -36,6 +36,7 @@ def run_probes(
     limits: Limits | None = None,
     env: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    most_deaths: Mapping[str, int] = MOST_DEATHS,
 ) -> Answers:
     """Put every probe to a child process; one that dies is replaced, and the others go on after the culprit.
 
@@ -47,6 +48,7 @@ def run_probes(
         limits: How long to wait.
         env: Environment of the child; that of this process by default.
         progress: Called with (answered, all) after each answer.
+        most_deaths: After how many of one dtype, or of one way, the rest of it is skipped.
     """
     limits = limits or Limits()
     outcomes: dict[str, ProbeOutcome] = {}
@@ -67,7 +69,7 @@ def run_probes(
         for scope, beginning in (("dtype", f"{probe.group}/"), ("way", f"{probe.kind}/{probe.way}/")):
             if probe.way or scope == "dtype":
                 deaths[beginning] += 1
-                if deaths[beginning] >= _MOST_DEATHS[scope]:
+                if deaths[beginning] >= most_deaths[scope]:
                     skip(f"{deaths[beginning]} probes of {beginning[:-1]} ended the process", beginning)
 
     while True:
@@ -86,7 +88,7 @@ def run_probes(
             probe = next(p for p in probes if p.name == culprit.name)
             died(probe)
             if child.immortal:
-                skip("a process that cannot be killed holds the device")
+                skip(f"a process that {UNKILLABLE} holds the device")
             elif probe.kind == "device":
                 skip("the device did not answer")
         elif child.restart_after in outcomes:

@@ -23,6 +23,11 @@ _ORDINARY: Final = re.compile(r"(?i)true|false|none|null|yes|no|on|off|auto|defa
 _SHORTEST_SECRET: Final = 6
 _LONG_SECRET: Final = 12  # no part of an ordinary word
 _SHORTEST_NAME: Final = 3  # a name of two letters is part of every other word
+# Users and hosts that are called so are not named by it; and a file without its system or card says nothing.
+_NOBODY: Final = re.compile(
+    r"(?i)root|localhost|linux|windows|wsl|container|amd|nvidia|radeon|instinct|geforce|cpu|gpu|cuda|rocm|torch|triton|generic"
+    r"|gfx[0-9a-f]{3,5}|rx\d{3,4}(?:xtx?|gre|[ms])?|mi\d{2,3}[ax]?"
+)
 
 _TOKENS: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:"
@@ -52,12 +57,30 @@ _NAMED: Final = re.compile(
 _OPTION: Final = re.compile(
     r"(--[\w-]*(?:key|auth|passw(?:or)?d|pwd|token|secret)[=\s]\s*['\"]?)[^\s'\"]+", re.IGNORECASE
 )
+# What ROCm and CUDA call one card among all: ROCR_VISIBLE_DEVICES=GPU-1a2b3c4d5e6f7788.
+_CARD_ID: Final = re.compile(r"\b((?:GPU|MIG)-)[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]+)*\b")
 _MAIL: Final = re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b")
 _OTHER_HOMES: Final = (
     # A name of Windows may hold blanks; up to the next part of the path it is a name all the same.
     re.compile(r"([A-Za-z]:(?:\\{1,2}|/)Users(?:\\{1,2}|/))(?:[^\\/:*?\"<>|\r\n]{1,64}(?=[\\/])|[^\\/\s:'\"]+)"),
     re.compile(r"(/(?:home|Users|media)/)[^/\\\s:'\"]+"),
 )
+# Absolute paths and those from a home folder; not the path of an address, and not `fp32/nchw`. A folder's name may hold
+# blanks where a separator follows, a file's where it ends like one, and both between quotes.
+_NAME: Final = r"[\w.+@~<>-]+"
+_FILE: Final = (
+    rf"(?:(?: {_NAME}){{0,2}} [\w.+@~<>-]*\.(?:py|so|dll|exe|pth?|onnx|ya?ml|json|txt|log|csv|c|cpp|h|hpp|hip|s|co"
+    r"|hsaco|dat|k?db|jpe?g|png|zip|whl)\b)?"
+)
+_PATHS: Final = re.compile(
+    r"(?P<address>\b(?!file:)[A-Za-z][\w+.-]{1,20}://[^\s'\"]*)"
+    r"|(?<=['\"])(?:(?:file://)?(?:~|\.\.?)?/|[A-Za-z]:[\\/])[^'\"\r\n]*(?=['\"])"
+    r"|(?<!\w)(?:[A-Za-z]:|\\{2,4}[\w.$-]+)(?:[\\/]{1,2}[^\\/:*?\"|\r\n\t]{1,64}(?=[\\/]))*"
+    rf"[\\/]{{1,2}}[^\\/:*?\"|\r\n\t ]*{_FILE}"
+    r"|(?:(?<![\w/.~-])|(?<=\s-[A-Za-z]))(?:file://)?(?:~|\.\.?)?"
+    rf"(?:/+{_NAME}(?:(?<!\.so|\.py)(?: {_NAME}){{1,3}}(?=/{_NAME}))?)+/?{_FILE}"
+)
+PATH: Final = "<path>"
 
 
 def is_secret(name: str) -> bool:
@@ -66,7 +89,7 @@ def is_secret(name: str) -> bool:
 
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """Take out home folders, user and host names, secrets of the environment, tokens and mail addresses."""
+    """Take out home folders, user and host names, secrets of the environment, tokens, mail addresses, ids of cards."""
     environ = os.environ if environ is None else environ
     for secret in sorted(_secrets(environ), key=len, reverse=True):
         inside_words = len(secret) >= _LONG_SECRET
@@ -81,10 +104,16 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
         text = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", text)
     for pattern in _OTHER_HOMES:
         text = pattern.sub(r"\1<user>", text)
+    text = _CARD_ID.sub(r"\1<id>", text)
     text = _MAIL.sub("<mail>", text)
     for name, stand_in in _names(environ):
         text = _as_a_word(name).sub(stand_in, text)
     return text
+
+
+def without_paths(text: str) -> str:
+    """Take out the paths of files, which say how somebody orders their disk."""
+    return _PATHS.sub(lambda found: found["address"] or PATH, text)
 
 
 def _as_a_word(text: str) -> re.Pattern[str]:
@@ -106,5 +135,6 @@ def _names(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     except (OSError, KeyError, ImportError):  # no such user in a container, or no network
         pass
     hosts |= {host.partition(".")[0] for host in hosts}
-    found = [(user, "<user>") for user in users - {"root"}] + [(host, "<host>") for host in hosts - {"localhost"}]
-    return sorted(((n, s) for n, s in found if len(n) >= _SHORTEST_NAME), key=lambda pair: -len(pair[0]))
+    found = [(user, "<user>") for user in users] + [(host, "<host>") for host in hosts]
+    telling = (pair for pair in found if len(pair[0]) >= _SHORTEST_NAME and not _NOBODY.fullmatch(pair[0]))
+    return sorted(telling, key=lambda pair: -len(pair[0]))

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from .devices import on
 from .precision import without_tf32
 
+# How much more than its reference an algorithm may err: the native kernel, or a plain sum of as many terms.
+MOST_RATIO: Final = 2.0
 # The device is kept busy while Python enqueues a pass, so that events see the device's time and no launch gaps: for
 # twice the time that enqueueing took in the warm-up, within these limits.
 _HEAD_START_MS = (0.3, 8.0)

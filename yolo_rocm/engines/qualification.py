@@ -15,7 +15,7 @@ from .triton.launch import Spills
 from .triton.quarantine import quarantine_kernel
 
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
-_ROUNDINGS: Final = 64
+ROUNDINGS: Final = 64
 _lock = threading.RLock()
 _seen: set[tuple[str, str, torch.dtype]] = set()
 
@@ -70,6 +70,6 @@ def _wrong(operator: Operator[P, A], algorithm: A, problem: P) -> str | None:
             raise_if_lost(error, problem, algorithm.name, which)
             return f"{which} fails with {in_one_line(error)}"
         distance = relative_error(result, operator.in_fp64(problem, which, operands, "cpu"))
-        if not distance <= _ROUNDINGS * torch.finfo(problem.dtype).eps:
+        if not distance <= ROUNDINGS * torch.finfo(problem.dtype).eps:
             return f"{which} is wrong, its relative error is {distance:.1e}"
     return None

@@ -13,14 +13,14 @@ from typing import Final
 import torch
 
 from . import faults
-from .measure import as_in_the_seam, relative_error, timed
+from .measure import MOST_RATIO, as_in_the_seam, relative_error, timed
 from .operator import A, BaseAlgorithm, Operator, P, Tensors
 from .triton.launch import Spills, prepare_all
 
 LOG = logging.getLogger("yolo_rocm")
 # A candidate that needs this many times the best so far is not timed a second time.
 _HOPELESS: Final = 3.0
-_MOST_ERROR = 2.0  # of a direct sum's, where an algorithm trades digits for speed
+_MOST_ERROR = MOST_RATIO  # of a direct sum's, where an algorithm trades digits for speed
 _COMPILING_SHARE: Final = 0.6  # of the time limit: the rest is for measuring
 _MOST_COMPILERS: Final = 16  # threads; no more than there are processors
 

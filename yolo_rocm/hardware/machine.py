@@ -116,6 +116,11 @@ class Machine:
         return system.amdgpu_driver(self.root)
 
     @cached_property
+    def nvidia(self) -> str | None:
+        """Version of NVIDIA's kernel module; None where it is not loaded."""
+        return system.nvidia_driver(self.root)
+
+    @cached_property
     def archs(self) -> tuple[str, ...]:
         """Targets torch has kernels for; empty where that is not known."""
         return stack.torch_archs(self.torch_folder) if self.build == "hip" else ()

@@ -60,6 +60,12 @@ def amdgpu_driver(root: Path) -> str | None:
     return (text(module / "version") or "in-tree") if module.exists() else None
 
 
+def nvidia_driver(root: Path) -> str | None:
+    """Return the version of NVIDIA's kernel module; None where it is not loaded."""
+    match = re.search(r"Kernel Module\D*([\d.]+)", text(root / "proc/driver/nvidia/version"))
+    return match.group(1) if match else None
+
+
 def cores(root: Path) -> int:
     """Return how many processors this process may keep busy: its affinity, and the quota of its control group."""
     available = _affinity(root)

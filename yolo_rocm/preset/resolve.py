@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import PresetError
 from ..hardware import Machine, detect
+from .evidence import evidence_for, in_short
 from .files import config_root, find, read, user_presets
 from .schema import SECTIONS, Preset, Settings, validate
 from .select import PRESET_VARIABLE, Choice, batch_of, choose, wanted_by_user
@@ -86,6 +87,7 @@ def resolve(
     if "workers" in given:
         layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
     _settle_batch(layers, machine, given.get("imgsz"))
+    _settle_evidence(layers, str(files[-1][0].get("name")) if files else "")
     preset = validate(layers.merged, "the merged preset")
     _check_consistent(preset, layers.origins)
     notes = (*choice.notes, *machine.warnings)
@@ -104,6 +106,16 @@ def _settle_batch(layers: _Layers, machine: Machine, imgsz: Any) -> None:
     else:
         train["batch"] = batch
         layers.origins["train.batch"] += f" (auto: {memory})"
+
+
+def _settle_evidence(layers: _Layers, shipped: str) -> None:
+    """Let the files of `yolo-rocm certify` say who ran a shipped preset on its card; a preset of the user says it."""
+    if not layers.origins.get("evidence", "configs/").startswith("configs/"):
+        return
+    found = evidence_for(shipped, layers.merged.get("match") or {})
+    if found:
+        layers.merged["evidence"] = in_short(found)
+        layers.origins["evidence"] = f"configs/evidence/{found[0].file}"
 
 
 def _chain(

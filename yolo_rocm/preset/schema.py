@@ -127,7 +127,7 @@ class Report(_Section):
 
 
 class Preset(_Section):
-    """A validated preset. `evidence` says who ran it on the card, or `none`."""
+    """A validated preset. `evidence` says when it was certified on the card, with which result, or `none`."""
 
     name: str = "custom"
     title: str = ""

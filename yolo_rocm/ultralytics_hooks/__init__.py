@@ -50,7 +50,7 @@ from .resuming import (
     resumed_from,
     trainer_state,
 )
-from .train_steps import detector, installed_version, loss_of, made_batch
+from .train_steps import detector, installed_version, loss_of, made_batch, record_losses
 from .trainers import (
     announces_inside_train,
     asked_workers,

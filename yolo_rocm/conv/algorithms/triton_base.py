@@ -48,8 +48,10 @@ class TritonAlgorithm(Algorithm):
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """A packed weight, or the partial sums of the gradient of the weight."""
-        by = (strides(shape, problem.channels_last) for shape in (problem.output_shape, problem.input_shape))
-        _, splits = self.grad_weight_call(problem, *by)
+        # A gradient may come in the other layout, in which steps, and with them splits, may be other ones.
+        shapes = (problem.output_shape, problem.input_shape)
+        layouts = ([strides(shape, last) for shape in shapes] for last in (False, True))
+        splits = max(self.grad_weight_call(problem, *by)[1] for by in layouts)
         return (splits + self.packs) * math.prod(problem.weight_shape) * 4
 
     def forward(

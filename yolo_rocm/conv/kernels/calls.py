@@ -14,6 +14,7 @@ import torch
 
 from ...engines.triton.call import Call
 from ..problem import ConvProblem
+from .steps import steps
 from .tiles import DEPTHWISE_SPLIT, GEMM_SPLIT, Block, SplitK, Tile, layout_name
 
 Shape = tuple[int, ...]
@@ -165,7 +166,8 @@ def grad_weight(
     taps = problem.kernel[0] if rows else math.prod(problem.kernel)
     tiles = cdiv(taps * channels, tile.n) if flat else taps * cdiv(channels, tile.n)
     tiles *= cdiv(out_channels, tile.m)
-    pixels, splits = split_k(problem, tiles * problem.groups, tile.k, processors, GEMM_SPLIT)
+    walk = steps(problem, grad, x, tile)
+    split_pixels, splits = split_k(walk.pixels, tiles * problem.groups, tile.k, processors, GEMM_SPLIT)
     constants = geometry(problem)
     if rows:
         del constants["KW"]
@@ -175,25 +177,24 @@ def grad_weight(
         GRAD_WEIGHT,
         "weight_gemm_rows" if rows else "weight_gemm",
         (tiles, problem.groups, splits),
-        (_pixels(problem), pixels, *problem.output_size, *problem.input_size, channels, out_channels, *x, *grad),
-        {**constants, **_gemm_constants(problem, x, grad, tile, dot)},
+        (walk.pixels, split_pixels, *walk.out_size, *walk.src_size, channels, out_channels, *x, *grad),
+        {**constants, **walk.constants, **_gemm_constants(problem, x, grad, tile, dot)},
         tile.warps,
         tile.stages,
     )
     return call, splits
 
 
-def split_k(problem: ConvProblem, programs: int, step: int, processors: int, policy: SplitK) -> tuple[int, int]:
+def split_k(pixels: int, programs: int, step: int, processors: int, policy: SplitK) -> tuple[int, int]:
     """Return how many pixels a split has, and how many splits there are, so that every multiprocessor has work.
 
     Args:
-        problem: The problem.
+        pixels: Output pixels of the batch.
         programs: Programs of one split, which compute the whole gradient.
         step: Pixels of a step.
         processors: Multiprocessors of the device.
         policy: Programs for each of them, and steps for each program.
     """
-    pixels = _pixels(problem)
     splits = max(1, min(cdiv(policy.programs * processors, programs), cdiv(pixels, policy.steps * step)))
     split_pixels = cdiv(cdiv(pixels, splits), step) * step
     return split_pixels, cdiv(pixels, split_pixels)
@@ -258,7 +259,7 @@ def depthwise_weight(
     """Describe the partial sums of a depthwise gradient of the weight; tensors: input, gradient, partial sums."""
     tiles = cdiv(problem.out_channels, block.weight_channels)
     policy = DEPTHWISE_SPLIT[layout_name(problem.channels_last)]
-    pixels, splits = split_k(problem, tiles, block.weight_pixels, processors, policy)
+    pixels, splits = split_k(_pixels(problem), tiles, block.weight_pixels, processors, policy)
     call = Call(
         DEPTHWISE,
         "depthwise_weight",

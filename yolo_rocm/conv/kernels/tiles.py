@@ -46,6 +46,7 @@ class Tile:
         k: Reduction of one step: channels (pixels in grad-weight).
         warps: Warps, or wavefronts, of a program.
         stages: Steps whose loads are in flight at once.
+        rectangles: Whether the pixels of a step of grad-weight may be a rectangle: see `steps`.
     """
 
     m: int
@@ -53,6 +54,7 @@ class Tile:
     k: int
     warps: int = 4
     stages: int = 1
+    rectangles: bool = False
 
     def __str__(self) -> str:
         """Return the sizes, as in a table."""
@@ -98,8 +100,11 @@ class Tiles:
     flat: Tile
 
 
-def _tiles(gather: tuple[Tile, ...], weight: tuple[Tile, ...], rows: tuple[Tile, ...], flat: Tile) -> Tiles:
-    """Name tiles that are given from the smallest size to the largest."""
+def _tiles(
+    gather: tuple[Tile, ...], weight: tuple[Tile, ...], rows: tuple[Tile, ...], flat: Tile, rectangles: bool = True
+) -> Tiles:
+    """Name tiles that are given from the smallest size to the largest; those of grad-weight take rectangles or not."""
+    weight, rows = (tuple(replace(tile, rectangles=rectangles) for tile in given) for given in (weight, rows))
     return Tiles(
         dict(zip(SIZES, gather, strict=True)),
         dict(zip(SIZES, weight, strict=True)),
@@ -123,12 +128,14 @@ _TABLE: Final = {
             (Tile(16, 32, 64, 4, 3), Tile(16, 64, 32, 4, 3), Tile(32, 32, 32, 4, 3), Tile(64, 64, 16, 4, 3)),
             (Tile(16, 16, 64, 4, 3), Tile(32, 32, 16, 2, 3), Tile(32, 32, 32, 4, 3)),
             Tile(256, 16, 32, 4, 2),
+            rectangles=False,
         ),
         _tiles(
             (Tile(256, 16, 16, 4, 4), Tile(128, 32, 32, 4, 3), Tile(128, 64, 32, 4, 3), Tile(128, 128, 32, 4, 4)),
             (Tile(16, 32, 128, 4, 3), Tile(32, 64, 64, 4, 3), Tile(64, 64, 64, 4, 3), Tile(128, 128, 32, 8, 3)),
             (Tile(16, 16, 128, 4, 3), Tile(32, 32, 64, 4, 3), Tile(64, 64, 64, 4, 3)),
             Tile(256, 16, 32, 4, 2),
+            rectangles=False,
         ),
     ),
     FMA: (_FMA_TILES, _FMA_TILES),  # no matrix units: half precision is widened before it is multiplied

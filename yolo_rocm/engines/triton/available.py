@@ -38,10 +38,11 @@ def interpreted() -> bool:
 @lru_cache(maxsize=1)
 def triton_version() -> tuple[int, ...]:
     """Return Triton's version, empty where there is none."""
-    return _numbers(_installed())
+    return _numbers(installed_version())
 
 
-def _installed() -> str:
+def installed_version() -> str:
+    """Return the version of the installed Triton as its package has it, empty where there is none."""
     for name in _DISTRIBUTIONS:
         try:
             return version(name)
@@ -72,14 +73,14 @@ def missing_reason(torch_version: str | None = None) -> str | None:
 
 def in_words(device: str) -> str:
     """Say whether Triton can be used on a device: its version, or the reason against it."""
-    return device_reason(device) or f"available ({_installed()})"
+    return device_reason(device) or f"available ({installed_version()})"
 
 
 def in_words_unasked(torch_version: str | None) -> str:
     """Say what is known about Triton without importing torch and without querying a device."""
     if torch_version is None:
         return "torch is not installed"
-    return missing_reason(torch_version) or f"installed ({_installed()}), the device was not queried"
+    return missing_reason(torch_version) or f"installed ({installed_version()}), the device was not queried"
 
 
 def amd_family(gfx: str) -> str | None:

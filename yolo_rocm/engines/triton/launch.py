@@ -20,7 +20,8 @@ import torch
 
 from ..devices import on
 from . import direct
-from .available import interpreted
+from .available import gfx_target, interpreted
+from .buffers import without_broken_buffers
 from .call import Call
 
 # NVIDIA's compiler spills a register or two to stay below a round number of them: such kernels were up to 2.6 times as
@@ -69,10 +70,16 @@ def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor
     if ready is not None and ready(tensors[0].get_device(), *addresses):
         return
     described = call()
-    compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **described.options)
+    with without_broken_buffers(_gfx(tensors[0].get_device())):
+        compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **described.options)
     again = None if interpreted() else direct.direct(compiled, described, tensors)
     if again is not None:
         _ready[key] = again
+
+
+def _gfx(number: int) -> str:
+    """Return the gfx target of a device, nothing for one that is not AMD's."""
+    return gfx_target(f"cuda:{number}") if number >= 0 and torch.version.hip else ""
 
 
 def repeating(key: Hashable) -> Callable[..., bool] | None:
@@ -106,7 +113,9 @@ def _prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
         failed = _prepared.setdefault(key, None)
     if not begun:
         try:
-            spills = direct.spills(kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **call.options))
+            with without_broken_buffers(_gfx(torch.cuda.current_device())):
+                compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **call.options)
+            spills = direct.spills(compiled)
             if spills > _FEW_SPILLS:
                 text = f"{call.kernel} spills {spills} registers with {call.options}"
                 _prepared[key] = failed = _Failure(Spills, text)

@@ -1,0 +1,1 @@
+"""Single instructions with values worked out from AMD's ISA documents, by format."""

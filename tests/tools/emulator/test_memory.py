@@ -1,0 +1,290 @@
+"""Memory that checks itself: bounds, contents, races."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tools.emulator import Memory, MemoryFault, NotWaitedFor, Race
+from tools.emulator.store import Lanes, Store
+
+from .assembled import TWO_WAVES, numbers, run
+
+LOAD, STORE, WAIT = "global_load_b32 v2, v1, s[4:5]", "global_store_b32 v1, v2, s[4:5]", "s_waitcnt vmcnt(0)"
+LDS = 1024
+
+
+def test_what_is_read_and_written():
+    done = run(f"{LOAD}\n{WAIT}\nv_add_nc_u32 v2, 7, v2\nglobal_store_b32 v1, v2, s[6:7]", numbers(32), 128)
+    assert done.words(1) == [number + 7 for number in range(32)]
+    assert done.words(0) == list(range(32))
+    assert done.memory.written(done.buffers[1], np.uint32).all()
+
+
+def test_what_was_not_written_is_known():
+    done = run("v_mov_b32 v2, 1\nv_cmpx_gt_u32 5, v0\n" + STORE, 128)
+    assert done.memory.written(done.buffers[0], np.uint32).tolist() == [True] * 5 + [False] * 27
+
+
+@pytest.mark.parametrize(("code", "where"), [
+    (LOAD + " offset:4", r"b0\+0x80 \(of 0x80 bytes\)"),
+    (LOAD + " offset:-4", r"b0-0x4 "),
+    (LOAD + " offset:2044", "near no buffer"),
+    ("v_mov_b32 v2, 0\n" + STORE + " offset:128", r"writes 4 bytes at b0\+0x80"),
+    ("s_mov_b32 s5, 0\n" + LOAD, "near no buffer"),
+    ("s_add_u32 s5, s5, 1\n" + LOAD, "near no buffer"),
+    ("global_load_b64 v[2:3], v1, s[4:5]", r"reads 8 bytes at b0\+0x7c"),
+    ("s_load_b64 s[8:9], s[4:5], 0x7c", r"b0\+0x7c"),
+])  # fmt: skip
+def test_out_of_bounds(code, where):
+    with pytest.raises(MemoryFault, match=rf"line \d+, .*out of bounds: .*{where}"):
+        run(code, numbers(32), 4096)
+
+
+def test_a_buffer_ends_where_it_ends():
+    """Its last two bytes are no word, whatever is there in the end."""
+    code = "v_cmpx_eq_u32 0, v0\nglobal_load_b32 v2, v1, s[4:5] offset:4"
+    with pytest.raises(MemoryFault, match="out of bounds"):
+        run(code, np.zeros(3, np.uint16))
+    run(code.replace("offset:4", ""), np.zeros(3, np.uint16))
+    run(code.replace("offset:4", "offset:2"), np.zeros(3, np.uint16))
+    run(code.replace("load_b32", "load_u16"), np.zeros(3, np.uint16))
+
+
+def test_every_buffer_lies_across_a_boundary_that_carries():
+    memory = Memory()
+    for size in (32, 100, 4096, 1 << 20):
+        buffer = memory.add("b", size)
+        assert buffer.address % 16 == 0
+        assert buffer.address >> 32 != (buffer.address + size - 1) >> 32
+
+
+@pytest.mark.parametrize(("code", "to"), [
+    ("s_load_b32 s8, s[4:5], 0x2", 4),
+    ("ds_load_b32 v2, v1 offset:2", 4), ("ds_load_b64 v[2:3], v1 offset:2", 4), ("ds_load_u16 v2, v1 offset:1", 2),
+])  # fmt: skip
+def test_unaligned(code, to):
+    with pytest.raises(MemoryFault, match=f"unaligned: .* is not a multiple of {to}"):
+        run(code, numbers(64), group_segment_fixed_size=LDS)
+
+
+def test_unaligned_where_it_is_allowed():
+    """Global accesses may be, in the mode that Linux runs them in."""
+    done = run(
+        f"v_mov_b32 v2, 1\nv_lshlrev_b32 v1, 3, v0\nglobal_store_b32 v1, v2, s[4:5] offset:2\n{LOAD}",
+        np.zeros(64, np.uint32),
+    )
+    assert done.words() == [1 << 16, 0] * 32
+
+
+def test_unaligned_accesses_are_checked_byte_by_byte():
+    memory = Store(64, "memory", 4, np.zeros(2, int))
+    memory.allow(0, 30)
+    memory.write(HERE, VALUE, lanes(0, 0, 0))
+    memory.write(HERE + 6, VALUE, lanes(1, 0, 0))
+    assert memory.written(0, 12).tolist() == [True] * 4 + [False] * 2 + [True] * 4 + [False] * 2
+    with pytest.raises(MemoryFault, match="which nobody has written"):
+        memory.read(HERE + 3, 4, lanes(0, 0, 0))
+    with pytest.raises(Race):
+        memory.read(HERE + 9, 1, lanes(0, 0, 0))
+    memory.write(HERE + 26, VALUE, lanes(0, 0, 0))
+    with pytest.raises(MemoryFault, match="out of bounds"):
+        memory.write(HERE + 27, VALUE, lanes(0, 0, 0))
+
+
+@pytest.mark.parametrize("code", [LOAD, "ds_load_b32 v2, v1", "s_load_b32 s8, s[4:5], 0x0"])
+def test_what_nobody_has_written_is_not_read(code):
+    with pytest.raises(MemoryFault, match="which nobody has written"):
+        run(code, 128, group_segment_fixed_size=LDS)
+
+
+def test_a_wave_reads_what_it_wrote():
+    done = run(
+        f"v_mov_b32 v2, 3\n{STORE}\nds_store_b32 v1, v2\n{LOAD}\nds_load_b32 v3, v1\ns_waitcnt vmcnt(0) lgkmcnt(0)\n"
+        "v_add_nc_u32 v2, v2, v3\n" + STORE, 128, group_segment_fixed_size=LDS,
+    )  # fmt: skip
+    assert done.words() == [6] * 32
+
+
+@pytest.mark.parametrize("code", ["v_mov_b32 v2, 0\n" + STORE, "v_mov_b32 v2, 0\nglobal_atomic_add_u32 v1, v2, s[4:5]"])
+def test_what_is_constant_is_not_written(code):
+    run(code, numbers(32))
+    with pytest.raises(MemoryFault, match=r"b0\+0x0 .* which is only to be read"):
+        run(code, numbers(32), constant=(0,))
+
+
+@pytest.mark.parametrize("offset", [1020, 1024, 65532])
+def test_lds_out_of_bounds(offset):
+    with pytest.raises(MemoryFault, match="out of bounds: 4 bytes at LDS"):
+        run(f"v_mov_b32 v2, 0\nds_store_b32 v1, v2 offset:{offset}", group_segment_fixed_size=LDS)
+
+
+def test_groups_have_their_own_lds():
+    code = "v_mov_b32 v2, s3\nds_store_b32 v1, v2\nds_load_b32 v3, v1\ns_waitcnt lgkmcnt(0)\n"
+    code += "v_lshl_add_u32 v1, s3, 7, v1\n"
+    done = run(code + "global_store_b32 v1, v3, s[4:5]", 384, groups=3, group_segment_fixed_size=128)
+    assert done.words() == [0] * 32 + [1] * 32 + [2] * 32
+
+
+# What two waves of a group do to the same word of LDS, with a barrier between and without.
+FIRST, SECOND = "v_mov_b32 v2, 1\nv_mov_b32 v1, 0", "v_mov_b32 v2, 2\nv_mov_b32 v1, 0"
+BARRIER = "s_waitcnt lgkmcnt(0)\ns_barrier"
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ("ds_store_b32 v1, v2", "ds_store_b32 v1, v2"),
+    ("ds_store_b32 v1, v2", "ds_load_b32 v3, v1"),
+    ("ds_load_b32 v3, v1", "ds_store_b32 v1, v2"),
+    ("ds_add_u32 v1, v2", "ds_load_b32 v3, v1"),
+    ("ds_load_b32 v3, v1", "ds_add_u32 v1, v2"),
+    ("ds_store_b32 v1, v2", "ds_add_u32 v1, v2"),
+    ("ds_add_u32 v1, v2", "ds_store_b32 v1, v2"),
+])  # fmt: skip
+def test_races_between_two_waves(first, second):
+    clear = f"v_mov_b32 v4, 0\nv_mov_b32 v5, 0\nds_store_b32 v4, v5\n{BARRIER}\n"
+    code = clear + TWO_WAVES.format(
+        first=f"{FIRST}\n{first}\n{BARRIER}", others=f"{SECOND}\n{BARRIER}\n{second}", then=BARRIER
+    )
+    run(code, threads=64, group_segment_fixed_size=LDS)
+    without = clear + TWO_WAVES.format(first=f"{FIRST}\n{first}", others=f"{SECOND}\n{second}", then=BARRIER)
+    with pytest.raises(Race, match=r"wave [01] .* with no barrier between"):
+        run(without, threads=64, group_segment_fixed_size=LDS)
+
+
+def test_waves_may_write_the_same_value():
+    same = "v_mov_b32 v1, 0\nv_mov_b32 v2, 5\nds_store_b32 v1, v2"
+    run(same, threads=128, group_segment_fixed_size=LDS)
+    with pytest.raises(Race, match="waves 0 and 1 write"):
+        run(same.replace("v2, 5", "v2, s2"), threads=128, group_segment_fixed_size=LDS)
+
+
+def test_atomics_do_not_race_with_each_other():
+    done = run(
+        "v_mov_b32 v1, 0\nv_mov_b32 v2, 1\nglobal_atomic_add_u32 v1, v2, s[4:5]", numbers(1), threads=64, groups=3
+    )
+    assert done.words() == [3 * 64]
+
+
+def test_lanes_of_a_wave_may_not_write_different_values():
+    run("v_mov_b32 v1, 0\nv_mov_b32 v2, 1\nds_store_b32 v1, v2", group_segment_fixed_size=LDS)
+    with pytest.raises(Race, match="lanes of wave 0 write"):
+        run("v_mov_b32 v1, 0\nds_store_b32 v1, v0", group_segment_fixed_size=LDS)
+
+
+def test_writes_that_overlap_in_part():
+    """Eight bytes of one wave, and eight of another four bytes further on, by one instruction."""
+    code = "v_mov_b32 v2, s2\nv_mov_b32 v3, s2\nv_lshlrev_b32 v1, 2, v2\ns_mov_b32 exec_lo, 1\nds_store_b64 v1, v[2:3]"
+    with pytest.raises(Race, match="waves 0 and 1 write"):
+        run(code, threads=64, group_segment_fixed_size=LDS)
+
+
+def test_halves_of_a_word_belong_to_their_waves():
+    code = "v_lshlrev_b32 v1, 1, v0\nv_mov_b32 v2, s2\nds_store_b16 v1, v2\nds_load_u16 v2, v1\n"
+    run("v_and_b32 v0, 31, v0\nv_lshl_add_u32 v0, v0, 1, s2\n" + code, threads=64, group_segment_fixed_size=LDS)
+
+
+def test_groups_at_one_address():
+    at_once = "v_mov_b32 v2, s3\n" + STORE
+    run("v_mov_b32 v2, 1\n" + STORE, 128, groups=2)
+    with pytest.raises(Race, match="waves 0 and 1 write"):
+        run(at_once, 128, groups=2)
+    # A barrier is none between groups.
+    first = f"{STORE}\ns_waitcnt_vscnt null, 0x0\ns_barrier"
+    code = "v_mov_b32 v2, s3\n" + TWO_WAVES.replace("s2", "s3").format(
+        first=first, others=f"s_barrier\n{LOAD}", then=""
+    )
+    with pytest.raises(Race, match=r"wave 1 reads .* written by wave 0"):
+        run(code, 128, groups=2)
+
+
+def lanes(wave: int, group: int, epoch: int, signalled: int | None = None) -> Lanes:
+    one = np.array([0])
+    return Lanes(one, one, one + wave, one + group, one + epoch, one + (epoch if signalled is None else signalled))
+
+
+def store(groups: list[int]) -> Store:
+    made = Store(64, "memory", 4, np.array(groups))
+    made.allow(0, 64, bytes(64))
+    return made
+
+
+HERE, VALUE = np.array([0]), np.full((1, 4), 9, np.uint8)
+
+
+@pytest.mark.parametrize(("before", "now"), [(3, 0), (0, 3)])
+def test_a_group_that_read_is_not_forgotten(before, now):
+    """Barriers of one group say nothing about another: group 0 reads, group 1 reads and then writes."""
+    memory = store([0, 1])
+    memory.read(HERE, 4, lanes(0, 0, before))
+    memory.read(HERE, 4, lanes(1, 1, now))
+    with pytest.raises(Race, match=r"wave 1 writes .*read by other waves"):
+        memory.write(HERE, VALUE, lanes(1, 1, now))
+    with pytest.raises(Race, match=r"wave 1 writes .*read by other waves"):
+        memory.write(HERE, VALUE, lanes(1, 1, now + 5))
+
+
+@pytest.mark.parametrize("groups", [[0, 0], [0, 1]])
+def test_waves_that_read_at_once_are_all_remembered(groups):
+    memory, both, none = store(groups), np.array([0, 1]), np.array([0, 0])
+    memory.read(none, 4, Lanes(none, both, both, np.array(groups), none, none))
+    for wave in (0, 1):
+        with pytest.raises(Race, match=rf"wave {wave} writes .*read by other waves"):
+            memory.write(HERE, VALUE, lanes(wave, groups[wave], 0))
+    if groups[1]:
+        with pytest.raises(Race):
+            memory.write(HERE, VALUE, lanes(1, 1, 1))
+    else:
+        memory.write(HERE, VALUE, lanes(1, 0, 1))
+
+
+def test_readers_of_one_group_have_a_barrier_before_the_writer():
+    memory = store([0, 0, 0])
+    for wave in (0, 1):
+        memory.read(HERE, 4, lanes(wave, 0, 0))
+    with pytest.raises(Race):
+        memory.write(HERE, VALUE, lanes(2, 0, 0))
+    memory.write(HERE, VALUE, lanes(2, 0, 1))
+
+
+def test_what_is_done_after_the_signal_comes_after_the_barrier():
+    memory = store([0, 0])
+    memory.write(HERE, VALUE, lanes(0, 0, 0, signalled=0))
+    memory.read(HERE, 4, lanes(1, 0, 1))
+    memory.write(HERE + 4, VALUE, lanes(0, 0, 0, signalled=1))
+    with pytest.raises(Race):
+        memory.read(HERE + 4, 4, lanes(1, 0, 1))
+
+
+# How each generation waits for its stores, and what a barrier is.
+STORES_FINISHED = {
+    "gfx942": "s_waitcnt vmcnt(0)", "gfx1030": "s_waitcnt_vscnt null, 0x0", "gfx1100": "s_waitcnt_vscnt null, 0x0",
+    "gfx1201": "s_wait_storecnt 0x0",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", STORES_FINISHED)
+def test_a_store_that_was_not_waited_for_is_not_seen_behind_a_barrier(target):
+    word = "dword" if target in ("gfx942", "gfx1030") else "b32"
+    barrier = "s_barrier_signal -1\ns_barrier_wait -1" if target == "gfx1201" else "s_barrier"
+    first = f"v_mov_b32 v1, 0\nv_mov_b32 v2, 1\nglobal_store_{word} v1, v2, s[4:5]\n"
+    code = TWO_WAVES.format(
+        first=first + "{}\n" + barrier, others=f"v_mov_b32 v1, 0\n{barrier}\nglobal_load_{word} v2, v1, s[4:5]", then=""
+    )
+    run(code.format(STORES_FINISHED[target]), 4, target=target, threads=128 if target == "gfx942" else 64)
+    with pytest.raises(Race, match="a store that was not waited for"):
+        run(code.format(""), 4, target=target, threads=128 if target == "gfx942" else 64)
+
+
+def test_lds_is_waited_for_at_barriers():
+    for access in ("ds_store_b32 v1, v0", "ds_store_b32 v1, v0\ns_waitcnt lgkmcnt(0)\nds_load_b32 v2, v1"):
+        with pytest.raises(NotWaitedFor, match="a barrier is reached"):
+            run(f"{access}\ns_barrier", group_segment_fixed_size=LDS)
+        run(f"{access}\ns_waitcnt lgkmcnt(0)\ns_barrier", group_segment_fixed_size=LDS)
+
+
+def test_a_memory_takes_part_in_one_launch():
+    done = run("s_nop 0", 16)
+    with pytest.raises(ValueError, match="make a new one"):
+        done.memory.seal(4, np.zeros(1, int))
+    with pytest.raises(ValueError, match="has not taken part"):
+        _ = Memory().store

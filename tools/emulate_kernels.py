@@ -1,0 +1,205 @@
+"""Run the Triton kernels for AMD GPUs that are not there: compile each, execute its assembly, compare with fp64.
+
+Run as a program it makes the table of `tools/compile_kernels.py` with what was executed, for a list of targets:
+
+    python tools/emulate_kernels.py gfx1010 gfx1100 gfx942
+
+Each kernel runs twice. Compiled for a layer with odd sizes, all of it runs: edges and masks. Compiled for a layer
+as networks have it, some of its workgroups run: the code that a training would run, and the instructions that are
+counted.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+if __name__ == "__main__":  # as a program it is not found as a part of the project
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools import compile_kernels
+from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, needs, specialised
+from tools.emulator import Memory, Program, launch
+from tools.kernel_bounds import CARDS, bound
+from tools.kernel_tasks import elements_written, task
+from yolo_rocm.conv.exactness import allowed_error
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.triton.available import MFMA, amd_family
+from yolo_rocm.engines.triton.launch import kernel_of
+
+# Sizes that are multiples of nothing: half-empty tiles, edges on every side, channels that end inside a tile.
+ODD: Final = Layers(
+    Layer(24, 20, 1, 1, 2, (7, 15)), Layer(24, 20, 1, 2, 2, (7, 9)), Layer(3, 20, 1, 2, 2, (7, 9)),
+    Layer(20, 20, 20, 1, 2, (7, 9)),
+)  # fmt: skip
+# What Triton specialises a kernel by is the same as for the layers of the table, so that the code is the same: strides
+# are multiples of 16. The image is smaller.
+USUAL: Final = Layers(
+    Layer(64, 64, 1, 1, 1, (16, 80)), Layer(64, 64, 1, 2, 1, (16, 80)), Layer(3, 16, 1, 2, 1, (16, 80)),
+    Layer(64, 64, 64, 1, 1, (16, 80)),
+)  # fmt: skip
+_MULTIPLY_ADDS: Final = ("v_fma", "v_mad_mix", "v_pk_fma", "v_dot", "v_wmma", "v_mfma")
+_BITS: Final = {torch.float32: torch.int32, torch.float16: torch.int16, torch.bfloat16: torch.int16}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of a kernel showed.
+
+    Attributes:
+        error: Against fp64, relative, of all elements that were written.
+        allowed: What it may be.
+        wrong: Elements that are further off than roundings explain.
+        counts: Instructions, per wave.
+    """
+
+    error: float
+    allowed: float
+    wrong: int
+    counts: Counter[str]
+
+    @property
+    def right(self) -> bool:
+        """Whether the error is within its bound, NaN is not, and so is each element."""
+        return self.error <= self.allowed and not self.wrong
+
+
+def execute(kernel: Kernel, text: str, shared: int, some: bool = False) -> Outcome:
+    """Run a kernel's assembly on random tensors and compare what it wrote with fp64.
+
+    Args:
+        kernel: What was compiled.
+        text: The assembly.
+        shared: Bytes of LDS that a launch gives it.
+        some: Run the first, the middle and the last workgroup alone.
+
+    Raises:
+        EmulationError: The kernel did something that it must not do.
+    """
+    program = Program.parse(text)
+    given = task(kernel)
+    dtype = given.dtype
+    memory = Memory()
+    inputs = [memory.add(name, _raw(tensor), constant=True) for name, tensor in given.inputs.items()]
+    output = memory.add("output", given.exact.numel() * dtype.itemsize)
+    function = kernel_of(kernel.call)
+    signature, _, _ = specialised(function, kernel, program.target)
+    numbers = zip(function.arg_names[len(kernel.types) :], kernel.call.numbers, strict=False)
+    arguments: list[Any] = [*inputs, output, *(number for name, number in numbers if signature[name] != "constexpr")]
+    x, y, z = kernel.call.grid
+    groups = _some_of((x, y, z)) if some else list(product(range(x), range(y), range(z)))
+    threads = kernel.call.warps * program.wave_size
+    counts = launch(program, memory, arguments, (x, y, z), threads, shared, groups)
+    flags = memory.written(output, _numpy(dtype))
+    values = torch.from_numpy(memory.contents(output, _numpy(_BITS[dtype]))).view(dtype)
+    got, known = (torch.as_strided(flat, given.shape, given.strides) for flat in (values, torch.from_numpy(flags)))
+    expected = elements_written(kernel, groups) if some else known.numel()
+    if int(known.sum()) != expected:
+        raise ValueError(f"{kernel.name} wrote {int(known.sum())} elements of {expected}")
+    error = relative_error(got[known], given.exact[known])
+    return Outcome(error, _allowed(kernel, dtype), given.wrong(got, known), counts)
+
+
+def _some_of(grid: tuple[int, int, int]) -> list[tuple[int, int, int]]:
+    """Return the first, the middle and the last workgroup, the middle one out of the middle in every dimension."""
+    x, y, z = grid
+    return list(dict.fromkeys([(0, 0, 0), (x // 2, y // 2, z // 2), (x - 1, y - 1, z - 1)]))
+
+
+def _raw(tensor: torch.Tensor) -> Any:
+    """Return a dense tensor's memory, whatever its strides."""
+    flat = tensor.detach().as_strided((tensor.numel(),), (1,))
+    return flat.view(_BITS[tensor.dtype]).numpy()
+
+
+def _numpy(dtype: torch.dtype) -> Any:
+    return {2: np.int16, 4: np.int32}[dtype.itemsize]
+
+
+def _allowed(kernel: Kernel, dtype: torch.dtype) -> float:
+    """Return the bound of the GPU tests for fp32, in which every kernel adds, and one rounding to what it writes.
+
+    For half precision it is tighter than that of the GPU tests, which other algorithms have to meet too.
+    """
+    if kernel.name == "transpose":
+        return 0.0
+    which = "grad_weight" if kernel.splits else "grad_input" if "grad_input" in kernel.name else "forward"
+    rounding = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
+    return allowed_error(replace(kernel.problem, dtype=torch.float32), which) + rounding
+
+
+def share_of_multiply_adds(counts: Counter[str]) -> tuple[float, float]:
+    """Return multiply-adds among the instructions of the vector unit, and LDS instructions for each of them."""
+    vector = sum(times for name, times in counts.items() if name.startswith("v_"))
+    multiply_adds = sum(times for name, times in counts.items() if name.startswith(_MULTIPLY_ADDS))
+    lds = sum(times for name, times in counts.items() if name.startswith("ds_"))
+    return multiply_adds / max(vector, 1), lds / multiply_adds if multiply_adds else 0.0
+
+
+def emulated(kernel: Kernel, target: str) -> dict[str, Any]:
+    """Compile and run a kernel of the table in this process; return fields of `Built`."""
+    found, small = like(kernel, target, USUAL), like(kernel, target, ODD)
+    text, shared = assembly(found, target)
+    usual, odd = execute(found, text, shared, some=True), execute(small, *assembly(small, target))
+    worst = max((usual, odd), key=lambda outcome: (not outcome.right, outcome.error))
+    if not worst.right:
+        limits = f"allowed are {worst.allowed:.3g}; {worst.wrong} elements are wrong"
+        raise ValueError(f"{kernel.name} errs by {worst.error:.3g}, {limits}")
+    share, lds = share_of_multiply_adds(usual.counts)
+    shortest = _bound(kernel, found, target, usual.counts)
+    return {
+        **needs(text, shared, target),
+        "relative_error": float(f"{worst.error:.2g}"),
+        "allowed_error": float(f"{worst.allowed:.2g}"),
+        "instructions": sum(times for name, times in usual.counts.items() if name != "vopd"),
+        "fma_share": round(share, 3),
+        "lds_per_fma": round(lds, 3),
+        **({} if shortest is None else shortest),
+    }
+
+
+def _bound(kernel: Kernel, run: Kernel, target: str, counts: Counter[str]) -> dict[str, Any] | None:
+    """Return what `kernel_bounds` computes for the layer of the table, from what some workgroups of another one did."""
+    times = math.prod(kernel.call.grid) / len(_some_of(run.call.grid))
+    if kernel.splits and kernel.name != "sum_partials":
+        times *= kernel.call.numbers[1] / run.call.numbers[1]  # pixels of a split
+    found = bound(target, counts, 64 if amd_family(target) == MFMA else 32, times, _tensor_bytes(kernel))
+    if found is None:
+        return None
+    card = CARDS[target].name
+    return {"computed_us": float(f"{found.microseconds:.3g}"), "computed_limit": found.limit, "computed_for": card}
+
+
+def _tensor_bytes(kernel: Kernel) -> int:
+    """Return the bytes of the tensors that a kernel reads and writes."""
+    problem = kernel.problem
+    x, y, weight = (math.prod(s) for s in (problem.input_shape, problem.output_shape, problem.weight_shape))
+    size = problem.dtype.itemsize
+    if kernel.name == "transpose":
+        return 2 * x * size
+    if kernel.name == "sum_partials":
+        return weight * (4 * kernel.splits + size)
+    if kernel.splits:
+        return (x + y) * size + 4 * kernel.splits * weight
+    return (x + y + weight) * size
+
+
+def like(kernel: Kernel, target: str, layers: Layers) -> Kernel:
+    """Return a kernel of the table, with its tile, for other layers."""
+    processors = 4 if layers is ODD else 8  # fewer splits, so that their loops are as long as a layer's
+    # A bias is added where it does not change what is counted.
+    every = curated(target, kernel.dtype, kernel.layout == "nhwc", layers, processors, bias=layers is ODD)
+    return next(each for each in every if (each.name, each.tile) == (kernel.name, kernel.tile))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(compile_kernels.main(__doc__, emulated))

@@ -1,0 +1,169 @@
+"""Assembly text as LLVM prints it, parsed: instructions, labels, the kernel's descriptor and its arguments.
+
+Only the text is read, no encoding: what the assembler does with it is LLVM's affair and is tested there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from .errors import UnknownInstruction
+
+# `v_add_f32_e32` and its longer encodings compute the same; the last part says how the operands are fetched.
+_ENCODINGS: Final = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa")
+_LABEL: Final = re.compile(r"^([.\w$]+):$")
+# Commas inside brackets and parentheses do not separate operands.
+_COMMA: Final = re.compile(r",\s*(?![^\[(]*[\])])")
+_FLAGS: Final = frozenset((
+    "glc", "slc", "dlc", "nt", "sc0", "sc1", "offen", "idxen", "clamp", "gds", "lds", "row_mirror", "row_half_mirror",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line of assembly.
+
+    Attributes:
+        name: Mnemonic without its encoding.
+        encoding: `e32`, `e64`, `dpp`, `sdwa` or nothing, as printed.
+        operands: As printed, without modifiers.
+        modifiers: `offset:16` and `glc` as `{"offset": "16", "glc": ""}`.
+        line: Number of the line in the text, from 1.
+        text: The line itself.
+        pair: The two halves of a VOPD instruction, which issue together.
+    """
+
+    name: str
+    encoding: str
+    operands: tuple[str, ...]
+    modifiers: dict[str, str]
+    line: int
+    text: str
+    pair: tuple[Instruction, ...] = ()
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Where an argument lies in the kernel's argument segment, and what it is."""
+
+    offset: int
+    size: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A kernel: its instructions and what its descriptor says.
+
+    Attributes:
+        name: Of the kernel.
+        target: Such as `gfx1100`.
+        instructions: In the order of the text.
+        labels: Index of the instruction that follows each label.
+        descriptor: `.amdhsa_*` directives by name.
+        arguments: From the metadata.
+    """
+
+    name: str
+    target: str
+    instructions: tuple[Instruction, ...]
+    labels: dict[str, int]
+    descriptor: dict[str, int]
+    arguments: tuple[Argument, ...] = field(default=())
+
+    @classmethod
+    def parse(cls, text: str, name: str | None = None) -> Program:
+        """Read a kernel from the text of a module; without a name, the only one there is.
+
+        Raises:
+            ValueError: The text has no such kernel, or several and no name was given.
+        """
+        names = re.findall(r"^\s*\.amdhsa_kernel\s+(\S+)", text, re.MULTILINE)
+        if name is None and len(names) == 1:
+            name = names[0]
+        if name is None or name not in names:
+            raise ValueError(f"no kernel {name!r} in the text: it has {', '.join(names) or 'none'}")
+        target = re.search(r'\.amdgcn_target\s+"[^"]*--(gfx\w+)', text)
+        if target is None:
+            raise ValueError("the text names no target (.amdgcn_target)")
+        instructions, labels = _body(text, name)
+        return cls(name, target[1], instructions, labels, _descriptor(text, name), _arguments(text, name))
+
+    @property
+    def wave_size(self) -> int:
+        """Lanes of a wave."""
+        # Targets of GCN and CDNA have 64 and no such directive.
+        return 32 if self.descriptor.get("wavefront_size32") else 64
+
+    @property
+    def generation(self) -> int:
+        """9 for GCN 5 and CDNA, 10 to 12 for RDNA."""
+        return int(self.target[3:-2])
+
+
+def _body(text: str, name: str) -> tuple[tuple[Instruction, ...], dict[str, int]]:
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    inside = False
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = re.split(r";|//", raw, maxsplit=1)[0].strip()
+        if not inside:
+            inside = line == f"{name}:"
+            continue
+        if line.startswith((".section", ".amdhsa_kernel", ".end_amdhsa_kernel")) or line == ".text":
+            break
+        if label := _LABEL.match(line):
+            labels[label[1]] = len(instructions)
+        elif line and not line.startswith("."):
+            instructions.append(instruction(line, number))
+    return tuple(instructions), labels
+
+
+def instruction(line: str, number: int = 0) -> Instruction:
+    """Parse one line, without its comment."""
+    if "::" in line:
+        halves = tuple(instruction(half.strip().replace("v_dual_", "v_"), number) for half in line.split("::"))
+        return Instruction("vopd", "", (), {}, number, line, halves)
+    mnemonic, _, rest = line.replace("\t", " ").partition(" ")
+    encoding = next((ending for ending in _ENCODINGS if mnemonic.endswith(ending)), "")
+    operands, modifiers = _operands(rest.strip())
+    name = mnemonic.removesuffix(encoding)
+    return Instruction(name, encoding[1:], tuple(operands), modifiers, number, line)
+
+
+def _operands(text: str) -> tuple[list[str], dict[str, str]]:
+    operands: list[str] = []
+    modifiers: dict[str, str] = {}
+    for part in _COMMA.split(text) if text else []:
+        # Modifiers follow the last operand, separated by blanks; so do the counters of s_waitcnt.
+        words = re.findall(r"[^\s\[(]+(?:\[[^\]]*\]|\([^)]*\))?\|?", part)
+        for position, word in enumerate(words):
+            key, colon, value = word.partition(":")
+            if colon and not re.match(r"[-|]*(?:sext\(|neg\(|abs\()?[vsa]\[|[-|]*(ttmp)\[", word):
+                modifiers[key] = value
+            elif word in _FLAGS:
+                modifiers[word] = ""
+            elif position == 0 or word.endswith(")"):
+                operands.append(word)
+            elif word not in ("&", "|"):
+                raise UnknownInstruction(f"cannot read {word!r} in the operands {text!r}")
+    return operands, modifiers
+
+
+def _descriptor(text: str, name: str) -> dict[str, int]:
+    found = re.search(rf"\.amdhsa_kernel\s+{re.escape(name)}\s(.*?)\.end_amdhsa_kernel", text, re.DOTALL)
+    pairs = re.findall(r"\.amdhsa_(\w+)\s+(-?\w+)\s*$", found[1] if found else "", re.MULTILINE)
+    return {key: int(value, 0) for key, value in pairs if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)", value)}
+
+
+def _arguments(text: str, name: str) -> tuple[Argument, ...]:
+    found = re.search(r"\.amdgpu_metadata\s*\n(.*?)\s*\.end_amdgpu_metadata", text, re.DOTALL)
+    metadata: Any = yaml.safe_load(found[1]) if found else {}
+    for kernel in metadata.get("amdhsa.kernels", ()):
+        if kernel[".name"] == name:
+            return tuple(Argument(a[".offset"], a[".size"], a[".value_kind"]) for a in kernel.get(".args", ()))
+    return ()

@@ -1,0 +1,116 @@
+"""Counters of memory instructions under way, and the waits for them.
+
+An instruction that loads raises its counter at once and its result comes later: the registers it writes are marked
+until the wave has waited for it (`s_waitcnt`, gfx12: `s_wait_*`), and using a marked register ends the run. Loads of
+one kind return in the order of their issue; scalar loads do not, so that only a wait for zero is a wait for them (RDNA3
+ISA, 4.4 "Dependency resolution").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+
+from .errors import NotWaitedFor, UnknownInstruction
+from .program import Instruction
+from .waves import Register, Waves
+
+LOAD, STORE, LDS, SCALAR = "load", "store", "lds", "scalar"
+# By generation, what the counters count; a wait names counters by the words of its generation.
+COUNTERS: Final[dict[int, dict[str, tuple[str, ...]]]] = {
+    9: {"vmcnt": (LOAD, STORE), "lgkmcnt": (LDS, SCALAR)},
+    10: {"vmcnt": (LOAD,), "vscnt": (STORE,), "lgkmcnt": (LDS, SCALAR)},
+    11: {"vmcnt": (LOAD,), "vscnt": (STORE,), "lgkmcnt": (LDS, SCALAR)},
+    12: {"loadcnt": (LOAD,), "storecnt": (STORE,), "dscnt": (LDS,), "kmcnt": (SCALAR,)},
+}
+# Counters of what no kernel here does: exports, samples, ray tracing. A wait for them waits for nothing.
+_UNUSED: Final = frozenset(("expcnt", "samplecnt", "bvhcnt"))
+
+Step = Callable[[Waves], None]
+
+
+class Counters:
+    """The counters of one generation."""
+
+    def __init__(self, generation: int) -> None:
+        self._names = list(COUNTERS[generation])
+        self._of = {kind: self._names.index(name) for name, kinds in COUNTERS[generation].items() for kind in kinds}
+        self.count = len(self._names)
+        self.late: set[tuple[int, int]] = set()  # see `at_barrier`
+
+    def issue(self, waves: Waves, kind: str, registers: Iterable[Register] = ()) -> None:
+        """Count an instruction, and mark the registers that it will write."""
+        counter = self._of[kind]
+        waves.issued[counter] += 1
+        number = waves.issued[counter].copy()
+        for register in registers:
+            waves.pending.setdefault(register, {})[counter] = number
+        if kind == SCALAR:
+            waves.unordered = number
+        elif kind == LDS:
+            waves.stored = number
+        elif kind == STORE:
+            waves.saved = number
+
+    def may_load_into(self, waves: Waves, kind: str, registers: Iterable[Register]) -> None:
+        """Check that a load into registers comes after what is under way into them: loads of one kind do."""
+        for register in registers:
+            if register in waves.pending:
+                if kind == SCALAR or set(waves.pending[register]) != {self._of[kind]}:
+                    waves.use(register)
+                waves.pending.pop(register, None)
+
+    def at_barrier(self, waves: Waves) -> None:
+        """Check that no access to LDS is under way at a barrier: behind it others write, and read what was written.
+
+        Stores to global memory may be: others in the group seldom read them. Where they do, the memory finds the wave
+        and the barrier in `late`.
+
+        Raises:
+            NotWaitedFor: An access to LDS is.
+        """
+        if (waves.stored > waves.finished[self._of[LDS]]).any():
+            raise NotWaitedFor("a barrier is reached with accesses to LDS that were not waited for")
+        for index in np.flatnonzero(waves.saved > waves.finished[self._of[STORE]]):
+            self.late.add((int(waves.wave[index]), int(waves.epoch[index])))
+
+    def wait(self, instruction: Instruction) -> Step:
+        """Return the step of a wait."""
+        given = [(name, count) for name, count in _wanted(instruction) if name not in _UNUSED]
+        if unknown := [name for name, _ in given if name not in self._names]:
+            raise UnknownInstruction(f"no counter {', '.join(unknown)} here: there are {', '.join(self._names)}")
+        wanted = [(self._names.index(name), count) for name, count in given]
+        scalar = self._of[SCALAR]
+
+        def step(waves: Waves) -> None:
+            for counter, left in wanted:
+                finished = waves.issued[counter] - left
+                if left and counter == scalar:
+                    # Any of the loads may be the one that is left.
+                    finished = np.where(waves.unordered > waves.finished[counter], 0, finished)
+                np.maximum(waves.finished[counter], finished, out=waves.finished[counter])
+
+        return step
+
+
+def _wanted(instruction: Instruction) -> list[tuple[str, int]]:
+    """Return the counters that a wait names, each with how many may be left."""
+    name, operands = instruction.name, instruction.operands
+    if name == "s_waitcnt":
+        found = [re.fullmatch(r"(\w+)\((\d+)\)", operand) for operand in operands]
+        if found and all(found):
+            return [(match[1], int(match[2])) for match in found if match]
+    elif name.startswith("s_waitcnt_") and operands[:1] == ("null",):
+        return [(name.removeprefix("s_waitcnt_"), int(operands[1], 0))]
+    elif name == "s_wait_loadcnt_dscnt":
+        both = int(operands[0], 0)  # six bits each
+        return [("loadcnt", both >> 8), ("dscnt", both & 0x3F)]
+    elif name == "s_wait_storecnt_dscnt":
+        both = int(operands[0], 0)
+        return [("storecnt", both >> 8), ("dscnt", both & 0x3F)]
+    elif name.startswith("s_wait_") and operands:
+        return [(name.removeprefix("s_wait_"), int(operands[0], 0))]
+    raise UnknownInstruction(f"a wait that cannot be read: {instruction.text}")

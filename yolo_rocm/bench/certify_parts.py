@@ -1,0 +1,255 @@
+"""`python -m yolo_rocm.bench.certify_parts PART SETTINGS FILE`: the parts of a certification that train and measure.
+
+Each runs in a process of its own, with the variables of the preset, and leaves its result in a file: a card that brings
+the process down costs this part alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from ..conv.names import PASSES
+from ..diagnosis.outcome import UNKILLABLE, Limits
+from ..engines.names import NATIVE
+
+# AdamW moves every weight in its first steps, so that wrong gradients show at once: a row that is left out at the edge
+# of every 3x3 layer changes a loss by 2e-2, no gradients at all by 2e-1. Torch's own kernels on a CPU, with and without
+# oneDNN, differ by 2e-4 over three steps (9e-4 with images of 128 pixels), and ours from them by 1.2e-3 with torch
+# 1.13.1; later steps blow rounding up.
+STEPS: Final = 3
+_TRAINING: Final[dict[str, Any]] = {"imgsz": 96, "batch": 8, "optimizer": "AdamW", "lr0": 0.001, "momentum": 0.9}
+_END_S: Final = Limits.end
+_MODEL: Final = "yolov8n.yaml"
+_COLUMNS: Final = (
+    *("way", "step_ms", "to_stock", "to_vendor_off", "peak_mb", "loss", "departure", "wrong", "served", "error"),
+)
+
+
+class PartError(Exception):
+    """A part's process ended without a result; the message says how."""
+
+
+class HeldError(PartError):
+    """A part's process cannot be killed: the driver holds it, and it the device."""
+
+
+def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str], limit_s: float) -> dict[str, Any]:
+    """Run a part in a process of its own and return its result.
+
+    Args:
+        part: One of `PARTS`.
+        settings: Its arguments.
+        environ: The variables of the process; those that keep Ultralytics off the network are added.
+        limit_s: Seconds after which it is ended.
+
+    Raises:
+        PartError: It ended without a result.
+        HeldError: It does not end at all.
+    """
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join(word for word in (environ.get("PYTHONPATH"), package) if word)
+    with tempfile.TemporaryDirectory(prefix="yolo-rocm-certify-", ignore_cleanup_errors=True) as folder:
+        result = Path(folder) / "result.json"
+        own = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_CONFIG_DIR": folder, "PYTHONPATH": path}
+        words = json.dumps({**settings, "folder": folder})
+        command = [sys.executable, "-m", "yolo_rocm.bench.certify_parts", part, words, str(result)]
+        group: dict[str, Any] = {} if sys.platform == "win32" else {"start_new_session": True}
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**{name: value for name, value in environ.items() if name != "YOLO_ROCM"}, **own},
+            **group,
+        )
+        try:
+            said, _ = process.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            words = f"no result within {limit_s:.0f} s"
+            if not _end(process):
+                raise HeldError(f"{words}, and the process {UNKILLABLE}") from None
+            raise PartError(f"{words}: the process was ended") from None
+        except BaseException:
+            _end(process)
+            raise
+        if process.returncode == 0 and result.exists():
+            found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+            return found
+        raise PartError(_how_it_ended(process.returncode, said.decode("utf-8", errors="replace")))
+
+
+def _end(process: subprocess.Popen[bytes]) -> bool:
+    """End a process with all its children; return whether it has gone. One that the driver holds may never do so."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+    return True
+
+
+def _how_it_ended(code: int, said: str) -> str:
+    known = sys.platform != "win32" and code < 0 and -code in set(signal.Signals)
+    how = f"ended by {signal.Signals(-code).name}" if known else f"ended with exit code {code}"
+    last = [line.strip() for line in said.splitlines() if line.strip()][-2:]
+    return f"the process {how}{': ' if last else ''}{' | '.join(last)[-600:]}"
+
+
+def training(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Train a nano model for a few steps on made data, and the same by plain Ultralytics on the CPU: all losses.
+
+    Args:
+        given: `device`, `preset`, `rocm`, and `folder`, where everything goes.
+    """
+    from .. import ultralytics_hooks as hooks
+    from ..api import register
+    from .demo_data import make_data
+
+    folder, batch = Path(given["folder"]), _TRAINING["batch"]
+    data = make_data(folder / "data", images=batch * STEPS, size=_TRAINING["imgsz"])
+
+    def losses_of(yolo: Any, device: str) -> list[float]:
+        losses = hooks.record_losses(yolo)
+        yolo.train(
+            data=str(data), epochs=1, nbs=batch, warmup_epochs=0, mosaic=0.0, close_mosaic=0, seed=0,
+            deterministic=True, amp=False, workers=0, plots=False, save=False, val=False, verbose=False,
+            device=device, project=str(folder), name=f"on-{device}", **_TRAINING,
+        )  # fmt: skip
+        return losses
+
+    yolo = hooks.load_model(_MODEL)
+    registration = register(yolo, given["preset"], given["rocm"])
+    ours = losses_of(yolo, given["device"])
+    report = registration.report
+    registration.remove()
+    # The CPU last: Ultralytics hides the GPUs of a process that trains there.
+    reference = losses_of(hooks.load_model(_MODEL), "cpu")
+    served = report.served.values() if report else ()
+    return {
+        "ours": ours,
+        "torch_cpu": reference,
+        "computed_by": report.summary() if report else "nothing of ours",
+        "shapes_of_ours": sum(
+            any(each.plan[which].algorithm.engine not in NATIVE for which in PASSES) for each in served
+        ),
+    }
+
+
+def kernel_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which kernels there are to try, as the fields of their probes: it takes torch to know them.
+
+    Args:
+        given: `quick`, for fp32 alone.
+    """
+    from ..engines.qualification import ROUNDINGS
+    from .certify_kernels import kernel_probes
+
+    probes = kernel_probes(given["quick"])
+    return {"probes": [[each.way, each.dtype, each.layout, each.shape] for each in probes], "roundings": ROUNDINGS}
+
+
+def bench_conv(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Time the vendor library and `auto` on the layers of a model that have the most work.
+
+    Args:
+        given: `device`, `batch`, `imgsz`, `layers`, and `vendor`, False where its library ends processes.
+    """
+    import torch
+
+    from ..conv.plan import Planner
+    from . import conv
+    from .layers import OURS, model_layers, threads_of_a_training
+
+    device = _torch_name(given["device"])
+    with threads_of_a_training(device):
+        every = model_layers(_MODEL, given["imgsz"], given["batch"], torch.float32, device)
+        chosen = sorted(every, key=lambda layer: -layer.problem.flops * len(layer.names))[: given["layers"]]
+        planner = Planner(OURS, remember=False, for_training=False)
+        rows = conv.bench_conv(chosen, planner, lambda *_: None, repeats=3, quick=True, vendor=given["vendor"])
+        threads = torch.get_num_threads()
+    return {
+        "model": _MODEL,
+        "dtype": "fp32",
+        "layout": "nchw",
+        **{key: given[key] for key in ("batch", "imgsz")},
+        "layers": f"{len(chosen)} of {len(every)}, those with the most work",
+        "threads": threads,
+        "totals_ms": conv.totals(rows),
+    }
+
+
+def bench_train(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Time a few whole training steps: torch as it is, the vendor library off, and ours.
+
+    Args:
+        given: `device`, `batch`, `imgsz`, `steps`, `tune_s`, and `vendor`, False where its library ends processes.
+    """
+    import torch
+
+    from . import train, train_table
+    from .layers import threads_of_a_training
+
+    device = _torch_name(given["device"])
+    ways = [way for way in train.ways(quick=True) if given["vendor"] or way.kind != train.STOCK_KIND]
+    sizes = {key: given[key] for key in ("batch", "imgsz", "steps", "tune_s")}
+    with threads_of_a_training(device):
+        bench = train.TrainBench(_MODEL, amp=False, device=device, **sizes)
+        bench.run(ways, lambda *_: None)
+        threads = torch.get_num_threads()
+    # Losses of the vendor library are no reference: where it is wrong, ours must not be called so.
+    own = [*(way for way in ways if way.kind != train.STOCK_KIND), *ways]
+    reference = next((way for way in own if way.step_ms is not None), None)
+    table = train_table.rows(ways, amp=False, reference=reference)
+    ours = [row for row in table if row.way.startswith(train.OURS_KIND)]
+    rows = [asdict(row) for row in table]
+    return {
+        "model": _MODEL,
+        "dtype": "fp32",
+        **{key: given[key] for key in ("batch", "imgsz", "steps")},
+        "threads": threads,
+        "ways": {row["way"]: {key: row[key] for key in _COLUMNS[1:]} for row in rows},
+        "summary": train_table.summary(ways, table),
+        "reference": reference.name if reference is not None else None,
+        "failures": train_table.failures(ours, bench.held_mb),
+        "torch_own_failures": train_table.failures(row for row in table if row not in ours),
+    }
+
+
+def _torch_name(device: str) -> str:
+    return "cuda:0" if device == "cuda" else device
+
+
+PARTS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "kernel_names": kernel_names,
+    "training": training,
+    "bench_conv": bench_conv,
+    "bench_train": bench_train,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the part that the command line names."""
+    part, settings, result = sys.argv[1:] if arguments is None else arguments
+    found = PARTS[part](json.loads(settings))
+    Path(result).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

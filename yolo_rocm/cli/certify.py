@@ -1,0 +1,171 @@
+"""`yolo-rocm certify`: runs everything on this card and writes the one file to send, or verifies such a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from ..errors import EvidenceError
+from ..utils.console import console, print_json, stdout_for_json
+from .options import AsJson, out, print_table, say
+
+if TYPE_CHECKING:
+    from ..preset.evidence import Evidence
+
+_NOT_AS_WRITTEN: Final = 3  # 1: a part has failed; 2: Typer's, for a wrong option
+_TITLES = {
+    "doctor": "doctor's probes",
+    "kernels": "every kernel against fp64",
+    "training": "short training against torch on the CPU",
+    "bench_conv": "bench conv, a glance",
+    "bench_train": "bench train, a glance",
+}
+
+
+def certify(
+    out_file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write; by default a name by card and torch.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; by default the GPU where torch can use one.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smallest sizes, fp32 alone: to try the command. The file is no evidence.")
+    ] = False,
+    verify: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Run nothing: say whether a file is as it was written, and what it says."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Certify this card: probes, every kernel against fp64, a short training, quick benchmarks, in one file to send.
+
+    Ends with 0 where every part passed, 1 where one failed; the others are run all the same. With --verify, 3: the file
+    is not as it was written.
+    """
+    if verify is not None:
+        raise typer.Exit(_verify(verify, as_json))
+    from ..bench.certify import Certification
+    from ..bench.certify_environment import ended_by_exception
+
+    _check_writable(out_file)
+    with stdout_for_json(as_json), ended_by_exception():
+        certification = Certification(device, quick=quick)
+        if certification.device == "cuda":
+            say("A kernel that faults can make the driver reset the GPU, and a desktop with it: save your work first.")
+        data = certification.run(_announce)
+        file = _written(data, out_file)
+    if as_json:
+        print_json(data)
+    else:
+        _print(data)
+        say(f"\nwritten to {file}", *_how_to_send(data))
+    raise typer.Exit(0 if data["verdict"]["passed"] else 1)
+
+
+def _announce(part: str, limit_s: float) -> None:
+    from ..utils.progress import duration
+
+    number = list(_TITLES).index(part) + 1
+    say(f"{number} of {len(_TITLES)}: {_TITLES[part]}, at most {duration(limit_s)}")
+
+
+def _check_writable(out_file: Path | None) -> None:
+    """Try before the long run whether its file can be written."""
+    from ..errors import ConfigError
+    from ..utils.atomic import problem_with
+
+    folder = Path() if out_file is None else out_file.parent
+    if out_file is not None and out_file.is_dir():
+        raise ConfigError(f"--out {out_file} is a folder. Name a file in it, such as {out_file / 'my-card.json'}.")
+    problem = problem_with(folder)
+    if problem is not None:
+        raise ConfigError(
+            f"nothing can be written in {folder.absolute()}: {problem.strerror or problem}. Name a file elsewhere with "
+            "--out."
+        )
+
+
+def _written(data: dict[str, Any], out_file: Path | None) -> Path:
+    """Write the file, and return where: in the working folder where the place asked for has become unwritable."""
+    from ..preset.evidence import as_text, read_evidence
+    from ..utils.atomic import write_file
+
+    usual = Path(_name(data))
+    file = out_file or usual
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, as_text(data))
+    except OSError as error:
+        if out_file is None:
+            raise
+        say(f"{out_file} cannot be written: {error.strerror or error}")
+        file = usual
+        write_file(file, as_text(data))
+    read_evidence(file)
+    return file
+
+
+def _verify(file: Path, as_json: bool) -> int:
+    from ..preset.evidence import read_evidence
+
+    try:
+        found = read_evidence(file)
+    except EvidenceError as error:
+        console(stderr=True).print(f"error: {error}", markup=False)
+        return _NOT_AS_WRITTEN
+    if as_json:
+        print_json(found.data.model_dump())
+    else:
+        _print(found.data.model_dump())
+        say(f"\n{file.name} is as `yolo-rocm certify` wrote it.", *_worth(found))
+    return 0 if found.data.verdict.passed else 1
+
+
+def _worth(found: Evidence) -> list[str]:
+    """Say what a genuine file is evidence for, and what its name should be."""
+    from ..preset.evidence import file_name
+
+    card, used, preset = found.data.card, found.data.preset.name, found.evidence_of()
+    if found.data.quick:
+        worth = "It is of a quick run and no evidence for a card."
+    elif card.kind != "amd":
+        worth = f"It ran on {card}, with our engines: it is no evidence for an AMD card."
+    elif preset is None:
+        worth = f"It counts for no preset: it ran with {used}, which is no preset for {card.in_words}."
+    else:
+        worth = f"It counts for preset {preset}."
+    name = file_name(found.data)
+    return [worth, *([] if found.file == name else [f"The name by its content is {name}"])]
+
+
+def _name(data: dict[str, Any]) -> str:
+    from ..preset.evidence import Certificate, file_name
+
+    return file_name(Certificate.model_validate(data))
+
+
+def _print(data: dict[str, Any]) -> None:
+    card, stack = data["card"], data["stack"]
+    named = " ".join(word for word in (card["name"] or f"{card['kind'].upper()} GPU", card.get("gfx")) if word)
+    known = {"torch": "torch", "hip": "ROCm", "cuda": "CUDA", "triton": "Triton", "ultralytics": "Ultralytics"}
+    versions = [f"{word} {stack[key]}" for key, word in known.items() if stack.get(key)]
+    out.print(f"{named}: {data['verdict']['text']}", markup=False, style="bold")
+    say(f"{data['date']}, {stack['system']}, {', '.join(versions)}, yolo-rocm {stack['yolo_rocm']}", "")
+    rows = [
+        (_TITLES.get(name, name), part["status"], f"{part['seconds']:.0f} s", part["summary"])
+        for name, part in sorted(data["parts"].items(), key=lambda item: [*_TITLES, item[0]].index(item[0]))
+    ]
+    print_table(("part", "result", "time", "what was found"), rows)
+    for name, part in data["parts"].items():
+        say(*(f"{name} failed: {failure}" for failure in part["failures"]))
+
+
+def _how_to_send(data: dict[str, Any]) -> list[str]:
+    if data["quick"]:
+        return ["A quick run is no evidence for a card: run it again without --quick before you send the file."]
+    return [
+        "Names, paths and secrets are taken out; read it before you send it. Passed or failed, it is worth sending:",
+        'open an issue in the project\'s tracker (form "I ran it on a card") with the file attached, or a pull request',
+        "that adds it to configs/evidence/.",
+    ]

@@ -1,9 +1,9 @@
 """The policies of the Triton kernels, as tables: tiles by family of GPUs, split-K, and what is worth a measurement.
 
 NVIDIA's tiles come from a sweep over the layers of yolov8n, yolo11n and yolo26n at batch 64 on an H200: all tiles that
-were tried and left out would gain at most 2 % of a pass together. Those of AMD families were compiled, never timed:
-none of them spills registers (`tools/compile_kernels.py`), and the accumulators a thread holds stay near those of the
-H200's winners.
+were tried and left out would gain at most 2 % of a pass together. Those of AMD families were compiled and executed in
+emulation, never timed: none of them spills vector registers (`tools/emulate_kernels.py`), and the accumulators a thread
+holds stay near those of the H200's winners.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 From gfx10 on, word 3 of a descriptor says how an offset is held against the buffer's size. Triton (the assembly of 3.6
 shows it) writes word 3 for gfx101x as for CDNA: the check is then against a stride of 0, every load gives 0 and every
-store is dropped, without an error. gfx103x and newer get the right one.
+store is dropped, without an error. gfx103x and newer get the right one. So AMD's documents and the emulator in `tools`
+say; no card was there to see it.
 """
 
 from __future__ import annotations

@@ -7,7 +7,16 @@ import os
 import pytest
 
 from yolo_rocm.hardware import detect
-from yolo_rocm.hardware.system import cores, device_nodes, group_names, kernel, memory_gb, overlays, shm_gb
+from yolo_rocm.hardware.system import (
+    cores,
+    device_nodes,
+    group_names,
+    kernel,
+    memory_gb,
+    nvidia_driver,
+    overlays,
+    shm_gb,
+)
 
 from .. import fake_trees as trees
 from ..fake_trees import GIB, make_tree, write
@@ -54,6 +63,19 @@ def test_a_container_is_also_known_by_its_control_group(tmp_path):
 def test_kernel_from_either_file(tmp_path):
     write(tmp_path / "proc/version", "Linux version 6.18.4-arch1-1 (linux@archlinux) #1 SMP\n")
     assert kernel(tmp_path) == "6.18.4-arch1-1"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Tue Sep 23 10:11:16 UTC 2025",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  (dvs-builder@U22)",
+    ],
+)
+def test_nvidia_s_kernel_module_of_either_kind(tmp_path, line):
+    write(tmp_path / "proc/driver/nvidia/version", f"{line}\nGCC version:  gcc version 12.3.0\n")
+    assert nvidia_driver(tmp_path) == "580.95.05"
 
 
 def test_limits_of_control_groups_v2(tmp_path):

@@ -90,7 +90,7 @@ def bound(target: str, counts: Counter[str], lanes: int, times: float, tensor_by
 
 
 def vector_cycles(counts: Counter[str], card: Card) -> float:
-    """Return the cycles that one SIMD is busy with the vector instructions of waves, those for its matrix unit left out."""
+    """Return the cycles that one SIMD is busy with vector instructions of waves, those of the matrix unit left out."""
     total = 0.0
     for name, number in counts.items():
         if name.startswith("v_") and not _MATRIX.match(name):

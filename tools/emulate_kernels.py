@@ -4,9 +4,9 @@ Run as a program it makes the table of `tools/compile_kernels.py` with what was 
 
     python tools/emulate_kernels.py gfx1010 gfx1100 gfx942
 
-Each kernel runs twice. Compiled for a layer with odd sizes, all of it runs: edges and masks. Compiled for a layer
-as networks have it, some of its workgroups run: the code that a training would run, and the instructions that are
-counted.
+Each kernel runs at least twice. Compiled for a layer with odd sizes, all of it runs: edges and masks; grad-weight for
+two more layers. Compiled for a layer as networks have it, some of its workgroups run: the code that a training would
+run, and the instructions that are counted.
 """
 
 from __future__ import annotations

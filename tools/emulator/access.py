@@ -208,12 +208,18 @@ class Accesses:
                 return Place(self._scratch.store, self._in_scratch(waves, lanes, offset + scalar_offset, size))
             if ((words[1] >> np.uint64(16)) & np.uint64(0x3FFF)).any():
                 raise UnknownInstruction("a buffer with a stride")
-            end = words[2][lanes.index].astype(np.int64)
+            # RDNA3 ISA, 9.4.1 (table 46): the size is reduced by the offset from the scalar register. On gfx10 too, says
+            # AMD in ROCm/rocMLIR, pull request 678.
+            end = words[2][lanes.index].astype(np.int64) - scalar_offset
             inside = offset + size <= end
             if (~inside & (offset < end)).any():
                 raise MemoryFault("out of bounds: an access across the end of a buffer's descriptor")
             if generation >= 10:
                 inside = inside & _checked_as_raw(words[3])[lanes.index]
+            elif (~inside & (offset + size <= end + scalar_offset)).any():
+                # CDNA3 ISA, 9.1.5.1, leaves that offset out of the check; AMD's own simulator counts it, and says that
+                # gfx950 does (ROCm/rocm-systems, pull request 10928). No kernel may depend on which.
+                raise MemoryFault("out of bounds: a scalar offset takes an access behind a buffer's descriptor")
             address = base[lanes.index] + (offset + scalar_offset).astype(np.uint64)
             return Place(self._memory.store, self._memory.offset(address), inside)
 

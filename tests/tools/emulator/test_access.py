@@ -166,6 +166,27 @@ def test_behind_the_end_of_a_buffer(target):
     assert words == [7] * 16 + [0] * (lanes - 16)
 
 
+@pytest.mark.parametrize("target", DESCRIPTORS)
+def test_a_scalar_offset_counts_in_the_check(target):
+    """On RDNA it shortens the buffer. On CDNA AMD's document and AMD's simulator differ: nothing may depend on it."""
+    lanes = 64 if target == "gfx942" else 32
+    read = described(target, READ_BUFFER.format("").replace("s[20:23], 0", "s[20:23], s24"))
+    read = f"s_mov_b32 s24, {{}}\n{read}"
+
+    def words(offset: int, size: int) -> list[int]:
+        code = read.format(offset).replace("s_mov_b32 s22, 64", f"s_mov_b32 s22, {size}")
+        return run(code, numbers(2 * lanes), 4 * lanes, target=target, threads=lanes).words(1)
+
+    assert words(8, 4 * lanes + 8) == list(range(2, lanes + 2))
+    if target == "gfx942":
+        with pytest.raises(MemoryFault, match="a scalar offset takes an access behind a buffer's descriptor"):
+            words(8, 64)
+        assert words(8, 0) == [0] * lanes  # outside either way
+    else:
+        assert words(8, 64) == list(range(2, 16)) + [0] * (lanes - 14)
+        assert words(1 << 31, 64) == [0] * lanes
+
+
 def test_buffers_that_are_larger_than_they_say():
     """A descriptor that ends behind its memory is no licence."""
     with pytest.raises(MemoryFault, match=r"out of bounds: reads 4 bytes at b0\+0x40"):

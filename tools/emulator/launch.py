@@ -82,7 +82,7 @@ def launch(
     scratch = Parts("scratch", scratch_size, len(group) * wave_size, smallest(program, ("scratch_", "buffer_")))
     waves = Waves(np.arange(len(group)), group, wave_size, counters.count)
     _set_up(waves, program, segment, np.array(chosen), per_group, threads)
-    accesses = Accesses(memory, lds, scratch, counters, program.generation)
+    accesses = Accesses(memory, lds, scratch, counters, program.generation, program.keeps_halves)
     return Machine(program, accesses, counters, np.full(len(chosen), per_group)).run(waves)
 
 

@@ -104,6 +104,15 @@ class Program:
         """9 for GCN 5 and CDNA, 10 to 12 for RDNA."""
         return int(self.target[3:-2])
 
+    @property
+    def keeps_halves(self) -> bool:
+        """Whether a load into half a register leaves the other half as it is.
+
+        With ECC such loads "write the full 32-bit VGPR. Unused bits are set to zero" (CDNA3 ISA, 9.1.6), and these
+        cards have it.
+        """
+        return self.target not in ("gfx908", "gfx90a", "gfx942", "gfx950")
+
 
 def _body(text: str, name: str) -> tuple[tuple[Instruction, ...], dict[str, int]]:
     instructions: list[Instruction] = []

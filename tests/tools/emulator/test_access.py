@@ -38,6 +38,23 @@ def test_loads_into_half_a_register(name, expected):
     assert (got[0] >> (16 if "hi" in name else 0)) & 0xFFFF == value
 
 
+@pytest.mark.parametrize("load", ["global_load_short_d16{} v2, v1, s[4:5]", "ds_read_u16_d16{} v2, v1"])
+def test_what_becomes_of_the_other_half(load):
+    """It is kept, but zero on CDNA, whose registers have ECC; two loads in order fill a register."""
+    start = "v_mov_b32_e32 v2, 1\nds_write_b32 v1, v2\nv_mov_b32_e32 v2, 0x12345678\n"
+    end = "s_waitcnt vmcnt(0) lgkmcnt(0)\nglobal_store_dword v1, v2, s[6:7]"
+
+    def first(target: str, *halves: str) -> int:
+        code = start + "".join(f"{load.format(half)}\n" for half in halves) + end
+        return run(code, np.ones(64, np.uint32), 256, target=target, group_segment_fixed_size=512).words(1)[0]
+
+    assert [first("gfx1030", half) for half in ("", "_hi")] == [0x12340001, 0x00015678]
+    assert first("gfx1030", "", "_hi") == 0x00010001
+    for target in ("gfx90a", "gfx942"):
+        assert [first(target, half) for half in ("", "_hi")] == [0x00000001, 0x00010000]
+        assert first(target, "", "_hi") == 0x00010000
+
+
 def test_stores_of_halves():
     code = "v_mov_b32 v2, 0x12345678\nglobal_store_d16_hi_b16 v1, v2, s[4:5]\nglobal_store_b8 v1, v2, s[4:5] offset:2"
     assert run(code, np.zeros(32, np.uint32)).words() == [0x00781234] * 32

@@ -13,6 +13,7 @@ import pytest
 from yolo_rocm.bench import certify_parts, train
 from yolo_rocm.bench.certify_environment import ended_by_exception, own_variables
 from yolo_rocm.bench.certify_parts import HeldError, PartError, in_child
+from yolo_rocm.utils import child_process
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform == "win32", reason="a shell script as Python")]
 
@@ -73,7 +74,7 @@ def has_gone(pid: str) -> bool:
 def test_a_process_that_cannot_be_killed_is_left_alone(python, monkeypatch):
     """The driver holds it, and would hold whoever waits for it."""
     python("exec sleep 20")
-    monkeypatch.setattr(certify_parts.os, "killpg", lambda *_: None)
+    monkeypatch.setattr(child_process.os, "killpg", lambda *_: None)
     monkeypatch.setattr(certify_parts, "_END_S", 0.1)
     started = []
     popen = certify_parts.subprocess.Popen

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -10,8 +12,10 @@ import pytest
 import torch
 
 from yolo_rocm.engines.triton import launch
-from yolo_rocm.engines.triton.buffers import VARIABLE, broken_on, without_broken_buffers
+from yolo_rocm.engines.triton.buffers import KNOB, VARIABLE, broken_on, without_broken_buffers
 from yolo_rocm.engines.triton.call import Call
+
+from ..pages import PROJECT
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +42,64 @@ def test_the_variable_is_put_back_even_after_an_error(monkeypatch, before):
     assert os.environ.get(VARIABLE) == before
     with without_broken_buffers("gfx1030"):
         assert os.environ.get(VARIABLE) == before
+
+
+@pytest.mark.parametrize("variable", [None, "1", "0"])
+@pytest.mark.parametrize("before", [None, True, False])
+def test_a_knob_that_was_set_in_python_goes_before_the_variable(monkeypatch, before, variable):
+    """Triton does not look at the variable then: the knob itself is turned off, and put back."""
+    amd = getattr(pytest.importorskip("triton.knobs"), "amd", None)
+    if not hasattr(amd, KNOB):
+        pytest.skip("this Triton has no such knob")
+    with amd.scope():
+        if before is not None:
+            setattr(amd, KNOB, before)
+        if variable is None:
+            monkeypatch.delenv(VARIABLE, raising=False)
+        else:
+            monkeypatch.setenv(VARIABLE, variable)
+        read = getattr(amd, KNOB)
+        with pytest.raises(ValueError, match="no such tile"), without_broken_buffers("gfx1010"):
+            with without_broken_buffers("gfx1011"):
+                assert not getattr(amd, KNOB)
+            assert not getattr(amd, KNOB)
+            assert os.environ[VARIABLE] == "0"
+            raise ValueError("no such tile")
+        assert getattr(amd, KNOB) == read
+        assert vars(amd).get(KNOB) == before
+        assert os.environ.get(VARIABLE) == variable
+        with without_broken_buffers("gfx1030"):
+            assert getattr(amd, KNOB) == read
+
+
+COMPILED = """
+from triton import knobs
+from tools import compile_kernels
+compile_kernels.broken_on = lambda gfx: False  # small pointers, as launches have them: what descriptors are made for
+kernel = next(k for k in compile_kernels.curated("gfx1010", "fp32", True) if k.name == "transpose")
+knobs.amd.use_buffer_ops = True
+print(compile_kernels.assembly(kernel, "gfx1010")[0].count("buffer_store"))
+"""
+
+
+@pytest.mark.once
+def test_a_knob_that_was_set_in_python_does_not_bring_descriptors_back(tmp_path):
+    if not hasattr(getattr(pytest.importorskip("triton.knobs"), "amd", None), KNOB):
+        pytest.skip("this Triton has no such knob")
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PROJECT)}
+    environment.pop("TRITON_INTERPRET", None)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace(), SimpleNamespace(amd=SimpleNamespace())])
+def test_the_variable_alone_where_triton_has_no_knob(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace() if module is None else SimpleNamespace(knobs=module))
+    with without_broken_buffers("gfx1010"):
+        assert os.environ[VARIABLE] == "0"
+    assert VARIABLE not in os.environ
 
 
 def test_threads_that_compile_at_once_count():

@@ -78,7 +78,15 @@ def _read(where: Place, size: int, lanes: Lanes) -> Array:
 class Accesses:
     """Memory instructions of one launch."""
 
-    def __init__(self, memory: Memory, lds: Parts, scratch: Parts, counters: Counters, generation: int) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        lds: Parts,
+        scratch: Parts,
+        counters: Counters,
+        generation: int,
+        keeps_halves: bool,
+    ) -> None:
         """Take the memories.
 
         Args:
@@ -87,9 +95,11 @@ class Accesses:
             scratch: A part for each lane.
             counters: What is under way.
             generation: Of the target.
+            keeps_halves: Whether the target's loads into half a register leave the other half as it is.
         """
         self._memory, self._scratch, self._counters, self._generation = memory, scratch, counters, generation
-        self._lds = LdsAccesses(lds, counters)
+        self._keeps_halves = keeps_halves
+        self._lds = LdsAccesses(lds, counters, keeps_halves)
 
     def decode(self, instruction: Instruction) -> Step:
         """Return what a memory instruction does."""
@@ -105,7 +115,7 @@ class Accesses:
         verb, _, size = rest.partition("_")
         if kind not in ("global", "flat", "scratch", "buffer") or verb not in ("load", "store"):
             raise UnknownInstruction(f"unknown instruction {name}")
-        what = piece(size)
+        what = piece(size, self._keeps_halves)
         data = instruction.operands[0] if verb == "load" or kind == "buffer" else instruction.operands[1]
         first, keys = place_of(data, what.size)
         locate = self._location(instruction, kind, verb == "load", what.size)
@@ -117,7 +127,7 @@ class Accesses:
             lanes = Lanes.active(waves)
             where = locate(waves, lanes)
             for each in kinds:
-                counters.may_load_into(waves, each, keys)
+                counters.may_load_into(waves, each, keys, half=what.half is not None)
             if len(lanes.index):
                 fill(waves, first, lanes, _read(where, what.size, lanes), what)
             for each in kinds:
@@ -208,12 +218,18 @@ class Accesses:
                 return Place(self._scratch.store, self._in_scratch(waves, lanes, offset + scalar_offset, size))
             if ((words[1] >> np.uint64(16)) & np.uint64(0x3FFF)).any():
                 raise UnknownInstruction("a buffer with a stride")
-            end = words[2][lanes.index].astype(np.int64)
+            # RDNA3 ISA, 9.4.1 (table 46): the size is reduced by the offset from the scalar register. So it is on
+            # gfx10, says AMD in ROCm/rocMLIR, pull request 678.
+            end = words[2][lanes.index].astype(np.int64) - scalar_offset
             inside = offset + size <= end
             if (~inside & (offset < end)).any():
                 raise MemoryFault("out of bounds: an access across the end of a buffer's descriptor")
             if generation >= 10:
                 inside = inside & _checked_as_raw(words[3])[lanes.index]
+            elif (~inside & (offset + size <= end + scalar_offset)).any():
+                # CDNA3 ISA, 9.1.5.1, leaves that offset out of the check; AMD's own simulator counts it, and says that
+                # gfx950 does (ROCm/rocm-systems, pull request 10928). No kernel may depend on which.
+                raise MemoryFault("out of bounds: a scalar offset takes an access behind a buffer's descriptor")
             address = base[lanes.index] + (offset + scalar_offset).astype(np.uint64)
             return Place(self._memory.store, self._memory.offset(address), inside)
 

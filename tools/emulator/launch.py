@@ -17,7 +17,7 @@ from .errors import UnknownInstruction
 from .machine import Machine
 from .memory import Buffer, Memory, Parts
 from .pieces import smallest
-from .program import Program
+from .program import PRELOADED, Program
 from .waits import Counters
 from .waves import TTMP, Waves
 
@@ -46,6 +46,7 @@ def launch(
     threads: int,
     dynamic_lds: int = 0,
     groups: Iterable[Size] | None = None,
+    preloaded: bool = False,
 ) -> Counter[str]:
     """Run a kernel.
 
@@ -57,11 +58,13 @@ def launch(
         threads: Work items of a group, in one dimension.
         dynamic_lds: Bytes of LDS beside those that the kernel declares.
         groups: Only these workgroups of the grid; all of them by default.
+        preloaded: Enter as firmware does that has put the first arguments into registers.
 
     Returns:
         How often each instruction was issued, per wave.
 
     Raises:
+        ValueError: The kernel has no entry for preloaded arguments, or other arguments.
         EmulationError: The program did something wrong, or has an instruction that is not known.
     """
     _check_modes(program)
@@ -74,7 +77,8 @@ def launch(
     )
     group = np.repeat(np.arange(len(chosen)), per_group)
     counters = Counters(program.generation)
-    segment = memory.add("arguments", _segment(program, arguments, grid, threads, dynamic_lds), constant=True)
+    contents = _segment(program, arguments, grid, threads, dynamic_lds)
+    segment = memory.add("arguments", contents, constant=True)
     memory.seal(smallest(program, ("global_", "flat_", "buffer_")), group, counters.late)
     lds_size = program.descriptor.get("group_segment_fixed_size", 0) + dynamic_lds
     lds = Parts("LDS", lds_size, len(chosen), smallest(program, ("ds_",)))
@@ -82,7 +86,9 @@ def launch(
     scratch = Parts("scratch", scratch_size, len(group) * wave_size, smallest(program, ("scratch_", "buffer_")))
     waves = Waves(np.arange(len(group)), group, wave_size, counters.count)
     _set_up(waves, program, segment, np.array(chosen), per_group, threads)
-    accesses = Accesses(memory, lds, scratch, counters, program.generation)
+    if preloaded:
+        _preload(waves, program, contents.view(np.uint32))
+    accesses = Accesses(memory, lds, scratch, counters, program.generation, program.keeps_halves)
     return Machine(program, accesses, counters, np.full(len(chosen), per_group)).run(waves)
 
 
@@ -147,7 +153,7 @@ def _set_up(waves: Waves, program: Program, segment: Buffer, groups: Any, per_gr
             for value in values[name]:
                 scalars[register] = value
                 register += 1
-    # Registers that CDNA may fill with arguments in advance: kernels begin with the loads for firmware that does not.
+    # Behind them are those that may be filled with arguments, see `_preload`.
     register = max(register, wants.get("user_sgpr_count", register))
     ids = groups[waves.group].T.astype(np.uint32)
     if program.generation >= 12:
@@ -166,3 +172,13 @@ def _set_up(waves: Waves, program: Program, segment: Buffer, groups: Any, per_gr
         waves.vectors[1 : 1 + wants.get("system_vgpr_workitem_id", 0)] = 0
     if threads % waves.lanes:
         waves.set_exec(item < threads)
+
+
+def _preload(waves: Waves, program: Program, segment: Any) -> None:
+    """Fill the last of the user's registers with arguments, and enter where the loads of them are behind."""
+    if program.preloaded_entry is None:
+        raise ValueError(f"{program.name} has no entry for preloaded arguments")
+    count, offset = program.descriptor[PRELOADED], program.descriptor.get("user_sgpr_kernarg_preload_offset", 0)
+    first = program.descriptor["user_sgpr_count"] - count
+    waves.scalars[first : first + count] = segment[offset : offset + count, None]
+    waves.pc = program.preloaded_entry

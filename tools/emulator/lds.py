@@ -24,9 +24,9 @@ Step = Callable[[Waves], None]
 class LdsAccesses:
     """LDS instructions of one launch."""
 
-    def __init__(self, parts: Parts, counters: Counters) -> None:
-        """Take the LDS of each workgroup, and what is under way."""
-        self._parts, self._counters = parts, counters
+    def __init__(self, parts: Parts, counters: Counters, keeps_halves: bool) -> None:
+        """Take the LDS of each workgroup, what is under way, and what becomes of the other half of a register."""
+        self._parts, self._counters, self._keeps_halves = parts, counters, keeps_halves
 
     def decode(self, instruction: Instruction) -> Step:
         """Return what an LDS instruction does."""
@@ -39,7 +39,7 @@ class LdsAccesses:
         match = re.fullmatch(r"ds_(read|load|write|store)(2addr_stride64|_2addr_stride64|_2addr|2st64|2)?_(\w+)", name)
         if match is None:
             return self._atomic(instruction)
-        load, two, what = match[1] in ("read", "load"), match[2], piece(match[3])
+        load, two, what = match[1] in ("read", "load"), match[2], piece(match[3], self._keeps_halves)
         step_size = what.size * (64 if two and "64" in two else 1)
         offsets = [whole(instruction.modifiers.get("offset"))]
         if two:
@@ -69,7 +69,7 @@ class LdsAccesses:
             lanes = Lanes.active(waves)
             if len(lanes.index):
                 places = [self._offset(waves, lanes, address, constant, what) for constant in offsets]
-                counters.may_load_into(waves, LDS, keys)
+                counters.may_load_into(waves, LDS, keys, half=what.half is not None)
                 for part, offset in enumerate(places):
                     fill(
                         waves,

@@ -22,11 +22,13 @@ class Piece(NamedTuple):
         size: Bytes of memory.
         signed: Whether a small one is extended with its sign.
         half: `None`, or which half of a register alone it is in: 0 or 1.
+        keeps: Whether a load into a half leaves the other as it is; otherwise it becomes zero.
     """
 
     size: int
     signed: bool = False
     half: int | None = None
+    keeps: bool = True
 
 
 _SIZES: Final = {
@@ -36,8 +38,12 @@ _SIZES: Final = {
 }  # fmt: skip
 
 
-def piece(name: str) -> Piece:
+def piece(name: str, keeps_halves: bool = True) -> Piece:
     """Return what the last part of a mnemonic says: `dwordx4`, `u16_d16_hi`, `d16_hi_b16`.
+
+    Args:
+        name: The part.
+        keeps_halves: See `Program.keeps_halves`.
 
     Raises:
         UnknownInstruction: Something else.
@@ -47,7 +53,7 @@ def piece(name: str) -> Piece:
     sizes = [word for word in words if word not in ("d16", "hi")]
     if len(sizes) != 1 or sizes[0] not in _SIZES:
         raise UnknownInstruction(f"no access of kind {name}")
-    return Piece(_SIZES[sizes[0]], sizes[0] in ("sbyte", "i8", "sshort", "i16"), half)
+    return Piece(_SIZES[sizes[0]], sizes[0] in ("sbyte", "i8", "sshort", "i16"), half, keeps_halves)
 
 
 def smallest(program: Program, prefixes: tuple[str, ...]) -> int:
@@ -84,7 +90,7 @@ def fill(waves: Waves, first: int, lanes: Lanes, values: Array, what: Piece) -> 
     raw = np.ascontiguousarray(values).view(f"<{'i' if what.signed else 'u'}{what.size}")[:, 0]
     word = raw.astype(np.int64).astype(np.uint32)
     if what.half is not None:
-        old = waves.vectors[first][lanes.index, lanes.lane]
+        old = waves.vectors[first][lanes.index, lanes.lane] if what.keeps else np.zeros_like(word)
         low = word & np.uint32(0xFFFF)
         word = (old & np.uint32(0xFFFF)) | (low << np.uint32(16)) if what.half else (old & np.uint32(0xFFFF0000)) | low
     waves.vectors[first][lanes.index, lanes.lane] = word

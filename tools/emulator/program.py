@@ -15,6 +15,8 @@ from .errors import UnknownInstruction
 
 # `v_add_f32_e32` and its longer encodings compute the same; the last part says how the operands are fetched.
 _ENCODINGS: Final = ("_e64_dpp", "_e32", "_e64", "_dpp", "_sdwa")
+# The descriptor's word for how many registers are filled with arguments.
+PRELOADED: Final = "user_sgpr_kernarg_preload_length"
 _LABEL: Final = re.compile(r"^([.\w$]+):$")
 # Commas inside brackets and parentheses do not separate operands.
 _COMMA: Final = re.compile(r",\s*(?![^\[(]*[\])])")
@@ -66,6 +68,8 @@ class Program:
         labels: Index of the instruction that follows each label.
         descriptor: `.amdhsa_*` directives by name.
         arguments: From the metadata.
+        preloaded_entry: Index of the instruction where firmware enters that has put the first arguments into registers;
+            None where there is one entry alone. What is before it loads them for other firmware.
     """
 
     name: str
@@ -74,6 +78,7 @@ class Program:
     labels: dict[str, int]
     descriptor: dict[str, int]
     arguments: tuple[Argument, ...] = field(default=())
+    preloaded_entry: int | None = None
 
     @classmethod
     def parse(cls, text: str, name: str | None = None) -> Program:
@@ -90,8 +95,10 @@ class Program:
         target = re.search(r'\.amdgcn_target\s+"[^"]*--(gfx\w+)', text)
         if target is None:
             raise ValueError("the text names no target (.amdgcn_target)")
-        instructions, labels = _body(text, name)
-        return cls(name, target[1], instructions, labels, _descriptor(text, name), _arguments(text, name))
+        instructions, labels, aligned = _body(text, name)
+        descriptor = _descriptor(text, name)
+        entry = _preloaded_entry(instructions, aligned) if descriptor.get(PRELOADED) else None
+        return cls(name, target[1], instructions, labels, descriptor, _arguments(text, name), entry)
 
     @property
     def wave_size(self) -> int:
@@ -104,9 +111,20 @@ class Program:
         """9 for GCN 5 and CDNA, 10 to 12 for RDNA."""
         return int(self.target[3:-2])
 
+    @property
+    def keeps_halves(self) -> bool:
+        """Whether a load into half a register leaves the other half as it is.
 
-def _body(text: str, name: str) -> tuple[tuple[Instruction, ...], dict[str, int]]:
+        With ECC such loads "write the full 32-bit VGPR. Unused bits are set to zero" (CDNA3 ISA, 9.1.6), and these
+        cards have it.
+        """
+        return self.target not in ("gfx908", "gfx90a", "gfx942", "gfx950")
+
+
+def _body(text: str, name: str) -> tuple[tuple[Instruction, ...], dict[str, int], list[int]]:
+    """Return a kernel's instructions, its labels, and which instructions are aligned to 256 bytes."""
     instructions: list[Instruction] = []
+    aligned: list[int] = []
     labels: dict[str, int] = {}
     inside = False
     for number, raw in enumerate(text.splitlines(), 1):
@@ -118,9 +136,28 @@ def _body(text: str, name: str) -> tuple[tuple[Instruction, ...], dict[str, int]
             break
         if label := _LABEL.match(line):
             labels[label[1]] = len(instructions)
+        elif re.fullmatch(r"\.p2align\s+8", line):
+            aligned.append(len(instructions))
         elif line and not line.startswith("."):
             instructions.append(instruction(line, number))
-    return tuple(instructions), labels
+    return tuple(instructions), labels, aligned
+
+
+def _preloaded_entry(instructions: tuple[Instruction, ...], aligned: list[int]) -> int:
+    """Return where firmware enters that loads arguments itself: 256 bytes behind the first instruction.
+
+    LLVM, "User Guide for AMDGPU Backend", Preloaded Kernel Arguments.
+
+    Raises:
+        UnknownInstruction: What is before it may be longer, or something else than loads.
+    """
+    entry = next((index for index in aligned if index), 0)
+    before = instructions[:entry]
+    # A load has 8 bytes, the others 4.
+    known = all(each.name.startswith(("s_load_", "s_waitcnt", "s_branch")) for each in before)
+    if not before or not known or 8 * len(before) > 256:
+        raise UnknownInstruction("a kernel with preloaded arguments, and no entry for them after 256 bytes")
+    return entry
 
 
 def instruction(line: str, number: int = 0) -> Instruction:

@@ -2,8 +2,8 @@
 
 An instruction that loads raises its counter at once and its result comes later: the registers it writes are marked
 until the wave has waited for it (`s_waitcnt`, gfx12: `s_wait_*`), and using a marked register ends the run. Loads of
-one kind return in the order of their issue; scalar loads do not, so that only a wait for zero is a wait for them (RDNA3
-ISA, 4.4 "Dependency resolution").
+one kind are counted down in the order of their issue; scalar loads are not, so that only a wait for zero is a wait for
+them (RDNA3 ISA, 5.6 "Data Dependency Resolution").
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Counters:
         self._names = list(COUNTERS[generation])
         self._of = {kind: self._names.index(name) for name, kinds in COUNTERS[generation].items() for kind in kinds}
         self.count = len(self._names)
+        self._generation = generation
         self.late: set[tuple[int, int]] = set()  # see `at_barrier`
 
     def issue(self, waves: Waves, kind: str, registers: Iterable[Register] = ()) -> None:
@@ -55,11 +56,26 @@ class Counters:
         elif kind == STORE:
             waves.saved = number
 
-    def may_load_into(self, waves: Waves, kind: str, registers: Iterable[Register]) -> None:
-        """Check that a load into registers comes after what is under way into them: loads of one kind do."""
+    def may_load_into(self, waves: Waves, kind: str, registers: Iterable[Register], half: bool = False) -> None:
+        """Check that a load into registers comes after what is under way into them.
+
+        Vector loads of one kind come in their order, so that a whole register is the later one's, and one load may
+        fill the half that another leaves (ISA of CDNA, 4.4: they "return in the order they were issued"). RDNA3 ISA,
+        5.6, and RDNA4 ISA, 5.7.1, take that back for what they write: "It is possible for data to be written to VGPRs
+        out-of-order". LLVM still counts on the order before gfx12 (llvm/llvm-project, pull request 105549), but takes
+        the load of a half for a use of the register, and waits. So loads of halves need a wait from gfx11 on here, and
+        those of whole registers from gfx12 on.
+
+        Args:
+            waves: That load.
+            kind: Of load.
+            registers: That it will write.
+            half: Whether it writes a half of a register and leaves the other.
+        """
+        in_order = kind != SCALAR and self._generation < (11 if half else 12)
         for register in registers:
             if register in waves.pending:
-                if kind == SCALAR or set(waves.pending[register]) != {self._of[kind]}:
+                if not in_order or set(waves.pending[register]) != {self._of[kind]}:
                     waves.use(register)
                 waves.pending.pop(register, None)
 

@@ -6,7 +6,6 @@ the process down costs this part alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ from typing import Any, Final
 from ..conv.names import PASSES
 from ..diagnosis.outcome import UNKILLABLE, Limits
 from ..engines.names import NATIVE
+from ..utils.child_process import end_group, own_group
 
 # AdamW moves every weight in its first steps, so that wrong gradients show at once: a row that is left out at the edge
 # of every 3x3 layer changes a loss by 2e-2, no gradients at all by 2e-1. Torch's own kernels on a CPU, with and without
@@ -63,14 +63,13 @@ def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str],
         own = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_CONFIG_DIR": folder, "PYTHONPATH": path}
         words = json.dumps({**settings, "folder": folder})
         command = [sys.executable, "-m", "yolo_rocm.bench.certify_parts", part, words, str(result)]
-        group: dict[str, Any] = {} if sys.platform == "win32" else {"start_new_session": True}
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**{name: value for name, value in environ.items() if name != "YOLO_ROCM"}, **own},
-            **group,
+            **own_group(),
         )
         try:
             said, _ = process.communicate(timeout=limit_s)
@@ -89,20 +88,12 @@ def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str],
 
 
 def _end(process: subprocess.Popen[bytes]) -> bool:
-    """End a process with all its children; return whether it has gone. One that the driver holds may never do so."""
-    if sys.platform == "win32":
-        process.kill()
-    else:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+    """End a process with all its children; return whether it has gone."""
     try:
-        process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        return False
+        return end_group(process, _END_S)
     finally:
         if process.stdout is not None:
             process.stdout.close()
-    return True
 
 
 def _how_it_ended(code: int, said: str) -> str:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
+from ..utils.child_process import end_group, own_group
 from .outcome import UNKILLABLE, Limits, ProbeOutcome, Status, judged
 from .probes import DeviceProbe
 
@@ -40,12 +41,6 @@ class ProbeProcess:
         self._said = b""
         self._noise = 0
         self.immortal = False
-        # A session of its own, so that the child's children can be ended with it and Ctrl-C does not reach it first.
-        group: dict[str, Any] = (
-            {"creationflags": getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)}
-            if sys.platform == "win32"
-            else {"start_new_session": True}
-        )
         self._current: str | None = None
         self.restart_after: str | None = None
         self._failure = ""
@@ -57,7 +52,7 @@ class ProbeProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=None if env is None else dict(env),
-                **group,
+                **own_group(),
             )
         except OSError as error:
             self._failure = str(error)
@@ -202,14 +197,7 @@ class ProbeProcess:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LEAVE_S)
         own_end = process.poll() is not None
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-        try:
-            process.wait(patience)
-        except subprocess.TimeoutExpired:
+        if not end_group(process, patience):
             self.immortal = True
         stop = time.monotonic() + _LEAVE_S
         while any(reader.is_alive() for reader in readers) and time.monotonic() < stop:

@@ -11,13 +11,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from tools.emulator import Memory, Program, launch
+from tools.emulator import Program
+from tools.kernel_runs import Output, Ran, run
 from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.kernels.calls import strides
 from yolo_rocm.conv.problem import ConvProblem
@@ -95,21 +96,19 @@ class Compiled:
     warps: int
     numbers: tuple[int, ...]
 
-    def error(self, text: str | None = None) -> float:
-        """Run the kernel, or this text in its place; return its error against fp64, infinite where one is missing."""
+    def run(self, text: str | None = None, preloaded: bool = False) -> Ran:
+        """Run the kernel, or this text in its place."""
         program = Program.parse(text or self.text)
         x, weight, exact = tensors(self.dtype, self.layout, self.groups)
-        memory = Memory()
-        inputs = [memory.add(name, raw(tensor), constant=True) for name, tensor in (("x", x), ("weight", weight))]
-        bits = np.int32 if self.dtype == "fp32" else np.int16
-        output = memory.add("output", exact.numel() * DTYPES[self.dtype].itemsize)
-        threads = self.warps * program.wave_size
-        launch(program, memory, [*inputs, inputs[1], output, *self.numbers], self.grid, threads, self.shared)
-        if not memory.written(output, bits).all():
-            return float("inf")
-        by = strides(tuple(exact.shape), self.layout == "nhwc")
-        values = torch.from_numpy(memory.contents(output, bits)).view(DTYPES[self.dtype])
-        return relative_error(torch.as_strided(values, exact.shape, by), exact)
+        shape = tuple(exact.shape)
+        output = Output(shape, strides(shape, self.layout == "nhwc"), DTYPES[self.dtype])
+        inputs = {"x": x, "weight": weight, "bias": weight}  # the kernel was compiled without a bias
+        return run(program, inputs, output, self.numbers, self.grid, self.warps, self.shared, preloaded=preloaded)
+
+    def error(self, text: str | None = None) -> float:
+        """Run the kernel, or this text in its place; return its error against fp64, infinite where one is missing."""
+        ran = self.run(text)
+        return relative_error(ran.values, tensors(self.dtype, self.layout, self.groups)[2]) if ran.known.all() else inf
 
     @property
     def allowed(self) -> float:
@@ -136,12 +135,6 @@ def tensors(dtype: str, layout: str, groups: int) -> tuple[torch.Tensor, torch.T
     if layout == "nhwc":
         x = x.contiguous(memory_format=torch.channels_last)
     return x, weight.contiguous(memory_format=torch.channels_last), exact
-
-
-def raw(tensor: torch.Tensor) -> np.ndarray:
-    """Return a dense tensor's memory."""
-    flat = tensor.as_strided((tensor.numel(),), (1,))
-    return flat.view(torch.int32 if tensor.dtype == torch.float32 else torch.int16).numpy()
 
 
 def compile_all(folder: Path, wanted: list[Wanted]) -> list[Compiled]:

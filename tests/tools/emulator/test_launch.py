@@ -133,6 +133,29 @@ def test_modes_that_are_not_known(name, value):
         run("s_nop 0", **{name: value})
 
 
+# Three registers with what is 8 bytes into the arguments, which the first lines load for firmware that does not.
+PRELOADING = {"user_sgpr_count": 5, "user_sgpr_kernarg_preload_length": 3, "user_sgpr_kernarg_preload_offset": 2}
+LISTED = POINTER + "".join(f", {{.offset: {offset}, .size: 4, .value_kind: by_value}}" for offset in (8, 12, 16, 20))
+
+
+@pytest.mark.parametrize("preloaded", [False, True])
+def test_arguments_in_registers(preloaded):
+    loads = "s_load_dwordx2 s[2:3], s[0:1], 0x8\ns_load_dword s4, s[0:1], 0x10\ns_waitcnt lgkmcnt(0)\ns_branch .L0"
+    start = f"k:\n{loads}\n.p2align 8\n.L0:\ns_mov_b64 s[12:13], s[2:3]\ns_mov_b32 s14, s4\ns_mov_b32 s2, s5\n"
+    code = text(stored("gfx942", "s12", "s13", "s14", "s3"), 1, "gfx942", LISTED, kernarg_size=24, **PRELOADING)
+    memory = Memory()
+    out = memory.add("out", 16)
+    program = Program.parse(code.replace("k:\n", start))
+    counts = launch(program, memory, [out, 5, 6, 7, 8], (3, 1, 1), 64, groups=[(2, 0, 0)], preloaded=preloaded)
+    assert memory.contents(out, np.uint32).tolist() == [5, 6, 7, 2]
+    assert counts["s_branch"] == (not preloaded)
+
+
+def test_no_entry_for_arguments_in_registers():
+    with pytest.raises(ValueError, match="k has no entry for preloaded arguments"):
+        launch(Program.parse(text("", target="gfx942")), Memory(), [], (1, 1, 1), 64, preloaded=True)
+
+
 def test_registers_that_are_not_known():
     with pytest.raises(UnknownInstruction, match="wants its dispatch_ptr"):
         run("s_nop 0", user_sgpr_dispatch_ptr=1)

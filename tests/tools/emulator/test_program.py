@@ -93,6 +93,27 @@ def test_one_of_several_kernels():
     assert [Program.parse(both, name).instructions[-2].name for name in ("k", "other")] == ["v_nop", "s_nop"]
 
 
+LOADS = "s_load_dwordx2 s[2:3], s[0:1], 0x0\ns_waitcnt lgkmcnt(0)\ns_branch .L0"
+
+
+def preloading(before: str, length: int = 2) -> Program:
+    kernel = text("s_nop 7", target="gfx942", user_sgpr_kernarg_preload_length=length, user_sgpr_count=4)
+    return Program.parse(kernel.replace("k:\n", f"k:\n{before}\n.p2align 8\n.L0:\n"))
+
+
+def test_the_entry_for_preloaded_arguments():
+    program = preloading(LOADS)
+    assert (program.preloaded_entry, program.labels[".L0"]) == (3, 3)
+    assert preloading(LOADS, 0).preloaded_entry is None
+    assert Program.parse(text("s_nop 7", target="gfx942")).preloaded_entry is None
+
+
+@pytest.mark.parametrize("before", ["", "v_nop", "\n".join([LOADS] * 11)])
+def test_an_entry_that_may_not_be_after_256_bytes(before):
+    with pytest.raises(UnknownInstruction, match="no entry for them after 256 bytes"):
+        preloading(before)
+
+
 def test_texts_that_are_no_kernel():
     with pytest.raises(ValueError, match="no kernel None in the text: it has none"):
         Program.parse("\ts_endpgm")

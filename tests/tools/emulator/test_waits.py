@@ -116,13 +116,57 @@ def test_waits_of_gfx10_by_their_own_names():
 
 
 def test_a_load_after_another_kind_of_load_into_the_same_register():
-    """They may come in any order; two of the same kind come in theirs."""
+    """They may come in any order; two of the same kind come in theirs, before gfx12."""
     for target in GENERATIONS:
-        attempt(target, GLOBAL_LOAD.format("v2") * 2 + VECTOR[target].format(0) + "\nv_mov_b32_e32 v3, v2")
+        twice = GLOBAL_LOAD.format("v2") + "{}\n" + GLOBAL_LOAD.format("v2") + VECTOR[target].format(0)
+        twice += "\nv_mov_b32_e32 v3, v2"
+        attempt(target, twice.format(VECTOR[target].format(0)))
+        if target == "gfx1201":
+            with pytest.raises(NotWaitedFor, match="v2 is used"):
+                attempt(target, twice.format("v_nop"))
+        else:
+            attempt(target, twice.format("v_nop"))
         with pytest.raises(NotWaitedFor, match="v2 is used"):
             attempt(target, GLOBAL_LOAD.format("v2") + LDS_READ.format("v2"))
         with pytest.raises(NotWaitedFor, match="s10 is used"):
             attempt(target, SCALAR_LOAD.format("s10") * 2)
+
+
+# Loads of the lower and of the upper half, from global memory and from LDS, as they are called there.
+OLD_HALVES = (("global_load_short_d16", "ds_read_u16_d16"), ("global_load_short_d16_hi", "ds_read_u16_d16_hi"))
+HALVES = (("global_load_d16_b16", "ds_load_u16_d16"), ("global_load_d16_hi_b16", "ds_load_u16_d16_hi"))
+
+
+@pytest.mark.parametrize("target", GENERATIONS)
+@pytest.mark.parametrize(("local", "wait"), [(False, VECTOR), (True, LOCAL)])
+def test_a_half_of_a_register_beside_another_load(target, local, wait):
+    """In order they fill the register together; where they may not be, the later one needs the wait as a use does."""
+    low, high = (pair[local] for pair in (OLD_HALVES if target in ("gfx942", "gfx1030") else HALVES))
+    where, use = "v2, v1" + ("" if local else ", s[4:5]"), "v_mov_b32_e32 v3, v2"
+    whole = (LDS_READ if local else GLOBAL_LOAD).format("v2").strip()
+    for first in (f"{low} {where}", whole):
+        code = "\n".join([first, "{}", f"{high} {where}", "{}", use])
+        attempt(target, code.format(wait[target].format(0), wait[target].format(0)))
+        with pytest.raises(NotWaitedFor, match="v2 is used"):
+            attempt(target, code.format(wait[target].format(0), wait[target].format(1)))
+        if target in ("gfx1100", "gfx1201"):
+            with pytest.raises(NotWaitedFor, match="v2 is used"):
+                attempt(target, code.format("v_nop", wait[target].format(0)))
+        else:
+            attempt(target, code.format("v_nop", wait[target].format(0)))
+            with pytest.raises(NotWaitedFor, match="v2 is used"):
+                attempt(target, code.format("v_nop", wait[target].format(1)))
+
+
+@pytest.mark.parametrize("target", GENERATIONS)
+def test_halves_of_different_kinds_of_load_are_in_no_order(target):
+    pairs = OLD_HALVES if target in ("gfx942", "gfx1030") else HALVES
+    for first, second in ((0, 1), (1, 0)):
+        places = ["v2, v1, s[4:5]", "v2, v1"]
+        code = f"{pairs[0][first]} {places[first]}\n{{}}\n{pairs[1][second]} {places[second]}"
+        with pytest.raises(NotWaitedFor, match="v2 is used"):
+            attempt(target, code.format("v_nop"))
+        attempt(target, code.format((VECTOR, LOCAL)[first][target].format(0)))
 
 
 def test_invalidating_a_cache_counts_as_a_load_on_gfx12():

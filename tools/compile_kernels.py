@@ -125,13 +125,13 @@ class Built:
         multiplies_by: The instructions that multiply.
         also_legal_on: The target whose cards may run this code too.
         error: Why there is nothing else.
-        relative_error: Largest error against fp64 in emulation (`tools/emulate_kernels.py`).
+        relative_error: Against fp64 in emulation (`tools/emulate_kernels.py`): the error nearest to its bound.
         allowed_error: What it may be at most.
         instructions: Executed by the workgroups that were run of a usual layer, counted per wave.
         fma_share: Of them, multiply-adds among those of the vector unit.
         lds_per_fma: Of them, LDS instructions for each multiply-add.
         computed_us: Shortest time of the layer, computed and not measured (`tools/kernel_bounds.py`).
-        computed_limit: What sets it: `vector`, `lds` or `memory`.
+        computed_limit: What sets it: `vector`, `matrix`, `lds` or `memory`.
         computed_for: The card.
     """
 

@@ -7,7 +7,7 @@ Run as a program it makes the table of `tools/compile_kernels.py` with what was 
 Each kernel runs at least twice. Compiled for a layer with odd sizes, all of it runs: edges and masks; grad-weight for
 two more layers. Compiled for a layer as networks have it, some of its workgroups run: the code that a training would
 run, and the instructions that are counted. Where a kernel has an entry for arguments that firmware has filled in
-(gfx942), the runs of odd layers take it.
+(gfx90a, gfx942), the run of the first odd layer takes it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ ODD: Final = Layers(
     Layer(20, 20, 20, 1, 2, (7, 9)),
 )  # fmt: skip
 # More for grad-weight, whose pixels are taken in other ways there: in order where rectangles would waste too much, by
-# rectangles across the edge of rows that are multiples of 4; and channels that fill tiles, which ODD's do not.
+# rectangles (but for some of CDNA's tiles) across the edge of rows that are multiples of 4; and channels that fill
+# tiles, which ODD's do not.
 MORE: Final = tuple(Layers(Layer(64, 32, 1, 1, 1, size), *ODD[1:]) for size in ((10, 10), (15, 12)))
 # What Triton specialises a kernel by is the same as for the layers of the table, so that the code is the same: strides
 # are multiples of 16. The image is smaller.
@@ -87,7 +88,7 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False, preloade
         kernel: What was compiled.
         text: The assembly.
         shared: Bytes of LDS that a launch gives it.
-        some: Run the first, the middle and the last workgroup alone.
+        some: Run the workgroups of `_some_of` alone.
         preloaded: Enter as firmware does that fills in arguments, where the kernel has an entry for that.
 
     Raises:
@@ -194,7 +195,8 @@ def _tensor_bytes(kernel: Kernel) -> int:
 
 def like(kernel: Kernel, target: str, layers: Layers) -> Kernel:
     """Return a kernel of the table, with its tile, for other layers."""
-    # What is counted has one split, nearly as long as those of a whole layer. A bias is added where nothing is counted.
+    # What is counted has as few splits as its small image allows, still up to ten times shorter than a layer's: shares
+    # come out a little low, times a little high. A bias is added where nothing is counted.
     counted = layers is USUAL
     every = curated(target, kernel.dtype, kernel.layout == "nhwc", layers, 1 if counted else 4, bias=not counted)
     return next(each for each in every if (each.name, each.tile) == (kernel.name, kernel.tile))

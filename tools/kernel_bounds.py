@@ -2,7 +2,7 @@
 
 Rates are set against what AMD publishes for the card: instructions of the vector unit (each takes its issue cycles on
 one SIMD), those of the matrix unit, bytes through LDS, and bytes of the layer's tensors through memory, each tensor
-once. The largest is the bound; what stalls, caches and launches add is not in it. On CDNA the matrix unit works beside
+once. The largest is the bound; what stalls, caches and launches add is not in it. On CDNA the matrix unit works next to
 the vector unit, for another wave; on RDNA it is a part of it, and their cycles add up.
 """
 
@@ -26,7 +26,7 @@ class Card:
         simds: SIMD units of a compute unit.
         issue: Cycles that a SIMD is busy with a plain vector instruction of a wave.
         matrix: Multiply-adds in a cycle of a SIMD's matrix unit, by data type; none where it has none.
-        beside: Whether the matrix unit works beside the vector unit.
+        concurrent: Whether the matrix unit works while the vector unit does.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Card:
     simds: int
     issue: int
     matrix: dict[str, int]
-    beside: bool = False
+    concurrent: bool = False
 
 
 # Data sheets of the cards; rates of the units: "RDNA" and "CDNA 3" white papers and ISA documents.
@@ -45,11 +45,11 @@ CARDS: Final = {
     "gfx1030": Card("RX 6700 XT", 40, 2.581, 384, 2, 1, {}),
     "gfx1100": Card("RX 7900 XTX", 96, 2.5, 960, 2, 1, {"f16": 128, "bf16": 128}),
     "gfx1201": Card("RX 9070 XT", 64, 2.97, 640, 2, 1, {"f16": 256, "bf16": 256}),
-    "gfx942": Card("MI300X", 304, 2.1, 5300, 4, 4, {"f32": 32, "f16": 256, "bf16": 256}, beside=True),
+    "gfx942": Card("MI300X", 304, 2.1, 5300, 4, 4, {"f32": 32, "f16": 256, "bf16": 256}, concurrent=True),
 }
 LDS_BYTES_PER_CYCLE: Final = 128  # of a compute unit
 # Reciprocals, roots, logarithms and products of whole 32-bit integers run at a quarter of the rate.
-_SLOW: Final = re.compile(r"v_(rcp|rsq|sqrt|exp|log|sin|cos|mul_lo_u32|mul_hi_[ui]32|mad_(co_)?[ui]64_[ui]32)")
+_SLOW: Final = re.compile(r"v_(rcp|rsq|sqrt|exp|log|sin|cos|mul_lo_u32|mul_hi_[ui]32(?!_)|mad_(co_)?[ui]64_[ui]32)")
 _MATRIX: Final = re.compile(r"v_(?:wmma|mfma)_\w+?_(\d+)x(\d+)x(\d+)_?(f32|f16|bf16)")
 _LDS: Final = re.compile(r"ds_(?:read|load|write|store)_?(2)?\w*?_(?:[uib])(8|16|32|64|96|128)")
 
@@ -75,7 +75,7 @@ def bound(target: str, counts: Counter[str], lanes: int, times: float, tensor_by
     if card is None:
         return None
     vector, matrix = vector_cycles(counts, card), matrix_cycles(counts, card)
-    if not card.beside:
+    if not card.concurrent:
         vector, matrix = vector + matrix, 0.0
     simds = card.units * card.simds
     lds = lds_bytes(counts, lanes) * times / (card.units * LDS_BYTES_PER_CYCLE)

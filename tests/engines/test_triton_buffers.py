@@ -46,7 +46,7 @@ def test_the_variable_is_put_back_even_after_an_error(monkeypatch, before):
 
 @pytest.mark.parametrize("variable", [None, "1", "0"])
 @pytest.mark.parametrize("before", [None, True, False])
-def test_a_knob_that_was_set_in_python_goes_before_the_variable(monkeypatch, before, variable):
+def test_a_knob_that_was_set_in_python_takes_precedence_over_the_variable(monkeypatch, before, variable):
     """Triton does not look at the variable then: the knob itself is turned off, and put back."""
     amd = getattr(pytest.importorskip("triton.knobs"), "amd", None)
     if not hasattr(amd, KNOB):

@@ -157,12 +157,12 @@ def test_pairs_issue_together_and_matrix_units_have_their_own_rate():
     card = CARDS["gfx1100"]
     assert vector_cycles(Counter({"v_fmac_f32": 20, "vopd": 10}), card) == 10
     assert matrix_cycles(Counter({"v_wmma_f32_16x16x16_f16": 1}), card) == 16 * 16 * 16 / 128
-    assert vector_cycles(Counter({"v_rcp_iflag_f32": 1, "v_mul_lo_u32": 2, "v_mul_lo_u16": 1}), card) == 4 + 8 + 1
+    assert vector_cycles(Counter({"v_rcp_iflag_f32": 1, "v_mul_lo_u32": 2, "v_mul_hi_u32_u24": 1}), card) == 4 + 8 + 1
     both = Counter({"v_mfma_f32_32x32x8_f16": 10, "v_mov_b32": 10})
     assert (matrix_cycles(both, CARDS["gfx942"]), vector_cycles(both, CARDS["gfx942"])) == (320, 40)
-    # Beside each other on CDNA, one after the other on RDNA.
-    beside = bound("gfx942", both, 64, 304 * 4, 0)
-    assert beside == (pytest.approx(0.32 / CARDS["gfx942"].clock), "matrix")
+    # At the same time on CDNA, one after the other on RDNA.
+    together = bound("gfx942", both, 64, 304 * 4, 0)
+    assert together == (pytest.approx(0.32 / CARDS["gfx942"].clock), "matrix")
     one = Counter({"v_wmma_f32_16x16x16_f16": 10, "v_mov_b32": 10})
     assert bound("gfx1100", one, 32, 96 * 2, 0) == (pytest.approx(0.33 / card.clock), "vector")
 

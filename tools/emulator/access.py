@@ -214,6 +214,9 @@ class Accesses:
             offset = np.full(len(lanes.index), constant, np.int64)
             if vector_offset is not None:
                 offset = offset + np.broadcast_to(vector_offset(waves), waves.active.shape)[lanes.index, lanes.lane]
+            if generation < 10 and (offset >= 2**32).any():
+                # On CDNA this sum wraps (ROCm/rocm-systems, pull request 10928), on RDNA it does not.
+                raise MemoryFault("out of bounds: the offset into a buffer is beyond 32 bits")
             if (base == SCRATCH).all():
                 return Place(self._scratch.store, self._in_scratch(waves, lanes, offset + scalar_offset, size))
             if ((words[1] >> np.uint64(16)) & np.uint64(0x3FFF)).any():
@@ -229,7 +232,7 @@ class Accesses:
             elif (~inside & (offset + size <= end + scalar_offset)).any():
                 # CDNA3 ISA, 9.1.5.1, leaves that offset out of the check; AMD's own simulator counts it, and says that
                 # gfx950 does (ROCm/rocm-systems, pull request 10928). No kernel may depend on which.
-                raise MemoryFault("out of bounds: a scalar offset takes an access behind a buffer's descriptor")
+                raise MemoryFault("out of bounds: a scalar offset takes an access beyond the buffer's size")
             address = base[lanes.index] + (offset + scalar_offset).astype(np.uint64)
             return Place(self._memory.store, self._memory.offset(address), inside)
 

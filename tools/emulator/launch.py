@@ -175,7 +175,7 @@ def _set_up(waves: Waves, program: Program, segment: Buffer, groups: Any, per_gr
 
 
 def _preload(waves: Waves, program: Program, segment: Any) -> None:
-    """Fill the last of the user's registers with arguments, and enter where the loads of them are behind."""
+    """Fill the last of the user's registers with arguments, and enter after the loads of them."""
     if program.preloaded_entry is None:
         raise ValueError(f"{program.name} has no entry for preloaded arguments")
     count, offset = program.descriptor[PRELOADED], program.descriptor.get("user_sgpr_kernarg_preload_offset", 0)

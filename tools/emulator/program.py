@@ -144,7 +144,7 @@ def _body(text: str, name: str) -> tuple[tuple[Instruction, ...], dict[str, int]
 
 
 def _preloaded_entry(instructions: tuple[Instruction, ...], aligned: list[int]) -> int:
-    """Return where firmware enters that loads arguments itself: 256 bytes behind the first instruction.
+    """Return where firmware enters that loads arguments itself: 256 bytes after the first instruction.
 
     LLVM, "User Guide for AMDGPU Backend", Preloaded Kernel Arguments.
 

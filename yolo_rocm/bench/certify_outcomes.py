@@ -79,7 +79,7 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
     return PartOutcome(
         f"{len(right)} of {tried} of ours right (algorithm, data type, layout), all their {results} results within "
         f"{worst:.2f} of the allowed error"
-        + (f"; {len(native)} of torch's own are wrong or fail" if native else "")
+        + (f"; wrong or failing of torch's own: {len(native)}" if native else "")
         + ("; Triton not run" if all(map(_unsupported, triton)) else ""),
         ours,
         {

@@ -62,7 +62,7 @@ def amdgpu_driver(root: Path) -> str | None:
 
 def nvidia_driver(root: Path) -> str | None:
     """Return the version of NVIDIA's kernel module; None where it is not loaded."""
-    # The open module says what it is for first: "NVIDIA UNIX Open Kernel Module for x86_64  580.95.05".
+    # The open module names the architecture before the version: "NVIDIA UNIX Open Kernel Module for x86_64  580.95.05".
     match = re.search(r"Kernel Module(?: +for +\S+)? +([\d.]+)", text(root / "proc/driver/nvidia/version"))
     return match.group(1) if match else None
 

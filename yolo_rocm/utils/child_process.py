@@ -21,7 +21,7 @@ def own_group() -> dict[str, Any]:
 
 
 def end_group(process: subprocess.Popen[bytes], patience_s: float) -> bool:
-    """End a process of `own_group` with all its children; return whether it has gone.
+    """End a process of `own_group` with all its children, on Windows it alone; return whether it has gone.
 
     Args:
         process: The process. It may have ended by itself and left children.

@@ -196,12 +196,25 @@ def test_a_scalar_offset_counts_in_the_check(target):
 
     assert words(8, 4 * lanes + 8) == list(range(2, lanes + 2))
     if target == "gfx942":
-        with pytest.raises(MemoryFault, match="a scalar offset takes an access behind a buffer's descriptor"):
+        with pytest.raises(MemoryFault, match="a scalar offset takes an access beyond the buffer's size"):
             words(8, 64)
         assert words(8, 0) == [0] * lanes  # outside either way
     else:
         assert words(8, 64) == list(range(2, 16)) + [0] * (lanes - 14)
         assert words(1 << 31, 64) == [0] * lanes
+
+
+@pytest.mark.parametrize("target", DESCRIPTORS)
+def test_an_offset_beyond_32_bits(target):
+    """It wraps on CDNA, where nothing may depend on it; on RDNA it is outside."""
+    lanes = 64 if target == "gfx942" else 32
+    far = READ_BUFFER.replace("v1, s[20:23]", "v3, s[20:23]").format(" offset:8")
+    read = described(target, f"v_mov_b32_e32 v3, -4\n{far}")
+    if target == "gfx942":
+        with pytest.raises(MemoryFault, match="the offset into a buffer is beyond 32 bits"):
+            run(read, numbers(lanes), 4 * lanes, target=target, threads=lanes)
+    else:
+        assert run(read, numbers(lanes), 4 * lanes, target=target, threads=lanes).words(1) == [0] * lanes
 
 
 def test_buffers_that_are_larger_than_they_say():

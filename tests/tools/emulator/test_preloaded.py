@@ -1,4 +1,4 @@
-"""Kernels for gfx942 have two entries: firmware that fills in arguments skips the loads of them."""
+"""Kernels for gfx90a and gfx942 have two entries: firmware that fills in arguments skips the loads of them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ pytestmark = [
 def test_both_entries_compute_the_same(tmp_path):
     wanted = [
         Wanted("gfx942", "fp32", (32, 16, 16, 2, 2)),
+        Wanted("gfx90a", "fp32", (32, 16, 16, 2, 2)),
         Wanted("gfx942", "fp16", (32, 16, 16, 2, 1), "nchw"),
         Wanted("gfx942", "fp16", (0, 0, 0, 0, 0), "nhwc", 12),
     ]

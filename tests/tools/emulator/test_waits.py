@@ -74,7 +74,7 @@ def test_scalar_loads_come_in_any_order(target):
         attempt(target, both + SCALAR[target].format(1) + "\ns_mov_b32 s9, s10")
 
 
-def test_lds_reads_are_unordered_beside_scalar_loads():
+def test_lds_reads_are_unordered_next_to_scalar_loads():
     """One counter for both, before gfx12: any of them may be the one that is left."""
     code = LDS_READ.format("v2") + SCALAR_LOAD.format("s10") + "{}\nv_mov_b32_e32 v3, v2"
     for target in GENERATIONS[:3]:
@@ -139,7 +139,7 @@ HALVES = (("global_load_d16_b16", "ds_load_u16_d16"), ("global_load_d16_hi_b16",
 
 @pytest.mark.parametrize("target", GENERATIONS)
 @pytest.mark.parametrize(("local", "wait"), [(False, VECTOR), (True, LOCAL)])
-def test_a_half_of_a_register_beside_another_load(target, local, wait):
+def test_a_half_of_a_register_next_to_another_load(target, local, wait):
     """In order they fill the register together; where they may not be, the later one needs the wait as a use does."""
     low, high = (pair[local] for pair in (OLD_HALVES if target in ("gfx942", "gfx1030") else HALVES))
     where, use = "v2, v1" + ("" if local else ", s[4:5]"), "v_mov_b32_e32 v3, v2"

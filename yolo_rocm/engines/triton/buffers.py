@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 # Triton reads it whenever it compiles or looks for what it has compiled. Where Triton has `knobs`, a value that the
-# user has set there in Python goes before the variable.
+# user has set there in Python takes precedence over the variable.
 VARIABLE: Final = "AMDGCN_USE_BUFFER_OPS"
 KNOB: Final = "use_buffer_ops"
 _lock = threading.Lock()
@@ -53,7 +53,7 @@ def without_broken_buffers(gfx: str) -> Iterator[None]:
 
 
 def _turn_off() -> Callable[[], None]:
-    """Turn buffer descriptors off; return what makes it undone."""
+    """Turn buffer descriptors off; return a function that undoes it."""
     variable, knobs = os.environ.get(VARIABLE), _knobs()
     # What the user has set there; where it is nothing, the knob follows the variable.
     own = {} if knobs is None else {name: value for name, value in vars(knobs).items() if name == KNOB}

@@ -85,3 +85,15 @@ def torch_is_left_as_found() -> Iterator[None]:
     if torch is not None:
         assert torch.backends.cudnn.enabled
         assert torch._C._get_mkldnn_enabled()
+
+
+@pytest.fixture
+def hangup_heard() -> Iterator[None]:
+    """Hear SIGHUP in this test and in what it starts, also where the tests run under `nohup`."""
+    number = getattr(signal, "SIGHUP", None)  # not on Windows
+    before = None if number is None else signal.getsignal(number)
+    if before is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    if before is signal.SIG_IGN:
+        signal.signal(number, before)

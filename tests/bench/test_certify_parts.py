@@ -87,7 +87,7 @@ def test_a_process_that_cannot_be_killed_is_left_alone(python, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
-def test_a_certification_that_is_ended_leaves_nothing(name, python, tmp_path, monkeypatch):
+def test_a_certification_that_is_ended_leaves_nothing(name, python, tmp_path, monkeypatch, hangup_heard):
     temporary, number = tmp_path / "temporary", getattr(signal, name)
     temporary.mkdir()
     monkeypatch.setattr(certify_parts.tempfile, "tempdir", str(temporary))

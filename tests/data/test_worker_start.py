@@ -240,7 +240,7 @@ def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
     ("context", "deadly"),
     [("spawn", "SIGINT"), ("fork", "SIGINT"), ("forkserver", "SIGINT"), ("fork", "SIGKILL"), ("fork", "SIGHUP")],
 )
-def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, context, deadly):
+def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, context, deadly, hangup_heard):
     script, log = tmp_path / "train.py", tmp_path / "log"
     script.write_text(textwrap.dedent(CTRL_C.format(context=context)))
     temporary = Path(tempfile.mkdtemp())  # the fork server's socket must have a short path, tmp_path may be too long

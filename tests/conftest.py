@@ -68,13 +68,20 @@ def torch_is_left_as_found() -> Iterator[None]:
     import threading
 
     assert not [thread for thread in threading.enumerate() if thread.name == "yolo_rocm telemetry"]
-    seam = sys.modules.get("yolo_rocm.conv.seam")
-    if seam is not None:
+    for seam in (sys.modules.get(f"yolo_rocm.{room}.seam") for room in ("conv", "norm")):
+        if seam is None:
+            continue
         assert seam.active_devices() == ()
-        assert seam._libraries == {}
+        assert seam._seam.libraries == {}
     build = sys.modules.get("ultralytics.data.build")
     if build is not None:
         assert build.InfiniteDataLoader.__name__ == "InfiniteDataLoader"
+    blocks = sys.modules.get("ultralytics.nn.modules.conv")
+    if blocks is not None:
+        assert not hasattr(blocks.Conv.forward, "__wrapped__")
+    tasks = sys.modules.get("ultralytics.nn.tasks")
+    if tasks is not None:
+        assert not hasattr(tasks.BaseModel._predict_once, "__wrapped__")
     loader = sys.modules.get("torch.utils.data.dataloader")
     if loader is not None:
         assert not hasattr(loader.DataLoader.__init__, "__wrapped__")

@@ -7,7 +7,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-KERNEL_MODULES = tuple(f"yolo_rocm.conv.kernels.{name}" for name in ("implicit_gemm", "grad_weight", "depthwise"))
+KERNEL_MODULES = (
+    *(f"yolo_rocm.conv.kernels.{name}" for name in ("implicit_gemm", "grad_weight", "depthwise")),
+    *(f"yolo_rocm.norm.kernels.{name}" for name in ("values", "statistics", "activation")),
+)
 
 
 @contextmanager
@@ -58,6 +61,7 @@ def _forget() -> None:
     from yolo_rocm.conv.algorithms import triton_common
     from yolo_rocm.engines import qualification
     from yolo_rocm.engines.triton import available, launch, quarantine
+    from yolo_rocm.norm.algorithms import triton_passes
 
     for value in vars(available).values():
         if hasattr(value, "cache_clear"):
@@ -66,5 +70,6 @@ def _forget() -> None:
     quarantine.forget()
     qualification.forget()
     triton_common._splits.clear()
+    triton_passes.forget()
     for name in KERNEL_MODULES:
         sys.modules.pop(name, None)

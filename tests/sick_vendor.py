@@ -57,3 +57,30 @@ def sick_vendor(forward: bool = True, backward: bool = True, composites: bool = 
             torch.library._impls.difference_update(library._op_impls)
             library._op_impls.clear()
             del library.m
+
+
+_NORMALISATIONS = (
+    "native_batch_norm",
+    "native_batch_norm.out",
+    "native_batch_norm_backward",
+    "_native_batch_norm_legit",
+    "_native_batch_norm_legit.no_stats",
+    "_native_batch_norm_legit.out",
+    "_batch_norm_with_update",
+    "batch_norm_backward",
+)
+
+
+@contextmanager
+def sick_norm() -> Iterator[None]:
+    """Make torch's own kernels of BatchNorm raise on a CPU, all that an operator can reach."""
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for op in _NORMALISATIONS:
+            if hasattr(torch.ops.aten, op.partition(".")[0]):
+                library.m.impl(op, "CPU", _fail)  # below torch.library, which has one kernel for a key
+    try:
+        yield
+    finally:
+        del library.m

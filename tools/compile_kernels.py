@@ -37,10 +37,13 @@ from yolo_rocm.engines.triton.available import FMA, MFMA, amd_family
 from yolo_rocm.engines.triton.buffers import broken_on, without_broken_buffers
 from yolo_rocm.engines.triton.call import Call
 from yolo_rocm.engines.triton.launch import kernel_of
+from yolo_rocm.norm.kernels import calls as norm_calls
 
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx90a", "gfx942")
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-_TYPE_NAMES: Final = {torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16"}
+_TYPE_NAMES: Final = {
+    torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int64: "*i64",
+}  # fmt: skip
 # People run code for the one on cards that are the other, through `HSA_OVERRIDE_GFX_VERSION`.
 OVERRIDES: Final = {"gfx1030": "gfx1010"}
 # What multiplies: a kernel that has none of these is not what it was meant to be.
@@ -60,7 +63,7 @@ class Kernel:
         layout: Likewise.
         call: What is compiled.
         types: Of its tensors.
-        problem: The layer that the call is for.
+        problem: The layer that the call is for: a convolution, or a normalisation (`tools/norm_kernels.py`).
         weight: Strides of the layer's weight, for the kernels that read or write it.
         splits: Partial sums that are written, or added.
         bias: Whether one is added.
@@ -72,7 +75,7 @@ class Kernel:
     layout: str
     call: Call
     types: tuple[torch.dtype, ...]
-    problem: ConvProblem
+    problem: Any
     weight: Strides = (0, 0, 0, 0)
     splits: int = 0
     bias: bool = False
@@ -216,11 +219,14 @@ def curated(
         back = calls.depthwise(deeper, dy, dw, dx, False, each, back=True)
         yield kernel(f"{named} grad_input", each, deeper, back, dw)
         yield partial(f"{named} grad_weight", each, deeper, calls.depthwise_weight(deeper, dy, dx, each, processors))
-    if not channels_last:
-        return  # the two below are the same for every layout
-    total = calls.sum_partials(plain, _PARTIALS, packed)
-    yield Kernel("sum_partials", "32x64", dtype, layout, total, (torch.float32, kind), plain, packed, _PARTIALS)
-    yield Kernel("transpose", "32x64", dtype, layout, calls.transpose(plain.input_shape), (kind, kind), plain)
+    if channels_last:  # the same for every layout
+        total = calls.sum_partials(plain, _PARTIALS, packed)
+        yield Kernel("sum_partials", "32x64", dtype, layout, total, (torch.float32, kind), plain, packed, _PARTIALS)
+        yield Kernel("transpose", "32x64", dtype, layout, calls.transpose(plain.input_shape), (kind, kind), plain)
+    if layers is USUAL:
+        from tools.norm_kernels import curated_norms  # which imports this
+
+        yield from curated_norms(target, dtype, channels_last)
 
 
 def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
@@ -342,7 +348,7 @@ def _load_compiler() -> None:
 
     # It reads all of Triton, and is remembered.
     getattr(triton.runtime.cache, "triton_key", lambda: None)()
-    for name in (calls.IMPLICIT_GEMM, calls.GRAD_WEIGHT, calls.DEPTHWISE):
+    for name in (calls.IMPLICIT_GEMM, calls.GRAD_WEIGHT, calls.DEPTHWISE, norm_calls.STATISTICS, norm_calls.ACTIVATION):
         importlib.import_module(name)
 
 
@@ -373,6 +379,8 @@ def specialised(function: Any, kernel: Kernel, target: str) -> tuple[dict[str, s
                 attributes[(index,)].append(["tt.pointer_range", 32])
         elif name in constants:
             signature[name] = "constexpr"
+        elif isinstance(values[name], float):
+            signature[name] = "fp32"
         elif values[name] == 1 and name not in plain:
             signature[name], constants[name] = "constexpr", 1
         else:

@@ -25,13 +25,15 @@ import torch
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools import compile_kernels
+from tools import compile_kernels, norm_kernels
 from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, needs, specialised
 from tools.emulator import Program
 from tools.kernel_bounds import CARDS, bound
 from tools.kernel_runs import Output, run
 from tools.kernel_tasks import elements_written, task
+from tools.norm_runs import run_norm
 from yolo_rocm.conv.exactness import allowed_error
+from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton.available import MFMA, amd_family
 from yolo_rocm.engines.triton.launch import kernel_of
@@ -95,15 +97,17 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False, preloade
         EmulationError: The kernel did something that it must not do.
     """
     program = Program.parse(text)
-    given = task(kernel)
     function = kernel_of(kernel.call)
     signature, _, _ = specialised(function, kernel, program.target)
     named = zip(function.arg_names[len(kernel.types) :], kernel.call.numbers, strict=False)
     numbers = [number for name, number in named if signature[name] != "constexpr"]
     x, y, z = kernel.call.grid
     groups = _some_of(kernel) if some else list(product(range(x), range(y), range(z)))
-    output = Output(given.shape, given.strides, given.dtype)
     preloaded = preloaded and program.preloaded_entry is not None
+    if norm_kernels.is_norm(kernel):
+        return Outcome(*run_norm(kernel, program, numbers, shared, groups, preloaded))
+    given = task(kernel)
+    output = Output(given.shape, given.strides, given.dtype)
     ran = run(program, given.inputs, output, numbers, (x, y, z), kernel.call.warps, shared, groups, preloaded)
     got, known = ran.values, ran.known
     expected = elements_written(kernel, groups) if some else known.numel()
@@ -181,7 +185,9 @@ def _bound(kernel: Kernel, run: Kernel, target: str, counts: Counter[str]) -> di
 
 def _tensor_bytes(kernel: Kernel) -> int:
     """Return the bytes of the tensors that a kernel reads and writes."""
-    problem = kernel.problem
+    if norm_kernels.is_norm(kernel):
+        return norm_kernels.tensor_bytes(kernel)
+    problem: ConvProblem = kernel.problem
     x, y, weight = (math.prod(s) for s in (problem.input_shape, problem.output_shape, problem.weight_shape))
     size = problem.dtype.itemsize
     if kernel.name == "transpose":
@@ -195,6 +201,8 @@ def _tensor_bytes(kernel: Kernel) -> int:
 
 def like(kernel: Kernel, target: str, layers: Layers) -> Kernel:
     """Return a kernel of the table, with its tile, for other layers."""
+    if norm_kernels.is_norm(kernel):
+        return kernel if layers is USUAL else norm_kernels.odd_one(kernel, target)
     # What is counted has as few splits as its small image allows, still up to ten times shorter than a layer's: shares
     # come out a little low, times a little high. A bias is added where nothing is counted.
     counted = layers is USUAL

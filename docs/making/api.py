@@ -68,8 +68,9 @@ def _class(name: str, kind: type) -> str:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties that a class of ours defines itself."""
-    for name, value in vars(kind).items():
+    """Yield the public methods and properties that a class and the classes of ours below it define."""
+    ours = [each for each in reversed(kind.__mro__) if each.__module__.startswith("yolo_rocm")]
+    for name, value in {name: value for each in ours for name, value in vars(each).items()}.items():
         function = getattr(value, "__func__", value)
         if name.startswith("_") or not (inspect.isfunction(function) or isinstance(value, property)):
             continue

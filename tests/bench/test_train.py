@@ -13,24 +13,20 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from yolo_rocm.bench import train, train_table
+from yolo_rocm.bench import ways as made_ways
+from yolo_rocm.bench.busy import CLASSES, Busy
 from yolo_rocm.bench.peak import Peak
-from yolo_rocm.bench.train import TrainBench, Way, ways
+from yolo_rocm.bench.train import TrainBench
+from yolo_rocm.bench.ways import Way, settle_layout, ways
 from yolo_rocm.cli import bench_train, options
 from yolo_rocm.cli.main import app
 from yolo_rocm.conv import chunking
 from yolo_rocm.errors import ConfigError, DeviceLostError
+from yolo_rocm.preset.resolve import resolve
 
 pytestmark = pytest.mark.once
 
-NAMES = [
-    "stock NCHW",
-    "stock channels_last",
-    "vendor off NCHW",
-    "vendor off channels_last",
-    "ours NCHW",
-    "ours channels_last",
-    "ours auto + vendor channels_last",
-]
+BOTH = {kind: [f"{kind} NCHW", f"{kind} channels_last"] for kind in ("stock", "vendor off", "ours")}
 
 
 # A detector of few layers, all kinds among them that a backbone has: strided, wide, pointwise, depthwise.
@@ -63,7 +59,7 @@ def bench(small):
 
 
 def picked(*names: str) -> list[Way]:
-    return [way for way in ways() if way.name in names]
+    return [way for way in ways("gemm") if way.name in names]
 
 
 def by_name(table) -> dict[str, train_table.TrainRow]:
@@ -82,32 +78,111 @@ def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
 
     monkeypatch.setattr(TrainBench, "_measure", watched)
     before = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.random.get_rng_state())
-    compared, said = ways(), []
+    monkeypatch.setattr(bench, "_profiled", True)
+    compared, said = ways(compiled=False), []
     bench.run(compared, lambda *moment: said.append(moment))
-    assert [name for _, _, name in said] == NAMES + NAMES[1:] + NAMES[:1]
-    assert [(done, total) for done, total, _ in said] == [(number, 14) for number in range(14)]
+    names, turns = [way.name for way in compared], 2 * len(compared)
+    assert names[:6] == [*BOTH["stock"], *BOTH["vendor off"], *BOTH["ours"]]
+    assert [name for _, _, name in said] == names + names[1:] + names[:1]
+    assert [(done, total) for done, total, _ in said] == [(number, turns) for number in range(turns)]
     assert [flag[0] for flag in flags] == [name for _, _, name in said]
     for name, vendor, tf32, search in flags:
-        assert vendor == (not name.startswith("vendor off"))
+        assert vendor == name.startswith(("stock", "ours + vendor norm", "ours auto + vendor"))
         assert (tf32, search) == (False, True)
     assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32) == before[:2]
     assert torch.equal(torch.random.get_rng_state(), before[2])
 
     table = train_table.rows(compared, amp=False)
-    assert [row.way for row in table] == NAMES
+    assert [row.way for row in table] == names
     assert train_table.failures(table) == []
     for way, row in zip(compared, table, strict=True):
         assert len(way.times_ms) == 2
         assert row.fastest_ms <= row.step_ms <= row.slowest_ms
         assert row.departure < 1e-4
         assert row.peak_mb is row.memory_to_stock is row.requested_mb is row.reserved_to_stock is None
+        assert row.waited_ms is None
+        assert min(getattr(row, f"{kind}_ms") for kind in CLASSES) > 0
     assert compared[0].losses[0] > 10  # boxes are matched: without any only the classes have a loss, far below 1
     assert compared[0].losses[2] < 0.995 * compared[0].losses[0]  # and steps change it by more than is forgiven
-    served = {way.name: set(way.patch.report.engines()) for way in compared if way.patch is not None}
+    served = {way.name: set(way.patches[0].report.engines()) for way in compared if way.is_ours}
     assert served["ours NCHW"] == served["ours channels_last"] == {"gemm", "not reached yet"}
-    assert served[NAMES[-1]] == {"vendor", "not reached yet"}
-    problems = [problem.channels_last for way in compared[4:6] for problem in way.patch.report.served]
+    assert served[names[-1]] == {"vendor", "not reached yet"}
+    problems = [problem.channels_last for way in compared[4:6] for problem in way.patches[0].report.served]
     assert set(problems) == {False, True}
+    ours = min(table[4:6], key=lambda row: row.step_ms)
+    assert [row.way for row in table if row.of_preset] == [ours.way]
+    assert len({way.channels_last for way in compared[6:]}) == 1  # the faster one of the first turn
+
+
+def test_kinds_are_chosen_and_quick_leaves_out_what_takes_longest():
+    every = list(dict.fromkeys(way.kind for way in ways()))
+    assert every == [
+        "stock",
+        "stock + compile",
+        "vendor off",
+        "vendor off + compile",
+        "ours",
+        "ours lean",
+        "ours + compile",
+        "ours + vendor norm",
+        "ours auto + vendor",
+    ]
+    quick = [way.name for way in ways(quick=True)]
+    assert quick == [*BOTH["stock"], "vendor off NCHW", *BOTH["ours"], "ours lean (faster layout)"]
+    assert [way.name for way in ways(chosen="ours, stock", quick=True)] == [*BOTH["stock"], *BOTH["ours"]]
+    assert [way.name for way in ways(chosen="stock + compile", compiled=False)] == ["stock + compile (faster layout)"]
+    with pytest.raises(ConfigError, match="no way 'our'; did you mean 'ours'"):
+        ways(chosen="our")
+
+
+def test_ours_is_what_the_preset_runs():
+    ours = next(way for way in ways() if way.kind == "ours")
+    preset = resolve("generic").preset
+    planner = ours.patches[0].planner
+    assert (planner.engine, planner.budget) == (preset.conv.engine, preset.conv.memory_mb * 2**20)
+    assert "vendor" not in planner._engines
+    assert ours.of_preset == (preset.step.memory == "full")
+    other = next(way for way in ways("gemm", 7) if way.kind == "ours").patches[0].planner
+    assert (other.engine, other.budget) == ("gemm", 7 * 2**20)
+
+
+@pytest.mark.parametrize(("nchw", "last", "layout"), [(2.0, 1.0, True), (1.0, 2.0, False), (None, 3.0, True)])
+def test_a_way_without_a_layout_takes_that_of_the_faster_one_it_follows(nchw, last, layout):
+    compared = [
+        made("ours", False, [] if nchw is None else [nchw], 1.0),
+        made("ours", True, [last], 1.0),
+        Way("ours lean", None, follows="ours"),
+        Way("stock + compile", None, follows="stock"),
+    ]
+    for way in compared:
+        settle_layout(way, compared)
+    assert [way.channels_last for way in compared] == [False, True, layout, True]
+
+
+def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench, monkeypatch):
+    calls = []
+
+    def compiled(module, device):
+        calls.append(device)
+        return module
+
+    monkeypatch.setattr(train.hooks, "compiled", compiled)
+    monkeypatch.setattr(train.hooks, "forget_compiled", lambda: calls.append("forgotten"))
+    monkeypatch.setattr(train.hooks, "why_not_compiled", lambda device: "")
+    monkeypatch.setattr(bench, "rounds", 2)
+    compared = ways(chosen="stock,stock + compile")
+    bench.run(compared, quiet)
+    assert calls == [torch.device("cpu"), "forgotten"]
+    assert [len(way.times_ms) for way in compared] == [2 * bench.steps] * 3
+    assert [row.wrong for row in train_table.rows(compared, amp=False)] == [False] * 3
+
+    monkeypatch.setattr(train.hooks, "why_not_compiled", lambda device: f"no compiler for {device}")
+    compared = ways(chosen="ours + compile")
+    bench.run(compared, quiet)
+    table = train_table.rows(compared, amp=False)
+    assert table[0].error == "not runnable here: no compiler for cpu"
+    assert train_table.failures(table) == []
+    assert len(calls) == 2
 
 
 def changed(monkeypatch, which, change):
@@ -174,7 +249,7 @@ def test_ours_is_tuned_once_and_its_time_is_told(small):
     stock, ours = compared
     assert stock.tuning_s is None
     assert ours.tuning_s > 0
-    reasons = [served.plan["forward"].reason for served in ours.patch.report.served.values()]
+    reasons = [served.plan["forward"].reason for served in ours.patches[0].report.served.values()]
     assert "fastest when measured" in reasons
     first = ours.tuning_s
     bench.run([ours], quiet)
@@ -183,7 +258,9 @@ def test_ours_is_tuned_once_and_its_time_is_told(small):
 
 def made(kind: str, channels_last: bool, times: list[float], peak: float) -> Way:
     peaks = [Peak(peak - 1, peak - 40, 5 * peak + 400), Peak(peak, peak - 50, 2 * peak)]
-    return Way(kind, channels_last, times_ms=times, peaks=peaks, losses=[5.0, 4.0, 3.0, 2.0])
+    way = Way(kind, channels_last, times_ms=times, peaks=peaks, losses=[5.0, 4.0, 3.0, 2.0])
+    way.of_preset = kind == "ours"
+    return way
 
 
 def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
@@ -207,10 +284,14 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     assert [row.reserved_mb for row in table] == [900.0, 1400.0, 650.0, 2400.0, 1150.0, 1350.0]
     assert [row.reserved_to_stock for row in table] == [mb / 1400 for mb in (900, 1400, 650, 2400, 1150, 1350)]
     assert [row.wrong for row in table] == [False] * 4 + [True, False]
+    assert [row.of_preset for row in table] == [False] * 5 + [True]
     assert train_table.summary(compared, table) == (
-        "ours channels_last, the faster of ours, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of "
+        "ours channels_last, as the preset runs it, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of "
         "stock channels_last, 0.100x the time and 3.800x the peak memory of vendor off NCHW"
     )
+    compared.append(made("ours lean", True, [10.0], 95.0))
+    second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
+    assert second == "ours lean channels_last: 1.250x the time and 0.500x the peak memory of ours channels_last"
     train_table.plot(tmp_path / "drawn.png", table, "made")
     assert (tmp_path / "drawn.png").stat().st_size > 5000
 
@@ -218,19 +299,24 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
 def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
     shown = StringIO()
     monkeypatch.setattr(options, "out", Console(file=shown, width=80))
-    failed = made("vendor off", False, [9.0], 300.0)
-    failed.error = "gone"
-    table = train_table.rows([made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0), failed], amp=False)
+    failed, missing = made("vendor off", False, [9.0], 300.0), Way("vendor off + compile", True)
+    failed.error, missing.error = "gone", "not runnable here: no Triton"
+    stock, ours = made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0)
+    stock.busy = Busy(12.0, dict(zip(CLASSES, (7.0, 2.0, 1.0, 1.5, 0.25, 0.25), strict=True)), on_gpu=True)
+    table = train_table.rows([stock, ours, failed, missing], amp=False)
     bench_train._print(table, "a title")
-    cells = [line.split() for line in shown.getvalue().splitlines() if "channels_last" in line]
+    cells = [line.split() for line in shown.getvalue().splitlines() if line.startswith(("stock NHWC", "ours NHWC"))]
     assert cells == [
-        ["stock", "channels_last", "16.0", "1.000x", "-", "3.0000", "-"],
-        ["ours", "channels_last", "8.0", "0.500x", "-", "3.0000", "-"],
-        ["stock", "channels_last", "200", "1.000x", "160", "1.000x", "1400", "1.000x"],
-        ["ours", "channels_last", "190", "0.950x", "150", "0.938x", "1350", "0.964x"],
+        ["stock", "NHWC", "16.0", "1.000x", "-", "3.0000", "-"],
+        ["ours", "NHWC", "*", "8.0", "0.500x", "-", "3.0000", "-"],
+        ["stock", "NHWC", "12.0", "4.0", "7.0", "2.0", "1.0", "1.5", "0.2", "0.2"],
+        ["stock", "NHWC", "200", "1.000x", "160", "1.000x", "1400", "1.000x"],
+        ["ours", "NHWC", "*", "190", "0.950x", "150", "0.938x", "1350", "0.964x"],
     ]
     assert "…" not in shown.getvalue()
+    assert max(map(len, shown.getvalue().splitlines())) <= 80
     assert "vendor off NCHW: failed: gone\n" in shown.getvalue()
+    assert "vendor off + compile channels_last: not runnable here: no Triton\n" in shown.getvalue()
     assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
 
 
@@ -245,17 +331,31 @@ def test_losses_may_depart_by_rounding_alone():
 
 def test_the_command_writes_its_table_and_ends_with_1_where_a_way_is_wrong(small, tmp_path, monkeypatch):
     original = ways
-    monkeypatch.setattr(train, "ways", lambda *args: [original(*args)[number] for number in (0, 4)])
-    words = ["bench", "train", small, "imgsz=64", "batch=2", "steps=1", "amp=true", f"out={tmp_path}"]
+    monkeypatch.setattr(
+        made_ways, "ways", lambda *args, **named: [way for way in original(*args, **named) if not way.channels_last]
+    )
+    words = [
+        "bench",
+        "train",
+        small,
+        "imgsz=64",
+        "batch=2",
+        "steps=1",
+        "amp=true",
+        "ways=stock,ours",
+        f"out={tmp_path}",
+    ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "TF32 off" in done.output
-    assert "ours NCHW, the faster of ours, " in done.output
+    assert "ours NCHW, as the preset runs it, " in done.output
     with (tmp_path / "train-small-amp-b2-64.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["way"] for row in rows] == ["stock NCHW", "ours NCHW"]
     for key in ("device", "torch", "ultralytics", "date"):
         assert rows[0][key]
+    assert [row["of_preset"] for row in rows] == ["False", "True"]
+    assert float(rows[1]["convolution_ms"]) > 0
     assert rows[0]["command"] == "yolo-rocm " + " ".join(words)
     assert (tmp_path / "train-small-amp-b2-64.png").stat().st_size > 5000
 
@@ -313,8 +413,8 @@ def test_overflows_are_counted_from_the_scale():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("amp", [False, True])
 def test_on_a_gpu_every_way_has_a_peak_of_its_own(small, amp):
-    bench = TrainBench(small, batch=8, imgsz=320, amp=amp, device="cuda:0", steps=2, tune_s=5.0)
-    compared = ways()
+    bench = TrainBench(small, batch=8, imgsz=320, amp=amp, device="cuda:0", steps=2, tune_s=5.0, profiled=True)
+    compared = ways(compiled=False)
     bench.run(compared, quiet)
     assert bench.held_mb < 1
     table = train_table.rows(compared, amp)
@@ -326,3 +426,6 @@ def test_on_a_gpu_every_way_has_a_peak_of_its_own(small, amp):
         assert max(allocated) < 1.02 * min(allocated)  # a turn finds nothing of the one before
         assert row.requested_mb <= row.peak_mb <= row.reserved_mb
         assert row.overflows == 0
+        assert row.busy_ms > 0
+        assert row.convolution_ms > row.optimizer_ms > 0
+        assert row.normalisation_ms > 0

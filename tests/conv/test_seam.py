@@ -240,7 +240,7 @@ def test_the_newest_patch_decides_for_every_thread_whatever_the_order_they_end_i
     before = [dict(patch.report.engines()) for patch in patches]
     calls()
     assert [dict(patch.report.engines()) for patch in patches] == before
-    assert seam._libraries == {}
+    assert seam._seam.libraries == {}
 
 
 def test_each_device_type_has_its_own_newest_patch(layer):
@@ -300,8 +300,8 @@ def test_kernels_are_not_taken_from_under_a_thread_that_knows_nothing_of_them():
         thread.join()
     assert not errors
     assert seam.active_devices() == ()
-    seam._install()  # older torch lets go, the guests being gone
-    assert seam._libraries == {}
+    seam._seam.install()  # older torch lets go, the guests being gone
+    assert seam._seam.libraries == {}
 
 
 def test_layers_that_ran_on_another_device_are_said_to_be_elsewhere():

@@ -65,9 +65,9 @@ def machine(monkeypatch):
     monkeypatch.setattr(launch, "interpreted", lambda: False)
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 6))
     monkeypatch.setattr(launch, "kernel_of", made.kernel_of)
-    monkeypatch.setattr(direct, "_current_stream", lambda number: STREAM)
+    monkeypatch.setattr(direct, "current_stream", lambda number: STREAM)
     monkeypatch.setattr(direct, "current_device", lambda: made.device)
-    monkeypatch.setattr(direct, "_agrees", lambda again, tensors: True)  # these launches leave their name, no results
+    monkeypatch.setattr(direct, "_agrees", lambda *given: True)  # these launches leave their name, no results
     launch.forget()
     yield made
     launch.forget()

@@ -62,7 +62,7 @@ def use(monkeypatch, caplog):
     caplog.set_level(logging.WARNING, logger="yolo_rocm")
     monkeypatch.setattr(launch, "interpreted", lambda: False)
     monkeypatch.setattr(direct, "current_device", lambda: -1)
-    monkeypatch.setattr(direct, "_current_stream", lambda number: 0)
+    monkeypatch.setattr(direct, "current_stream", lambda number: 0)
     launch.forget()
 
     def using(kernel: Kernel, version=(3, 6)) -> Kernel:

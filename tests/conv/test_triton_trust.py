@@ -39,7 +39,7 @@ class Fake(Algorithm):
 
     def not_supported_reasons(self, problem):
         """Serve everything until struck out."""
-        why = quarantine_reason(problem.device, "fake", problem.dtype)
+        why = quarantine_reason("conv", problem.device, "fake", problem.dtype)
         return [] if why is None else [why]
 
     def workspace_bytes(self, problem):
@@ -154,7 +154,7 @@ def test_what_is_quarantine_reason_serves_no_more(fresh, monkeypatch, algorithm)
     problem = next(p for p in problems if not algorithm.not_supported_reasons(p))
     tested = algorithm.tested_by()
     for name in (tested.kernel, tested.name):
-        quarantine_kernel(problem.device, name, problem.dtype, "it fails")
+        quarantine_kernel("conv", problem.device, name, problem.dtype, "it fails")
         assert algorithm.not_supported_reasons(problem) == ["it fails"], name
         assert not algorithm.not_supported_reasons(replace(problem, dtype=torch.float16))
         quarantine.forget()

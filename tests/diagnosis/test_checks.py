@@ -32,6 +32,7 @@ from yolo_rocm.hardware import detect
 from yolo_rocm.preset.schema import Preset
 
 VENDOR = {"conv": {"engine": "auto", "vendor": "on"}}
+LEFT_ALONE = {"conv": {"engine": "vendor", "vendor": "on"}}
 
 
 class Ward:
@@ -142,7 +143,7 @@ CASES = {
         {"cards": (VEGA64,), "prepare": "drop gfx900"},
         {"cards": (VEGA64,)},
     ),
-    "channels-last-auto": ({"preset": {}}, {"preset": {}, "facts": {"ultralytics": "8.4.136"}}),
+    "channels-last-auto": ({"preset": LEFT_ALONE}, {"preset": LEFT_ALONE, "facts": {"ultralytics": "8.4.136"}}),
     "deterministic-default": (
         {"preset": VENDOR},
         {"preset": {**VENDOR, "train": {"deterministic": False}}},

@@ -83,11 +83,33 @@ def test_a_triton_that_is_not_there_is_no_problem():
 
 
 SETUPS = {
-    "as Ultralytics has it": ({}, {}, "cuda", Setup("auto", vendor_library=False, amp=True, channels_last=True)),
+    "as Ultralytics has it": (
+        {"conv": {"engine": "vendor", "vendor": "on"}},
+        {},
+        "cuda",
+        Setup("vendor", vendor_library=True, amp=True, channels_last=True),
+    ),
+    "both layouts are measured": ({}, {}, "cuda", Setup("auto", vendor_library=False, amp=True, channels_last=True)),
+    "the layout is set": (
+        {"step": {"layout": "nchw"}},
+        {},
+        "cuda",
+        Setup("auto", vendor_library=False, amp=True, channels_last=False),
+    ),
     "on a CPU": ({}, {}, "cpu", Setup("auto", vendor_library=False, amp=False, channels_last=False)),
     "on nothing": ({}, {}, None, Setup("auto", vendor_library=False, amp=False, channels_last=False)),
-    "on Windows": ({}, {"system": "windows"}, "cuda", Setup("auto", False, amp=True, channels_last=False)),
-    "older Ultralytics": ({}, {"ultralytics": "8.4.136"}, "cuda", Setup("auto", vendor_library=False, amp=True)),
+    "on Windows": (
+        {"conv": {"engine": "vendor", "vendor": "on"}},
+        {"system": "windows"},
+        "cuda",
+        Setup("vendor", True, amp=True, channels_last=False),
+    ),
+    "older Ultralytics": (
+        {"conv": {"engine": "vendor", "vendor": "on"}},
+        {"ultralytics": "8.4.136"},
+        "cuda",
+        Setup("vendor", vendor_library=True, amp=True),
+    ),
     "as the preset has it": (
         {"conv": {"engine": "vendor", "vendor": "on"}, "train": {"amp": False, "channels_last": False}},
         {},

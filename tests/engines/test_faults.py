@@ -15,6 +15,7 @@ from yolo_rocm.conv.algorithms.unfold import Unfold
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import devices, faults, qualification, tuning
+from yolo_rocm.engines.plan_store import PlanStore
 from yolo_rocm.engines.triton.launch import Spills
 from yolo_rocm.engines.triton.quarantine import quarantine_reason
 from yolo_rocm.engines.tuning import time_candidates
@@ -181,12 +182,30 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
 def test_two_data_types_are_remembered_side_by_side(told, dead):
     for dtype in (torch.float32, torch.bfloat16):
         with pytest.raises(DeviceLostError):
-            faults.raise_if_lost(STICKY, replace(PROBLEM, dtype=dtype), "failing", "forward")
+            faults.raise_if_lost(STICKY, replace(PROBLEM, dtype=dtype), "conv", "failing", "forward")
     faults.forget()
     faults.recall("cpu")
     for dtype, count in ((torch.float32, 1), (torch.bfloat16, 1), (torch.float16, 0)):
-        assert len(faults.reasons("failing", replace(PROBLEM, dtype=dtype))) == count
-    assert faults.reasons("unfold", PROBLEM) == []
+        assert len(faults.reasons("conv", "failing", replace(PROBLEM, dtype=dtype))) == count
+    assert faults.reasons("conv", "unfold", PROBLEM) == []
+    assert faults.reasons("norm", "failing", PROBLEM) == []  # another operator's, of the same name
+
+
+def test_operators_may_call_their_algorithms_alike(told, dead):
+    with pytest.raises(DeviceLostError):
+        faults.raise_if_lost(STICKY, PROBLEM, "norm", "unfold", "forward")
+    faults.forget()
+    assert "unfold" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
+    assert len(faults.reasons("norm", "unfold", PROBLEM)) == 1
+    assert [record.getMessage()[:30] for record in told.records] == ["'unfold' is left out on cpu fo"]
+
+
+def test_a_file_of_names_without_operators_is_of_no_effect(told):
+    store = PlanStore("cpu", kind="faults")
+    store.add({"unfold": {"float32": "it made the device fault"}})
+    faults.forget()
+    assert "unfold" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
+    assert not told.records
 
 
 def test_where_nothing_is_left_the_refusal_says_why(told, choice, dead, tmp_path):
@@ -268,7 +287,7 @@ def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, c
     planner = Planner("triton+gemm")
     with pytest.raises(DeviceLostError, match="'failing' computed grad_weight of"):
         planner.checked_candidates(PROBLEM)
-    assert quarantine_reason("cpu", "failing", torch.float32) is None  # not as one that merely fails
+    assert quarantine_reason("conv", "cpu", "failing", torch.float32) is None  # not as one that merely fails
     faults.forget()
     failing.ran = 0
     assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["unfold"]

@@ -42,7 +42,7 @@ class Plain(BaseAlgorithm[Product]):
 
     def not_supported_reasons(self, problem: Product) -> list[str]:
         """Support what is not quarantined."""
-        why = quarantine_reason(problem.device, self.kernel or "", problem.dtype)
+        why = quarantine_reason("toy", problem.device, self.kernel or "", problem.dtype)
         return [] if why is None else [why]
 
     def workspace_bytes(self, problem: Product) -> int:

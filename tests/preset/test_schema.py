@@ -77,7 +77,7 @@ def test_the_reported_settings_of_the_rx5600xt():
     preset = resolve("rx5600xt", machine=LINUX).preset
     loader = preset.loader
     assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("forkserver", 4, True, True)
-    assert (preset.train["batch"], preset.train["amp"], preset.train["channels_last"]) == (8, False, False)
+    assert (preset.train["batch"], preset.train["amp"], preset.step.memory) == (8, False, "lean")
     assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
 
 
@@ -85,11 +85,15 @@ def test_the_reported_settings_of_the_rx5600xt():
 def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
     from ultralytics.utils import DEFAULT_CFG_DICT
 
-    later_than_the_oldest = {"channels_last"}
-    train = resolve(name, machine=LINUX).preset.train
-    assert set(train) <= {*DEFAULT_CFG_DICT, *later_than_the_oldest}
-    passed_on = train_arguments(Session(name, None).settings, {"epochs": 1})
-    assert passed_on == {**{key: value for key, value in train.items() if key in DEFAULT_CFG_DICT}, "epochs": 1}
+    preset = resolve(name, machine=LINUX).preset
+    assert set(preset.train) <= set(DEFAULT_CFG_DICT)
+    known = "channels_last" in DEFAULT_CFG_DICT  # the oldest does not know it
+    layout = {"channels_last": False} if preset.step.layout == "nchw" and known else {}
+    settings = Session(name, None).settings
+    assert train_arguments(settings, {"epochs": 1}) == {**preset.train, **layout, "epochs": 1}
+    assert train_arguments(settings, {"channels_last": True})["channels_last"] is True
+    if known and preset.conv.engine != "vendor":
+        assert train_arguments(settings, {"device": "0,1"})["channels_last"] is False
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,8 @@ def test_every_tree(tmp_path, tree):
     if batch:
         assert str(machine.gpu) in settings.why
         assert "linux, torch 2.10.0 with ROCm 7.0.51831" in settings.why
-        assert values["train.channels_last"] == (False, "configs/family/amd.yaml")
+        assert values["step.layout"][0] in ("auto", "nchw")
+        assert values["step.layout"][1].startswith("configs/family/")
         assert values["evidence"][0] == "none"
     origins = {origin.split(" (")[0] for _, origin in values.values()} - {"default"}
     assert all(origin.startswith("configs/") for origin in origins)

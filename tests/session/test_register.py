@@ -120,7 +120,7 @@ def test_functions_of_others_run_in_the_same_order_and_number(make, made_data, i
         other.predict(image, **SMALL)
         yolo.predict(image, **SMALL)
         del seen[noted:]
-        assert seam._serving["cpu"].report is handles[0].report
+        assert seam._seam.serving["cpu"].report is handles[0].report
 
     yolo.add_callback("on_train_epoch_end", runs_inside)
     yolo.train(name="ours", **arguments)

@@ -162,7 +162,7 @@ def test_a_stream_that_fails_gives_everything_back(yolo, made_data):
     with pytest.raises(RuntimeError, match="made to fail"):
         next(results)
     assert seam.active_devices() == ()
-    assert seam._libraries == {}
+    assert seam._seam.libraries == {}
 
 
 def test_a_run_inside_another_gives_back_the_device_and_workers_of_the_outer_one(yolo, made_data, tmp_path):

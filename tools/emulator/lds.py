@@ -107,7 +107,7 @@ class LdsAccesses:
             value = np.broadcast_to(read(waves), waves.active.shape)[:, source]
             self._counters.may_load_into(waves, LDS, keys)
             put(waves, first, np.where(waves.active[:, source], value, np.uint32(0)), 32)
-            self._counters.issue(waves, LDS, keys)
+            self._counters.issue(waves, LDS, keys, memory=False)
 
         return step
 
@@ -129,7 +129,7 @@ class LdsAccesses:
                 index, lane = np.nonzero(waves.active)
                 result[index, other[index, lane]] = value[index, lane]
             put(waves, first, result, 32)
-            self._counters.issue(waves, LDS, keys)
+            self._counters.issue(waves, LDS, keys, memory=False)
 
         return step
 

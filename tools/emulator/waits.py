@@ -42,8 +42,17 @@ class Counters:
         self._generation = generation
         self.late: set[tuple[int, int]] = set()  # see `at_barrier`
 
-    def issue(self, waves: Waves, kind: str, registers: Iterable[Register] = ()) -> None:
-        """Count an instruction, and mark the registers that it will write."""
+    def issue(self, waves: Waves, kind: str, registers: Iterable[Register] = (), memory: bool = True) -> None:
+        """Count an instruction, and mark the registers that it will write.
+
+        Args:
+            waves: That issue it.
+            kind: Which counter it is in.
+            registers: That it will write.
+            memory: Whether it accesses memory: lanes that exchange values do that beside LDS, not through it (ISA of
+                CDNA 3, DS_SWIZZLE_B32: "no data is written to LDS memory"; DS_PERMUTE_B32: "does not access LDS
+                memory"), and may be under way at a barrier.
+        """
         counter = self._of[kind]
         waves.issued[counter] += 1
         number = waves.issued[counter].copy()
@@ -51,7 +60,7 @@ class Counters:
             waves.pending.setdefault(register, {})[counter] = number
         if kind == SCALAR:
             waves.unordered = number
-        elif kind == LDS:
+        elif kind == LDS and memory:
             waves.stored = number
         elif kind == STORE:
             waves.saved = number

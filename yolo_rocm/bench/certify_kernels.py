@@ -17,13 +17,13 @@ from typing import Any, Final
 import torch
 
 from ..conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
-from ..conv.backend_flags import vendor_off
 from ..conv.exactness import allowed_error, in_doubles, native_passes, plain_sum_error
 from ..conv.names import PASSES
 from ..conv.plan import CONVOLUTION, Operands
 from ..conv.problem import ConvProblem
 from ..diagnosis.probe_child import NotSupportedError, answer_all, answers_only
 from ..diagnosis.probes import DTYPES, LAYOUTS, TORCH_NAMES, DeviceProbe
+from ..engines.backend_flags import vendor_off
 from ..engines.measure import as_in_the_seam, relative_error
 from ..engines.names import SINGLE
 from ..engines.qualification import ROUNDINGS

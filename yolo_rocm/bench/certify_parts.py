@@ -195,20 +195,21 @@ def bench_train(given: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     from . import train, train_table
+    from . import ways as made
     from .layers import threads_of_a_training
 
     device = _torch_name(given["device"])
-    ways = [way for way in train.ways(quick=True) if given["vendor"] or way.kind != train.STOCK_KIND]
+    ways = [way for way in made.ways(quick=True) if given["vendor"] or way.kind != made.STOCK_KIND]
     sizes = {key: given[key] for key in ("batch", "imgsz", "steps", "tune_s")}
     with threads_of_a_training(device):
         bench = train.TrainBench(_MODEL, amp=False, device=device, **sizes)
         bench.run(ways, lambda *_: None)
         threads = torch.get_num_threads()
     # Losses of the vendor library are no reference: where it is wrong, ours must not be called so.
-    own = [*(way for way in ways if way.kind != train.STOCK_KIND), *ways]
+    own = [*(way for way in ways if way.kind != made.STOCK_KIND), *ways]
     reference = next((way for way in own if way.step_ms is not None), None)
     table = train_table.rows(ways, amp=False, reference=reference)
-    ours = [row for row in table if row.way.startswith(train.OURS_KIND)]
+    ours = [row for row in table if row.way.startswith(made.OURS_KIND)]
     rows = [asdict(row) for row in table]
     return {
         "model": _MODEL,

@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from ..conv.algorithms import BY_NAME
-from ..conv.backend_flags import vendor_off
 from ..conv.names import PASSES
 from ..conv.patch import Patch
 from ..conv.plan import CONVOLUTION, Operands, Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
+from ..engines.backend_flags import vendor_off
 from ..engines.measure import as_in_the_seam, milliseconds
 from ..engines.plan_store import device_name
 from ..engines.tuning import time_candidates

@@ -2,7 +2,9 @@
 
 A step is forward, loss, backward, clipping and SGD, as the trainer does it, without its loader and its EMA. Every way
 takes its turn, then every way again, so that a clock that changes hits all. Each turn begins with the same weights and
-the same batch in an empty cache of memory, and nothing of another way is alive: its peak is its own.
+the same batch in an empty cache of memory, and nothing of another way is alive: its peak is its own. What is compiled
+takes one turn with all its steps, as compiling takes longer than these. After the timed
+steps of its first turn, a way takes some more under torch's profiler, which show where the device's time goes.
 """
 
 from __future__ import annotations
@@ -12,28 +14,22 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
-from statistics import median
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 import torch
 
 from .. import ultralytics_hooks as hooks
-from ..conv.backend_flags import vendor_off
-from ..conv.patch import Patch
-from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
-from ..conv.seam import installed
+from ..conv.plan import DEFAULT_TUNE_SECONDS
 from ..conv.step_timer import StepTimer
 from ..engines.devices import on
 from ..engines.precision import without_tf32
 from ..errors import ConfigError, DeviceLostError
-from ..utils.off_switch import enabled
-from .layers import OURS
-from .peak import Peak, highest, peak_of
+from . import busy
+from .peak import Peak, peak_of
+from .ways import Way, settle_layout, why_not
 
-STOCK_KIND, OFF_KIND, OURS_KIND, AUTO_KIND = "stock", "vendor off", "ours", "ours auto + vendor"
-_SLOW: Final = ((OFF_KIND, True), (AUTO_KIND, True))
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
 _ROUNDS: Final = 3
@@ -41,69 +37,6 @@ _ROUNDS: Final = 3
 _FIRST_SCALE: Final = 2.0**8
 _SGD: Final = {"lr": 0.001, "momentum": 0.937, "weight_decay": 5e-4, "nesterov": True}
 _LARGEST_GRADIENT: Final = 10.0
-
-
-@dataclass
-class Way:
-    """One way to compute the convolutions of a step, and what its turns have shown."""
-
-    kind: str  # what computes them
-    channels_last: bool  # layout of images and weights
-    patch: Patch | None = None  # ours; None for torch alone
-    times_ms: list[float] = field(default_factory=list)  # of every timed step
-    peaks: list[Peak] = field(default_factory=list)  # of the timed steps of each turn; empty on a CPU
-    losses: list[float] = field(default_factory=list)  # of every step of the newest turn, warm-up included
-    tuning_s: float | None = None  # seconds of the first step and of measuring candidates; None where not ours
-    overflows: int = 0  # steps that GradScaler has left out in the newest turn
-    error: str = ""  # why it could not go on
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return f"{self.kind} {'channels_last' if self.channels_last else 'NCHW'}"
-
-    @property
-    def step_ms(self) -> float | None:
-        """Median time of a step."""
-        return median(self.times_ms) if self.times_ms and not self.error else None
-
-    @property
-    def peak(self) -> Peak | None:
-        """Most memory of any turn."""
-        return None if self.error else highest(self.peaks)
-
-    @property
-    def served(self) -> str:
-        """How many convolution layers each engine computes."""
-        return "" if self.patch is None else self.patch.report.summary()
-
-    def applied(self, device: str) -> AbstractContextManager[None]:
-        """Compute the convolutions of the process this way while the context is open."""
-        if self.patch is not None:
-            return installed(self.patch)
-        return vendor_off(device) if self.kind == OFF_KIND else nullcontext()
-
-
-def ways(engine: str = OURS, memory_mb: int | None = None, quick: bool = False) -> list[Way]:
-    """Return every way that is compared: torch's own in both layouts, ours in both, and the best of all.
-
-    Args:
-        engine: Engines of ours.
-        memory_mb: Workspace a convolution of ours may take.
-        quick: Leave out vendor off in channels_last, which is slower than in NCHW, and the best of all.
-    """
-
-    def ours(kind: str, channels_last: bool, planner: Planner) -> Way:
-        return Way(kind, channels_last, Patch(["cuda", "cpu"], planner))
-
-    if not enabled():
-        raise ConfigError("YOLO_ROCM=0 turns the whole package off: there is nothing to compare. Unset it.")
-    everything = [
-        *(Way(kind, layout) for kind in (STOCK_KIND, OFF_KIND) for layout in (False, True)),
-        *(ours(OURS_KIND, layout, Planner(engine, memory_mb=memory_mb, remember=False)) for layout in (False, True)),
-        ours(AUTO_KIND, True, Planner("auto", vendor_library=True, memory_mb=memory_mb, remember=False)),
-    ]
-    return [way for way in everything if not quick or (way.kind, way.channels_last) not in _SLOW]
 
 
 class TrainBench:
@@ -118,17 +51,26 @@ class TrainBench:
         steps: Timed steps of each way, in all its turns.
         tune_s: Seconds that measuring candidates may take for each way; None is what a training takes, which is
             nothing on a CPU.
+        profiled: Whether each way takes some more steps under the profiler.
     """
 
     def __init__(
-        self, model: str, batch: int, imgsz: int, amp: bool, device: str, steps: int, tune_s: float | None = None
+        self,
+        model: str,
+        batch: int,
+        imgsz: int,
+        amp: bool,
+        device: str,
+        steps: int,
+        tune_s: float | None = None,
+        profiled: bool = False,
     ) -> None:
         for name, value, least in (("batch", batch, 1), ("imgsz", imgsz, 64), ("steps", steps, 1)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
         if not isinstance(amp, bool):
             raise ConfigError(f"amp must be true or false, got {amp!r}.")
-        self.amp, self.device = amp, torch.device(device)
+        self.amp, self.device, self._profiled = amp, torch.device(device), profiled
         self._tune_s = (DEFAULT_TUNE_SECONDS if self.device.type == "cuda" else 0.0) if tune_s is None else tune_s
         self.held_mb = 0.0  # most that was still allocated on a GPU when a turn began
         self.rounds = min(_ROUNDS, steps)
@@ -152,45 +94,65 @@ class TrainBench:
             with on(self.device), without_tf32():
                 for number in range(self.rounds):
                     for way in compared[number:] + compared[:number]:  # nobody is always the first after a pause
+                        settle_layout(way, compared)
                         progress(done, turns, way.name)
-                        self._take_turn(way)
+                        if not (way.compiled and number):
+                            self._take_turn(way)
                         done += 1
         finally:
             torch.backends.cudnn.benchmark = search
 
+    def peak_of(self, way: Way, steps: int) -> Peak:
+        """Return the most memory of some steps of a way on a GPU, from the first on; nothing is tuned or timed.
+
+        Raises:
+            RuntimeError: As torch raises it, where memory does not suffice.
+        """
+        with on(self.device), without_tf32(), way.applied(self.device.type):
+            torch.cuda.reset_peak_memory_stats(self.device)
+            with self._trainee(way) as trainee:
+                for _ in range(steps):
+                    trainee.step()
+                self._synchronize()
+            return peak_of(self.device)
+
     def _take_turn(self, way: Way) -> None:
+        way.error = way.error or why_not(way, self.device.type)
         if way.error:
             return
         try:
             with way.applied(self.device.type):
-                if way.patch is not None and way.tuning_s is None:
-                    self._tune(way, way.patch)
+                if way.is_ours and way.tuning_s is None:
+                    self._tune(way)
                 self._measure(way)
         except DeviceLostError:  # nobody else can be measured on it
             raise
         except RuntimeError as error:  # out of memory, a sick vendor library, an engine that cannot compute a layer
             way.error = (str(error).strip().splitlines() or [type(error).__name__])[0]
 
-    def _tune(self, way: Way, patch: Patch) -> None:
-        """Let the planner measure, as a training does after its first batch."""
+    def _tune(self, way: Way) -> None:
+        """Let the planners measure, as a training does after its first batch."""
         started = time.perf_counter()
-        with self._trainee(way.channels_last) as trainee, patch.report.naming(trainee.module):
+        with self._trainee(way) as trainee, ExitStack() as naming:
+            for patch in way.patches:
+                naming.enter_context(patch.report.naming(trainee.module))
             trainee.step()
         self._clear()
-        if patch.planner.tunable and self._tune_s > 0:
-            patch.planner.tune(patch.report.served, limit_s=self._tune_s)
-            patch.report.replan(patch.planner.plan)
+        for patch in way.patches:
+            if patch.planner.tunable and self._tune_s > 0:
+                patch.planner.tune(patch.report.served, limit_s=self._tune_s)
+                patch.report.replan(patch.planner.plan)
         self._synchronize()
         way.tuning_s = time.perf_counter() - started
 
     def _measure(self, way: Way) -> None:
-        with self._trainee(way.channels_last) as trainee:
+        with self._trainee(way) as trainee:
             losses = [trainee.step() for _ in range(WARM_UP)]
             self._synchronize()
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(self.device)
             timers = []
-            for number in range(self.steps):
+            for number in range(self.steps * (self.rounds if way.compiled else 1)):
                 timer = StepTimer(number, self.device)
                 losses.append(trainee.step())
                 timer.end()
@@ -201,19 +163,22 @@ class TrainBench:
             way.times_ms += [timer.step_ms() for timer in timers]
             way.losses = [float(loss) for loss in losses]
             way.overflows = trainee.overflows()
+            if self._profiled and way.busy is None:
+                few = 2 if self.device.type == "cuda" else 1
+                way.busy = busy.measure(partial(trainee.step, ranges=True), self.device, few)
 
     @contextmanager
-    def _trainee(self, channels_last: bool) -> Iterator[_Trainee]:
+    def _trainee(self, way: Way) -> Iterator[_Trainee]:
         """Yield a model with the first weights, alone on the device."""
         self._clear()
         on_gpu = [torch.cuda.current_device()] if self.device.type == "cuda" else []
         with torch.random.fork_rng(devices=on_gpu):
             torch.manual_seed(SEED)  # some losses draw
-            layout = torch.channels_last if channels_last else torch.contiguous_format
+            layout = torch.channels_last if way.channels_last else torch.contiguous_format
             module = copy.deepcopy(self._module).to(self.device).to(memory_format=layout)
             batch = {key: value.to(self.device) for key, value in self._batch.items()}
             batch["img"] = batch["img"].contiguous(memory_format=layout)
-            trainee = _Trainee(module, batch, self.amp, self.device.type)
+            trainee = _Trainee(module, batch, self.amp, self.device, way.compiled)
             del module, batch
             try:
                 yield trainee
@@ -237,23 +202,38 @@ class TrainBench:
 class _Trainee:
     """A model and what trains it."""
 
-    def __init__(self, module: torch.nn.Module, batch: dict[str, Any], amp: bool, device: str) -> None:
-        self.module, self._batch = module, batch
+    def __init__(
+        self, module: torch.nn.Module, batch: dict[str, Any], amp: bool, device: torch.device, compiled: bool
+    ) -> None:
+        self.module, self._batch, self._compiled = module, batch, compiled
+        self._forward = hooks.compiled(module, device) if compiled else module
         self._optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], **_SGD)  # type: ignore[arg-type]
-        self._scaler = _scaler(amp and device == "cuda")
-        dtype = torch.float16 if device == "cuda" else torch.bfloat16
-        self._autocast: dict[str, Any] = {"device_type": device, "dtype": dtype, "enabled": amp}
+        self._scaler = _scaler(amp and device.type == "cuda")
+        dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
+        self._autocast: dict[str, Any] = {"device_type": device.type, "dtype": dtype, "enabled": amp}
 
-    def step(self) -> torch.Tensor:
-        """Take one step and return its loss, which nobody has waited for."""
+    def step(self, ranges: bool = False) -> torch.Tensor:
+        """Take one step and return its loss, which nobody has waited for.
+
+        Args:
+            ranges: Mark loss and optimizer for the profiler.
+        """
+        around = torch.profiler.record_function if ranges else _unmarked
         with torch.autocast(**self._autocast):
-            loss: torch.Tensor = hooks.loss_of(self.module, self._batch)
+            if self._compiled or ranges:  # apart, as the trainer does where it compiles
+                predicted = self._forward(self._batch["img"])
+                with around(busy.LOSS_RANGE):
+                    loss: torch.Tensor = hooks.loss_of_predicted(self.module, self._batch, predicted)
+                del predicted
+            else:
+                loss = hooks.loss_of(self.module, self._batch)
         self._scaler.scale(loss).backward()
-        self._scaler.unscale_(self._optimizer)
-        torch.nn.utils.clip_grad_norm_(self.module.parameters(), _LARGEST_GRADIENT)
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
+        with around(busy.OPTIMIZER_RANGE):
+            self._scaler.unscale_(self._optimizer)
+            torch.nn.utils.clip_grad_norm_(self.module.parameters(), _LARGEST_GRADIENT)
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+            self._optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
     def overflows(self) -> int:
@@ -262,8 +242,14 @@ class _Trainee:
         return round(math.log2(_FIRST_SCALE / scale)) if self._scaler.is_enabled() else 0
 
     def let_go(self) -> None:
-        """Drop everything, also where a traceback holds this object."""
+        """Drop everything, also where a traceback holds this object, or what was compiled holds the model."""
+        if self.__dict__.pop("_compiled", False):
+            hooks.forget_compiled()
         self.__dict__.clear()
+
+
+def _unmarked(name: str) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _scaler(on: bool) -> Any:

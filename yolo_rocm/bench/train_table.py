@@ -12,7 +12,8 @@ import torch
 from .. import ultralytics_hooks as hooks
 from ..engines.plan_store import device_name
 from . import results
-from .train import OFF_KIND, OURS_KIND, STOCK_KIND, Way
+from .busy import CLASSES
+from .ways import LEAN_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND, Way, faster
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
 # the weights. Further steps blow rounding up (batch statistics, the choice of anchors), and compare chaos.
@@ -28,7 +29,8 @@ _HELD_MB: Final = 16.0  # small tensors that are kept permanently may add up to 
 class TrainRow:
     """One way, next to its peers. `to_stock` and `to_vendor_off` divide by the faster layout of these, also memory."""
 
-    way: str  # what computes the convolutions, and the layout
+    way: str  # what computes the step, and the layout
+    of_preset: bool  # whether it is what the preset `generic` runs
     step_ms: float | None  # median time of a step; None where the way has failed
     fastest_ms: float | None  # of all timed steps
     slowest_ms: float | None
@@ -41,20 +43,21 @@ class TrainRow:
     requested_to_stock: float | None
     reserved_mb: float | None
     reserved_to_stock: float | None
+    busy_ms: float | None  # time of a step that the device was busy; None where nothing was profiled
+    waited_ms: float | None  # what is left of the median step: the device waited for the host; None on a CPU
+    convolution_ms: float | None  # of the busy time, as the others below; see `busy`
+    normalisation_ms: float | None
+    activation_ms: float | None
+    loss_ms: float | None
+    optimizer_ms: float | None
+    other_ms: float | None
     loss: float | None  # after `COMPARED_STEPS` steps
     departure: float | None  # largest distance of a loss up to there from the reference's, relative to it
     wrong: bool  # whether that is more than rounding can explain
     tuning_s: float | None  # seconds of a first step, compiling and choosing; None where nothing is chosen
     overflows: int  # steps left out by GradScaler
-    served: str  # how many convolution layers each engine computes
+    served: str  # how many layers each engine computes
     error: str  # why the way has failed
-
-
-def faster(ways: Iterable[Way], kind: str) -> Way | None:
-    """Return the faster layout of a kind; None where none has run."""
-    return min(
-        (w for w in ways if w.kind == kind and w.step_ms is not None), key=lambda w: w.step_ms or 0, default=None
-    )
 
 
 def rows(ways: Sequence[Way], amp: bool, reference: Way | None = None) -> list[TrainRow]:
@@ -67,15 +70,24 @@ def rows(ways: Sequence[Way], amp: bool, reference: Way | None = None) -> list[T
     """
     stock, off = faster(ways, STOCK_KIND), faster(ways, OFF_KIND)
     reference = reference or next((way for way in ways if way.step_ms is not None), None)
-    return [_row(way, stock, off, reference, TOLERANCE[amp]) for way in ways]
+    chosen = preset_way(ways)
+    return [_row(way, way is chosen, (stock, off, reference), TOLERANCE[amp]) for way in ways]
 
 
-def _row(way: Way, stock: Way | None, off: Way | None, reference: Way | None, tolerance: float) -> TrainRow:
+def preset_way(ways: Sequence[Way]) -> Way | None:
+    """Return what the preset runs, in its faster layout; None where it has not run."""
+    kinds = {way.kind for way in ways if way.of_preset}
+    return next((found for kind in kinds if (found := faster(ways, kind)) is not None), None)
+
+
+def _row(way: Way, of_preset: bool, peers: tuple[Way | None, Way | None, Way | None], tolerance: float) -> TrainRow:
+    stock, off, reference = peers
     ran = way.step_ms is not None
     departure = _departure(way, reference) if ran and reference is not None else None
     mine, to_stock, to_off = _figures(way), _ratios(way, stock), _ratios(way, off)
     return TrainRow(
         way=way.name,
+        of_preset=of_preset,
         step_ms=mine["step"],
         fastest_ms=min(way.times_ms) if ran else None,
         slowest_ms=max(way.times_ms) if ran else None,
@@ -88,6 +100,9 @@ def _row(way: Way, stock: Way | None, off: Way | None, reference: Way | None, to
         requested_to_stock=to_stock["requested"],
         reserved_mb=mine["reserved"],
         reserved_to_stock=to_stock["reserved"],
+        busy_ms=None if way.busy is None else way.busy.total_ms,
+        waited_ms=_waited(way),
+        **_by_class(way),
         loss=way.losses[COMPARED_STEPS] if ran else None,
         departure=departure,
         wrong=departure is not None and not departure <= tolerance,  # a NaN is wrong
@@ -96,6 +111,16 @@ def _row(way: Way, stock: Way | None, off: Way | None, reference: Way | None, to
         served=way.served,
         error=way.error,
     )
+
+
+def _waited(way: Way) -> float | None:
+    if way.busy is None or not way.busy.on_gpu or way.step_ms is None:
+        return None
+    return max(0.0, way.step_ms - way.busy.total_ms)
+
+
+def _by_class(way: Way) -> dict[str, float | None]:
+    return {f"{kind}_ms": None if way.busy is None else way.busy.by_class[kind] for kind in CLASSES}
 
 
 def _figures(way: Way) -> dict[str, float | None]:
@@ -112,7 +137,8 @@ def _ratios(way: Way, peer: Way | None) -> dict[str, float | None]:
 
 
 def _departure(way: Way, reference: Way) -> float:
-    pairs = list(zip(way.losses, reference.losses, strict=True))[: COMPARED_STEPS + 1]
+    seen = COMPARED_STEPS + 1
+    pairs = zip(way.losses[:seen], reference.losses[:seen], strict=True)
     apart = [abs(mine - other) / max(abs(other), 1e-12) for mine, other in pairs]
     return max(apart) if all(value == value for value in apart) else float("nan")
 
@@ -132,14 +158,14 @@ def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:
     for row in table:
         if row.wrong:
             found.append(f"{row.way} is wrong: its loss is {row.loss:.5g}, {row.departure:.1e} away from the reference")
-        elif row.error and row.way.startswith(OURS_KIND):
+        elif row.error and row.way.startswith(OURS_KIND) and not row.error.startswith(NOT_RUNNABLE):
             found.append(f"{row.way} has failed: {row.error}")
     return found
 
 
 def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
-    """Say in one line how the faster layout of ours compares with its peers."""
-    ours = faster(ways, OURS_KIND)
+    """Say in a line what the preset runs and how it compares with its peers, and in another one what lean does."""
+    ours = preset_way(ways) or faster(ways, OURS_KIND)
     if ours is None or ours.step_ms is None:
         return "ours has not run"
     row = next(row for row in table if row.way == ours.name)
@@ -151,7 +177,13 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
         if peer is not None and time_ratio is not None:
             memory = "" if memory_ratio is None else f" and {memory_ratio:.3f}x the peak memory"
             parts.append(f"{time_ratio:.3f}x the time{memory} of {peer.name}")
-    return f"{ours.name}, the faster of ours, {ours.step_ms:.1f} ms a step: " + (", ".join(parts) or "no peer has run")
+    said = f"{ours.name}, as the preset runs it, {ours.step_ms:.1f} ms a step: {', '.join(parts) or 'no peer has run'}"
+    full, lean = faster(ways, OURS_KIND), faster(ways, LEAN_KIND)
+    if full is None or lean is None:
+        return said
+    ratios = _ratios(lean, full)
+    memory = "" if ratios["allocated"] is None else f" and {ratios['allocated']:.3f}x the peak memory"
+    return f"{said}\n{lean.name}: {ratios['step']:.3f}x the time{memory} of {full.name}"
 
 
 def stamped(table: Iterable[TrainRow], device: str, command: str) -> list[dict[str, Any]]:
@@ -167,4 +199,8 @@ def plot(path: Path, table: Iterable[TrainRow], title: str) -> None:
     panels = [results.Panel("milliseconds a step", 1, {"step": [row.step_ms or 0.0 for row in ran]})]
     if any(row.peak_mb for row in ran):
         panels.append(results.Panel("peak memory, MB", 0, {"peak": [row.peak_mb or 0.0 for row in ran]}))
-    results.draw(path, title, [f"{row.way} (wrong)" if row.wrong else row.way for row in ran], panels)
+    results.draw(path, title, [_marked(row) for row in ran], panels)
+
+
+def _marked(row: TrainRow) -> str:
+    return f"{row.way}{' (preset)' if row.of_preset else ''}{' (wrong)' if row.wrong else ''}"

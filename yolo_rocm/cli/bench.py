@@ -1,4 +1,4 @@
-"""The benchmarks of the command line: `yolo-rocm bench conv`, `loader` and `train`."""
+"""The benchmarks of the command line: `yolo-rocm bench conv`, `loader`, `memory` and `train`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from ..conv.names import PASSES
 from ..utils.console import print_json, stdout_for_json
 from ..utils.progress import progress
+from .bench_memory import bench_memory
 from .bench_train import bench_train
 from .options import BENCH_FOLDER, KEY_VALUES, AsJson, cell, is_slow, key_values, print_table, say
 
@@ -17,6 +18,9 @@ bench = typer.Typer(help="Benchmark against the alternatives, in one run.", no_a
 bench.command(
     "train", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench train yolov8n.yaml batch=64 amp=true"
 )(bench_train)
+bench.command("memory", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench memory yolov8s.yaml vram_gb=6")(
+    bench_memory
+)
 
 
 @bench.command(

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from ..errors import ConfigError, nearest
+from ..engines.seam import checked_devices
 from . import chunking
 from .algorithms.base import Bound, Grads
 from .names import PASSES
 from .plan import ConvPlan, Planner
 from .problem import ConvProblem
 from .report import ConvReport, Served
-
-DISPATCH_KEYS: Final = {"cuda": "CUDA", "cpu": "CPU"}
 
 
 class Route:
@@ -57,14 +55,7 @@ class Patch:
     """One request to compute the convolutions of some device types; several may be on, the newest of them decides."""
 
     def __init__(self, devices: Sequence[str], planner: Planner) -> None:
-        unknown = [d for d in devices if d not in DISPATCH_KEYS]
-        if unknown or not devices or isinstance(devices, str):
-            hint = nearest(unknown[0], DISPATCH_KEYS) if unknown else "."
-            raise ConfigError(
-                f"devices must be a list of device types, got {devices!r}{hint} "
-                f"Allowed: {', '.join(DISPATCH_KEYS)} ('cuda' is also torch's name for an AMD GPU)."
-            )
-        self.devices = tuple(devices)
+        self.devices = checked_devices(devices)
         self.planner = planner
         self.report = ConvReport(planner.budget)
         self._known: dict[tuple[Any, ...], Route | None] = {}

@@ -10,6 +10,10 @@ from typing import Any
 
 import torch
 
+from ..engines.layout import is_channels_last, laid_out
+
+__all__ = ["ConvProblem", "is_channels_last", "laid_out"]
+
 
 @dataclass(frozen=True)
 class ConvProblem:
@@ -180,20 +184,6 @@ class ConvProblem:
         head = f"{kind} {_sizes(self.kernel)} {self.in_channels}->{self.out_channels}"
         where = f"on {_sizes(self.input_shape)} {str(self.dtype).removeprefix('torch.')}{layout} {self.device}"
         return " ".join([head, *extras, where])
-
-
-def is_channels_last(x: torch.Tensor) -> bool:
-    """Return whether a tensor is laid out channels_last and not merely ambiguous (one channel or one pixel)."""
-    if x.dim() not in (4, 5) or x.is_contiguous():
-        return False
-    return x.is_contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
-
-
-def laid_out(x: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    """Return a tensor in the layout of a problem's results: channels_last or contiguous."""
-    if not channels_last or x.dim() not in (4, 5):
-        return x.contiguous()
-    return x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
 
 def _per_dimension(values: Sequence[int], spatial: int) -> tuple[int, ...]:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ..engines.names import NATIVE
+from ..engines.report import SeamReport
+from ..engines.report import Served as AnyServed
+from .algorithms import Algorithm
 from .chunking import largest_workspace
 from .names import PASSES
-from .plan import ConvPlan
 from .problem import ConvProblem
 from .step_timer import LayerTimes, StepTimer
 
+__all__ = ["ConvReport", "LayerRow", "Served"]
 
-@dataclass
-class Served:
-    """A problem, its plan and how often each direction ran."""
-
-    problem: ConvProblem
-    plan: ConvPlan
-    forward_calls: int = 0
-    backward_calls: int = 0
+Served = AnyServed[ConvProblem, Algorithm]
 
 
 @dataclass(frozen=True)
@@ -57,7 +49,7 @@ class LayerRow:
         return row
 
 
-class ConvReport:
+class ConvReport(SeamReport[ConvProblem, Algorithm]):
     """Filled by the seam while it is on; readable at any time.
 
     Args:
@@ -69,54 +61,19 @@ class ConvReport:
         times: What timed steps have shown.
     """
 
+    noun = "convolution"
+    kinds = (torch.nn.modules.conv._ConvNd,)
+
     def __init__(self, budget: int | None = None) -> None:
-        self.served: dict[ConvProblem, Served] = {}
+        super().__init__()
         self.timer: StepTimer | None = None
         self.times = LayerTimes()
         self._budget = budget
-        self._kinds: dict[str, str] = {}
-        self._layers: dict[str, list[Served]] = {}
-        self._naming = threading.local()
 
-    def count_forward(self, served: Served) -> str | None:
-        """Note a forward call, and return its layer where one has announced itself."""
-        served.forward_calls += 1
-        name = getattr(self._naming, "layer", None)
-        if name is not None:
-            self._naming.layer = None
-            if served not in self._layers[name]:
-                self._layers[name].append(served)
-        return name
-
-    def replan(self, plan: Callable[[ConvProblem], ConvPlan]) -> None:
-        """Take over new plans of the problems seen so far."""
-        for served in self.served.values():
-            served.plan = plan(served.problem)
-
-    @contextmanager
-    def naming(self, model: torch.nn.Module) -> Iterator[None]:
-        """While open, attribute each convolution to the module of `model` that called it.
-
-        The hook is torch's global one: nothing is attached to the model, so nothing can end up in a checkpoint.
-        """
-        names: dict[int, str] = {}
-        for layer, module in model.named_modules():
-            if isinstance(module, torch.nn.modules.conv._ConvNd):
-                names[id(module)] = layer
-                self._kinds[layer] = type(module).__name__
-                self._layers.setdefault(layer, [])
-
-        def announce(module: torch.nn.Module, inputs: Any) -> None:
-            name = names.get(id(module))
-            if name is not None:
-                self._naming.layer = name
-
-        hook = torch.nn.modules.module.register_module_forward_pre_hook(announce)
-        try:
-            yield
-        finally:
-            hook.remove()
-            self._naming.layer = None
+    def restart(self) -> None:
+        """Forget everything seen and timed so far."""
+        super().restart()
+        self.times = LayerTimes()
 
     def layers(self) -> list[LayerRow]:
         """Return every layer of the named model, once per shape it met; one the seam never saw has no plan."""
@@ -134,39 +91,12 @@ class ConvReport:
                 rows.append(LayerRow(name, self._kinds[name], None))
         return rows
 
-    def engines(self) -> Counter[str]:
-        """Count layers per engine, or problems where no model was named. What has not run is `not reached yet`."""
-        if self._layers:
-            return Counter(
-                "+".join(dict.fromkeys(s.plan.engine for s in seen)) or "not reached yet"
-                for seen in self._layers.values()
-            )
-        return Counter(served.plan.engine for served in self.served.values())
-
-    def summary(self) -> str:
-        """Say in one line how many convolutions each engine computes."""
-        if self._layers and not self.served:
-            return f"{len(self._layers)} convolution layers, none of them on a device that rocm.conv.devices names"
-        counts = ", ".join(f"{n} {engine}" for engine, n in self.engines().most_common())
-        if self._layers:
-            return f"{len(self._layers)} convolution layers: {counts}"
-        return f"{len(self.served)} convolution shapes: {counts or 'none yet'}"
-
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
         return {
             "engines": dict(self.engines()),
             "layers": [row.as_dict() for row in self.layers()],
-            "problems": [
-                {
-                    "problem": str(s.problem),
-                    "engine": s.plan.engine,
-                    "reason": s.plan["forward"].reason,
-                    "forward_calls": s.forward_calls,
-                    "backward_calls": s.backward_calls,
-                }
-                for s in self.served.values()
-            ],
+            "problems": [served.as_dict() for served in self.served.values()],
         }
 
     def table(self) -> str:
@@ -180,7 +110,3 @@ class ConvReport:
         return "\n".join(
             "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
         )
-
-    def entry(self, problem: ConvProblem, plan: ConvPlan) -> Served:
-        """Return the entry of a problem, made on first sight."""
-        return self.served.setdefault(problem, Served(problem, plan))

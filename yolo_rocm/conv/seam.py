@@ -7,36 +7,34 @@ it stay reachable. Modules are never touched, so checkpoints stay those of plain
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
 
+from ..engines import dispatcher
+from ..engines.seam import Seam
 from ..errors import YoloRocmError
-from ..utils.off_switch import enabled
-from . import dispatcher
 from .algorithms.base import Grads
 from .algorithms.native import native_convolution, native_convolution_backward
-from .backend_flags import new_memory_unfilled
-from .patch import DISPATCH_KEYS, Patch, Route
+from .patch import Patch, Route
 from .plan import Planner
 from .problem import laid_out
 from .report import ConvReport
 from .step_timer import StepTimer, mark
 
-_lock = threading.RLock()
-_patches: list[Patch] = []  # on now, the newest last
 _opened: list[ExitStack] = []  # by patch(), until unpatch()
-_libraries: dict[str, Any] = {}
-# The newest patch of each device type. Read without the lock on every convolution: replaced as a whole.
-_serving: dict[str, Patch] = {}
 
 
 def active_devices() -> tuple[str, ...]:
     """Return the device types whose convolutions go through the seam now."""
-    return tuple(_serving)
+    return tuple(_seam.serving)
+
+
+def serving(device_type: str) -> Patch | None:
+    """Return the patch that decides for a device type now."""
+    return _seam.serving.get(device_type)
 
 
 @contextmanager
@@ -62,24 +60,9 @@ def patched(
         yield patch.report
 
 
-@contextmanager
-def installed(patch: Patch) -> Iterator[None]:
+def installed(patch: Patch) -> AbstractContextManager[None]:
     """Put a patch on that was made before, which keeps its plans and its report from one time to the next."""
-    if not enabled():
-        yield
-        return
-    with new_memory_unfilled():
-        try:
-            with _lock:
-                _patches.append(patch)
-                _install()
-            yield
-        finally:
-            dispatcher.forget_caller()
-            with _lock:
-                newest = max((i for i, each in enumerate(_patches) if each is patch), default=len(_patches))
-                del _patches[newest : newest + 1]
-                _install()
+    return _seam.installed(patch)
 
 
 def patch(
@@ -88,7 +71,7 @@ def patch(
     """Like `patched`, without a block: stays on until `unpatch()` is called as often as `patch()` was."""
     with ExitStack() as stack:
         report = stack.enter_context(patched(devices, engine, vendor=vendor, memory_mb=memory_mb))
-        with _lock:
+        with _seam.lock:
             _opened.append(stack.pop_all())
     return report
 
@@ -99,33 +82,24 @@ def unpatch() -> None:
     Raises:
         YoloRocmError: There is none.
     """
-    with _lock:
+    with _seam.lock:
         if not _opened:
             raise YoloRocmError("unpatch() without a patch(): nothing of this process is patched by patch().")
         _opened.pop().close()
 
 
-def _install() -> None:
-    """Make the kernels of the dispatcher agree with the patches; also takes out those that had to stay before."""
-    global _serving
-    serving = {device: patch for patch in _patches for device in patch.devices}
-    for device in set(serving) - set(_libraries):
-        _libraries[device] = dispatcher.put_in(DISPATCH_KEYS[device], _kernels())
-    _serving = serving
-    for device in set(_libraries) - set(serving):
-        if dispatcher.take_out(_libraries[device], DISPATCH_KEYS[device], _kernels()):
-            del _libraries[device]  # otherwise it passes calls on to the native kernels
-
-
 # Both get stride, padding, dilation, transposed, output padding and groups as `geometry`; torch passes no keywords.
-def _kernels() -> dict[str, Callable[..., Any]]:
+def _kernels(key: str) -> Mapping[str, Callable[..., Any]]:
     return {"convolution": _convolution, "convolution_backward": _convolution_backward}
+
+
+_seam: Seam[Patch] = Seam(_kernels)
 
 
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any) -> torch.Tensor:
     if dispatcher.CALLERS_COUNT:
         dispatcher.note_caller()
-    patch = _serving.get("cuda" if x.is_cuda else x.device.type)
+    patch = _seam.serving.get("cuda" if x.is_cuda else x.device.type)
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
         return native_convolution(x, weight, bias, *geometry)
@@ -142,7 +116,7 @@ def _convolution_backward(
     grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias_sizes: Sequence[int] | None, *rest: Any
 ) -> tuple[torch.Tensor | None, ...]:
     geometry, mask = rest[:-1], rest[-1]
-    patch = _serving.get("cuda" if x.is_cuda else x.device.type)
+    patch = _seam.serving.get("cuda" if x.is_cuda else x.device.type)
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
         return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..hardware import at_least
+from ..preset.step import layout_of
 from ..ultralytics_hooks import versions
 from ..ultralytics_hooks.probes import TRAINING
 from .context import THEROCK_RELEASES, Context, install_command
@@ -140,12 +141,12 @@ def rocblas_kernels_missing(context: Context) -> Found:
 def channels_last_auto(context: Context) -> Found:
     """Newer Ultralytics turns channels_last on for every GPU that is not on Windows."""
     newer = versions.behaves(context.machine.ultralytics, "channels_last by itself")
-    unset = context.preset.train.get("channels_last") is None
+    unset = layout_of(context.preset) is None
     if not (context.hip and newer and unset and context.machine.system != "windows"):
         return None
     return (
         f"Ultralytics {context.machine.ultralytics} turns channels_last on by itself, validated on NVIDIA only",
-        "channels_last=False, unless it has been measured to be faster here",
+        "channels_last=False, or rocm.step.layout=channels_last where it has been measured to be faster",
     )
 
 

@@ -138,10 +138,10 @@ def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any
 @contextmanager
 def _way(way: str, device: torch.device) -> Iterator[None]:
     """Let convolution and BatchNorm be computed one way."""
-    from ..conv.backend_flags import vendor_off
     from ..conv.patch import Patch
     from ..conv.plan import Planner
     from ..conv.seam import installed
+    from ..engines.backend_flags import vendor_off
 
     with vendor_off(device.type) if way != "vendor" else nullcontext():
         if way in ("vendor", "off"):

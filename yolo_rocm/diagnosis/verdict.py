@@ -8,6 +8,7 @@ from itertools import product
 
 from ..hardware import Machine
 from ..preset.schema import Preset
+from ..preset.step import AUTO, CHANNELS_LAST, layout_of
 from ..ultralytics_hooks.versions import behaves
 from .findings import Finding
 from .outcome import DEATHS, ProbeOutcome
@@ -52,10 +53,11 @@ class Setup:
         """Take them from a preset, and from what Ultralytics does where the preset says nothing."""
         conv, train = preset.conv, preset.train
         gpu = device == "cuda"  # Ultralytics has neither AMP nor channels_last on a CPU
-        layout = train.get("channels_last")
+        layout = layout_of(preset)
+        last = layout in (CHANNELS_LAST, AUTO)  # `auto` runs both
         if layout is None:
-            layout = machine.system != "windows" and behaves(machine.ultralytics, "channels_last by itself")
-        return cls(conv.engine, conv.vendor == "on", gpu and bool(train.get("amp", True)), gpu and bool(layout))
+            last = machine.system != "windows" and behaves(machine.ultralytics, "channels_last by itself")
+        return cls(conv.engine, conv.vendor == "on", gpu and bool(train.get("amp", True)), gpu and last)
 
     def groups(self) -> set[str]:
         """Return the probes that must be healthy, as beginnings of their names."""

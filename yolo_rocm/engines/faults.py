@@ -19,8 +19,8 @@ from .plan_store import PlanStore
 
 LOG = logging.getLogger("yolo_rocm")
 _lock = threading.Lock()
-_known: dict[str, PlanStore] = {}  # device -> {algorithm: {dtype: why}}
-_logged: set[tuple[str, str, torch.dtype, str]] = set()
+_known: dict[str, PlanStore] = {}  # device -> {operator/algorithm: {dtype: why}}
+_logged: set[tuple[str, str, str, torch.dtype, str]] = set()
 
 
 def recall(device: str) -> None:
@@ -29,28 +29,31 @@ def recall(device: str) -> None:
         if device in _known:
             return
         store = PlanStore(device, kind="faults")
-        for name, by_dtype in store.entries.items():
-            for dtype, why in by_dtype.items():
+        for key, by_dtype in store.entries.items():
+            name = key.partition("/")[2]  # a name alone is from an older file, and of no effect
+            for dtype, why in by_dtype.items() if name else ():
                 LOG.warning("'%s' is left out on %s for %s: %s", name, device, dtype, _left_out(why, store))
         _known[device] = store
 
 
-def reasons(name: str, problem: Problem) -> list[str]:
+def reasons(operator: str, name: str, problem: Problem) -> list[str]:
     """Return why an algorithm is left out on the problem's device, as far as `recall` has read."""
     store = _known.get(problem.device)
-    why = None if store is None else store.entries.get(name, {}).get(_short(problem.dtype))
+    why = None if store is None else store.entries.get(f"{operator}/{name}", {}).get(_short(problem.dtype))
     return [] if store is None or why is None else [_left_out(why, store)]
 
 
-def dropped(name: str, problem: Problem, which: str, why: str, expected: bool = False) -> None:
+def dropped(operator: str, name: str, problem: Problem, which: str, why: str, expected: bool = False) -> None:
     """Log that an algorithm is left out of a choice: a warning the first time, unless it was to be expected."""
-    kind = (name, problem.device, problem.dtype, why)
+    kind = (operator, name, problem.device, problem.dtype, why)
     level = logging.INFO if expected or kind in _logged else logging.WARNING
     _logged.add(kind)
     LOG.log(level, "%s is left out for %s, %s: %s", name, problem, which, why)
 
 
-def raise_if_lost(error: Exception, problem: Problem, name: str | None = None, which: str = "") -> None:
+def raise_if_lost(
+    error: Exception, problem: Problem, operator: str = "", name: str | None = None, which: str = ""
+) -> None:
     """Check whether the device still computes after an error of an algorithm, or of none, in a pass of a problem.
 
     Raises:
@@ -64,7 +67,8 @@ def raise_if_lost(error: Exception, problem: Problem, name: str | None = None, w
         recall(problem.device)
         store, dtype = _known[problem.device], _short(problem.dtype)
         why = f"it made the device fault in {which} of {problem} ({in_one_line(error)})"
-        store.add({name: {**store.entries.get(name, {}), dtype: why}})
+        key = f"{operator}/{name}"
+        store.add({key: {**store.entries.get(key, {}), dtype: why}})
         text += f"It is left out here for {dtype} from now on; delete {store.path} to have it tried again. "
     text += "Nothing more can be computed there in this process: start the same command again."
     raise DeviceLostError(text) from error

@@ -115,7 +115,9 @@ def as_in_the_seam() -> Iterator[None]:
 
 
 def relative_error(value: torch.Tensor, exact: torch.Tensor) -> float:
-    """Return the distance from the fp64 result relative to its size; NaN where either holds one."""
+    """Return the distance from an exact result relative to its size; NaN where either holds one."""
     if exact.numel() == 0:
         return 0.0
-    return float((value.double() - exact).norm() / exact.norm().clamp_min(1e-300))
+    wide = torch.float64 if exact.dtype == torch.float64 else torch.float32
+    exact = exact.to(wide)
+    return float((value.to(wide) - exact).norm() / exact.norm().clamp_min(torch.finfo(wide).tiny))

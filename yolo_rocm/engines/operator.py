@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import torch
 
+from .measure import relative_error
+
 Tensors = tuple[torch.Tensor, ...]
 
 
@@ -76,7 +78,7 @@ class Operator(ABC, Generic[P, A]):
         name: Its name, also that of its plan files.
         passes: Names of its passes, in the order they run in.
         algorithms: All there are; the order breaks ties where nothing has been measured. Their names, and those of
-            their kernels, are unique over all operators: faults and qualification know them by name and device.
+            their kernels, are unique within the operator: faults and quarantine know them by both names.
     """
 
     name: str
@@ -118,6 +120,10 @@ class Operator(ABC, Generic[P, A]):
     def run(self, algorithm: A, problem: P, which: str, operands: Tensors, budget: int = 1 << 62) -> torch.Tensor:
         """Run a pass of an algorithm once."""
         return self.call(algorithm, problem, which, operands, budget)()
+
+    def distance(self, problem: P, which: str, result: torch.Tensor, exact: torch.Tensor) -> float:
+        """Return how far a result of `run` is from another one, relative to its size; NaN where either holds one."""
+        return relative_error(result, exact)
 
     def in_fp64(self, problem: P, which: str, operands: Tensors, device: str) -> torch.Tensor:
         """Return the result of a pass in fp64 by the reference, computed on a device."""

@@ -11,7 +11,7 @@ import torch
 from ..errors import ConfigError, EngineError
 from . import faults, qualification
 from .names import NATIVE, single_engines
-from .operator import A, BaseAlgorithm, Operator, P
+from .operator import A, Operator, P
 from .plan_store import Entry, PlanStore
 from .selection import Timings, fastest, winners
 from .tuning import Timing, tune
@@ -79,6 +79,11 @@ class BasePlanner(Generic[P, A]):
         self.generation = 0  # rises when plans change, so that callers drop what they have kept
 
     @property
+    def engines(self) -> tuple[str, ...]:
+        """Return the engines to choose from."""
+        return tuple(self._engines)
+
+    @property
     def tunable(self) -> bool:
         """Return whether there is anything to choose from."""
         return len(self._engines) > 1 or self._engines[0] not in NATIVE
@@ -87,7 +92,7 @@ class BasePlanner(Generic[P, A]):
         """Return the algorithms of the allowed engines that support `problem` within the memory budget."""
         if self._remember:
             faults.recall(problem.device)
-        supporting = [a for a in self._allowed(problem) if not _against(a, problem)]
+        supporting = [a for a in self._allowed(problem) if not self._against(a, problem)]
         # Not even chunking makes some fit; where nothing fits, what supports it has to do.
         fitting = [a for a in supporting if self.operator.smallest_workspace(a, problem) <= self.budget]
         return fitting or supporting
@@ -117,7 +122,7 @@ class BasePlanner(Generic[P, A]):
             for which, choice in chosen.items():
                 qualification.check(self.operator, choice.algorithm, problem, which)
             # Where one of them has just been found not to work here, the next best is taken.
-            if not any(_against(choice.algorithm, problem) for choice in chosen.values()):
+            if not any(self._against(choice.algorithm, problem) for choice in chosen.values()):
                 plan = self._plans[problem] = chosen
         return plan
 
@@ -151,13 +156,15 @@ class BasePlanner(Generic[P, A]):
         return PassChoice(first, f"engine '{self.engine}'" + (f", after {refused}" if refused else ""))
 
     def _refusing(self, problem: P) -> dict[str, list[str]]:
-        return {a.name: why for a in self._allowed(problem) if (why := _against(a, problem))}
+        return {a.name: why for a in self._allowed(problem) if (why := self._against(a, problem))}
 
     def _refusal(self, problem: P) -> EngineError:
         lines = "".join(f"\n  {name}: {'; '.join(why)}" for name, why in self._refusing(problem).items())
+        native = [a for a in self.operator.algorithms if a.engine == "aten" and not self._against(a, problem)]
         return EngineError(
             f"engine '{self.engine}' does not support {problem}:{lines}\n"
-            "Use engine 'auto', which goes on to the next engine that does, or 'aten', which supports all of torch's."
+            "Use engine 'auto', which goes on to the next engine that does"
+            + (", or 'aten', which supports all of torch's." if native else ".")
         )
 
     def tune(
@@ -224,7 +231,6 @@ class BasePlanner(Generic[P, A]):
         """Name a problem on disk, with what limits the choice."""
         return f"{problem.key} | {'+'.join(self._engines_for(problem))} {self.budget >> 20} MB"
 
-
-def _against(algorithm: BaseAlgorithm[P], problem: P) -> list[str]:
-    """Say why an algorithm is not used for a problem: it does not support it, or it has made the device fault."""
-    return algorithm.not_supported_reasons(problem) or faults.reasons(algorithm.name, problem)
+    def _against(self, algorithm: A, problem: P) -> list[str]:
+        """Say why an algorithm is not used for a problem: it does not support it, or it has made the device fault."""
+        return algorithm.not_supported_reasons(problem) or faults.reasons(self.operator.name, algorithm.name, problem)

@@ -8,7 +8,6 @@ from typing import Any, Final
 import torch
 
 from .faults import in_one_line, raise_if_lost
-from .measure import relative_error
 from .operator import A, Operator, P
 from .triton.available import interpreted
 from .triton.launch import Spills
@@ -17,7 +16,7 @@ from .triton.quarantine import quarantine_kernel
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
 ROUNDINGS: Final = 64
 _lock = threading.RLock()
-_seen: set[tuple[str, str, torch.dtype]] = set()
+_seen: set[tuple[str, str, str, torch.dtype]] = set()
 
 
 def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None = None) -> None:
@@ -37,7 +36,7 @@ def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None 
     tested: Any = algorithm.tested_by()
     if tested.kernel is None or interpreted():
         return
-    key = (problem.device, tested.kernel, problem.dtype)
+    key = (operator.name, problem.device, tested.kernel, problem.dtype)
     with _lock:
         if key not in _seen:
             why = _wrong(operator, tested, operator.small(problem, tested.kernel))
@@ -51,8 +50,9 @@ def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None 
     except Spills:
         pass  # slow, not wrong
     except Exception as error:  # a compiler may raise anything
-        raise_if_lost(error, problem, algorithm.name, which)
-        quarantine_kernel(problem.device, algorithm.name, problem.dtype, f"{which} fails with {in_one_line(error)}")
+        raise_if_lost(error, problem, operator.name, algorithm.name, which)
+        why = f"{which} fails with {in_one_line(error)}"
+        quarantine_kernel(operator.name, problem.device, algorithm.name, problem.dtype, why)
 
 
 def forget() -> None:
@@ -67,9 +67,9 @@ def _wrong(operator: Operator[P, A], algorithm: A, problem: P) -> str | None:
         try:
             result = operator.run(algorithm, problem, which, operands).double().cpu()
         except Exception as error:  # a compiler may raise anything
-            raise_if_lost(error, problem, algorithm.name, which)
+            raise_if_lost(error, problem, operator.name, algorithm.name, which)
             return f"{which} fails with {in_one_line(error)}"
-        distance = relative_error(result, operator.in_fp64(problem, which, operands, "cpu"))
+        distance = operator.distance(problem, which, result, operator.in_fp64(problem, which, operands, "cpu"))
         if not distance <= ROUNDINGS * torch.finfo(problem.dtype).eps:
             return f"{which} is wrong, its relative error is {distance:.1e}"
     return None

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from . import faults
-from .measure import MOST_RATIO, as_in_the_seam, relative_error, timed
+from .measure import MOST_RATIO, as_in_the_seam, timed
 from .operator import A, BaseAlgorithm, Operator, P, Tensors
 from .triton.launch import Spills, prepare_all
 
@@ -78,7 +78,8 @@ def time_candidates(
         compiled, running = algorithm.tested_by().kernel is not None, algorithm
         try:
             if not exact_enough(operator, algorithm, problem, which):
-                faults.dropped(algorithm.name, problem, which, "it errs more than twice as much as a plain sum", True)
+                why = "it errs more than twice as much as a plain sum"
+                faults.dropped(operator.name, algorithm.name, problem, which, why, True)
                 continue
             if compiled:
                 # On this machine, for this very shape: its numbers have never been checked.
@@ -89,7 +90,8 @@ def time_candidates(
                     if device.type == "cuda":
                         torch.cuda.synchronize(device)  # a fault is the reference's, not the candidate's
                     running = algorithm
-                if not _agrees(operator.run(algorithm, problem, which, operands, budget), reference):
+                result = operator.run(algorithm, problem, which, operands, budget)
+                if not _agrees(operator, problem, which, result, reference):
                     LOG.warning("%s is left out for %s, %s: it gives wrong numbers", algorithm.name, problem, which)
                     continue
             device_ms, host_ms = timed(
@@ -102,10 +104,11 @@ def time_candidates(
             # Out of memory, a GEMM the device lacks, a sick vendor library. A compiler may raise anything.
             if not isinstance(error, RuntimeError) and not compiled:
                 raise
-            faults.raise_if_lost(error, problem, running.name, which)
+            faults.raise_if_lost(error, problem, operator.name, running.name, which)
             about = "" if running is algorithm else f"{running.name}, which it is compared with, fails with "
             expected = isinstance(error, (Spills, torch.cuda.OutOfMemoryError))
-            faults.dropped(algorithm.name, problem, which, about + faults.in_one_line(error), expected)
+            why = about + faults.in_one_line(error)
+            faults.dropped(operator.name, algorithm.name, problem, which, why, expected)
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             continue
@@ -121,16 +124,16 @@ def exact_enough(operator: Operator[P, A], algorithm: A, problem: P, which: str)
     operands = operator.operands(one)
     exact = operator.in_fp64(one, which, operands, one.device)
     ours, plain = (
-        relative_error(operator.run(each, one, which, operands), exact) for each in (algorithm, operator.reference(one))
+        operator.distance(one, which, operator.run(each, one, which, operands), exact)
+        for each in (algorithm, operator.reference(one))
     )
     return ours <= _MOST_ERROR * plain
 
 
-def _agrees(result: torch.Tensor, reference: torch.Tensor) -> bool:
+def _agrees(operator: Operator[P, A], problem: P, which: str, result: torch.Tensor, reference: torch.Tensor) -> bool:
     """Return whether two results of the same sum are the same but for rounding."""
-    most = 1e-3 if result.dtype == torch.float32 else 3e-2
-    distance = torch.linalg.vector_norm((result.float() - reference.float()).flatten())
-    return bool(distance <= most * torch.linalg.vector_norm(reference.float().flatten()))
+    most = 1e-3 if problem.dtype == torch.float32 else 3e-2
+    return operator.distance(problem, which, result, reference) <= most
 
 
 def compile_ahead(

@@ -13,6 +13,7 @@ from .evidence import evidence_for, in_short
 from .files import config_root, find, read, user_presets
 from .schema import SECTIONS, Preset, Settings, validate
 from .select import PRESET_VARIABLE, Choice, batch_of, choose, wanted_by_user
+from .step import memory_of
 
 
 @dataclass
@@ -88,7 +89,7 @@ def resolve(
         layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
     _settle_batch(layers, machine, given.get("imgsz"))
     _settle_evidence(layers, str(files[-1][0].get("name")) if files else "")
-    preset = validate(layers.merged, "the merged preset")
+    preset = _settled_memory(validate(layers.merged, "the merged preset"), layers, machine)
     _check_consistent(preset, layers.origins)
     notes = (*choice.notes, *machine.warnings)
     return Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes)
@@ -106,6 +107,15 @@ def _settle_batch(layers: _Layers, machine: Machine, imgsz: Any) -> None:
     else:
         train["batch"] = batch
         layers.origins["train.batch"] += f" (auto: {memory})"
+
+
+def _settled_memory(preset: Preset, layers: _Layers, machine: Machine) -> Preset:
+    """Put `full` or `lean` in the place of `step.memory: auto`."""
+    if preset.step.memory != "auto":
+        return preset
+    memory, why = memory_of(preset, machine)
+    layers.origins["step.memory"] = f"{layers.origins.get('step.memory', 'default')} (auto: {why})"
+    return preset.model_copy(update={"step": preset.step.model_copy(update={"memory": memory})})
 
 
 def _settle_evidence(layers: _Layers, shipped: str) -> None:

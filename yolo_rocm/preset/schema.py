@@ -14,7 +14,7 @@ from . import allowed_variables
 
 # Arguments that say what is run, not how: a model is code, and so is the `download:` of a data set.
 _OF_THE_RUN: Final = ("cfg", "data", "model", "pretrained", "resume", "source", "trainer")
-SECTIONS: Final = ("match", "env", "conv", "loader", "checkpoint", "report", "train")
+SECTIONS: Final = ("match", "env", "conv", "step", "loader", "checkpoint", "report", "train")
 
 
 class _Section(BaseModel):
@@ -87,6 +87,20 @@ class Conv(_Section):
         return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
 
 
+class Step(_Section):
+    """How a training step is computed."""
+
+    memory: Literal["auto", "full", "lean"] = Field(
+        default="auto",
+        description="lean: activations are computed again in backward, not kept; auto: lean on cards under 12 GB",
+    )
+    layout: Literal["auto", "nchw", "channels_last"] = Field(
+        default="auto",
+        description="auto: the faster of both, measured once on a GPU; with engine `vendor` what Ultralytics does. Its "
+        "own argument `channels_last` wins",
+    )
+
+
 class Loader(_Section):
     """How batches are loaded."""
 
@@ -135,6 +149,7 @@ class Preset(_Section):
     match: Match = Match()
     env: dict[Annotated[str, AfterValidator(allowed_variables.check)], Variable] = Field(default_factory=dict)
     conv: Conv = Conv()
+    step: Step = Step()
     loader: Loader = Loader()
     checkpoint: Checkpoint = Checkpoint()
     report: Report = Report()

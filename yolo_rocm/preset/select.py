@@ -99,13 +99,22 @@ def batch_for(memory_gb: float | None, *, shared: bool = False, imgsz: Any = Non
     return 1 << (max(1, int(min(room, _MOST))).bit_length() - 1)
 
 
-def batch_of(match: Mapping[str, Any], machine: Machine, imgsz: Any = None) -> tuple[int | None, str]:
-    """Return the batch for the machine's card if the preset is for it, else for the card the preset names, and why."""
+def card_memory(match: Mapping[str, Any], machine: Machine) -> tuple[float | None, bool, str]:
+    """Return the memory of the machine's card if the preset is for it, else of the card the preset names, in GiB.
+
+    Returns:
+        The memory, None where it is not known; whether it is shared with the system; and both in words.
+    """
     gpu = machine.gpu
     targets = match.get("gfx") or []
     if gpu is not None and gpu.memory_gb and (gpu.gfx in targets or not targets):
         shared = gpu.integrated
-        said = f"{gpu.memory_gb:.0f} GB{' shared with the system' if shared else ''}"
-        return batch_for(gpu.memory_gb, shared=shared, imgsz=imgsz), said
+        return gpu.memory_gb, shared, f"{gpu.memory_gb:.0f} GB{' shared with the system' if shared else ''}"
     size = match.get("vram_gb")
-    return batch_for(size, imgsz=imgsz), f"{size:g} GB of the card it is for" if size else "memory not known"
+    return size, False, f"{size:g} GB of the card it is for" if size else "memory not known"
+
+
+def batch_of(match: Mapping[str, Any], machine: Machine, imgsz: Any = None) -> tuple[int | None, str]:
+    """Return the batch for the memory of a card, see `card_memory`, and why."""
+    memory, shared, said = card_memory(match, machine)
+    return batch_for(memory, shared=shared, imgsz=imgsz), said

@@ -23,6 +23,8 @@ def opening_lines(settings: Settings) -> Iterator[str]:
     for feature, wanted, why in (
         (hooks.DEVICE_AUGMENT, preset.loader.device_augment, no_device_augment()),
         (hooks.REDUCED_DECODE, preset.loader.reduced_decode, hooks.missing(hooks.REDUCED_DECODE)),
+        (hooks.FUSED_BLOCKS, True, hooks.missing(hooks.FUSED_BLOCKS)),
+        (hooks.LEAN_NETWORKS, preset.step.memory == "lean", hooks.missing(hooks.LEAN_NETWORKS)),
         (hooks.DAMAGED_IMAGES, preset.loader.skip_broken, hooks.missing(hooks.DAMAGED_IMAGES)),
     ):
         if wanted and why:

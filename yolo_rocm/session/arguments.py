@@ -9,10 +9,13 @@ from typing import Any
 from .. import ultralytics_hooks as hooks
 from ..preset.cfg_file import keys_of, read
 from ..preset.schema import Settings
+from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
 
 
 def train_section(settings: Settings, device: Any) -> dict[str, Any]:
-    """Return the preset's Ultralytics arguments; its batch is for one GPU, Ultralytics' is for all together.
+    """Return the preset's Ultralytics arguments, and the layout of `step` as one of them.
+
+    The batch of a preset is for one GPU, Ultralytics' is for all together.
 
     Args:
         settings: The preset.
@@ -22,6 +25,12 @@ def train_section(settings: Settings, device: Any) -> dict[str, Any]:
     batch = section.get("batch")
     if isinstance(batch, int) and not isinstance(batch, bool) and batch > 0:  # -1 and a fraction are searched for
         section["batch"] = batch * hooks.ranks_asked(device)
+    layout = layout_of(settings.preset)
+    # On one GPU the two layouts are measured where this argument is not given; on several nobody measures.
+    if layout == AUTO and hooks.ranks_asked(device) > 1:
+        layout = NCHW
+    if layout in (NCHW, CHANNELS_LAST) and hooks.knows_argument("channels_last"):
+        section.setdefault("channels_last", layout == CHANNELS_LAST)
     return section
 
 

@@ -21,13 +21,15 @@ FACTS_FILE: Final = "rocm.json"
 
 
 def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime) -> None:
-    """Write settings with their origins, the table of convolutions and the machine."""
+    """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine."""
     import torch
     import ultralytics
 
     from ..engines.triton.available import in_words
 
+    norms = session.normalisations.report
     assert session.report is not None
+    assert norms is not None
     data = {
         "stack": {
             "torch": torch.__version__,
@@ -36,6 +38,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime) -
         },
         "settings": session.settings.as_dict(),
         "convolutions": session.report.as_dict(),
+        "normalisations": norms.as_dict(),
         "step": session.report.times.step(),
         "broken_images": meter.broken,
         "loading": {"compute": meter.compute, "advice": meter.advice},

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from .. import ultralytics_hooks as hooks
 from ..hardware import Machine
 from ..preset.schema import Settings
+from .operators import Operator
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..conv.patch import Patch
@@ -18,15 +17,17 @@ if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..diagnosis.vendor_health import Advice
 
 
-class Convolutions:
+class Convolutions(Operator["Patch"]):
     """One patch of the process's convolutions, kept with its plans from one run to the next."""
 
+    what: ClassVar[str] = "convolutions"
+
     def __init__(self, settings: Settings, machine: Machine) -> None:
-        self._settings, self._machine = settings, machine
-        self._patch: Patch | None = None
+        super().__init__(settings)
+        self._machine = machine
 
     @cached_property
-    def _advice(self) -> Advice:
+    def advice(self) -> Advice:
         """What the doctor's probes of this GPU and stack mean for the run."""
         from ..diagnosis.vendor_health import advise, memory_file, recall
 
@@ -37,37 +38,27 @@ class Convolutions:
     @property
     def lines(self) -> Sequence[str]:
         """What the user is told about the vendor library."""
-        return self._advice.lines
+        return self.advice.lines
 
     @property
     def report(self) -> ConvReport | None:
         """What the convolutions of the newest run were computed by; None before the first."""
         return None if self._patch is None else self._patch.report
 
-    def renew(self) -> None:
-        """Start a new report; plans are kept."""
-        if self._patch is not None:
-            self._patch = self._patch.renewed()
-
     @contextmanager
     def vendor_library(self) -> Iterator[None]:
         """Keep the vendor library off while the context is open, where preset or doctor say so: BatchNorm needs it."""
-        from ..conv.backend_flags import vendor_off
+        from ..engines.backend_flags import vendor_off
 
         with ExitStack() as undo:
-            for device in () if self._advice.vendor_library else self._settings.preset.conv.devices:
+            for device in () if self.advice.vendor_library else self._settings.preset.conv.devices:
                 undo.enter_context(vendor_off(device))
             yield
 
-    @contextmanager
-    def patched(self) -> Iterator[None]:
-        """Compute the process's convolutions by the preset while the context is open."""
+    def _installed(self, patch: Patch) -> AbstractContextManager[None]:
         from ..conv.seam import installed
 
-        if self._patch is None:
-            self._patch = self._make()
-        with installed(self._patch):
-            yield
+        return installed(patch)
 
     def _make(self) -> Patch:
         import torch
@@ -76,26 +67,13 @@ class Convolutions:
         from ..conv.plan import Planner
         from ..diagnosis.probes import TORCH_NAMES
 
-        conv, advice = self._settings.preset.conv, self._advice
+        conv, advice = self._settings.preset.conv, self.advice
         avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in advice.conv_avoids]
         return Patch(conv.devices, Planner(conv.engine, advice.vendor_library, conv.memory_mb, avoid_vendor=avoid))
 
-    def tune(self) -> None:
-        """Measure the algorithms for every convolution seen so far; later runs on this device know the result."""
-        wanted = self._settings.preset.conv.tune
-        if self._patch is None or wanted == "off" or not self._patch.planner.tunable:
-            return
-        from ..conv.plan import DEFAULT_TUNE_SECONDS
-
-        problems = [p for p in self._patch.report.served if wanted == "on" or p.device.startswith("cuda")]
-        if not problems:
-            return
-        state = random.getstate()  # rich draws numbers when it is imported; the training must draw its own
-        try:
-            with hooks.progress_bar("measuring convolutions", DEFAULT_TUNE_SECONDS) as progress:
-                timings = self._patch.planner.tune(problems, progress)
-        finally:
-            random.setstate(state)
-        if timings:
-            hooks.say(f"measured {len(timings)} convolutions, kept for later runs")
-            self._patch.report.replan(self._patch.planner.plan)
+    @property
+    def setting(self) -> str:
+        """What decides how fast convolutions are, besides their shapes."""
+        conv = self._settings.preset.conv
+        vendor = "vendor library on" if self.advice.vendor_library else "vendor library off"
+        return f"{conv.engine}, {vendor}, {conv.memory_mb} MB"

@@ -53,7 +53,7 @@ class Events:
         if session.device is None:
             session.device = trainer.args.device
         if not session.is_active:
-            session.convolutions.renew()
+            session.renew()
         if self._adds_arguments or not session.is_active:  # callbacks on their own; otherwise the call has them
             add_to_trainer(session.settings, trainer)
         training = TrainingRun(session, trainer)

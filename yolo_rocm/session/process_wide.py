@@ -95,7 +95,7 @@ def _around_trainer(events_of: EventsOf) -> AroundTrainer:
         session = events.session
         session.device, session.workers = overrides.get("device"), overrides.get("workers")
         if not session.is_active:
-            session.convolutions.renew()
+            session.renew()
         added = train_arguments(session.settings, overrides)
         overrides = {**{name: value for name, value in added.items() if name not in taken}, **overrides}
         with session.active():

@@ -4,7 +4,7 @@ A run begins in this order:
 
 1. SIGTERM is made to end it like Ctrl-C does (trainings only).
 2. The session becomes active: environment, check of versions, opening lines, vendor library, hooks, loaders,
-   convolutions (`session.active`).
+   convolutions, BatchNorm (`session.active`).
 3. The run is marked as going on in this thread. A run of the same session inside it, as from a callback, only has its
    own arguments and is part of the outer one; whoever wraps every YOLO object of the process leaves it alone.
 4. Processes that Ultralytics starts follow the session.
@@ -145,7 +145,7 @@ def run(
     if arguments is not None:
         session.device, session.workers = arguments.get("device"), arguments.get("workers")
         if not session.is_active:
-            session.convolutions.renew()
+            session.renew()
     this = Run(session, owner)
     with sigterm.orderly_end() if trains else nullcontext(), session.active():
         try:

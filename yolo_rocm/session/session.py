@@ -19,11 +19,13 @@ from .announcement import opening_lines
 from .convolutions import Convolutions
 from .failures import says_out_of_memory
 from .loading import loader_policy
+from .normalisations import Normalisations
 from .run_command import RunCommand, run_command
 
 if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
     from ..conv.report import ConvReport
     from ..data.policy import LoaderPolicy
+    from ..norm.report import NormReport
 
 
 class Session:
@@ -36,6 +38,7 @@ class Session:
         device: Ultralytics' `device` argument of the run.
         workers: Its `workers`, where the user gave them.
         convolutions: What computes the convolutions.
+        normalisations: What computes BatchNorm.
         trainings: The `TrainingRun` of each training that is going on, by trainer.
         take_over: Called with each trainer that a rank of a distributed training has made; whoever listens to
             Ultralytics' events sets it.
@@ -56,6 +59,7 @@ class Session:
     def _start_inactive(self) -> None:
         self.workers: int | None = None
         self.convolutions = Convolutions(self.settings, self.machine)
+        self.normalisations = Normalisations(self.settings, self.convolutions)
         self.trainings = weakref.WeakKeyDictionary()
         self.take_over = lambda trainer: None
         self._lock = threading.RLock()
@@ -77,6 +81,26 @@ class Session:
     def report(self) -> ConvReport | None:
         """What the convolutions of the newest run were computed by; None before the first."""
         return self.convolutions.report
+
+    def reports(self) -> list[ConvReport | NormReport]:
+        """Return what the newest run was computed by: its convolutions, and its BatchNorm; nothing before the first."""
+        found = self.convolutions.report, self.normalisations.report
+        return [report for report in found if report is not None]
+
+    def summary(self) -> str:
+        """Say in one line how many layers each engine computes; BatchNorm only where it is not left to torch."""
+        convolutions, *others = self.reports()
+        return "; ".join(report.summary() for report in (convolutions, *(each for each in others if each.served)))
+
+    def renew(self) -> None:
+        """Start new reports for the next run; what has been planned stays planned."""
+        self.convolutions.renew()
+        self.normalisations.renew()
+
+    def tune(self) -> None:
+        """Measure the algorithms for everything computed so far."""
+        self.convolutions.tune()
+        self.normalisations.tune()
 
     @property
     def loader_policy(self) -> LoaderPolicy:
@@ -118,6 +142,26 @@ class Session:
         held.enter_context(variables.applied(variables.early(self.variables()), needs_gpu=False))
         return held
 
+    @contextmanager
+    def apart(self) -> Iterator[Callable[[], None]]:
+        """Let copies of a model compute as the session has it, out of its reports.
+
+        Yields:
+            A function that measures the algorithms for what has been computed meanwhile.
+        """
+        with self.convolutions.apart() as tune_convolutions, self.normalisations.apart() as tune_normalisations:
+
+            def tune() -> None:
+                tune_convolutions()
+                tune_normalisations()
+
+            yield tune
+
+    def restart_reports(self) -> None:
+        """Forget what was reported so far: the model computes other shapes or layouts from now on."""
+        self.convolutions.restart_report()
+        self.normalisations.restart_report()
+
     @property
     def is_active(self) -> bool:
         """Whether the preset is applied to this process now."""
@@ -125,7 +169,7 @@ class Session:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Apply the preset to this process: environment, vendor library, hooks, loaders, convolutions.
+        """Apply the preset to this process: environment, vendor library, hooks, loaders, convolutions, BatchNorm.
 
         Nested use counts. Of several sessions that are active at the same time the newest decides.
         """
@@ -163,5 +207,6 @@ class Session:
             hooks.ranks_join(lambda trainer: self.take_over(trainer)),
             hooks.loaders_follow(self.loader_policy),
             self.convolutions.patched(),
+            self.normalisations.patched(),
         ):
             switches.enter_context(scope)

@@ -20,6 +20,7 @@ from . import sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
 from .failures import says_out_of_memory
+from .layout import Layout
 from .loading import augments_on_device, start_workers_early
 from .session import Session
 
@@ -48,6 +49,7 @@ class TrainingRun:
         if augments_on_device(session.settings):
             hooks.augment_on_device(trainer, AUGMENT_KEY)
         self._checkpoints = Checkpoints(trainer, session.settings, session.command)
+        self._layout = Layout(session, trainer)
 
     def hold(self, undo: Callable[[], object]) -> None:
         """Call `undo` when the trainer is let go."""
@@ -60,6 +62,7 @@ class TrainingRun:
     def is_set_up(self, trainer: Any) -> None:
         """Let a resumed training go on where it was, listen to its backward pass, and watch card and host."""
         self._checkpoints.begin()
+        self._layout.begin(trainer)
         hooks.recognise_in_backward(trainer, says_out_of_memory)
         if not self._watches:
             return
@@ -96,10 +99,13 @@ class TrainingRun:
         self._steps.batch_ends()
         self._checkpoints.steps.batch_ends(trainer)
         if not self._reported and self._session.report is not None:
-            self._reported = True
             self._naming.close()
-            self._session.convolutions.tune()
-            hooks.say(f"{self._session.report.summary()} (each of them in {FACTS_FILE})")
+            self._session.tune()
+            if self._layout.decide(trainer):
+                self._session.restart_reports()  # the next batch has everything in the other layout
+                return
+            self._reported = True
+            hooks.say(f"{self._session.summary()} (each of them in {FACTS_FILE})")
 
     def epoch_trained(self, trainer: Any) -> None:
         """Say how long the epoch waited for data; name layers that only run in validation, in the first epoch."""
@@ -127,8 +133,8 @@ class TrainingRun:
 
     def _name_layers(self, model: Any) -> None:
         self._naming.close()
-        if self._session.report is not None:
-            self._naming.enter_context(self._session.report.naming(hooks.plain_model(model)))
+        for report in self._session.reports():
+            self._naming.enter_context(report.naming(hooks.plain_model(model)))
 
     def finished(self, trainer: Any) -> None:
         """Write what is known of the run next to `results.csv`, as data and as a page."""
@@ -182,6 +188,7 @@ class TrainingRun:
             self._session.trainings.pop(trainer, None)
         self._naming.close()
         self._steps.abandon()
+        self._layout.close()
         self._held.close()
 
 

@@ -12,6 +12,17 @@ from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
+from .fused_blocks import fused_blocks
+from .layouts import (
+    autocast_of,
+    first_batch_kept,
+    is_channels_last,
+    layout_is_given,
+    to_layout,
+    train_in_layout,
+    why_layout_stays,
+)
+from .lean_networks import lean_networks
 from .loaders import loaders_built_by, loaders_follow
 from .log import progress_bar, say, say_from_any_rank
 from .memory_errors import is_memory_error, memory_errors_recognised, recognise_in_backward
@@ -32,6 +43,8 @@ from .probes import (
     DAMAGED_IMAGES,
     DEVICE_AUGMENT,
     EARLY_CALLBACKS,
+    FUSED_BLOCKS,
+    LEAN_NETWORKS,
     PREDICT_CALLBACKS,
     REDUCED_DECODE,
     WITHOUT_MODELS,
@@ -50,7 +63,17 @@ from .resuming import (
     resumed_from,
     trainer_state,
 )
-from .train_steps import detector, installed_version, loss_of, made_batch, record_losses
+from .train_steps import (
+    compiled,
+    detector,
+    forget_compiled,
+    installed_version,
+    loss_of,
+    loss_of_predicted,
+    made_batch,
+    record_losses,
+    why_not_compiled,
+)
 from .trainers import (
     announces_inside_train,
     asked_workers,

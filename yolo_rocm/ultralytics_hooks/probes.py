@@ -11,7 +11,7 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,12 +28,17 @@ EARLY_CALLBACKS: Final = "callbacks before the model is built"
 PREDICT_CALLBACKS: Final = "prediction through callbacks alone"
 BENCH_LOADER: Final = "bench loader"
 BENCH_TRAIN: Final = "bench train"
+COMPILE_MODE: Final = "bench train with compile"
 WHOLE_CHECKPOINTS: Final = "whole checkpoints"
 EXACT_RESUME: Final = "exact resuming"
 SEVERAL_GPUS: Final = "several GPUs under the preset"
 WITHOUT_MODELS: Final = "trainers, validators and predictors without a YOLO object"
 MEMORY_ERRORS: Final = "halving the batch on AMD's memory errors"
+LAYOUT: Final = "step.layout by measurement"
 AMP_CHECK: Final = "skipping the test of mixed precision without its weights"
+FUSED_BLOCKS: Final = "BatchNorm and activation as one"
+LEAN_NETWORKS: Final = "step.memory: lean"
+GRAPHED_NETWORKS: Final = "step.graph"
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Need:
         says: Text constants of its code, such as events.
         keys: Keys of the mapping there.
         extends: A class it must be derived from, by name.
+        computes: A function whose code its own must be.
     """
 
     places: tuple[str, ...]
@@ -59,6 +65,7 @@ class Need:
     says: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     extends: str = ""
+    computes: Callable[..., Any] | None = None
 
     def problem(self) -> str:
         """Return a sentence on what does not hold, or nothing."""
@@ -85,6 +92,14 @@ class Need:
         yield from (f"key '{key}'" for key in self.keys if key not in found)
         if self.extends and self.extends not in [base.__name__ for base in inspect.getmro(found)]:
             yield f"base {self.extends}"
+        if self.computes is not None and not same_code(inspect.unwrap(found), self.computes):
+            yield "code that is known"
+
+
+def same_code(function: Any, other: Callable[..., Any]) -> bool:
+    """Return whether two functions compute the same, whatever their arguments are called."""
+    ours, theirs = getattr(function, "__code__", None), other.__code__
+    return ours is not None and (ours.co_code, ours.co_names) == (theirs.co_code, theirs.co_names)
 
 
 def _find(place: str) -> Any:
@@ -115,6 +130,13 @@ EVENTS: Final = (
     "teardown",
     "on_predict_start",
 )
+
+
+# What blocks of `ultralytics.nn.modules.conv` compute that end in BatchNorm and activation.
+BLOCKS: Final[dict[str, Callable[..., Any]]] = {
+    "Conv": lambda self, x: self.act(self.bn(self.conv(x))),
+    "ConvTranspose": lambda self, x: self.act(self.bn(self.conv_transpose(x))),
+}
 
 PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.YOLO",), TRAINING, "making models"),
@@ -182,6 +204,9 @@ PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.engine.trainer.check_amp",), AMP_CHECK, "testing mixed precision", takes=("model",)),
     Need(("ultralytics.utils.ONLINE",), AMP_CHECK, "knowing that there is no network"),
     Need(("ultralytics.utils.SETTINGS",), AMP_CHECK, "finding weights", keys=("weights_dir",)),
+    # Released versions cannot fuse weights that were written in channels_last.
+    Need((f"{_TRAINER}.save_model",), LAYOUT, "writing checkpoints in NCHW", names=("contiguous_format",)),
+    Need((f"{_TRAINER}.preprocess_batch",), LAYOUT, "taking a batch to measure with", takes=("batch",)),
     Need(("ultralytics.cfg.entrypoint",), CHILDREN, "running Ultralytics' command line"),
     Need((f"{_DATASET}.load_image",), DAMAGED_IMAGES, "watching images being read"),
     Need(
@@ -201,7 +226,24 @@ PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER, "reading a data set's YAML"),
     Need(("ultralytics.cfg.get_cfg",), BENCH_LOADER, "making arguments", takes=("overrides",)),
     Need(("ultralytics.cfg.get_cfg",), BENCH_TRAIN, "giving a loss its gains"),
-    Need(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch",)),
+    Need(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch", "preds")),
+    Need(
+        ("ultralytics.utils.torch_utils.attempt_compile",),
+        COMPILE_MODE,
+        "compiling as the trainer does",
+        takes=("model", "device", "mode"),
+    ),
+    Need(("ultralytics.nn.tasks.BaseModel._predict_once",), LEAN_NETWORKS, "knowing where a network is computed"),
+    Need(
+        ("ultralytics.nn.tasks.BaseModel._predict_once",),
+        GRAPHED_NETWORKS,
+        "knowing where a network is computed",
+        takes=("x",),
+    ),
+    *(
+        Need((f"ultralytics.nn.modules.conv.{name}.forward",), FUSED_BLOCKS, "keeping less for backward", computes=code)
+        for name, code in BLOCKS.items()
+    ),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ..errors import ConfigError, StackError
 from .models import load_model
-from .probes import BENCH_TRAIN, missing
+from .probes import BENCH_TRAIN, COMPILE_MODE, missing
 
 BOXES_PER_IMAGE: Final = 8
 _ALWAYS_FROZEN: Final = ".dfl"  # fixed weights; the trainer freezes them by this name
@@ -64,6 +64,51 @@ def made_batch(module: Any, images: int, imgsz: int, generator: Any) -> dict[str
 def loss_of(module: Any, batch: dict[str, Any]) -> Any:
     """Return the sum of a batch's losses, forward pass included; newer releases return them one by one."""
     return module(batch)[0].sum()
+
+
+def loss_of_predicted(module: Any, batch: dict[str, Any], predicted: Any) -> Any:
+    """Return the sum of a batch's losses, from what the forward pass has returned."""
+    return module.loss(batch, predicted)[0].sum()
+
+
+def why_not_compiled(device: str) -> str:
+    """Return why Ultralytics' compile mode cannot be had on a device type; nothing where it can."""
+    import torch
+
+    if not hasattr(torch, "compile"):
+        return f"torch {torch.__version__} has no torch.compile"
+    problems = missing(COMPILE_MODE)
+    if problems:
+        return f"this Ultralytics has no compile mode ({problems[0]})"
+    try:  # what Ultralytics looks at before it compiles
+        if device == "cpu":
+            from torch._inductor.cpp_builder import get_cpp_compiler
+
+            get_cpp_compiler()
+        else:
+            from torch.utils._triton import has_triton
+
+            if not has_triton():
+                return "Inductor finds no working Triton"
+    except ImportError:  # an older torch: what is missing shows when it compiles
+        return ""
+    except Exception as error:
+        return f"Inductor has no compiler: {(str(error).splitlines() or [type(error).__name__])[0]}"
+    return ""
+
+
+def compiled(module: Any, device: Any) -> Any:
+    """Return a module as the trainer runs it with `compile=True`; it compiles when it is first called."""
+    from ultralytics.utils.torch_utils import attempt_compile
+
+    return attempt_compile(module, device=device, mode=True)
+
+
+def forget_compiled() -> None:
+    """Let go of everything that was compiled in this process, and of the models it holds."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
 
 
 def installed_version() -> str:

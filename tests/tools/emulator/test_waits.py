@@ -192,3 +192,15 @@ def test_waits_that_are_not_known(target, wait):
 def test_counters_of_what_nobody_does():
     run("s_waitcnt expcnt(0)")
     run("s_wait_samplecnt 0x0\ns_wait_bvhcnt 0x0", target="gfx1201")
+
+
+@pytest.mark.parametrize("target", GENERATIONS)
+def test_lanes_may_exchange_values_across_a_barrier_but_not_access_lds(target):
+    """The one does not go through memory that others could write behind the barrier."""
+    barrier = "s_barrier_signal -1\ns_barrier_wait 0xffff" if target == "gfx1201" else "s_barrier"
+    for exchange in ("ds_swizzle_b32 v2, v1 offset:swizzle(SWAP,16)", "ds_bpermute_b32 v2, v1, v9"):
+        attempt(target, f"{exchange}\n{barrier}\n{LOCAL[target].format(0)}\nv_mov_b32_e32 v3, v2")
+        with pytest.raises(NotWaitedFor, match="v2 is used"):
+            attempt(target, f"{exchange}\n{barrier}\nv_mov_b32_e32 v3, v2")
+    with pytest.raises(NotWaitedFor, match="a barrier is reached with accesses to LDS"):
+        attempt(target, LDS_READ.format("v2") + barrier)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..backend_flags import vendor_off
+from ...engines.backend_flags import vendor_off
 from ..problem import ConvProblem
 from .base import Algorithm, Grads
 

@@ -39,7 +39,7 @@ def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
 def quarantine_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
     """Return why an algorithm's kernel, or its tile, is quarantined on this device."""
     names = (algorithm.kernel or "", algorithm.name)
-    return [why for name in names if (why := quarantine_reason(problem.device, name, problem.dtype))]
+    return [why for name in names if (why := quarantine_reason("conv", problem.device, name, problem.dtype))]
 
 
 def dot(problem: ConvProblem) -> Dot:

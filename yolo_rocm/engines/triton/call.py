@@ -14,19 +14,22 @@ class Call:
         module: Full name of the module that the kernel is in.
         kernel: Its name.
         grid: Programs in three dimensions.
-        numbers: Arguments after the tensors, in the kernel's order.
+        numbers: Arguments after the tensors, integers and floats, in the kernel's order.
         constants: `tl.constexpr` arguments by name, in the kernel's order.
         warps: Warps (wavefronts) of a program.
         stages: Pipeline stages of its loop.
+        updated: Which of its tensors, by their places, it changes rather than writes: launched twice, it changes them
+            twice.
     """
 
     module: str
     kernel: str
     grid: tuple[int, int, int]
-    numbers: tuple[int, ...]
+    numbers: tuple[Any, ...]
     constants: dict[str, Any]
     warps: int
     stages: int
+    updated: tuple[int, ...] = ()
 
     @property
     def options(self) -> dict[str, Any]:

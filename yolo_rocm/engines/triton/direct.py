@@ -2,9 +2,10 @@
 
 The direct launch is Triton's inner call, without what its own launch does before. It has to prove itself: it is used
 with versions of Triton whose source makes the very call (`OLDEST` to `NEWEST`), and the first time that a kernel is
-launched, the result of Triton's own launch is compared with what this one gives for the same tensors, bit by bit. On a
-newer or older version, a missing attribute, another result or an error, then or later, the process launches through
-Triton's own, documented way; all but the version are logged once. Names used: `run`, `function`, `packed_metadata`.
+launched, the result of Triton's own launch is compared with what this one gives for the same tensors, bit by bit (for
+copies of those that the kernel changes in place). On a newer or older version, a missing attribute, another result or
+an error, then or later, the process launches through Triton's own, documented way; all but the version are logged once.
+Names used: `run`, `function`, `packed_metadata`; of `run`, in the version whose source was read, what it calls itself.
 
 Spills and what a kernel is specialised for are read where this version of Triton has them (`_init_handles`,
 `n_spills`, `params`), and are left out where it has not.
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 import torch
@@ -24,10 +27,11 @@ from .call import Call
 LOG = logging.getLogger("yolo_rocm")
 # From the first on, a compiled kernel takes constants among its arguments, in order. 3.6 was run; the others were read.
 OLDEST, NEWEST = (3, 3), (3, 9)
+READ: Final = (3, 6)  # what `run` does
 _LARGEST_COMPARED: Final = 2**26  # bytes: a result is copied for the comparison, and smaller ones come first
-_BITS: Final = {2: torch.int16, 4: torch.int32}
+_BITS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 # None where torch was built without GPUs: then nothing is ever repeated.
-_current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 current_device: Final[Any] = getattr(torch._C, "_cuda_getDevice", None)
 _proven: set[tuple[str, str]] = set()
 _given_up: list[str] = []  # why, where it was
@@ -44,13 +48,22 @@ def forget() -> None:
     _given_up.clear()
 
 
-def direct(compiled: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> Callable[..., bool] | None:
+def copies(call: Call, tensors: tuple[torch.Tensor, ...]) -> dict[int, torch.Tensor]:
+    """Return copies of the tensors that a launch is about to change, by place, where it has yet to prove itself."""
+    proven = (call.module, call.kernel) in _proven
+    return {} if proven else {place: tensors[place].clone() for place in call.updated}
+
+
+def direct(
+    compiled: Any, call: Call, tensors: tuple[torch.Tensor, ...], before: dict[int, torch.Tensor]
+) -> Callable[..., bool] | None:
     """Return a launch that was just made as a function of the device's number and its tensors' addresses.
 
     Args:
         compiled: What Triton has launched.
         call: The launch.
         tensors: Its tensors; the last one is its result, whole.
+        before: What `copies` returned before.
 
     Returns:
         A function that returns False, and launches nothing, where torch is on another device, where an address is not
@@ -66,22 +79,20 @@ def direct(compiled: Any, call: Call, tensors: tuple[torch.Tensor, ...]) -> Call
     if (call.module, call.kernel) not in _proven:
         if not _comparable(tensors[-1]):
             return None
-        if _agrees(again, tensors):
+        if _agrees(again, tensors, before):
             _proven.add((call.module, call.kernel))
     return None if _given_up else again
 
 
 def _repeated(compiled: Any, call: Call) -> Callable[..., bool]:
-    no_hooks = (None, None, None)  # the argument of hooks, and the hooks before and after a launch
-    run, grid = compiled.run, call.grid
-    kernel = (compiled.function, compiled.packed_metadata, *no_hooks)
+    launch, before, after = _inner(compiled, call)
     rest = (*call.numbers, *call.constants.values())
 
     def again(number: int, *addresses: int, of: Any = compiled) -> bool:  # which unloads its code when it is freed
-        if _given_up or odd(addresses) or number != current_device():
+        if _given_up or reduce(or_, addresses) % 16 or number != current_device():
             return False
         try:
-            run(*grid, _current_stream(number), *kernel, *addresses, *rest)
+            launch(*before, current_stream(number), *after, *addresses, *rest)
         except Exception as error:  # anything: Triton's own launch is next, and raises what is the matter
             _give_up(f"{type(error).__name__}: {error}")
             return False
@@ -90,24 +101,47 @@ def _repeated(compiled: Any, call: Call) -> Callable[..., bool]:
     return again
 
 
+def _inner(compiled: Any, call: Call) -> tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]:
+    """Return what launches a kernel, and its arguments before and after the stream.
+
+    `run` makes memory that some kernels want, and calls `launch`: where none is wanted, there is nothing else to it.
+    """
+    run = compiled.run
+    no_hooks = (None, None, None)  # the argument of hooks, and the hooks before and after a launch
+    kernel = (compiled.packed_metadata, *no_hooks)
+    wanted = (getattr(run, "global_scratch_size", 0), getattr(run, "profile_scratch_size", None))
+    if triton_version() == READ and wanted == (0, 0):
+        cooperative = run.launch_cooperative_grid
+        if hasattr(run, "launch_pdl"):  # NVIDIA's
+            return run.launch, call.grid, (compiled.function, cooperative, run.launch_pdl, None, None, *kernel)
+        return run.launch, (cooperative, *call.grid), (compiled.function, None, *kernel)
+    return run, call.grid, (compiled.function, *kernel)
+
+
 def _comparable(result: torch.Tensor) -> bool:
     """Return whether a result can be compared now: not while work is recorded into a graph, nor a very large one."""
     capturing = result.is_cuda and torch.cuda.is_current_stream_capturing()
     return not capturing and result.numel() * result.element_size() <= _LARGEST_COMPARED
 
 
-def _agrees(again: Callable[..., bool], tensors: tuple[torch.Tensor, ...]) -> bool:
+def _agrees(again: Callable[..., bool], tensors: tuple[torch.Tensor, ...], before: dict[int, torch.Tensor]) -> bool:
     """Return whether a launch writes what Triton's own has just written; afterwards that is there in any case."""
     result = tensors[-1]
     expected = result.clone()
     result.fill_(float("nan"))
-    launched = again(result.get_device(), *(tensor.data_ptr() for tensor in tensors))
-    kind = _BITS[result.element_size()]
-    if launched and torch.equal(result.view(kind), expected.view(kind)):
+    given = [before.get(place, tensor) for place, tensor in enumerate(tensors)]
+    launched = again(result.get_device(), *(tensor.data_ptr() for tensor in given))
+    if launched and _same(result, expected) and all(_same(tensors[place], copy) for place, copy in before.items()):
         return True
     result.copy_(expected)
     _give_up("it gives other numbers than Triton's own launch")
     return False
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether two tensors have the same bits."""
+    kind = _BITS[one.element_size()]
+    return torch.equal(one.view(kind), other.view(kind))
 
 
 def _give_up(why: str) -> None:

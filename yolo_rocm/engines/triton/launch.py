@@ -32,6 +32,7 @@ _ready: dict[Hashable, Callable[..., bool]] = {}  # see `repeating`
 # that failed, why, in words: an exception would hold every frame it has passed, with the gigabytes of a measurement.
 _prepared: dict[Hashable, _Failure | None] = {}
 _lock = threading.Lock()
+_address: Final = torch.Tensor.data_ptr
 
 
 class Spills(RuntimeError):
@@ -52,7 +53,7 @@ def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor,
     """Launch a call on the current stream of the tensors' device.
 
     Args:
-        key: Everything the call was made from.
+        key: Everything the call was made from; None where it is not going to be launched again.
         call: Makes it, where it has not been launched before.
         tensors: The kernel's tensors, in order.
     """
@@ -70,10 +71,11 @@ def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor
     if ready is not None and ready(tensors[0].get_device(), *addresses):
         return
     described = call()
+    before = {} if interpreted() else direct.copies(described, tensors)
     with without_broken_buffers(_gfx(tensors[0].get_device())):
         compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **described.options)
-    again = None if interpreted() else direct.direct(compiled, described, tensors)
-    if again is not None:
+    again = None if interpreted() else direct.direct(compiled, described, tensors, before)
+    if again is not None and key is not None:
         _ready[key] = again
 
 
@@ -85,6 +87,25 @@ def _gfx(number: int) -> str:
 def repeating(key: Hashable) -> Callable[..., bool] | None:
     """Return a launch that was made before, as `direct` gives it; None where it is not ready to be repeated."""
     return _ready.get(key)
+
+
+class Launch:
+    """A launch that is made again and again: from the second time on there is nothing to look up."""
+
+    __slots__ = ("_again", "_call", "_key")
+
+    def __init__(self, key: Hashable, call: Call) -> None:
+        """Take the call, and everything it was made from."""
+        self._key, self._call = key, call
+        self._again: Callable[..., bool] | None = None
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        """Launch it on tensors, in the kernel's order."""
+        again = self._again
+        if again is not None and again(tensors[0].get_device(), *map(_address, tensors)):
+            return
+        launch(self._key, lambda: self._call, tensors)
+        self._again = repeating(self._key)
 
 
 def prepare(call: Call, dtypes: tuple[torch.dtype, ...], device: str) -> None:

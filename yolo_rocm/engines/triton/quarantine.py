@@ -9,19 +9,19 @@ import torch
 
 LOG = logging.getLogger("yolo_rocm")
 _lock = threading.Lock()
-_reasons: dict[tuple[str, str, torch.dtype], str] = {}
+_reasons: dict[tuple[str, str, str, torch.dtype], str] = {}
 
 
-def quarantine_reason(device: str, kernel: str, dtype: torch.dtype) -> str | None:
+def quarantine_reason(operator: str, device: str, kernel: str, dtype: torch.dtype) -> str | None:
     """Say why a kernel, or a tile by its algorithm's name, is quarantined on a device; None where it is not."""
-    return _reasons.get((device, kernel, dtype))
+    return _reasons.get((operator, device, kernel, dtype))
 
 
-def quarantine_kernel(device: str, kernel: str, dtype: torch.dtype, why: str) -> None:
+def quarantine_kernel(operator: str, device: str, kernel: str, dtype: torch.dtype, why: str) -> None:
     """Disable a kernel on a device for the rest of the process, with one line in the log."""
     with _lock:
-        if (device, kernel, dtype) not in _reasons:
-            _reasons[device, kernel, dtype] = why
+        if (operator, device, kernel, dtype) not in _reasons:
+            _reasons[operator, device, kernel, dtype] = why
             LOG.warning("Triton kernel '%s' is left out on %s for %s: %s", kernel, device, dtype, why)
 
 

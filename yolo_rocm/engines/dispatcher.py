@@ -13,6 +13,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -21,14 +22,19 @@ _OVERRIDE_WARNING: Final = r"(?s).*Overriding a previously registered kernel"  #
 # Newer torch hands out a kernel that lives as long as what is handed out.
 _HANDED_OUT: Final = getattr(torch._C, "_dispatch_get_computed_kernel_for_dispatch_key", None)
 CALLERS_COUNT: Final = _HANDED_OUT is None
+HANDS_OUT: Final = _HANDED_OUT is not None
 _KEPT_SECONDS: Final = 60.0  # far longer than a thread waits for the GIL
 
 _retired: deque[tuple[float, list[Any]]] = deque()
+_hidden: dict[tuple[str, str], Callable[..., Any] | None] = {}  # (operator, key) -> the kernel below, while ours is in
 _callers: set[int] = set()
 
 
 def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
-    """Register kernels of `aten` operators at a dispatch key and return the library that holds them."""
+    """Register kernels of `aten` operators at a dispatch key and return the library that holds them.
+
+    A kernel of torch's at the same key is hidden by ours, and `below` returns it.
+    """
     library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     override = "allow_override" in inspect.signature(library.impl).parameters
     options = {"allow_override": True} if override else {}
@@ -37,11 +43,32 @@ def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
             # Only Python's own check takes `allow_override`; C++ warns all the same, once.
             warnings.filterwarnings("ignore", message=_OVERRIDE_WARNING)
             for name, function in functions.items():
+                hidden = _handed_out(name, key)
                 library.impl(name, function, key, **options)
+                _hidden[name, key] = hidden
     except BaseException:
         _destroy(library)
+        for name in functions:
+            _hidden.pop((name, key), None)
         raise
     return library
+
+
+def hides(name: str, key: str) -> bool:
+    """Return whether a kernel of ours is in the place of torch's for an operator at a dispatch key now."""
+    return (name, key) in _hidden
+
+
+def below(name: str, key: str) -> Callable[..., Any] | None:
+    """Return the kernel that ours hides; None where nothing is hidden, or torch hands out no kernels (before 2.9)."""
+    return _hidden.get((name, key))
+
+
+def _handed_out(name: str, key: str) -> Callable[..., Any] | None:
+    if _HANDED_OUT is None or not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key):
+        return None
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+    return partial(_HANDED_OUT(f"aten::{name}", key).call_boxed, keys)
 
 
 def note_caller() -> None:
@@ -70,6 +97,8 @@ def take_out(library: Any, key: str, names: Mapping[str, Any]) -> bool:
         if _callers - {threading.get_ident()}:
             return False
     _destroy(library)
+    for name in names:
+        _hidden.pop((name, key), None)
     return True
 
 

@@ -1,0 +1,159 @@
+"""`bench memory`: the search for the largest batch, what is counted on a CPU, and what the command says."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from yolo_rocm.bench import memory, memory_child, memory_count
+from yolo_rocm.bench.memory import Trial, largest, line_through
+from yolo_rocm.cli.main import app
+from yolo_rocm.errors import ConfigError
+
+from .test_train import SMALL
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> str:
+    file = tmp_path_factory.mktemp("model") / "small.yaml"
+    file.write_text(SMALL)
+    return str(file)
+
+
+def card(image: float, fixed: float, cap: float, curve: float = 0.0):
+    """Return what tries a batch on a made card."""
+
+    def fits(batch: int) -> Trial:
+        peak = fixed + image * batch + curve * batch**2
+        return Trial(peak if peak <= cap else None)
+
+    return fits
+
+
+@pytest.mark.parametrize(
+    ("image", "fixed", "curve", "batch"),
+    [
+        (100.0, 400.0, 0.0, 56),
+        (100.0, 400.0, 0.3, 48),
+        (100.0, 400.0, -0.2, 64),
+        (2990.0, 10.0, 0.0, 2),
+        (5990.0, 10.0, 0.0, 1),
+        (9000.0, 10.0, 0.0, 0),
+        (1.0, 0.0, 0.0, 1024),
+        (0.0, 10.0, 0.0, 1024),
+    ],
+)
+def test_the_largest_batch_is_found_with_few_tries(image, fixed, curve, batch):
+    fits = card(image, fixed, 6000.0, curve)
+    found, tries = largest(fits, 6000.0)
+    assert found == batch
+    assert found == 1024 or fits(found + 1).peak_mb is None
+    assert len(tries) <= 12
+    assert all(tries[size] == fits(size) for size in tries)
+
+
+def test_a_card_that_is_not_monotonous_ends_too():
+    found, tries = largest(lambda batch: Trial(None if batch % 3 == 0 else 10.0 * batch), 10000.0)
+    assert tries[found].peak_mb is not None
+    assert tries[found + 1].peak_mb is None
+
+
+def test_an_error_ends_the_search():
+    found, tries = largest(lambda batch: Trial(None, "no such model"), 6000.0)
+    assert found is None
+    assert tries == {2: Trial(None, "no such model")}
+    assert line_through((2, 30.0), (6, 50.0)) == (5.0, 20.0)
+
+
+GIVEN = {"model": "yolov8n.yaml", "imgsz": 640, "amp": False, "vram_gb": 6}
+
+
+def test_rows_have_ratios_to_stock_and_keep_errors():
+    images = {"stock": 300.0, "ours": 200.0}
+
+    def tried(given, kind, batch):
+        return card(images[kind], 144.0, 6144.0)(batch) if kind in images else Trial(None, "broken")
+
+    shown = []
+    stock, ours, lean = memory.rows(GIVEN, "cuda:0", lambda *moment: shown.append(moment), tried)
+    assert (stock.batch, ours.batch, ours.to_stock, ours.how) == (20, 30, 1.5, "measured")
+    assert (ours.image_mb, ours.fixed_mb) == pytest.approx((200.0, 144.0))
+    assert (lean.batch, lean.to_stock, lean.error) == (None, None, "broken")
+    assert shown == [(0, 3), (1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("memory_gb", [0, -1, True, "six", None])
+def test_wrong_memory(memory_gb):
+    with pytest.raises(ConfigError, match="vram_gb must be the memory of a card"):
+        memory.rows({**GIVEN, "vram_gb": memory_gb}, "cpu", lambda *_: None)
+
+
+def test_a_try_is_read_from_the_last_line_of_its_process(monkeypatch):
+    asked = []
+
+    def run(command, **named):
+        asked.append(json.loads(command[-1]))
+        return subprocess.CompletedProcess(command, 0, *answers.pop(0))
+
+    monkeypatch.setattr(subprocess, "run", run)
+    answers = [('said\n{"peak_mb": 12.5, "error": ""}\n', ""), ("\n", "Traceback\nKeyError: 'x'\n"), ("", "")]
+    assert memory.try_on_gpu(GIVEN, "ours", 4) == Trial(12.5)
+    assert memory.try_on_gpu(GIVEN, "ours", 4) == Trial(None, "KeyError: 'x'")
+    assert memory.try_on_gpu(GIVEN, "ours", 4) == Trial(None, "no output")
+    assert asked[0] == {**GIVEN, "kind": "ours", "batch": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("CUDA out of memory. Tried to allocate 2.00 GiB", True),
+        ("HIP out of memory", True),
+        ("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR", True),
+        ("miopenStatusInternalError", False),
+        ("shape '[2]' is invalid", False),
+    ],
+)
+def test_which_errors_mean_that_it_does_not_fit(text, full):
+    assert memory_child.is_full(text) == full
+
+
+@pytest.mark.once
+def test_less_is_kept_by_ours_and_least_by_lean(small):
+    counts = {kind: memory_count.count(small, 64, False, kind) for kind in memory.KINDS}
+    images = [counts[kind][0] for kind in memory.KINDS]
+    assert images[1] < 0.95 * images[0]
+    assert images[2] < 0.9 * images[1]
+    assert images[2] > 3 * 64 * 64 * 4 / 2**20  # the image itself
+    module = memory_count.hooks.detector(small)
+    weights = 4 * sum(each.numel() for each in module.parameters()) / 2**20
+    assert counts["stock"][1] >= 2.5 * weights
+    assert counts["ours"][1] >= 512  # the preset's workspace
+    assert memory_count.count(small, 64, True, "stock")[0] < images[0]
+
+
+@pytest.mark.once
+def test_the_command_says_that_it_was_counted(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    words = ["bench", "memory", small, "vram_gb=1", "imgsz=64", f"out={tmp_path}"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "counted on cpu" in done.output
+    assert "Counted on a CPU, not measured" in " ".join(done.output.split())
+    with (tmp_path / "memory-small-fp32-1gb-64.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["way"] for row in rows] == list(memory.KINDS)
+    assert {row["how"] for row in rows} == {"counted"}
+    assert 0 < int(rows[0]["batch"]) <= 1024
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_lean_holds_a_larger_batch(small):
+    given = {"model": small, "imgsz": 320, "amp": False, "vram_gb": 1}
+    stock, ours, lean = memory.rows(given, "cuda:0", lambda *_: None)
+    assert stock.error == ours.error == lean.error == ""
+    assert 0 < stock.batch <= ours.batch <= lean.batch

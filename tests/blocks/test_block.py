@@ -1,0 +1,381 @@
+"""A block as one function: the bits of convolution, BatchNorm and activation one after the other, gradients too."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+from yolo_rocm.blocks import block as module_of_block
+from yolo_rocm.blocks.block import conv_norm_act
+from yolo_rocm.conv import seam as convolutions
+from yolo_rocm.conv.patch import Patch
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.step_timer import StepTimer
+from yolo_rocm.norm import kept_bytes, lean
+from yolo_rocm.norm import seam as normalisations
+from yolo_rocm.norm.fused import norm_act
+from yolo_rocm.norm.patch import NormPatch
+from yolo_rocm.norm.plan import NormPlanner
+
+NEW_HOOKS = hasattr(torch._C._autograd, "_get_current_graph_task_keep_graph")
+CONVOLUTIONS = {
+    "3x3": {"kernel_size": 3, "padding": 1},
+    "1x1": {"kernel_size": 1},
+    "stride": {"kernel_size": 3, "padding": 1, "stride": 2},
+    "groups": {"kernel_size": 3, "padding": 1, "groups": 2},
+    "dilation": {"kernel_size": 3, "padding": 2, "dilation": 2},
+    "bias": {"kernel_size": 3, "padding": (1, 0), "bias": True},
+}
+
+
+@contextmanager
+def served(engine: str = "gemm", devices: tuple[str, ...] = ("cpu",)):
+    patch = Patch(devices, Planner(engine, remember=False))
+    norms = NormPatch(devices, NormPlanner(engine, remember=False))
+    with convolutions.installed(patch), normalisations.installed(norms):
+        yield patch, norms
+
+
+def layers(dtype: torch.dtype = torch.float32, act: nn.Module | None = None, **options: Any) -> nn.Sequential:
+    torch.manual_seed(0)
+    conv = nn.Conv2d(4, 6, **{"kernel_size": 3, "bias": False, **options})
+    norm = nn.BatchNorm2d(6, eps=1e-3, momentum=0.03)
+    nn.init.normal_(norm.weight)
+    nn.init.normal_(norm.bias)
+    return nn.Sequential(conv, norm, act or nn.SiLU()).to(dtype).train()
+
+
+def sample(*shape: int, dtype: torch.dtype = torch.float32, layout=torch.contiguous_format) -> torch.Tensor:
+    x = torch.randn(*(shape or (2, 4, 7, 8)), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return x.to(dtype).contiguous(memory_format=layout)
+
+
+def by_one(x: torch.Tensor, three: nn.Sequential) -> torch.Tensor:
+    y = conv_norm_act(x, *three)
+    assert y is not None
+    assert y.grad_fn is None or "_Block" in type(y.grad_fn).__name__
+    return y
+
+
+def by_two(x: torch.Tensor, three: nn.Sequential) -> torch.Tensor:
+    conv, norm, act = three
+    y = norm_act(conv(x), norm, act)
+    assert y is not None
+    return y
+
+
+def stepped(run, x: torch.Tensor, three: nn.Sequential, amp: bool = False) -> dict[str, torch.Tensor | None]:
+    """Return all that a training step computes and changes."""
+    three, x = copy.deepcopy(three), x.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp):
+        y = run(x, three)
+    grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(y.dtype)
+    y.backward(grad)
+    found = {"y": y.detach(), "x": x.grad, **{name: p.grad for name, p in three.named_parameters()}}
+    return {**found, **{name: buffer.clone() for name, buffer in three.named_buffers()}}
+
+
+def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert set(found) == set(wanted)
+    for name, value in wanted.items():
+        assert torch.equal(found[name], value), name
+        assert (found[name].dtype, found[name].stride()) == (value.dtype, value.stride()), name
+
+
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "channels_last"])
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_a_step_has_the_bits_of_the_two_functions(name, layout, amp):
+    x, three = sample(layout=layout), layers(**CONVOLUTIONS[name])
+    with served():
+        same(stepped(by_one, x, three, amp), stepped(by_two, x, three, amp))
+
+
+@pytest.mark.parametrize("engine", ["aten", "vendor"])
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
+def test_the_same_with_torchs_own_kernels(engine, amp):
+    three = layers(padding=1)
+    with served(engine):
+        if conv_norm_act(sample(), *copy.deepcopy(three)) is None:
+            pytest.skip("this torch gives no way to its own BatchNorm below a seam")
+        same(stepped(by_one, sample(), three, amp), stepped(by_two, sample(), three, amp))
+
+
+@pytest.mark.parametrize("act", [nn.SiLU(inplace=True), nn.ReLU(), nn.LeakyReLU(0.1), nn.Identity()], ids=str)
+def test_a_step_is_that_of_torch(act):
+    three = layers(torch.float64, act, padding=1)
+    x = sample(dtype=torch.float64)
+    wanted = stepped(lambda x, three: three(x), x, three)
+    with served():
+        found = stepped(by_one, x, three)
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_half_input_and_input_of_autocasts_own_type():
+    three = layers(padding=1)
+    with served():
+        x = sample(dtype=torch.bfloat16)
+        same(stepped(by_one, x, three, amp=True), stepped(by_two, x, three, amp=True))
+
+
+@pytest.mark.parametrize(
+    "frozen", [("x",), ("0.weight",), ("x", "0.weight", "0.bias"), ("1.weight", "1.bias"), ("1.weight",)], ids=str
+)
+def test_only_wanted_gradients_are_computed(frozen):
+    three = layers(padding=1, bias=True)
+    with served():
+        whole = stepped(by_two, sample(), three)
+        x = sample().requires_grad_("x" not in frozen)
+        for name, parameter in three.named_parameters():
+            parameter.requires_grad_(name not in frozen)
+        y = by_one(x, three)
+        y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(2)))
+    for name, tensor in (("x", x), *three.named_parameters()):
+        assert (tensor.grad is None) if name in frozen else torch.equal(tensor.grad, whole[name]), name
+
+
+def test_without_gradients_the_statistics_are_still_updated():
+    three = layers()
+    with served(), torch.no_grad():
+        assert not by_one(sample(), three).requires_grad
+    assert int(three[1].num_batches_tracked) == 1
+
+
+@pytest.mark.parametrize("amp", [False, True], ids=["fp64", "autocast"])
+def test_gradients_have_gradients(amp):
+    dtype = torch.float32 if amp else torch.float64
+    three = layers(dtype, kernel_size=2, bias=True)
+    names = dict(three.named_parameters())
+    inputs = [sample(2, 4, 3, 2, dtype=dtype), *(p.detach().clone() for p in names.values())]
+
+    def function(x, *parameters):
+        clone = copy.deepcopy(three)
+        for name, parameter in zip(names, parameters, strict=True):
+            clone[int(name[0])]._parameters[name[2:]] = parameter
+        return by_one(x, clone)
+
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    with served():
+        if not amp:
+            assert torch.autograd.gradcheck(function, inputs)
+            assert torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
+            return
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = function(*inputs)
+        first = torch.autograd.grad(y.float().square().sum(), inputs, create_graph=True)
+        second = torch.autograd.grad(sum(each.square().sum() for each in first), inputs)
+    assert all(bool(each.isfinite().all()) and each.any() for each in (*first, second[0], second[1]))
+
+
+def test_a_weight_changed_before_backward_is_found_as_by_torch():
+    three = layers()
+    with served():
+        y = by_one(sample().requires_grad_(), three)
+    with torch.no_grad():
+        three[0].weight.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing(reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    found = []
+    for run in (by_one, by_two):
+        three, x = layers(padding=1), sample().requires_grad_()
+        with served():
+            checkpoint(lambda x, run=run, three=three: run(x * 1, three), x, use_reentrant=reentrant).sum().backward()
+        found.append({"x": x.grad, "weight": three[0].weight.grad, **dict(three.named_buffers())})
+    same(*found)
+
+
+def test_a_repeated_call_plans_nothing_and_a_new_plan_counts(monkeypatch):
+    asked = []
+    find = module_of_block.find
+    monkeypatch.setattr(module_of_block, "find", lambda *given: asked.append(given) or find(*given))
+    three = layers()
+    with served() as (patch, norms):
+        for _ in range(3):
+            by_one(sample(), three)
+        assert len(asked) == 1
+        patch.planner.generation += 1
+        by_one(sample(), three)
+        assert len(asked) == 2
+        norms.planner.generation += 1
+        by_one(sample(), three)
+        assert len(asked) == 3
+        three[0].stride = (2, 2)
+        assert by_one(sample(), three).shape[2] == 3
+        with convolutions.installed(patch.renewed()):
+            by_one(sample(), three)
+        assert len(asked) == 5
+
+
+def test_calls_are_counted_and_belong_to_layers():
+    three = layers()
+    with served() as (patch, norms), ExitStack() as stack:
+        for report in (patch.report, norms.report):
+            stack.enter_context(report.naming(three))
+        by_one(sample().requires_grad_(), three).sum().backward()
+        for report, name in ((patch.report, "0"), (norms.report, "1")):
+            (entry,) = report.served.values()
+            assert (entry.forward_calls, entry.backward_calls) == (1, 1)
+            assert [row["layer"] for row in report.as_dict()["layers"] if row["engine"]] == [name]
+        by_one(sample(), three)
+        assert entry.forward_calls == 2
+
+
+def test_the_convolution_of_a_timed_step_is_left_to_the_seam():
+    three = layers()
+    with served() as (patch, _):
+        patch.report.timer = StepTimer(1, torch.device("cpu"))
+        assert conv_norm_act(sample(), *three) is None
+        patch.report.timer = None
+        by_one(sample(), three)
+
+
+def test_what_is_unusual_is_left_to_torch():
+    def refused(x=None, conv=None, norm=None):
+        three = layers()
+        with served():
+            return conv_norm_act(sample() if x is None else x, conv or three[0], norm or three[1], three[2]) is None
+
+    assert not refused()
+    assert refused(conv=nn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"))
+    assert refused(conv=nn.Conv2d(4, 6, 3, padding="same"))
+    assert refused(conv=type("Mine", (nn.Conv2d,), {})(4, 6, 3))
+    assert refused(conv=nn.ConvTranspose2d(4, 6, 3))
+    assert refused(conv=nn.Conv2d(4, 6, 3).double())
+    assert refused(conv=nn.Conv2d(5, 6, 3))
+    assert refused(sample(4, 7, 8))
+    assert refused(sample(1, 4, 3, 3))  # one value in a channel
+    assert refused(sample(dtype=torch.bfloat16))
+    assert refused(norm=nn.BatchNorm2d(7))
+    hooked = nn.Conv2d(4, 6, 3)
+    hooked.register_forward_hook(lambda *_: None)
+    assert refused(conv=hooked)
+    pruned = nn.Conv2d(4, 6, 3)
+    prune.l1_unstructured(pruned, "weight", 0.5)
+    assert refused(conv=pruned)
+
+
+def test_both_patches_must_serve_the_device():
+    assert conv_norm_act(sample(), *layers()) is None
+    with convolutions.installed(Patch(("cpu",), Planner("gemm", remember=False))):
+        assert conv_norm_act(sample(), *layers()) is None
+    with normalisations.installed(NormPatch(("cpu",), NormPlanner("gemm", remember=False))):
+        assert conv_norm_act(sample(), *layers()) is None
+    with served(devices=("cuda",)):
+        assert conv_norm_act(sample(), *layers()) is None
+
+
+def chained(run, on: bool, amp: bool = False) -> tuple[list[torch.Tensor], Any]:
+    """Return output and gradients of three blocks behind each other, and the graph's node of the last."""
+    first, second, third = layers(padding=1), layers(padding=1), layers(padding=1)
+    second[0] = nn.Conv2d(6, 6, 3, padding=1, bias=False)
+    third[0] = nn.Conv2d(12, 6, 1, bias=False)
+    x = sample().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp), lean.on(0) if on else nullcontext():
+        one = run(x, first)
+        y = run(torch.cat((run(one, second) + one, one), 1), third)
+    node = y.grad_fn
+    y.float().square().sum().backward()
+    parameters = [p for three in (first, second, third) for p in three.parameters()]
+    return [y.detach(), x.grad, *(p.grad for p in parameters)], node
+
+
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
+def test_lean_memory_has_the_bits_of_full_memory(amp):
+    with served(), lean.installed():
+        wanted, _ = chained(by_two, on=False, amp=amp)
+        for run, on in ((by_one, False), (by_one, True), (by_two, True)):
+            found, _ = chained(run, on, amp)
+            assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True)), (run, on)
+
+
+def test_nothing_is_held_after_backward():
+    with served(), lean.installed():
+        _, node = chained(by_one, on=True)
+    assert node.call.keeping is None
+    with pytest.raises(RuntimeError, match="after they have already been freed"):
+        _ = node.saved_tensors
+
+
+@pytest.mark.skipif(not NEW_HOOKS, reason="this torch does not say whether a graph is kept: hooks do all of it")
+def test_lean_memory_needs_no_hooks_for_blocks_and_puts_them_back(monkeypatch):
+    from yolo_rocm.norm import recipes
+
+    unpacked = []
+    monkeypatch.setattr(recipes, "unpack", lambda kept: unpacked.append(kept) or kept.value())
+    three = layers(padding=1)
+    with served(), lean.on(0):
+        y = by_one(sample().requires_grad_(), three)
+        top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+        assert top[0] is recipes.pack
+        three[0] = nn.Conv2d(4, 5, 3)  # which does not fit its BatchNorm
+        assert conv_norm_act(sample(), *three) is None
+    y.sum().backward()
+    assert unpacked == []
+
+
+@pytest.mark.skipif(not NEW_HOOKS, reason="this torch does not say whether a graph is kept: hooks do all of it")
+def test_a_graph_may_be_used_twice_and_gradients_of_gradients_are_refused_in_lean_memory():
+    x, three = sample().requires_grad_(), layers(padding=1)
+    with served(), lean.on(0):
+        y = by_one(by_one(x, three) * 1, nn.Sequential(nn.Conv2d(6, 6, 1), *three[1:]))
+    (first,) = torch.autograd.grad(y.square().sum(), x, retain_graph=True)
+    (second,) = torch.autograd.grad(y.square().sum(), x, retain_graph=True)
+    assert torch.equal(first, second)
+    with pytest.raises(RuntimeError, match=r"step\.memory: full"):
+        torch.autograd.grad(y.square().sum(), x, create_graph=True)
+
+
+def test_a_parameter_changed_before_backward_is_found_in_lean_memory():
+    first, second = layers(padding=1), layers()
+    second[0] = nn.Conv2d(6, 6, 1)
+    with served(), lean.on(0):
+        y = by_one(by_one(sample(), first), second)
+    with torch.no_grad():
+        first[1].bias.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_hooks_of_others_get_the_tensors():
+    packed = []
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t)
+    with served(), lean.on(0), hooks:
+        y = by_one(sample().requires_grad_(), layers())
+    assert y.shape in [tensor.shape for tensor in packed]
+
+
+def test_the_same_bytes_are_kept_as_by_two_functions():
+    found = []
+    for run in (by_one, by_two):
+        three, four, x = layers(padding=1), layers(padding=1), sample(2, 4, 16, 16).requires_grad_()
+        four[0] = nn.Conv2d(6, 6, 3, bias=False)
+        for on in (False, True):
+            without = [x, *three.parameters(), *three.buffers(), *four.parameters(), *four.buffers()]
+            with served(), lean.on(0) if on else nullcontext(), kept_bytes.counted(without) as kept:
+                y = run(run(x, three), four)
+            sizes = sorted(size for size, _ in kept.storages.values() if size > 100)
+            found.append(sizes)
+            del y
+    assert found[0] == found[2]
+    assert found[1] == found[3]
+    assert sum(found[1]) < sum(found[0])
+
+
+def test_a_profile_names_the_parts():
+    with served(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        by_one(sample().requires_grad_(), layers()).sum().backward()
+    names = [event.name for event in profiler.events()]
+    assert names.count("yolo_rocm::convolution") == names.count("yolo_rocm::normalisation") == 2

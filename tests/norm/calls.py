@@ -1,0 +1,124 @@
+"""BatchNorm calls of tests: tensors, fp64 results to compare with, and algorithms alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+
+from yolo_rocm.engines.layout import laid_out
+from yolo_rocm.norm.algorithms.base import Parameters, Statistics
+from yolo_rocm.norm.plan import NormPlanner
+from yolo_rocm.norm.problem import LEAKY_RELU, RELU, SILU, NormProblem
+
+MOMENTUM, EPS = 0.03, 1e-3
+
+
+class Only(NormPlanner):
+    """A planner that knows one algorithm, or one for each pass."""
+
+    def __init__(self, *algorithms, device="cpu") -> None:
+        super().__init__("auto", remember=False)
+        self._only = algorithms
+
+    def candidates(self, problem):
+        """Return them where they support the problem."""
+        return [a for a in self._only if not a.not_supported_reasons(problem)]
+
+
+def drawn(problem: NormProblem, mean: float = 0.0, std: float = 1.0, seed: int = 0, parameters=None) -> dict:
+    """Return the tensors of a call; `parameters` is the data type of weight and bias, fp32 or wider by default."""
+    generator = torch.Generator().manual_seed(seed)
+    dtype = parameters or problem.statistics_dtype
+    shape, channels = problem.shape, problem.channels
+
+    def draw(*size: int) -> torch.Tensor:
+        return torch.randn(size, generator=generator, dtype=torch.float64)
+
+    x = draw(*shape) * std + mean
+    found = {
+        "x": x,
+        "grad": draw(*shape),
+        "weight": draw(channels) if problem.affine else None,
+        "bias": draw(channels) if problem.affine else None,
+        "running_mean": draw(channels),
+        "running_var": draw(channels).abs() + 0.5,
+    }
+    wide = {name: None if value is None else value.to(dtype) for name, value in found.items()}
+    for name in ("x", "grad"):
+        wide[name] = laid_out(found[name].to(problem.dtype), problem.channels_last)
+    return {name: None if t is None else t.to(problem.device) for name, t in wide.items()}
+
+
+def activation_of(problem: NormProblem, z: torch.Tensor) -> torch.Tensor:
+    """Return the activation of a normalised value."""
+    if problem.activation == SILU:
+        return F.silu(z)
+    if problem.activation == RELU:
+        return F.relu(z)
+    return F.leaky_relu(z, problem.slope) if problem.activation == LEAKY_RELU else z
+
+
+def in_fp64(problem: NormProblem, tensors: dict) -> dict[str, torch.Tensor]:
+    """Return all results of a call in fp64, by autograd through the definition."""
+    wide = {name: None if t is None else t.detach().double().cpu() for name, t in tensors.items()}
+    leaves = {name: t.requires_grad_() for name in ("x", "weight", "bias") if (t := wide[name]) is not None}
+    x = leaves["x"]
+    per_channel = (1, -1, *[1] * (x.dim() - 2))
+    mean, var = wide["running_mean"], wide["running_var"]
+    if problem.training:
+        reduced = [0, *range(2, x.dim())]
+        mean = x.mean(reduced)
+        var = (x - mean.view(per_channel)).square().mean(reduced)
+    invstd = (var + EPS).rsqrt()
+    z = (x - mean.view(per_channel)) * invstd.view(per_channel)
+    if problem.affine:
+        z = z * leaves["weight"].view(per_channel) + leaves["bias"].view(per_channel)
+    y = activation_of(problem, z)
+    grads = torch.autograd.grad(y, list(leaves.values()), wide["grad"])
+    results = {"y": y, "mean": mean, "invstd": invstd, **{f"grad_{k}": g for k, g in zip(leaves, grads, strict=True)}}
+    if problem.training:
+        rows = problem.rows
+        unbiased = var * rows / (rows - 1)
+        results["running_mean"] = wide["running_mean"] * (1 - MOMENTUM) + MOMENTUM * mean
+        results["running_var"] = wide["running_var"] * (1 - MOMENTUM) + MOMENTUM * unbiased
+    return {name: value.detach() for name, value in results.items()}
+
+
+def computed(algorithm, problem: NormProblem, tensors: dict) -> dict[str, torch.Tensor]:
+    """Return all results of an algorithm; the tensors stay as they are."""
+    held = {name: None if t is None else t.clone() for name, t in tensors.items()}
+    batches = torch.zeros((), dtype=torch.long, device=tensors["x"].device)
+    own = [held[name] for name in ("weight", "bias", "running_mean", "running_var")]
+    p = Parameters(*own, MOMENTUM, EPS, batches)
+    x, grad = tensors["x"], tensors["grad"]
+    y, statistics = algorithm.forward(problem, x, p)
+    kept = [None if t is None else t.clone() for t in own]
+    again = algorithm.activate(problem, x, p, statistics)
+    assert torch.equal(again, y)
+    wanted = (True, problem.affine, problem.affine)
+    grads = algorithm.backward(problem, grad, x, p, statistics, wanted)
+    assert torch.equal(x, tensors["x"])
+    assert torch.equal(grad, tensors["grad"])
+    for now, before in zip(own, kept, strict=True):  # neither activate nor backward updates anything
+        assert now is None or torch.equal(now.nan_to_num(), before.nan_to_num())
+    assert int(batches) == (1 if problem.training else 0)
+    results = {"y": y, "mean": statistics.mean, "invstd": statistics.invstd}
+    results |= {f"grad_{name}": g for name, g in zip(("x", "weight", "bias"), grads, strict=True) if g is not None}
+    if problem.training:
+        results |= {"running_mean": held["running_mean"], "running_var": held["running_var"]}
+    return results
+
+
+def half(problem: NormProblem) -> bool:
+    """Return whether values are in half precision."""
+    return problem.dtype in (torch.float16, torch.bfloat16)
+
+
+def made(shape=(4, 6, 9, 7), dtype=torch.float32, **options) -> NormProblem:
+    """Return a problem on the CPU."""
+    return replace(NormProblem(shape, dtype, "cpu"), **options)
+
+
+__all__ = ["EPS", "MOMENTUM", "NormProblem", "Only", "Statistics", "computed", "drawn", "half", "in_fp64", "made"]

@@ -1,0 +1,3 @@
+"""Fixtures for algorithms and kernels."""
+
+from ..kernel_fixtures import fresh, poisoned  # noqa: F401

@@ -1,0 +1,133 @@
+"""BatchNorm in Triton on a GPU, NVIDIA or AMD; skipped where there is none or Triton does not compile for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.triton import direct, launch
+from yolo_rocm.engines.triton.available import device_reason, triton_version
+from yolo_rocm.norm.algorithms import triton_passes
+from yolo_rocm.norm.algorithms.triton import TRITON
+from yolo_rocm.norm.problem import ACTIVATIONS, SILU, NormProblem
+
+from .cases import Exact, drawn, parameters
+
+DEVICE = "cuda:0"
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
+    pytest.mark.skipif(torch.cuda.is_available() and device_reason(DEVICE) is not None, reason="no Triton for it"),
+]
+ALL = (True, True, True)
+FULL = 4e-6  # what is computed in fp32, relative to its size
+# Layers of yolov8n, and sizes that are multiples of nothing.
+SHAPES = [
+    (8, 16, 160, 160), (4, 32, 80, 80), (8, 80, 40, 40), (8, 64, 40, 40), (8, 256, 20, 20), (2, 128, 20, 20),
+    (3, 5, 37, 29), (1, 3, 640, 640), (2, 33, 1, 1), (5, 7, 2, 3), (1, 130, 13, 11), (64, 8, 7, 7),
+]  # fmt: skip
+
+
+def allowed(problem):
+    return FULL if problem.dtype == torch.float32 else torch.finfo(problem.dtype).eps
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_size_against_fp64(shape, dtype, last):
+    number = SHAPES.index(shape)
+    activation = SILU if number % 2 == 0 else ACTIVATIONS[number // 2 % 4]
+    for training in (True, False):
+        problem = NormProblem(shape, dtype, DEVICE, last, training, True, activation, 0.1)
+        x, grad = drawn(problem)
+        exact = Exact(problem, x, grad, parameters(problem))
+        for algorithm in TRITON:
+            p = parameters(problem, count=True)
+            y, statistics = algorithm.forward(problem, x, p)
+            grads = algorithm.backward(problem, grad, x, p, statistics, ALL)
+            found = [(y, exact.y, allowed(problem)), (grads.x, exact.grads.x, allowed(problem))]
+            found += [(getattr(statistics, name), getattr(exact, name), FULL) for name in ("mean", "invstd")]
+            found += [(p.running_mean, exact.running_mean, FULL), (p.running_var, exact.running_var, FULL)]
+            errors = [relative_error(value.cpu(), truth) / most for value, truth, most in found]
+            for value, truth in zip(grads[1:], exact.grads[1:], strict=True):
+                size = truth.norm().clamp_min(0.1 * float(grad.double().norm()))
+                errors.append(float((value.cpu().double() - truth).norm() / size) / FULL)
+            assert max(errors) <= 1, (algorithm.name, str(problem), errors)
+            assert int(p.batches) == 41 + training
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+def test_the_same_bits_again(dtype, last):
+    """Also the activation that is recomputed, and whichever way a launch is made."""
+    for shape in ((8, 64, 40, 40), (4, 80, 80, 80), (3, 5, 37, 29)):
+        problem = NormProblem(shape, dtype, DEVICE, last, True, True, SILU)
+        x, grad = drawn(problem)
+        for algorithm in TRITON:
+            triton_passes.forget()
+            launch.forget()
+            kept = []
+            for _ in range(3):
+                p = parameters(problem, count=True)
+                y, statistics = algorithm.forward(problem, x, p)
+                grads = algorithm.backward(problem, grad, x, p, statistics, ALL)
+                again = algorithm.activate(problem, x, p, statistics)
+                assert torch.equal(again, y), algorithm.name
+                kept.append([y, *statistics, *grads, p.running_mean, p.running_var, p.batches])
+            for other in kept[1:]:
+                assert all(torch.equal(one, two) for one, two in zip(kept[0], other, strict=True)), algorithm.name
+    if direct.OLDEST <= triton_version() <= direct.NEWEST:
+        assert direct.given_up() is None
+
+
+def test_large_means_and_tiny_variances():
+    for last in (False, True):
+        problem = NormProblem((8, 16, 80, 80), torch.float32, DEVICE, last)
+        x, grad = drawn(problem, mean=1000.0, deviation=0.01)
+        p = parameters(problem, eps=1e-12)
+        exact = Exact(problem, x, grad, p)
+        for algorithm in TRITON:
+            _, statistics = algorithm.forward(problem, x, parameters(problem, eps=1e-12))
+            assert relative_error(statistics.mean.cpu(), exact.mean) <= 1e-7
+            assert relative_error(statistics.invstd.cpu(), exact.invstd) <= 1e-5
+
+
+def test_in_a_graph():
+    """Recorded and replayed: every launch is among what is recorded."""
+    problem = NormProblem((4, 32, 40, 40), torch.float16, DEVICE, True, True, True, SILU)
+    x, grad = drawn(problem)
+    p = parameters(problem, count=True)
+    for algorithm in TRITON:
+        y, statistics = algorithm.forward(problem, x, p)
+        expected = algorithm.backward(problem, grad, x, p, statistics, ALL)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            recorded, found = algorithm.forward(problem, x, p)
+            grads = algorithm.backward(problem, grad, x, p, found, ALL)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(recorded, y)
+        assert all(torch.equal(one, two) for one, two in zip(grads, expected, strict=True))
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+def test_beyond_2_to_the_31(last):
+    """Offsets of 64 bits, in a tensor that says of each plane, or row, which it is."""
+    shape = (2, 2, 23171, 23171)
+    if torch.cuda.get_device_properties(0).total_memory < 16 * 2**30:
+        pytest.skip("too little memory")
+    problem = NormProblem(shape, torch.float16, DEVICE, last, False, True, SILU)
+    small = replace(problem, shape=(1, 2, 1, 4))
+    layout = torch.channels_last if last else torch.contiguous_format
+    x = torch.zeros(shape, dtype=torch.float16, device=DEVICE).contiguous(memory_format=layout)
+    x[-1, :, -1, -4:] = torch.arange(8.0, device=DEVICE).view(2, 4)
+    p = parameters(problem)
+    tail = x[-1:, :, -1:, -4:].contiguous(memory_format=layout)
+    for algorithm in TRITON[:2]:
+        y, _ = algorithm.forward(problem, x, p)
+        assert torch.equal(y[-1:, :, -1:, -4:], algorithm.forward(small, tail, p)[0])
+        del y

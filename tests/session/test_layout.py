@@ -1,0 +1,207 @@
+"""`step.layout: auto`: both layouts measured on copies, the faster one kept, the training none the wiser."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.session import layout
+from yolo_rocm.session.layout import Times, measure, randomness_kept
+
+CPU = torch.device("cpu")
+PLAIN = {"device_type": "cpu", "dtype": torch.bfloat16, "enabled": False}
+
+
+class Net(torch.nn.Module):
+    """A model whose loss draws, as some do, and that keeps statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)
+
+    def forward(self, batch):
+        """Return a loss, which is all that is asked of it."""
+        y = self.norm(self.conv(batch["img"]))
+        batch["seen"] = True
+        return (y * (random.random() + np.random.rand() + torch.rand(()))).pow(2).mean()[None], None
+
+
+def generators():
+    _, keys, place, *_ = np.random.get_state()
+    return random.getstate(), keys.tolist(), place, torch.random.get_rng_state().tolist()
+
+
+def test_measuring_leaves_everything_as_it_was():
+    model, batch = Net().train(), {"img": torch.rand(2, 3, 8, 8)}
+    (model(dict(batch))[0] * 2).backward()
+    grads = [each.grad.clone() for each in model.parameters()]
+    before, drawn = copy.deepcopy(model.state_dict()), generators()
+    tuned = []
+    found = measure(model, batch, PLAIN, CPU, lambda: tuned.append(hooks.is_channels_last(model)))
+    assert found.nchw_ms > 0
+    assert found.channels_last_ms > 0
+    assert found.departure < 1e-5  # both have drawn the same
+    assert tuned == [False, False]
+    assert generators() == drawn
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(torch.equal(each.grad, grad) for each, grad in zip(model.parameters(), grads, strict=True))
+    assert set(batch) == {"img"}
+
+
+def test_generators_are_put_back_after_an_error():
+    drawn = generators()
+    with pytest.raises(RuntimeError), randomness_kept(CPU):
+        random.random(), np.random.rand(), torch.rand(3)
+        raise RuntimeError
+    assert generators() == drawn
+
+
+@pytest.mark.parametrize(
+    ("nchw", "last", "departure", "now", "better"),
+    [
+        (2.0, 1.0, 0.0, "nchw", "channels_last"),
+        (1.0, 2.0, 0.0, "nchw", "nchw"),
+        (1.0, 2.0, 0.0, "channels_last", "nchw"),
+        (1.0, 0.99, 0.0, "nchw", "nchw"),
+        (0.99, 1.0, 0.0, "channels_last", "channels_last"),
+        (2.0, 1.0, 0.5, "nchw", "nchw"),
+        (2.0, 1.0, float("nan"), "channels_last", "nchw"),
+    ],
+)
+def test_the_clearly_faster_layout_is_taken_and_never_one_that_computes_something_else(
+    nchw, last, departure, now, better
+):
+    assert Times(nchw, last, departure).better(now) == better
+
+
+def test_a_trainer_goes_on_in_another_layout_with_the_same_values():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    ema = SimpleNamespace(ema=copy.deepcopy(model))
+    model({"img": torch.rand(2, 3, 8, 8)})[0].backward()
+    optimizer.step()
+    trainer = SimpleNamespace(model=model, optimizer=optimizer, ema=ema)
+    weights, state = list(model.parameters()), copy.deepcopy(optimizer.state_dict()["state"])
+    for last in (True, False):
+        hooks.train_in_layout(trainer, last)
+        weight = model.conv.weight
+        momentum = optimizer.state[weight]["momentum_buffer"]
+        form = torch.channels_last if last else torch.contiguous_format
+        for tensor in (weight, weight.grad, momentum, ema.ema.conv.weight):
+            assert tensor.is_contiguous(memory_format=form)
+        assert hooks.is_channels_last(model) == last
+        assert all(mine is other for mine, other in zip(weights, model.parameters(), strict=True))
+        for number, each in optimizer.state_dict()["state"].items():
+            assert torch.equal(each["momentum_buffer"], state[number]["momentum_buffer"])
+
+
+def test_the_first_batch_is_kept_once_and_the_trainer_gets_its_method_back():
+    class Trainer:
+        def preprocess_batch(self, batch):
+            return {**batch, "ready": True}
+
+    trainer = Trainer()
+    with hooks.first_batch_kept(trainer) as kept:
+        assert kept() is None
+        assert trainer.preprocess_batch({"number": 1}) == {"number": 1, "ready": True}
+        assert "preprocess_batch" not in vars(trainer)
+        trainer.preprocess_batch({"number": 2})
+        assert kept() == {"number": 1, "ready": True}
+        assert kept() is None
+    own = trainer.preprocess_batch = lambda batch: batch
+    with hooks.first_batch_kept(trainer):
+        assert trainer.preprocess_batch is not own
+    assert trainer.preprocess_batch is own
+
+
+@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+def test_on_several_gpus_and_compiled_the_layout_stays():
+    plain = Net()
+    compiled = torch.nn.Module()
+    compiled._orig_mod = plain
+    for model, ranks, said in ((plain, 1, ""), (plain, 2, "several GPUs"), (compiled, 1, "compiled anew")):
+        reason = hooks.why_layout_stays(SimpleNamespace(model=model, world_size=ranks))
+        assert bool(reason) == bool(said)
+        assert said in reason
+
+
+QUICK = {"epochs": 1, "imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
+
+
+@pytest.fixture
+def train(made_data, tmp_path, monkeypatch):
+    """Return a function that trains on the CPU, as if layouts were measured there, with times that are given."""
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(layout, "measurable", lambda device: True)
+    monkeypatch.setattr(layout, "_WARM_UP", 0)
+    monkeypatch.setattr(layout, "_TIMED", 1)
+    rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
+    data, said, original, say = made_data(), [], layout.measure, hooks.say
+
+    def also_kept(text, **named):
+        said.append(text)
+        say(text, **named)
+
+    monkeypatch.setattr(hooks, "say", also_kept)
+
+    def run(name, times, step=None, **arguments):
+        def measured(*args):
+            original(*args)
+            if times is None:
+                raise RuntimeError("out of memory\nand more")
+            return times
+
+        monkeypatch.setattr(layout, "measure", measured)
+        yolo = hooks.load_model("yolov8n.yaml")
+        losses = hooks.record_losses(yolo)
+        handle = yolo_rocm.register(yolo, "cpu", {**rocm, "step": step or {}})
+        said.clear()
+        yolo.train(data=str(data), project=str(tmp_path), name=name, **{**QUICK, **arguments})
+        handle.remove()
+        rows = json.loads((tmp_path / name / "rocm.json").read_text())["convolutions"]["layers"]
+        # The head's fixed convolution computes on a view, in whatever layout.
+        met = [row["problem"] for row in rows if row.get("problem") and ".dfl." not in row["layer"]]
+        layouts = {"channels_last" in problem for problem in met}
+        return losses, layouts, [line for line in said if line.startswith("layout ")]
+
+    return run
+
+
+@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+@pytest.mark.once
+def test_a_training_takes_the_faster_layout_and_the_next_one_begins_with_it(train):
+    slow, fast = Times(1.0, 2.0, 0.0), Times(2.0, 1.0, 0.0)
+    plain, layouts, said = train("plain", fast, step={"layout": "nchw"})
+    assert (layouts, said) == ({False}, [])
+    same, layouts, (line,) = train("same", slow)
+    assert same == plain  # measuring changes no number
+    assert layouts == {False}
+    assert "layout NCHW: a step took 1.0 ms in NCHW, 2.0 ms in channels_last, kept for later runs" in line
+    again, _, (line,) = train("again", fast)  # what is kept is not measured again
+    assert again == plain
+    assert "layout NCHW: a step took 1.0 ms in NCHW, 2.0 ms in channels_last in an earlier run" in line
+    changed, layouts, (line,) = train("changed", fast, imgsz=96)
+    assert layouts == {True}
+    assert "layout channels_last: " in line
+    begun, layouts, (line,) = train("begun", slow, imgsz=96)
+    assert layouts == {True}
+    assert line.endswith("in an earlier run")
+    assert begun == pytest.approx(changed, rel=1e-3)
+    _, layouts, said = train("given", fast, imgsz=128, channels_last=False)
+    assert (layouts, said) == ({False}, [])
+
+
+@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+@pytest.mark.once
+def test_what_cannot_be_measured_leaves_the_layout(train):
+    _, layouts, said = train("fails", None)
+    assert layouts == {False}
+    assert said == ["layout NCHW, as it is: the two could not be measured: out of memory"]

@@ -1,0 +1,183 @@
+"""BatchNorm of whole trainings: as one with its activation, where BatchNorm's native kernels are broken too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.norm import recipes
+from yolo_rocm.norm.algorithms.pytorch import Torch
+from yolo_rocm.norm.patch import NormPatch
+from yolo_rocm.norm.plan import NormPlanner
+from yolo_rocm.norm.seam import installed
+from yolo_rocm.session.convolutions import Convolutions
+
+from ..sick_vendor import MESSAGE, sick_norm, sick_vendor
+from .test_training import OURS, PLAIN, QUICK, an_image, losses
+
+MODELS = ("yolov8n.yaml", "yolo11n.yaml", "yolo26n.yaml")
+
+
+@contextmanager
+def sick():
+    """Break the native kernels of convolution and of BatchNorm."""
+    with sick_vendor(), sick_norm():
+        yield
+
+
+@contextmanager
+def fused():
+    with installed(NormPatch(("cpu",), NormPlanner("gemm", remember=False))) as patch, hooks.fused_blocks():
+        yield patch
+
+
+def test_stock_dies_of_batch_norm_alone(made_data, tmp_path):
+    from ultralytics import YOLO
+
+    with sick_norm(), pytest.raises(RuntimeError, match=MESSAGE):
+        YOLO("yolov8n.yaml").train(data=str(made_data()), project=str(tmp_path), **QUICK)
+
+
+def test_a_whole_run_with_sick_norm_leaves_a_plain_checkpoint(made_data, tmp_path, monkeypatch):
+    """Train with its EMA, validate between epochs, close the mosaic, evaluate the fused best.pt; then open it plain."""
+    from ultralytics import YOLO
+
+    calls = []
+    forward = nn.BatchNorm2d.forward
+    monkeypatch.setattr(nn.BatchNorm2d, "forward", lambda self, x: calls.append(self.training) or forward(self, x))
+    options = {**QUICK, "close_mosaic": 1, "project": str(tmp_path), "name": "run"}
+    with sick():
+        yolo_rocm.train("yolov8n.yaml", data=made_data(), preset="cpu", rocm=OURS, **options)
+        # Training never calls a BatchNorm by itself. The EMA's validation does.
+        assert set(calls) == {False}
+        best, image = str(tmp_path / "run" / "weights" / "best.pt"), an_image(made_data())
+        yolo = YOLO(best)
+        yolo_rocm.register(yolo, "cpu", OURS)
+        (ours,) = yolo.predict(image, imgsz=64, device="cpu", verbose=False, conf=0.001)
+    norms = {name for name, layer in yolo.model.named_modules() if isinstance(layer, nn.BatchNorm2d)}
+    assert len(norms) == 57
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, best, image], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    plain = torch.tensor(json.loads(done.stdout.partition("BOXES ")[2]))
+    assert plain.numel() > 0
+    torch.testing.assert_close(ours.boxes.data, plain, rtol=1e-4, atol=1e-4)
+    facts = json.loads((tmp_path / "run" / "rocm.json").read_text())["normalisations"]
+    assert {row["layer"] for row in facts["layers"]} == norms
+    assert {row["engine"] for row in facts["layers"]} == {"gemm"}
+    assert any("silu" in problem["problem"] and problem["backward_calls"] for problem in facts["problems"])
+
+
+def test_losses_follow_stock_where_everything_is_sick(made_data, tmp_path):
+    stock = losses(made_data(), tmp_path, 20, patched=False, imgsz=32)
+    ours = losses(made_data(), tmp_path, 20, patched=True, under=sick, imgsz=32)
+    assert len(stock) == 20
+    assert ours == pytest.approx(stock, rel=1e-3)
+
+
+def test_losses_with_frozen_layers_follow_stock(made_data, tmp_path):
+    options = {"imgsz": 32, "freeze": 10, "epochs": 2}
+    stock = losses(made_data(), tmp_path, 4, patched=False, **options)
+    ours = losses(made_data(), tmp_path, 4, patched=True, under=sick, **options)
+    assert ours == pytest.approx(stock, rel=1e-3)
+
+
+def test_what_was_measured_is_said_and_the_summary_names_both(made_data, tmp_path, log, monkeypatch):
+    monkeypatch.setattr(Convolutions, "tune", lambda self: None)  # it takes longer than all the rest
+    rocm = {**OURS, "conv": {**OURS["conv"], "tune": "on"}}
+    options = {**QUICK, "epochs": 1, "imgsz": 32, "val": False, "save": False}
+    yolo_rocm.train("yolov8n.yaml", data=made_data(), preset="cpu", rocm=rocm, project=str(tmp_path), **options)
+    (line,) = [line for line in log.text.splitlines() if "64 convolution layers" in line]
+    assert "57 BatchNorm layers: 57 gemm" in line
+    assert len([line for line in log.text.splitlines() if " normalisations, kept" in line]) == 1
+
+
+@cache
+def batch() -> dict[str, torch.Tensor]:
+    return hooks.made_batch(model("yolov8n.yaml"), 2, 64, torch.Generator().manual_seed(0))
+
+
+def model(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return hooks.detector(name)
+
+
+def buffers_after_steps(steps: int = 2) -> dict[str, torch.Tensor]:
+    module = model("yolov8n.yaml")
+    for _ in range(steps):
+        hooks.loss_of(module, batch()).backward()
+    return {name: tensor.clone() for name, tensor in module.named_buffers() if "bn." in name}
+
+
+def assert_same_buffers(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    assert set(found) == set(wanted)
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
+
+
+def test_buffers_are_updated_once_a_step_and_twice_would_be_seen(monkeypatch):
+    stock = buffers_after_steps()
+    with fused():
+        assert_same_buffers(buffers_after_steps(), stock)
+    forward = Torch.forward
+    monkeypatch.setattr(Torch, "forward", lambda *given: forward(*given) and forward(*given))
+    with fused(), pytest.raises(AssertionError, match=r"bn\."):
+        assert_same_buffers(buffers_after_steps(), stock)
+
+
+def test_lean_trains_with_the_same_numbers_to_the_last_bit(made_data, tmp_path, monkeypatch):
+    packed = []
+    pack = recipes.pack
+    monkeypatch.setattr(recipes, "pack", lambda tensor: packed.append(tensor.shape) or pack(tensor))
+    found = {}
+    for memory in ("full", "lean"):
+        monkeypatch.setitem(OURS, "step", {"memory": memory})
+        found[memory] = losses(made_data(), tmp_path, 4, patched=True, imgsz=32, epochs=2)
+        assert bool(packed) == (memory == "lean")
+    assert found["lean"] == found["full"]
+
+
+def kept_bytes(module: nn.Module) -> int:
+    """Return how much a training step keeps for backward in addition to the model: each storage counts once."""
+    own = {tensor.data_ptr() for tensor in (*module.parameters(), *module.buffers())}
+    images, found, alive = batch()["img"], {}, []
+
+    def pack(tensor):
+        storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+        if storage.data_ptr() not in own:
+            found[storage.data_ptr()] = storage.nbytes()
+            alive.append(tensor)  # so that no storage gets the address of another
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module(images)
+    statistics = 0 if not _served_now() else 8 * sum(m.num_features for m in module.modules() if hasattr(m, "momentum"))
+    return sum(found.values()) + statistics
+
+
+def _served_now() -> bool:
+    from ultralytics.nn.modules.conv import Conv
+
+    return hasattr(Conv.forward, "__wrapped__")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_less_is_kept_for_backward(name):
+    try:
+        module = model(name)
+    except FileNotFoundError:
+        pytest.skip(f"this Ultralytics has no {name}")
+    stock = kept_bytes(module)
+    with fused():
+        ours = kept_bytes(module)
+    assert 0.5 * stock < ours <= 0.72 * stock, ours / stock

@@ -1,0 +1,350 @@
+"""Blocks of Ultralytics in training: BatchNorm and activation as one where nobody can tell, else as they are."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize, prune
+from ultralytics.nn.modules import conv as blocks
+from ultralytics.nn.modules.conv import Conv, ConvTranspose, DWConv
+
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.norm.patch import NormPatch
+from yolo_rocm.norm.plan import NormPlanner
+from yolo_rocm.norm.seam import installed
+from yolo_rocm.session.announcement import opening_lines
+from yolo_rocm.session.session import Session
+from yolo_rocm.ultralytics_hooks import probes
+
+FORWARD = Conv.forward
+HAS_COMPILE = hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling")
+
+
+class Scaled(nn.BatchNorm2d):
+    """A BatchNorm of a user's own."""
+
+
+class Twice(Conv):
+    """A block of a user's own."""
+
+    def forward(self, x):
+        """Compute something else."""
+        return self.act(self.bn(self.conv(x))) * 2
+
+
+class Doubled(nn.Module):
+    """A parametrisation."""
+
+    def forward(self, x):
+        """Double."""
+        return x * 2
+
+
+def block(kind: type[nn.Module] = Conv, *args, **options) -> nn.Module:
+    torch.manual_seed(0)
+    module = kind(4, 8, *args, **options).train()
+    nn.init.normal_(module.bn.weight)
+    return module
+
+
+def image() -> torch.Tensor:
+    return torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture
+def on():
+    """Put everything on, for the CPU."""
+    patch = NormPatch(("cpu",), NormPlanner("gemm", remember=False))
+    with installed(patch), hooks.fused_blocks():
+        yield patch
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """Count the calls of BatchNorm modules."""
+    calls = []
+    for kind in (nn.BatchNorm2d, nn.SyncBatchNorm):
+        forward = kind.forward
+        monkeypatch.setattr(kind, "forward", lambda self, x, f=forward: calls.append(self) or f(self, x))
+    return calls
+
+
+@pytest.mark.parametrize("kind", [Conv, DWConv, ConvTranspose])
+@pytest.mark.parametrize("act", [True, False, nn.ReLU(inplace=True), nn.LeakyReLU(0.2)], ids=str)
+def test_a_block_in_training_is_computed_as_one_and_gives_what_it_gave(kind, act, on, called):
+    ours, stock = block(kind, act=act), block(kind, act=act)
+    inputs = [image().requires_grad_() for _ in range(2)]
+    found = ours(inputs[0])
+    assert called == []
+    assert "_NormAct" in type(found.grad_fn).__name__
+    forward = FORWARD if kind is not ConvTranspose else blocks.ConvTranspose.forward.__wrapped__
+    wanted = forward(stock, inputs[1])
+    assert called == [stock.bn]
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    grad = torch.randn(found.shape, generator=torch.Generator().manual_seed(4))
+    found.backward(grad)
+    wanted.backward(grad)
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad, rtol=1e-3, atol=1e-4)
+    for (name, one), (_, other) in zip(ours.named_parameters(), stock.named_parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-4, msg=name)
+    for (name, one), (_, other) in zip(ours.named_buffers(), stock.named_buffers(), strict=True):
+        torch.testing.assert_close(one, other, msg=name)
+
+
+def hooked(where: str, method: str):
+    def change(module: nn.Module) -> None:
+        function = (lambda m, x: None) if "pre" in method else (lambda m, x, y: None)
+        getattr(getattr(module, where), method)(function)
+
+    return change
+
+
+def changed(**attributes):
+    def change(module: nn.Module) -> None:
+        for path, value in attributes.items():
+            owner, _, name = path.partition("__")
+            setattr(getattr(module, owner) if name else module, name or owner, copy.deepcopy(value))
+
+    return change
+
+
+def own_forward(module: nn.Module) -> None:
+    module.bn.forward = lambda x: type(module.bn).forward(module.bn, x)
+
+
+def frozen(module: nn.Module) -> None:
+    module.bn.eval()
+
+
+EXCEPTIONS = {
+    "eval mode": lambda module: module.eval(),
+    "frozen BatchNorm": frozen,
+    "BatchNorm of a user": changed(bn=Scaled(8)),
+    "nothing tracked": changed(bn=nn.BatchNorm2d(8, track_running_stats=False)),
+    "tracking switched off": changed(bn__track_running_stats=False),
+    "cumulative average": changed(bn__momentum=None),
+    "another activation": changed(act=nn.GELU()),
+    "activation of a user": changed(act=type("Mine", (nn.SiLU,), {})()),
+    "forward of its own": own_forward,
+    "parametrised": lambda module: parametrize.register_parametrization(module.bn, "weight", Doubled()),
+    "pruned": lambda module: prune.l1_unstructured(module.bn, "weight", 0.5),
+    **{
+        f"{method} of {where}": hooked(where, method)
+        for where in ("bn", "act")
+        for method in ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook")
+    },
+}
+
+
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_the_ordinary_way_is_taken(name, on, called):
+    module, stock = block(act=nn.SiLU()), block(act=nn.SiLU())
+    module(image())
+    assert called == []  # whatever is remembered of the module must not count any more
+    FORWARD(stock, image())
+    called.clear()
+    for each in (module, stock):
+        EXCEPTIONS[name](each)
+    found = module(image())
+    assert [type(each) for each in called] == [type(module.bn)]
+    torch.testing.assert_close(found, FORWARD(stock, image()), rtol=1e-4, atol=1e-5)
+    for (buffer, one), (_, other) in zip(module.named_buffers(), stock.named_buffers(), strict=True):
+        torch.testing.assert_close(one, other, msg=buffer)
+
+
+def test_a_module_that_is_thawed_is_computed_as_one_again(on, called):
+    module = block().eval()
+    module(image())
+    assert len(called) == 1
+    module.train()
+    module(image())
+    assert len(called) == 1
+
+
+@pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook"])
+def test_hooks_on_all_modules_see_every_one(kind, on, called):
+    seen = []
+    hook = getattr(nn.modules.module, f"register_module_{kind}")(lambda module, *_: seen.append(type(module)))
+    try:
+        block()(image().requires_grad_()).sum().backward()
+    finally:
+        hook.remove()
+    assert len(called) == 1
+    assert {nn.Conv2d, nn.BatchNorm2d, nn.SiLU} <= set(seen)
+    block()(image())
+    assert len(called) == 1
+
+
+def test_naming_layers_is_no_reason_to_call_them(on, called):
+    module = block()
+    with on.report.naming(module):
+        module(image())
+    assert called == []
+
+
+def test_synchronised_statistics_are_left_to_torch(on):
+    from yolo_rocm.norm.fusible import fusible
+
+    module = nn.SyncBatchNorm.convert_sync_batchnorm(block())
+    assert type(module.bn) is nn.SyncBatchNorm
+    assert not fusible(module.bn, module.act)
+
+
+def test_a_block_of_a_user_is_the_users(on, called):
+    module = block(Twice)
+    torch.testing.assert_close(module(image()), FORWARD(block(), image()) * 2)
+    assert len(called) == 2
+
+
+def test_a_block_without_its_batch_norm(on, called):
+    from ultralytics.utils.torch_utils import fuse_conv_and_bn
+
+    module = block().eval()
+    module.conv = fuse_conv_and_bn(module.conv, module.bn)
+    del module.bn
+    module.forward = module.forward_fuse
+    assert module.train()(image()).shape == (2, 8, 6, 6)
+    assert called == []
+
+
+def test_another_device_than_the_presets(called):
+    with installed(NormPatch(("cuda",), NormPlanner("gemm", remember=False))), hooks.fused_blocks():
+        block()(image())
+    assert len(called) == 1
+
+
+def test_without_a_patch_of_batch_norm(called):
+    with hooks.fused_blocks():
+        block()(image())
+    assert len(called) == 1
+
+
+def test_a_trace_has_the_operators_of_torch(on):
+    traced = torch.jit.trace(block(), image(), check_trace=False)
+    assert "aten::batch_norm" in str(traced.inlined_graph)
+    torch.jit.trace(block().eval(), image())
+
+
+@pytest.mark.skipif(not HAS_COMPILE, reason="this torch has no compiler, or does not say when it compiles")
+def test_a_compiled_block_has_the_operators_of_torch(on, called):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    module = block()
+    found = torch.compile(module, backend=backend, fullgraph=True)(image())
+    torch.testing.assert_close(found, FORWARD(block(), image()))
+    assert "batch_norm" in graphs[0].code
+    torch._dynamo.reset()
+
+
+@pytest.mark.skipif(not hasattr(torch, "export"), reason="this torch cannot export")
+def test_an_exported_block_has_the_operators_of_torch(on):
+    program = torch.export.export(block().eval(), (image(),))
+    assert "batch_norm" in str(program.graph)
+
+
+def test_transforms_of_functions_are_refused_by_torch_itself(on, called):
+    try:
+        from torch.func import grad
+    except ImportError:
+        grad = pytest.importorskip("functorch").grad
+    module = block()
+    with pytest.raises(RuntimeError, match="mutate a captured Tensor"):
+        grad(lambda x: module(x).square().sum())(image())
+    with pytest.raises(RuntimeError, match="mutate a captured Tensor"):
+        grad(lambda x: FORWARD(module, x).square().sum())(image())
+    assert len(called) == 2
+
+
+def test_a_transform_is_seen_where_the_input_is_no_part_of_it():
+    func = pytest.importorskip("torch.func")
+    from yolo_rocm.norm.fusible import ordinary
+
+    x, seen = image(), []
+    func.grad(lambda weight: seen.append(ordinary(x)) or weight.sum())(torch.ones(2))
+    assert seen == [False]
+    assert ordinary(x)
+
+
+def test_symbolic_tracing_sees_modules(on):
+    from torch import fx
+
+    graph = fx.symbolic_trace(block()).graph
+    assert [str(node.target) for node in graph.nodes if node.op == "call_module"] == ["conv", "bn", "act"]
+
+
+def test_a_mode_that_watches_operators_sees_those_of_torch(on, called):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    with Watch():
+        block()(image())
+    assert len(called) == 1
+
+
+def test_modules_stay_plain(on):
+    module = block()
+    before = set(vars(module)), set(vars(module.bn)), set(vars(module.act))
+    module(image().requires_grad_()).sum().backward()
+    assert (set(vars(module)), set(vars(module.bn)), set(vars(module.act))) == before
+    assert b"yolo_rocm" not in pickle.dumps(module)
+    file = io.BytesIO()
+    torch.save(copy.deepcopy(module), file)
+    assert b"yolo_rocm" not in file.getvalue()
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_the_classes_are_as_they_were_after_an_error(error):
+    with pytest.raises(error), hooks.fused_blocks():
+        assert Conv.forward is not FORWARD
+        raise error
+    assert Conv.forward is FORWARD
+    assert "forward" not in vars(DWConv)
+
+
+def test_nested_use_counts():
+    with hooks.fused_blocks():
+        with hooks.fused_blocks():
+            pass
+        assert Conv.forward is not FORWARD
+    assert Conv.forward is FORWARD
+
+
+def test_a_forward_that_others_have_replaced_is_theirs(monkeypatch, called):
+    import functools
+
+    @functools.wraps(FORWARD)
+    def theirs(self, x):
+        return FORWARD(self, x) + 1
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blocks.Conv, "forward", theirs)
+        with installed(NormPatch(("cpu",), NormPlanner("gemm", remember=False))), hooks.fused_blocks():
+            torch.testing.assert_close(block()(image()), FORWARD(block(), image()) + 1)
+    assert len(called) == 2
+
+
+def test_an_ultralytics_that_computes_something_else_is_left_alone_in_one_line(monkeypatch):
+    def other(self, x):
+        return self.act(self.bn(self.conv(x))) + x
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blocks.Conv, "forward", other)
+        probes.missing.cache_clear()
+        (line,) = [line for line in opening_lines(Session("cpu", None).settings) if hooks.FUSED_BLOCKS in line]
+        assert "left off with this Ultralytics: ultralytics.nn.modules.conv.Conv.forward has no" in line
+        with hooks.fused_blocks():
+            assert Conv.forward is other
+    probes.missing.cache_clear()
+    assert [line for line in opening_lines(Session("cpu", None).settings) if hooks.FUSED_BLOCKS in line] == []

@@ -1,0 +1,184 @@
+"""`yolo-rocm bench memory`: the largest batch that a card of a given memory can train with: stock, ours and ours lean.
+
+On a GPU it is measured: torch's allocator is capped, and each try is some whole steps, optimizer included, in a process
+of its own, as what ran out of memory once leaves memory in pieces. On a CPU it is counted from the bytes that a forward
+pass keeps for backward.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ConfigError
+from .ways import LEAN_KIND, OURS_KIND, STOCK_KIND
+
+KINDS: Final = (STOCK_KIND, OURS_KIND, LEAN_KIND)
+MOST: Final = 1024  # no larger batch is looked for
+MEASURED, COUNTED = "measured", "counted"
+_TIMEOUT_S: Final = 600
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a try with some batch has shown: the peak of memory in MiB, None where it did not fit; or an error."""
+
+    peak_mb: float | None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Holds:
+    """What a card can hold one way.
+
+    Attributes:
+        way: What computes.
+        batch: The largest batch; 0 where not even one image fits, None where it could not be found out.
+        to_stock: It, divided by that of stock.
+        image_mb: Memory that one image more takes, MiB.
+        fixed_mb: Memory that is taken whatever the batch is, MiB.
+        how: `measured` or `counted`.
+        tries: Batches that were tried.
+        error: Why nothing was found out.
+    """
+
+    way: str
+    batch: int | None
+    to_stock: float | None
+    image_mb: float | None
+    fixed_mb: float | None
+    how: str
+    tries: str = ""
+    error: str = ""
+
+
+def largest(fits: Callable[[int], Trial], cap_mb: float, most: int = MOST) -> tuple[int | None, dict[int, Trial]]:
+    """Return the largest batch that fits, and every try.
+
+    Memory grows with the batch along a line, so that the line through the two largest batches that fit says where to
+    try next; what it says wrongly is put right by bisection.
+
+    Args:
+        fits: Tries a batch.
+        cap_mb: Memory there is, MiB.
+        most: Largest batch to look for.
+    """
+    tries: dict[int, Trial] = {}
+    below, above = 0, most + 1
+    batch = min(2, most)
+    while above - below > 1:
+        trial = tries[batch] = fits(batch)
+        if trial.error:
+            return None, tries
+        if trial.peak_mb is None:
+            above = batch
+        else:
+            below = batch
+        batch = min(max(_guess(tries, cap_mb, below, above), below + 1), above - 1)
+    return below, tries
+
+
+def _guess(tries: dict[int, Trial], cap_mb: float, below: int, above: int) -> int:
+    known = sorted((batch, trial.peak_mb) for batch, trial in tries.items() if trial.peak_mb is not None)
+    if len(known) < 2:
+        return 2 * below if below else above // 2
+    image, fixed = line_through(*known[-2:])
+    if image <= 0:
+        return (below + above) // 2
+    guess = int((cap_mb - fixed) / image)
+    # A guess that has failed already, or that lies below what fits: the middle.
+    return guess if below < guess < above else (below + 1 if guess <= below else min(above - 1, 2 * below))
+
+
+def line_through(one: tuple[int, float], other: tuple[int, float]) -> tuple[float, float]:
+    """Return the memory of one image, and the rest, of two batches and their peaks."""
+    image = (other[1] - one[1]) / (other[0] - one[0])
+    return image, one[1] - image * one[0]
+
+
+def try_on_gpu(given: dict[str, Any], kind: str, batch: int) -> Trial:
+    """Take some steps with a batch in a process of its own.
+
+    Args:
+        given: `model`, `imgsz`, `amp` and `vram_gb`.
+        kind: What computes.
+        batch: The batch.
+    """
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), package) if part)
+    settings = json.dumps({**given, "kind": kind, "batch": batch})
+    command = [sys.executable, "-m", "yolo_rocm.bench.memory_child", settings]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, env={**os.environ, "PYTHONPATH": path}
+        )
+    except subprocess.TimeoutExpired:
+        return Trial(None, f"no answer within {_TIMEOUT_S} s")
+    for line in reversed(ended.stdout.splitlines()):
+        if line.startswith("{"):
+            return Trial(**json.loads(line))
+    last = [line for line in ended.stderr.splitlines() if line.strip()][-1:] or ["no output"]
+    return Trial(None, last[0][:200])
+
+
+def rows(
+    given: dict[str, Any],
+    device: str,
+    progress: Callable[[int, int], None],
+    try_one: Callable[..., Trial] = try_on_gpu,
+) -> list[Holds]:
+    """Return what a card can hold each way.
+
+    Args:
+        given: `model`, `imgsz`, `amp` and `vram_gb`.
+        device: Where: on a GPU it is measured, on a CPU counted.
+        progress: Called with (ways done, all ways).
+        try_one: Tries a batch on a GPU.
+    """
+    check(given)
+    found: list[Holds] = []
+    for kind in KINDS:
+        progress(len(found), len(KINDS))
+        if device.startswith("cuda"):
+            found.append(_measured(given, kind, try_one))
+        else:
+            found.append(_counted(given, kind))
+    progress(len(found), len(KINDS))
+    stock = found[0].batch
+    return [
+        Holds(**{**vars(each), "to_stock": each.batch / stock if stock and each.batch is not None else None})
+        for each in found
+    ]
+
+
+def check(given: dict[str, Any]) -> None:
+    """Refuse values that mean nothing.
+
+    Raises:
+        ConfigError: One of them is wrong.
+    """
+    memory = given["vram_gb"]
+    if isinstance(memory, bool) or not isinstance(memory, int | float) or not memory > 0:
+        raise ConfigError(f"vram_gb must be the memory of a card in GB, such as 6, got {memory!r}.")
+
+
+def _measured(given: dict[str, Any], kind: str, try_one: Callable[..., Trial]) -> Holds:
+    batch, tries = largest(lambda batch: try_one(given, kind, batch), given["vram_gb"] * 1024)
+    fitting = sorted((size, trial.peak_mb) for size, trial in tries.items() if trial.peak_mb is not None)
+    image, fixed = line_through(*fitting[-2:]) if len(fitting) > 1 else (None, None)
+    error = next((trial.error for trial in tries.values() if trial.error), "")
+    return Holds(kind, batch, None, image, fixed, MEASURED, " ".join(map(str, tries)), error)
+
+
+def _counted(given: dict[str, Any], kind: str) -> Holds:
+    from .memory_count import count
+
+    image, fixed = count(given["model"], given["imgsz"], given["amp"], kind)
+    room = given["vram_gb"] * 1024 - fixed
+    return Holds(kind, min(max(0, int(room / image)), MOST), None, image, fixed, COUNTED)

@@ -1,0 +1,48 @@
+"""`python -m yolo_rocm.bench.memory_child SETTINGS`: does a batch fit a card? One try, one process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any, Final
+
+import torch
+
+from ..session.failures import says_out_of_memory
+from .memory import Trial
+from .train import TrainBench
+from .ways import ways
+
+_STEPS: Final = 3  # the optimizer has its state from the second on
+_BLAS: Final = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR")
+
+
+def trial(given: dict[str, Any], device: str = "cuda:0") -> Trial:
+    """Take some steps and return their peak, or that they did not fit.
+
+    Args:
+        given: `model`, `batch`, `imgsz`, `amp`, `kind`, and `vram_gb` for what torch's allocator may take.
+        device: Where.
+    """
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, given["vram_gb"] * 2**30 / total), device)
+    # What earlier runs have measured is used, as a training would.
+    way = ways(chosen=given["kind"], remember=True)[0]
+    way.channels_last = True  # Ultralytics' own choice on a GPU
+    sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp")}
+    try:
+        return Trial(TrainBench(device=device, steps=1, **sizes).peak_of(way, _STEPS).allocated_mb)
+    except RuntimeError as error:
+        if is_full(str(error)):
+            return Trial(None)
+        raise
+
+
+def is_full(text: str) -> bool:
+    """Return whether an error means that memory was used up."""
+    return "out of memory" in text.lower() or any(word in text for word in _BLAS) or says_out_of_memory(text)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"\n{json.dumps(asdict(trial(json.loads(sys.argv[1]))))}\n")

@@ -1,0 +1,230 @@
+"""The ways to compute a training step that `bench train` and `bench memory` compare, and what each of them switches on.
+
+A way is a list of pieces, context managers that change how the process computes. `ours` is made of what a session under
+the preset `generic` switches on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
+
+from .. import ultralytics_hooks as hooks
+from ..conv.patch import Patch
+from ..conv.plan import Planner
+from ..conv.seam import installed
+from ..engines.backend_flags import vendor_off
+from ..errors import ConfigError, nearest
+from ..norm import seam as norm_seam
+from ..norm.patch import NormPatch
+from ..norm.plan import NormPlanner
+from ..preset.resolve import resolve
+from ..preset.step import LEAN
+from ..utils.off_switch import enabled
+from .busy import Busy
+from .peak import Peak, highest
+
+PRESET: Final = "generic"  # what `ours` runs as
+STOCK_KIND, OFF_KIND, OURS_KIND, LEAN_KIND = "stock", "vendor off", "ours", "ours lean"
+COMPILE: Final = " + compile"
+NORM_KIND, AUTO_KIND = "ours + vendor norm", "ours auto + vendor"
+_QUICK: Final = {(STOCK_KIND, False), (STOCK_KIND, True), (OFF_KIND, False), (OURS_KIND, False), (OURS_KIND, True)}
+_QUICK_FOLLOWERS: Final = (LEAN_KIND,)
+NOT_RUNNABLE: Final = "not runnable here: "
+
+Piece = Callable[[str], AbstractContextManager[Any]]  # called with the device type
+
+
+@dataclass
+class Way:
+    """One way to compute a step, and what its turns have shown."""
+
+    kind: str  # what computes it
+    channels_last: bool | None  # layout of images and weights; None: that of the faster way it follows
+    pieces: Sequence[Piece] = ()
+    patches: Sequence[Any] = ()  # ours, each with its planner and its report
+    compiled: bool = False  # by Ultralytics' own compile mode
+    follows: str = ""  # kind whose faster layout is taken
+    of_preset: bool = False  # whether the preset would run it, in its faster layout
+    times_ms: list[float] = field(default_factory=list)  # of every timed step
+    peaks: list[Peak] = field(default_factory=list)  # of the timed steps of each turn; empty on a CPU
+    losses: list[float] = field(default_factory=list)  # of every step of the newest turn, warm-up included
+    busy: Busy | None = None  # of a step; None where nothing was profiled
+    tuning_s: float | None = None  # seconds of the first step and of measuring candidates; None where not ours
+    overflows: int = 0  # steps that GradScaler has left out in the newest turn
+    error: str = ""  # why it could not go on
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        layouts = {None: "(faster layout)", False: "NCHW", True: "channels_last"}
+        return f"{self.kind} {layouts[self.channels_last]}"
+
+    @property
+    def step_ms(self) -> float | None:
+        """Median time of a step."""
+        return median(self.times_ms) if self.times_ms and not self.error else None
+
+    @property
+    def peak(self) -> Peak | None:
+        """Most memory of any turn."""
+        return None if self.error else highest(self.peaks)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether anything of ours computes it."""
+        return bool(self.patches)
+
+    @property
+    def served(self) -> str:
+        """How many layers each engine computes."""
+        return "; ".join(patch.report.summary() for patch in self.patches)
+
+    @contextmanager
+    def applied(self, device: str) -> Iterator[None]:
+        """Compute the steps of the process this way while the context is open."""
+        with ExitStack() as undo:
+            for piece in self.pieces:
+                undo.enter_context(piece(device))
+            yield
+
+
+def faster(ways: Sequence[Way], kind: str) -> Way | None:
+    """Return the faster layout of a kind; None where none has run."""
+    ran = [way for way in ways if way.kind == kind and way.step_ms is not None]
+    return min(ran, key=lambda way: way.step_ms or 0.0, default=None)
+
+
+def settle_layout(way: Way, ways: Sequence[Way]) -> None:
+    """Give a way without a layout that of the faster way it follows, or channels_last where none has run."""
+    if way.channels_last is None:
+        followed = faster(ways, way.follows)
+        way.channels_last = True if followed is None else followed.channels_last
+
+
+class _Ours:
+    """Makes ways of ours as the preset has them.
+
+    Args:
+        engine: Engines; None for the preset's.
+        memory_mb: Workspace a pass may take; None for the preset's.
+        remember: Whether plans of earlier runs are used.
+    """
+
+    def __init__(self, engine: str | None, memory_mb: int | None, remember: bool) -> None:
+        self.preset = resolve(PRESET).preset
+        conv = self.preset.conv
+        self.engine = engine or conv.engine
+        self._memory_mb = memory_mb or conv.memory_mb
+        self._remember = remember
+
+    def _planning(self, vendor: bool) -> dict[str, Any]:
+        return {"vendor_library": vendor, "memory_mb": self._memory_mb, "remember": self._remember}
+
+    def way(
+        self,
+        kind: str,
+        channels_last: bool | None,
+        engine: str = "",
+        vendor: bool = False,
+        norm: bool = True,
+        lean: bool = False,
+        compiled: bool = False,
+    ) -> Way:
+        """Return one of them.
+
+        Args:
+            kind: Its name.
+            channels_last: Its layout; None follows the faster one of ours.
+            engine: Engines, where not those of all.
+            vendor: Leave the vendor library on.
+            norm: BatchNorm is ours too, fused with activations.
+            lean: Activations are computed again in backward.
+            compiled: By Ultralytics' own compile mode.
+        """
+        engine = engine or self.engine
+        # What may be on beside a vendor library is a candidate only for `auto`.
+        planning = self._planning(vendor and engine == "auto")
+        patch = Patch(["cuda", "cpu"], Planner(engine, **planning))
+        pieces: list[Piece] = [] if vendor else [vendor_off]
+        pieces.append(lambda device: installed(patch))
+        patches: list[Any] = [patch]
+        if norm:
+            norm_patch = NormPatch(["cuda", "cpu"], NormPlanner(engine, **planning))
+            pieces += [lambda device: norm_seam.installed(norm_patch), lambda device: hooks.fused_blocks()]
+            patches.append(norm_patch)
+        if lean:
+            pieces.append(lambda device: hooks.lean_networks())
+        way = Way(kind, channels_last, pieces, patches, compiled, OURS_KIND if channels_last is None else "")
+        way.of_preset = kind == (LEAN_KIND if self.preset.step.memory == LEAN else OURS_KIND)
+        return way
+
+
+def _torch_alone(kind: str, channels_last: bool | None, compiled: bool = False) -> Way:
+    pieces = [vendor_off] if kind == OFF_KIND else []
+    name = f"{kind}{COMPILE}" if compiled else kind
+    return Way(name, channels_last, pieces, compiled=compiled, follows=kind if channels_last is None else "")
+
+
+def ways(
+    engine: str | None = None,
+    memory_mb: int | None = None,
+    quick: bool = False,
+    chosen: str | None = None,
+    remember: bool = False,
+    compiled: bool = True,
+) -> list[Way]:
+    """Return every way that is compared.
+
+    Args:
+        engine: Engines of ours; the preset's by default.
+        memory_mb: Workspace a pass of ours may take; the preset's by default.
+        quick: Leave out what takes longest: whatever is compiled, vendor off in channels_last, and ours beside a vendor
+            library that works.
+        chosen: Kinds, joined by commas, such as `stock,ours,ours lean`; all by default.
+        remember: Whether ours begins with what earlier runs have measured.
+        compiled: Whether compiled ways are among them where none are chosen; for a CPU, compiling takes minutes.
+
+    Raises:
+        ConfigError: The package is turned off, or there is no way of that kind.
+    """
+    if not enabled():
+        raise ConfigError("YOLO_ROCM=0 turns the whole package off: there is nothing to compare. Unset it.")
+    ours = _Ours(engine, memory_mb, remember)
+    without_vendor = ours.engine if ours.engine != "auto" else "gemm+triton+aten"
+    found = [
+        *(_torch_alone(STOCK_KIND, layout) for layout in (False, True)),
+        _torch_alone(STOCK_KIND, None, compiled=True),
+        *(_torch_alone(OFF_KIND, layout) for layout in (False, True)),
+        _torch_alone(OFF_KIND, None, compiled=True),
+        *(ours.way(OURS_KIND, layout) for layout in (False, True)),
+        ours.way(LEAN_KIND, None, lean=True),
+        ours.way(f"{OURS_KIND}{COMPILE}", None, compiled=True),
+        ours.way(NORM_KIND, None, engine=without_vendor, vendor=True, norm=False),
+        ours.way(AUTO_KIND, None, engine="auto", vendor=True),
+    ]
+    if quick and not chosen:
+        return [way for way in found if (way.kind, way.channels_last) in _QUICK or way.kind in _QUICK_FOLLOWERS]
+    return _picked([way for way in found if compiled or chosen or not way.compiled], chosen)
+
+
+def _picked(found: list[Way], chosen: str | None) -> list[Way]:
+    if not chosen:
+        return found
+    wanted = [word.strip() for word in str(chosen).split(",")]
+    kinds = list(dict.fromkeys(way.kind for way in found))
+    for word in wanted:
+        if word not in kinds:
+            raise ConfigError(f"no way {word!r}{nearest(word, kinds)} Allowed: {', '.join(kinds)}.")
+    return [way for way in found if way.kind in wanted]
+
+
+def why_not(way: Way, device: str) -> str:
+    """Return why a way cannot run here; nothing where it can."""
+    if not way.compiled:
+        return ""
+    reason = hooks.why_not_compiled(device)
+    return f"{NOT_RUNNABLE}{reason}" if reason else ""

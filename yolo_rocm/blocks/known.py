@@ -1,0 +1,106 @@
+"""What all calls of a block with the same shapes have in common, found out once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from ..conv.patch import Patch, Route
+from ..conv.problem import laid_out
+from ..norm.fused import find_route
+from ..norm.patch import NormPatch, NormRoute
+
+_LAYOUTS: Final = (torch.contiguous_format, torch.channels_last)
+_NO_OUTPUT_PADDING: Final = (0, 0)
+
+
+class Known:
+    """How calls of one kind are computed. Whatever decides that is part of the key that this is found by.
+
+    Attributes:
+        patch: Of the convolution; another one plans anew.
+        generation: Of its plans; later ones may be others.
+        conv: Route of the convolution; None where the block must be computed by its modules.
+        norm: Route of BatchNorm and activation.
+        dtype: Data type that input, weight and bias of the convolution are computed in: theirs, or autocast's.
+        is_cast: Whether autocast could change what the forward pass computes: all but kernels of ours call torch.
+        converts: Whether weight or bias have another one.
+        strides: Of the convolution's output, and of its gradient.
+        layout: Of the same.
+        channels_last: Whether the convolution's results are laid out so.
+        shape: Of the output.
+    """
+
+    __slots__ = (
+        "channels_last", "conv", "converts", "dtype", "generation", "is_cast", "layout", "norm", "patch", "shape",
+        "strides",
+    )  # fmt: skip
+
+    conv: Route | None
+    norm: NormRoute
+    dtype: torch.dtype
+    converts: bool
+    is_cast: bool
+    shape: torch.Size
+    strides: tuple[int, ...]
+    layout: torch.memory_format
+    channels_last: bool
+
+    def __init__(self, patch: Patch) -> None:
+        self.patch, self.generation = patch, patch.planner.generation
+        self.conv = None
+
+    def is_current(self, patch: Patch) -> bool:
+        """Return whether nothing else has been planned since."""
+        return self.patch is patch and self.generation == patch.planner.generation
+
+
+def find(
+    patch: Patch, norms: NormPatch, x: torch.Tensor, modules: tuple[Any, Any, Any], slope: float, to: torch.dtype | None
+) -> Known:
+    """Find out how such calls are computed.
+
+    Args:
+        patch: Of convolutions.
+        norms: Of normalisations.
+        x: Input of the block.
+        modules: Convolution, BatchNorm and activation.
+        slope: Of a leaky ReLU.
+        to: Data type of autocast; None where it is off.
+    """
+    known = Known(patch)
+    conv, norm, act = modules
+    weight, bias = conv.weight, conv.bias
+    given = [tensor for tensor in (x, weight, bias) if tensor is not None]
+    if (
+        x.dim() != 4
+        or conv.padding_mode != "zeros"
+        or isinstance(conv.padding, str)
+        or not all(tensor.is_floating_point() and tensor.device == x.device for tensor in given)
+        or not all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in given[1:])
+    ):
+        return known
+    if to is not None and any(tensor.dtype == torch.float64 for tensor in given):  # which autocast leaves alone
+        return known
+    dtype = x.dtype if to is None else to
+    if to is None and any(tensor.dtype != dtype for tensor in given):
+        return known
+    known.dtype, known.converts = dtype, any(tensor.dtype != dtype for tensor in given[1:])
+    geometry = (conv.stride, conv.padding, conv.dilation, False, _NO_OUTPUT_PADDING, conv.groups)
+    found = patch.lookup(x.detach().to(dtype), weight.detach().to(dtype), geometry)
+    if found is None:
+        return known
+    problem = found.problem
+    example = torch.empty(problem.output_shape, dtype=dtype, device=x.device)
+    example = laid_out(example, problem.channels_last)
+    route = find_route(norms, example, norm, act, slope)
+    if route is None:
+        return known
+    known.norm, known.layout = route, _LAYOUTS[route.problem.channels_last]
+    known.shape, known.strides, known.channels_last = example.shape, example.stride(), problem.channels_last
+    engines = (found.served.plan["forward"].algorithm.engine, route.engines[0])
+    known.is_cast = engines != ("triton", "triton")
+    known.conv = found
+    return known

@@ -1,0 +1,94 @@
+"""BatchNorm with its activation in Triton, an algorithm for each size of tile: the tuner chooses between them.
+
+Forward reads the input twice and writes the activation; backward reads input and gradient twice and writes the input's
+gradient. Sums go through partial results in a fixed order: no atomics.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import torch
+
+from ...engines.triton.available import device_reason
+from ...engines.triton.launch import prepare
+from ...engines.triton.quarantine import quarantine_reason
+from ..kernels.tiles import MOST_WHOLE, SIZES
+from ..problem import NormProblem
+from .base import NormAlgorithm, NormGrads, Parameters, Statistics
+from .triton_passes import passes
+
+_LARGEST: Final = 2**31
+_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class TritonNorm(NormAlgorithm):
+    """Statistics, activation and gradients with tiles of one size."""
+
+    engine: ClassVar[str] = "triton"
+    kernel: ClassVar[str | None] = "batch_norm"
+
+    def __init__(self, size: str) -> None:
+        """Take the size of the tiles, one of the table's."""
+        self.name = f"triton_{size}"  # type: ignore[misc]
+        self._size = size
+
+    def not_supported_reasons(self, problem: NormProblem) -> list[str]:
+        """Support fp32, fp16 and bf16."""
+        reasons = []
+        if problem.dtype not in _DTYPES:
+            reasons.append(f"dtype {problem.dtype} is not float32, float16 or bfloat16")
+        if problem.rows * problem.channels == 0:
+            reasons.append("there are no values")
+        if max(problem.rows, problem.shape[0] * problem.channels) >= _LARGEST:
+            reasons.append("the values of a channel, or the planes of the batch, are 2**31 or more")
+        missing = device_reason(problem.device)
+        if missing:
+            return [*reasons, missing]
+        names = (str(self.kernel), self.name)
+        quarantined = (quarantine_reason("norm", problem.device, name, problem.dtype) for name in names)
+        return reasons + [why for why in quarantined if why][:1]
+
+    def workspace_bytes(self, problem: NormProblem) -> int:
+        """What is kept for partial results, and for what the gradient of the input is computed from."""
+        partials = passes(self._size, problem).partials
+        return 4 * (partials + partials // 2 + 3 * problem.channels)
+
+    def worth_measuring(self, problem: NormProblem, which: str) -> bool:
+        """Leave out whole channels that are long, and sizes that make no difference because each is one part anyway."""
+        own = passes(self._size, problem)
+        if self._size == "one":
+            return own.values <= MOST_WHOLE
+        return self._size == SIZES[0] or not own.is_whole
+
+    def prepare(self, problem: NormProblem, which: str) -> None:
+        """Compile what a pass launches."""
+        for call, dtypes in passes(self._size, problem).described(which):
+            prepare(call, dtypes, problem.device)
+
+    def tested_by(self) -> NormAlgorithm:
+        """Return the algorithm of the smallest tiles: a small problem has several parts for it."""
+        return TRITON[0]
+
+    def forward(self, problem: NormProblem, x: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, Statistics]:
+        """Return the activation and the statistics."""
+        return passes(self._size, problem).forward(x, p)
+
+    def activate(self, problem: NormProblem, x: torch.Tensor, p: Parameters, statistics: Statistics) -> torch.Tensor:
+        """Return the activation once more, by the kernel that forward computes it with."""
+        return passes(self._size, problem).activate(x, p, statistics)
+
+    def backward(
+        self,
+        problem: NormProblem,
+        grad: torch.Tensor,
+        x: torch.Tensor,
+        p: Parameters,
+        statistics: Statistics,
+        wanted: tuple[bool, bool, bool],
+    ) -> NormGrads:
+        """Return the gradients."""
+        return passes(self._size, problem).backward(grad, x, p, statistics, wanted)
+
+
+TRITON: Final[tuple[NormAlgorithm, ...]] = tuple(TritonNorm(size) for size in SIZES)

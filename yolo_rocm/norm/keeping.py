@@ -1,0 +1,166 @@
+"""What autograd is given to keep instead of a tensor: the tensor itself, or a recipe to compute it once more.
+
+Each has `value()`, which is what backward gets, and `tensors()`, which is what stays in memory for it. Where there are
+hooks for saved tensors, torch does not notice that a tensor was changed in place before backward: it is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import torch
+
+# More steps than these behind each other are not computed again for one tensor: a sum of sums of sums is kept.
+MOST_STEPS: Final = 4
+
+Done = dict[Any, torch.Tensor]
+
+
+class Kept:
+    """A tensor, kept as it is.
+
+    Args:
+        tensor: The tensor, a leaf or detached.
+        version: Its counter of changes in place.
+    """
+
+    __slots__ = ("_tensor", "_version")
+    steps = 0
+
+    def __init__(self, tensor: torch.Tensor, version: int) -> None:
+        self._tensor, self._version = tensor, version
+
+    def value(self) -> torch.Tensor:
+        """Return the tensor.
+
+        Raises:
+            RuntimeError: It was changed in place in the meantime.
+        """
+        if self._tensor._version != self._version:
+            raise changed(self._tensor, self._version)
+        return self._tensor
+
+    def made(self, done: Done) -> torch.Tensor:
+        """Return the tensor, as a part of something else."""
+        return self.value()
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield what stays in memory."""
+        yield self._tensor
+
+
+class _Recipe:
+    __slots__ = ("_shape", "_stride", "steps")
+
+    def __init__(self, tensor: torch.Tensor, steps: int) -> None:
+        self._shape, self._stride, self.steps = tensor.shape, tensor.stride(), steps
+
+    def value(self) -> torch.Tensor:
+        """Compute the tensor once more: bits, shape and layout are those of the first time."""
+        if torch.is_grad_enabled():  # gradients of gradients: torch puts the value into its place in the graph itself
+            with torch.no_grad():
+                return self.made({})
+        return self.made({})
+
+    def made(self, done: Done) -> torch.Tensor:
+        """Compute the tensor as a part of something else.
+
+        Args:
+            done: What was computed for the same tensor before: both halves of a `chunk` come from one activation.
+        """
+        value = done.get(self)
+        if value is None:
+            value = self._make(done)
+            if value.shape != self._shape or value.stride() != self._stride:  # what reads it may differ by the layout
+                laid_out = torch.empty_strided(self._shape, self._stride, dtype=value.dtype, device=value.device)
+                value = laid_out.copy_(value)
+            done[self] = value
+        return value
+
+    def _make(self, done: Done) -> torch.Tensor:
+        raise NotImplementedError
+
+
+class Activation(_Recipe):
+    """An activation that is computed from what is kept for backward anyway.
+
+    Args:
+        tensor: The activation; not kept.
+        recompute: Computes it again, to the same bits.
+        sources: The tensors that `recompute` reads.
+    """
+
+    __slots__ = ("_recompute", "_sources")
+
+    def __init__(
+        self, tensor: torch.Tensor, recompute: Callable[[], torch.Tensor], sources: Sequence[torch.Tensor | None]
+    ) -> None:
+        super().__init__(tensor, 0)
+        self._recompute = recompute
+        self._sources = [(source, source._version) for source in sources if source is not None]
+
+    def _make(self, done: Done) -> torch.Tensor:
+        for source, version in self._sources:
+            if source._version != version:
+                raise changed(source, version)
+        return self._recompute()
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield what stays in memory."""
+        for source, _ in self._sources:
+            yield source
+
+
+class View(_Recipe):
+    """A part of something: of `chunk`, `split`, a slice, or another shape of it."""
+
+    __slots__ = ("_offset", "_whole")
+
+    def __init__(self, tensor: torch.Tensor, base: torch.Tensor, whole: Keeping) -> None:
+        super().__init__(tensor, whole.steps)
+        self._whole, self._offset = whole, tensor.storage_offset() - base.storage_offset()
+
+    def made(self, done: Done) -> torch.Tensor:
+        """Compute the whole and return the part."""
+        whole = self._whole.made(done)
+        return whole.as_strided(self._shape, self._stride, whole.storage_offset() + self._offset)
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield what stays in memory."""
+        return self._whole.tensors()
+
+
+class Derived(_Recipe):
+    """The result of a function of other kept things.
+
+    Args:
+        tensor: The result; not kept.
+        function: Takes the values of the parts.
+        parts: What it is computed from.
+    """
+
+    __slots__ = ("_function", "_parts")
+
+    def __init__(self, tensor: torch.Tensor, function: Callable[..., torch.Tensor], parts: Sequence[Keeping]) -> None:
+        super().__init__(tensor, 1 + max(part.steps for part in parts))
+        self._function, self._parts = function, parts
+
+    def _make(self, done: Done) -> torch.Tensor:
+        return self._function(*[part.made(done) for part in self._parts])
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Yield what stays in memory."""
+        for part in self._parts:
+            yield from part.tensors()
+
+
+Keeping: TypeAlias = "Kept | Activation | View | Derived"
+
+
+def changed(tensor: torch.Tensor, version: int) -> RuntimeError:
+    """Return the error of torch for a tensor that was changed in place after it was kept."""
+    return RuntimeError(
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead."
+    )

@@ -1,0 +1,36 @@
+"""Lean memory: a training step keeps convolution outputs for backward, and computes activations from them once more.
+
+Gradients are bit-identical to those without: every kernel of backward gets the same bits in the same layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from . import recipes
+from .derived import additions_noted, functions_noted
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Prepare this process, once for a run; without it, residual additions are kept as they are."""
+    with additions_noted():
+        yield
+
+
+@contextmanager
+def on(smallest: int = recipes.SMALLEST) -> Iterator[None]:
+    """Keep recipes for what the forward pass of a network in this thread saves, while the context is open.
+
+    Nothing has to be open in backward. A loss saves many tensors and no activations: leave it outside. Hooks for saved
+    tensors inside, as those of gradient checkpointing, take their tensors and are left alone.
+
+    Args:
+        smallest: Bytes of a tensor from which on a recipe is kept; of nested uses the outermost decides.
+    """
+    hooks = torch.autograd.graph.saved_tensors_hooks(recipes.pack, recipes.unpack)
+    with functions_noted(), recipes.noted(smallest), hooks:
+        yield

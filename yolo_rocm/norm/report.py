@@ -1,0 +1,39 @@
+"""What the seam did: every BatchNorm it met, its plan, and which layer of a model it belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..engines.report import SeamReport, Served
+from .algorithms import NormAlgorithm
+from .problem import NormProblem
+
+__all__ = ["NormReport", "NormServed"]
+
+NormServed = Served[NormProblem, NormAlgorithm]
+
+
+class NormReport(SeamReport[NormProblem, NormAlgorithm]):
+    """Filled by the seam and by fused blocks while a patch is on; readable at any time."""
+
+    noun = "BatchNorm"
+    kinds = (torch.nn.modules.batchnorm._BatchNorm,)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as plain data for JSON."""
+        layers: list[dict[str, Any]] = []
+        for name, seen in self._layers.items():
+            row = {"layer": name, "module": self._kinds[name]}
+            layers += [{**row, **_row(served)} for served in seen]
+            if not seen:
+                layers.append({**row, "engine": None, "reason": "has not run yet"})
+        problems = [served.as_dict() for served in self.served.values()]
+        return {"engines": dict(self.engines()), "layers": layers, "problems": problems}
+
+
+def _row(served: NormServed) -> dict[str, Any]:
+    plan = served.plan
+    algorithms = {which: choice.algorithm.name for which, choice in plan.items()}
+    return {"problem": str(served.problem), "engine": plan.engine, "reason": plan["forward"].reason, **algorithms}

@@ -1,0 +1,214 @@
+"""`step.layout: auto`: both layouts of a training's model measured after its first batch, the faster one kept.
+
+The steps that are measured are those of copies of the model with the first batch: forward, loss and backward. Weights,
+statistics, the optimizer and all generators of random numbers are as they were before. The result is kept on disk with
+the plans of the algorithms, by model, batch, image size, precision, device and engines, so that a later run begins in
+the faster layout.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from .. import ultralytics_hooks as hooks
+from ..engines.devices import on
+from ..engines.plan_store import PlanStore
+from ..errors import DeviceLostError
+from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_WARM_UP, _TIMED = 2, 5
+# Losses of the two layouts on the same weights: fp16 departs by some 1e-3, a kernel that is wrong by far more.
+_LARGEST_DEPARTURE: Final = 2e-2
+# Whoever is faster by less is not faster: a change of layout has its own cost.
+_CLEARLY: Final = 0.98
+_SHOWN: Final = {NCHW: "NCHW", CHANNELS_LAST: "channels_last"}
+Tune = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a step took in each layout, in milliseconds, and how far the losses were apart, relative to NCHW's."""
+
+    nchw_ms: float
+    channels_last_ms: float
+    departure: float
+
+    def better(self, now: str) -> str:
+        """Return the layout to train in, where it is `now` at present."""
+        if not self.departure <= _LARGEST_DEPARTURE:  # a NaN is apart too
+            return NCHW
+        times = {NCHW: self.nchw_ms, CHANNELS_LAST: self.channels_last_ms}
+        other = NCHW if now == CHANNELS_LAST else CHANNELS_LAST
+        return other if times[other] < times[now] * _CLEARLY else now
+
+
+@contextmanager
+def randomness_kept(device: torch.device) -> Iterator[None]:
+    """Leave every generator that a training draws from as it was: torch's of CPU and device, Python's and NumPy's."""
+    python, numbers = random.getstate(), np.random.get_state()
+    on_gpu = [device] if device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(devices=on_gpu):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numbers)
+
+
+def measure(
+    module: torch.nn.Module, batch: dict[str, Any], autocast: dict[str, Any], device: torch.device, tune: Tune
+) -> Times:
+    """Return what a step of a model takes in both layouts. Neither the model nor the batch is changed.
+
+    Args:
+        module: The model, in training mode.
+        batch: A batch on the device, as the model's loss takes it.
+        autocast: Arguments of `torch.autocast`.
+        device: Where.
+        tune: Called after the first step of each layout, to choose algorithms for what it has seen.
+    """
+
+    def step(model: torch.nn.Module) -> torch.Tensor:
+        with torch.autocast(**autocast):
+            loss: torch.Tensor = hooks.loss_of(model, dict(batch))
+        loss.backward()  # type: ignore[no-untyped-call]
+        model.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def wait() -> None:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    times: dict[str, list[float]] = {NCHW: [], CHANNELS_LAST: []}
+    losses = {}
+    with randomness_kept(device), on(device):
+        models = {layout: hooks.to_layout(copy.deepcopy(module), layout == CHANNELS_LAST) for layout in times}
+        for layout, model in models.items():
+            model.zero_grad(set_to_none=True)
+            with randomness_kept(device):  # some losses draw: the same for both
+                losses[layout] = float(step(model))
+            tune()
+        for number in range(_WARM_UP + _TIMED):
+            for layout, model in models.items():  # in turns: a clock that changes hits both
+                wait()
+                began = time.perf_counter()
+                step(model)
+                wait()
+                if number >= _WARM_UP:
+                    times[layout].append((time.perf_counter() - began) * 1e3)
+    departure = abs(losses[CHANNELS_LAST] - losses[NCHW]) / max(abs(losses[NCHW]), 1e-12)
+    return Times(median(times[NCHW]), median(times[CHANNELS_LAST]), departure)
+
+
+def measurable(device: torch.device) -> bool:
+    """Return whether layouts are measured on a device; on a CPU it is NCHW, as Ultralytics has it."""
+    return device.type == "cuda"
+
+
+class Layout:
+    """The layout of one training, where it is ours to decide.
+
+    Args:
+        session: The session.
+        trainer: The trainer; nothing of it is held.
+    """
+
+    def __init__(self, session: Session, trainer: Any) -> None:
+        self._session = session
+        self._waits = ExitStack()
+        self._batch: Callable[[], dict[str, Any] | None] | None = None
+        self._wanted = layout_of(session.settings.preset) == AUTO and measurable(trainer.device)
+
+    def begin(self, trainer: Any) -> None:
+        """Begin in the layout that was faster in an earlier run; otherwise keep the first batch, to measure with."""
+        if not self._wanted or hooks.layout_is_given(trainer):
+            return
+        reason = hooks.why_layout_stays(trainer)
+        if not reason and self._session.settings.preset.conv.tune == "off":
+            reason = "rocm.conv.tune=off"
+        if reason:
+            hooks.say(f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}")
+            return
+        known = self._store(trainer).entries.get(self._key(trainer))
+        if known is not None and known.get("layout") in _SHOWN:
+            hooks.train_in_layout(trainer, known["layout"] == CHANNELS_LAST)
+            hooks.say(f"layout {_SHOWN[known['layout']]}: {_reason(known)} in an earlier run")
+            return
+        self._batch = self._waits.enter_context(hooks.first_batch_kept(trainer))
+
+    def decide(self, trainer: Any) -> bool:
+        """Measure both layouts after the first batch and take the faster one; return whether that is another one."""
+        batch = self._batch() if self._batch is not None else None
+        self.close()
+        if batch is None:
+            return False
+        now = _now(trainer)
+        try:
+            with self._session.apart() as tune:
+                model, autocast = hooks.plain_model(trainer.model), hooks.autocast_of(trainer)
+                found = measure(model, batch, autocast, trainer.device, tune)
+        except DeviceLostError:
+            raise
+        except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:  # memory, a model of the user
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            hooks.say(f"layout {_SHOWN[now]}, as it is: the two could not be measured: {why}", warning=True)
+            return False
+        finally:
+            del batch
+            if trainer.device.type == "cuda":
+                torch.cuda.empty_cache()
+        layout = found.better(now)
+        entry = {
+            "layout": layout,
+            "nchw_ms": f"{found.nchw_ms:.1f}",
+            "channels_last_ms": f"{found.channels_last_ms:.1f}",
+            "departure": f"{found.departure:.1e}",
+        }
+        self._store(trainer).add({self._key(trainer): entry})
+        hooks.say(f"layout {_SHOWN[layout]}: {_reason(entry)}, kept for later runs (rocm.step.layout= sets it)")
+        if layout != now:
+            hooks.train_in_layout(trainer, layout == CHANNELS_LAST)
+        return layout != now
+
+    def close(self) -> None:
+        """Let go of the first batch; safe to call twice."""
+        self._batch = None
+        self._waits.close()
+
+    def _store(self, trainer: Any) -> PlanStore:
+        return PlanStore(str(trainer.device), kind="layout")
+
+    def _key(self, trainer: Any) -> str:
+        """Name on disk what the times depend on."""
+        model = hooks.plain_model(trainer.model)
+        shapes = ";".join(f"{name}{tuple(each.shape)}" for name, each in model.named_parameters())
+        digest = hashlib.sha256(f"{type(model).__name__} {shapes}".encode()).hexdigest()[:16]
+        precision = str(hooks.autocast_of(trainer)["dtype"]).removeprefix("torch.") if trainer.amp else "float32"
+        sizes = f"batch {trainer.batch_size} imgsz {trainer.args.imgsz} {precision}"
+        preset = self._session.settings.preset
+        return f"model {digest} {sizes} | {self._session.convolutions.setting} {preset.step.memory}"
+
+
+def _now(trainer: Any) -> str:
+    return CHANNELS_LAST if hooks.is_channels_last(hooks.plain_model(trainer.model)) else NCHW
+
+
+def _reason(entry: dict[str, str]) -> str:
+    departure = float(entry.get("departure", 0))
+    if not departure <= _LARGEST_DEPARTURE:
+        return f"the loss in channels_last departed by {departure:.1e}"
+    return f"a step took {entry.get('nchw_ms')} ms in NCHW, {entry.get('channels_last_ms')} ms in channels_last"

@@ -16,6 +16,7 @@ DEVICE = torch.device("cuda:0")
 def test_numbers_are_mebibytes_and_what_is_not_counted_is_unknown(monkeypatch, requested):
     stats = {"allocated_bytes.all.peak": 3 * 2**19, "reserved_bytes.all.peak": 2**21, **requested}
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats if device == DEVICE else {})
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: [])
     assert peak_of(DEVICE) == Peak(1.5, 1.0 if any(requested.values()) else None, 2.0)
 
 
@@ -39,3 +40,14 @@ def test_a_tensor_is_in_the_peak_until_it_is_reset():
     assert peak.reserved_mb >= peak.allocated_mb
     torch.cuda.reset_peak_memory_stats(DEVICE)
     assert peak_of(DEVICE).requested_mb == held["requested"]
+
+
+def test_what_device_graphs_hold_is_counted_as_used(monkeypatch):
+    def segment(total, allocated, pool, device=0):
+        return {"total_size": total, "allocated_size": allocated, "segment_pool_id": pool, "device": device}
+
+    segments = [segment(8, 2, (0, 0)), segment(2**20, 2**19, (0, 1)), segment(2**21, 0, (0, 1), device=1)]
+    stats = {"allocated_bytes.all.peak": 2**20, "requested_bytes.all.peak": 2**19, "reserved_bytes.all.peak": 2**21}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: stats)
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    assert peak_of(DEVICE) == Peak(1.5, 1.0, 2.0)

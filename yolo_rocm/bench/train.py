@@ -26,9 +26,10 @@ from ..conv.step_timer import StepTimer
 from ..engines.devices import on
 from ..engines.precision import without_tf32
 from ..errors import ConfigError, DeviceLostError
+from ..graphs.network import NetworkGraphs
 from . import busy
 from .peak import Peak, peak_of
-from .ways import Way, settle_layout, why_not
+from .ways import OFF, Way, settle_layout, why_not
 
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
@@ -179,6 +180,8 @@ class TrainBench:
             batch = {key: value.to(self.device) for key, value in self._batch.items()}
             batch["img"] = batch["img"].contiguous(memory_format=layout)
             trainee = _Trainee(module, batch, self.amp, self.device, way.compiled)
+            if way.graph != OFF:
+                NetworkGraphs(module, way.graph, way.said.append)
             del module, batch
             try:
                 yield trainee

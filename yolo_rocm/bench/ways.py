@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from .. import ultralytics_hooks as hooks
 from ..conv.patch import Patch
@@ -30,6 +30,9 @@ from .peak import Peak, highest
 PRESET: Final = "generic"  # what `ours` runs as
 STOCK_KIND, OFF_KIND, OURS_KIND, LEAN_KIND = "stock", "vendor off", "ours", "ours lean"
 COMPILE: Final = " + compile"
+GRAPH: Final = " + graph"
+OFF: Final = "off"
+GraphMode = Literal["off", "auto", "on"]
 NORM_KIND, AUTO_KIND = "ours + vendor norm", "ours auto + vendor"
 _QUICK: Final = {(STOCK_KIND, False), (STOCK_KIND, True), (OFF_KIND, False), (OURS_KIND, False), (OURS_KIND, True)}
 _QUICK_FOLLOWERS: Final = (LEAN_KIND,)
@@ -47,6 +50,7 @@ class Way:
     pieces: Sequence[Piece] = ()
     patches: Sequence[Any] = ()  # ours, each with its planner and its report
     compiled: bool = False  # by Ultralytics' own compile mode
+    graph: GraphMode = OFF  # device graphs of the network: off, on, or auto as measured
     follows: str = ""  # kind whose faster layout is taken
     of_preset: bool = False  # whether the preset would run it, in its faster layout
     times_ms: list[float] = field(default_factory=list)  # of every timed step
@@ -55,6 +59,7 @@ class Way:
     busy: Busy | None = None  # of a step; None where nothing was profiled
     tuning_s: float | None = None  # seconds of the first step and of measuring candidates; None where not ours
     overflows: int = 0  # steps that GradScaler has left out in the newest turn
+    said: list[str] = field(default_factory=list)  # what was decided about device graphs
     error: str = ""  # why it could not go on
 
     @property
@@ -133,6 +138,7 @@ class _Ours:
         norm: bool = True,
         lean: bool = False,
         compiled: bool = False,
+        graph: GraphMode = OFF,
     ) -> Way:
         """Return one of them.
 
@@ -144,6 +150,7 @@ class _Ours:
             norm: BatchNorm is ours too, fused with activations.
             lean: Activations are computed again in backward.
             compiled: By Ultralytics' own compile mode.
+            graph: Device graphs of the network.
         """
         engine = engine or self.engine
         # What may be on beside a vendor library is a candidate only for `auto`.
@@ -158,7 +165,9 @@ class _Ours:
             patches.append(norm_patch)
         if lean:
             pieces.append(lambda device: hooks.lean_networks())
-        way = Way(kind, channels_last, pieces, patches, compiled, OURS_KIND if channels_last is None else "")
+        if graph != OFF:
+            pieces.append(lambda device: hooks.graphed_networks())
+        way = Way(kind, channels_last, pieces, patches, compiled, graph, OURS_KIND if channels_last is None else "")
         way.of_preset = kind == (LEAN_KIND if self.preset.step.memory == LEAN else OURS_KIND)
         return way
 
@@ -202,6 +211,8 @@ def ways(
         _torch_alone(OFF_KIND, None, compiled=True),
         *(ours.way(OURS_KIND, layout) for layout in (False, True)),
         ours.way(LEAN_KIND, None, lean=True),
+        ours.way(OURS_KIND + GRAPH, None, graph="on"),
+        ours.way(LEAN_KIND + GRAPH, None, lean=True, graph="on"),
         ours.way(f"{OURS_KIND}{COMPILE}", None, compiled=True),
         ours.way(NORM_KIND, None, engine=without_vendor, vendor=True, norm=False),
         ours.way(AUTO_KIND, None, engine="auto", vendor=True),

@@ -6,68 +6,30 @@ mind; a gradient that is still there when the next one comes, as in gradient acc
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import torch
 
+from .pool import Pool
 from .tree import flattened, rebuilt
 
+Gradient = torch.Tensor | None
+Passes = tuple[list[torch.Tensor], list[Gradient]]  # what a network returns, and the gradients of its parameters
 Run = Callable[[torch.Tensor], Any]
-_WARM_UP: Final = 1  # libraries take their workspaces, and kernels their rooms, on the stream that is recorded
-
-
-class _Step:
-    """Stands for a forward pass whose backward pass may still come; it lives as long as autograd's graph does."""
-
-
-class Pool:
-    """Memory that all graphs of a model share: only one of their steps is going on at a time.
-
-    Args:
-        device: Where.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.handle = torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
-        self.stream = torch.cuda.Stream(device)
-        self._pending: weakref.ref[_Step] | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether activations of a step are still needed for its backward pass."""
-        return self._pending is not None and self._pending() is not None
-
-    def begin(self) -> _Step:
-        """Begin a step; it is over after `end`, or when nobody can run its backward pass any more."""
-        step = _Step()
-        self._pending = weakref.ref(step)
-        return step
-
-    def end(self, step: _Step) -> None:
-        """End a step.
-
-        Raises:
-            RuntimeError: It was over already: what backward needs is overwritten.
-        """
-        if self._pending is None or self._pending() is not step:
-            raise RuntimeError(
-                "backward of a recorded step for the second time, or after another step: set step.graph: off"
-            )
-        self._pending = None
 
 
 class Captured:
     """A network's two passes for one shape.
 
     Args:
-        run: The network's forward pass.
+        run: The network's forward pass, which sees `leaves` while this is made.
         x: An input; each later one has its shape, data type, layout and device.
         parameters: What gradients are wanted of.
+        leaves: The same as leaves that autograd has not seen before, see `leaves.fresh_leaves`.
         state: Every other tensor that a pass changes; it is left as it was.
-        used: Of each tensor that the network returns, whether the loss sends a gradient back.
+        grads: A gradient for each tensor that the network returns; None for those to which the loss sends none.
         pool: Memory and stream.
 
     Raises:
@@ -80,68 +42,52 @@ class Captured:
         run: Run,
         x: torch.Tensor,
         parameters: Sequence[torch.Tensor],
+        leaves: Sequence[torch.Tensor],
         state: Sequence[torch.Tensor],
-        used: Sequence[bool],
+        grads: Sequence[torch.Tensor | None],
         pool: Pool,
     ) -> None:
-        self._run, self._parameters, self._state, self._used, self.pool = run, list(parameters), list(state), used, pool
+        self._run, self._parameters, self._state, self.pool = run, list(parameters), list(state), pool
+        self._used = [grad is not None for grad in grads]
         self._x = x.detach().clone(memory_format=torch.preserve_format)
+        self._grad_outputs = [grad.detach().clone() for grad in grads if grad is not None]
         with kept(state, x.device), _cache_of_casts_off():
-            self._warm_up()
-            self._forward = torch.cuda.CUDAGraph()
-            with self._recording(self._forward):
-                result = run(self._x)
-            outputs, self._plan = flattened(result)
-            del result
-            self._grad_outputs = [torch.zeros_like(each) for each in self._seen(outputs)]
-            self._backward = torch.cuda.CUDAGraph()
-            with torch.autocast("cuda", enabled=False), self._recording(self._backward):
-                self._grads = _gradients(self._seen(outputs), self._parameters, self._grad_outputs)
+            with pool.side_stream():
+                self._backward_of(flattened(run(self._x))[0], leaves)  # libraries and kernels take their workspaces
+            self._forward, (outputs, self._plan) = pool.recorded(lambda: flattened(run(self._x)))
+            self._backward, self._grads = pool.recorded(lambda: self._backward_of(outputs, leaves))
         self._fixed = [not each.requires_grad for each in outputs]
         self._outputs = [each.detach() for each in outputs]
 
     def __call__(self, x: torch.Tensor) -> Any:
         """Return what the network returns for an input."""
-        return rebuilt(self._plan, _Replay.apply(self, x, *self._parameters))
+        return rebuilt(self._plan, _Replay.apply(self, x, *self._parameters))  # type: ignore[no-untyped-call]
 
-    def replay_both(self) -> None:
-        """Launch both passes with what is in their memory, to see how long they take."""
-        self._forward.replay()  # type: ignore[no-untyped-call]
-        self._backward.replay()  # type: ignore[no-untyped-call]
+    def replay_both(self) -> Passes:
+        """Launch both passes with what is in their memory, and return what they write there."""
+        self._forward.replay()
+        self._backward.replay()
+        return self._outputs, self._grads
 
-    def _seen(self, outputs: Sequence[Any]) -> list[Any]:
-        return [each for each, used in zip(outputs, self._used, strict=True) if used]
-
-    def _warm_up(self) -> None:
-        stream, current = self.pool.stream, torch.cuda.current_stream(self._x.device)
-        stream.wait_stream(current)
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UP):
-                outputs = self._seen(flattened(self._run(self._x))[0])
-                with torch.autocast("cuda", enabled=False):
-                    _gradients(outputs, self._parameters, [torch.zeros_like(each) for each in outputs])
-                del outputs
-        current.wait_stream(stream)
-
-    def _recording(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.graph:
-        # Loaders copy to the device from threads of their own, which only a recording of the whole process minds.
-        return torch.cuda.graph(graph, pool=self.pool.handle, stream=self.pool.stream, capture_error_mode="thread_local")
+    def _backward_of(self, outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[Gradient]:
+        return gradients(outputs, leaves, _where(self._used, self._grad_outputs))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Replay the forward pass."""
         self._x.copy_(x)
-        self._forward.replay()  # type: ignore[no-untyped-call]
+        self._forward.replay()
         return tuple(each.detach() for each in self._outputs)
 
     def fixed(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return those of the outputs that have no gradient."""
         return [each for each, fixed in zip(outputs, self._fixed, strict=True) if fixed]
 
-    def backward(self, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    def backward(self, grads: Sequence[Gradient]) -> list[Gradient]:
         """Replay the backward pass and return the gradients of the parameters."""
         if any(grad is not None and not used for grad, used in zip(grads, self._used, strict=True)):
             return self._once_more(grads)
-        for place, grad in zip(self._grad_outputs, self._seen(grads), strict=True):
+        seen = [grad for grad, used in zip(grads, self._used, strict=True) if used]
+        for place, grad in zip(self._grad_outputs, seen, strict=True):
             if grad is None:
                 place.zero_()
             else:
@@ -150,15 +96,13 @@ class Captured:
             grad = parameter.grad
             if grad is not None and ours is not None and grad.data_ptr() == ours.data_ptr():
                 parameter.grad = grad.clone()
-        self._backward.replay()  # type: ignore[no-untyped-call]
+        self._backward.replay()
         return [None if each is None else each.detach() for each in self._grads]
 
-    def _once_more(self, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    def _once_more(self, grads: Sequence[Gradient]) -> list[Gradient]:
         """Compute the step without a graph: the loss has begun to use what it did not use when it was recorded."""
         with torch.enable_grad(), kept(self._state, self._x.device):
-            outputs = flattened(self._run(self._x))[0]
-            asked = [(each, grad) for each, grad in zip(outputs, grads, strict=True) if grad is not None]
-            return _gradients([each for each, _ in asked], self._parameters, [grad for _, grad in asked])
+            return gradients(flattened(self._run(self._x))[0], self._parameters, grads)
 
 
 class _Replay(torch.autograd.Function):
@@ -173,16 +117,24 @@ class _Replay(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         ctx.captured.pool.end(ctx.step)
         return None, None, *ctx.captured.backward(grads)
 
 
-def _gradients(
-    outputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor], grads: Sequence[torch.Tensor]
-) -> list[torch.Tensor | None]:
-    return list(torch.autograd.grad(outputs, parameters, grads, allow_unused=True))
+def gradients(
+    outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], grads: Sequence[Gradient]
+) -> list[Gradient]:
+    """Return the gradients of leaves, by those of what a network has returned; None has none."""
+    asked = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
+    with torch.autocast("cuda", enabled=False):  # a backward pass is not under autocast
+        return list(torch.autograd.grad([o for o, _ in asked], leaves, [g for _, g in asked], allow_unused=True))
+
+
+def _where(used: Sequence[bool], grads: Sequence[torch.Tensor]) -> list[Gradient]:
+    following = iter(grads)
+    return [next(following) if each else None for each in used]
 
 
 @contextmanager

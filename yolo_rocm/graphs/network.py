@@ -12,8 +12,10 @@ import torch
 
 from ..engines.devices import alive, on
 from ..errors import DeviceLostError
-from .captured import Captured, Pool, Run, kept
-from .signature import signature, trained
+from .captured import Captured, Gradient, Passes, Run, gradients, kept
+from .leaves import fresh_leaves
+from .pool import Pool
+from .signature import signature
 from .tree import flattened, rebuilt
 
 Mode = Literal["auto", "on"]
@@ -23,7 +25,8 @@ _REPEATS: Final = 3
 # The host takes this part of the time, or more, to launch what the device computes: the device waits for it.
 _HOST_BOUND: Final = 0.7
 _CLEARLY: Final = 0.95  # whoever gains less gains nothing
-_KEPT_FREE: Final = 1.0  # of what a step takes: the last batch of an epoch has another shape, and is not recorded
+# Of one and the same pass, computed twice: libraries add up in another order, memory that is not the step's is far off.
+_LARGEST_DEPARTURE: Final = 2e-2
 
 _known: weakref.WeakKeyDictionary[torch.nn.Module, NetworkGraphs] = weakref.WeakKeyDictionary()
 
@@ -76,77 +79,83 @@ class NetworkGraphs:
             self.forget()
             self._signature = now
         key = x.shape, x.stride(), x.dtype, x.device, _autocast()
-        known = self._shapes.get(key, self)
-        if known is self:
-            known = None if len(self._shapes) >= _MOST_SHAPES else _Seen()
-            self._shapes[key] = known
-        if isinstance(known, _Seen) and known.used is not None:
-            known = self._shapes[key] = self._decided(model, run, x, known.used)
-            self._signature = signature(model)
+        if key not in self._shapes:
+            self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else _Seen()
+        known = self._shapes[key]
+        if isinstance(known, _Seen) and known.grads is not None:
+            known = self._shapes[key] = self._decided(model, run, x, known.grads)
         if isinstance(known, Captured):
             return known(x)
         return run(x) if known is None else known.watched(run(x))
 
-    def _decided(self, model: torch.nn.Module, run: Run, x: torch.Tensor, used: Sequence[bool]) -> Captured | None:
+    def _decided(self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]) -> Captured | None:
         """Record the passes for a shape, where that is worth it; None leaves them as they are."""
-        name = "x".join(str(size) for size in x.shape)
         with on(x.device):
             try:
-                captured, why = self._tried(model, run, x, used)
+                captured, why = self._tried(model, run, x, grads)
             except (RuntimeError, TypeError) as error:
-                if not alive(x.device):
-                    raise DeviceLostError(
-                        f"the GPU does not respond any more after recording a device graph: {_first_line(error)}. Start "
-                        "again with step.graph: off."
-                    ) from error
-                captured, why = None, f"could not be recorded: {_first_line(error)}"
-            if captured is None:
-                torch.cuda.empty_cache()
-        self._say(f"device graph {'on' if captured else 'off'} for {name}: {why}")
+                why = _first_line(error)
+                if not alive(str(x.device)):
+                    text = f"{x.device} does not answer any more since a device graph was recorded: {why}. "
+                    raise DeviceLostError(f"{text}Start again with rocm.step.graph=off.") from error
+                captured, why = None, f"could not be recorded: {why}"
+            torch.cuda.empty_cache()
+        self._say(f"device graph {'on' if captured else 'off'} for {'x'.join(map(str, x.shape))}: {why}")
         return captured
 
     def _tried(
-        self, model: torch.nn.Module, run: Run, x: torch.Tensor, used: Sequence[bool]
+        self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
     ) -> tuple[Captured | None, str]:
-        parameters, state = trained(model), list(model.buffers())
-        host_ms, eager_ms = _eager(run, x, parameters, state, used)
-        said = f"forward and backward take {eager_ms:.1f} ms, the host {host_ms:.1f} ms of it to launch them"
-        if self._mode == "auto" and host_ms < _HOST_BOUND * eager_ms:
-            return None, said
-        torch.cuda.empty_cache()
-        before = torch.cuda.memory_reserved(x.device)
-        self._pool = self._pool or Pool(x.device)
-        captured = Captured(run, x, parameters, state, used, self._pool)
+        state = list(model.buffers())
+        with kept(state, x.device), fresh_leaves(model) as leaves:
+
+            def eager() -> Passes:
+                outputs = flattened(run(x))[0]
+                return [each.detach() for each in outputs], gradients(outputs, leaves, grads)
+
+            host_ms, eager_ms, expected = _timed(eager, x.device)
+            said = f"forward and backward take {eager_ms:.1f} ms, the host {host_ms:.1f} ms of it to launch them"
+            if self._mode == "auto" and host_ms < _HOST_BOUND * eager_ms:
+                return None, said
+            torch.cuda.empty_cache()
+            before = torch.cuda.memory_reserved(x.device)
+            self._pool = self._pool or Pool(x.device)
+            parameters = [p for p in model.parameters() if p.requires_grad]
+        with fresh_leaves(model) as leaves:
+            captured = Captured(run, x, parameters, leaves, state, grads, self._pool)
         torch.cuda.empty_cache()
         taken = torch.cuda.memory_reserved(x.device) - before
         with kept(state, x.device):
-            _, graph_ms = _timed(captured.replay_both, x.device)
+            _, graph_ms, found = _timed(captured.replay_both, x.device)
         said += f", and {graph_ms:.1f} ms recorded"
+        departure = _departure(found, expected)
+        if departure > _LARGEST_DEPARTURE:
+            return None, f"what is recorded computes something else, apart by {departure:.1e}"
         if self._mode == "auto" and graph_ms > _CLEARLY * eager_ms:
             return None, said
         free = torch.cuda.mem_get_info(x.device)[0]
-        if self._mode == "auto" and free < _KEPT_FREE * taken:
-            return None, f"{said}; but of {taken / 2**30:.1f} GiB for a step that is not recorded {free / 2**30:.1f} are free"
+        if self._mode == "auto" and free < taken:  # the last batch of an epoch has another shape
+            return None, f"{said}; a step that is not recorded takes {_gib(taken)}, and {_gib(free)} are free beside it"
         return captured, said
 
 
 class _Seen:
-    """A shape that has been seen: which of the network's outputs get a gradient is known after a step.
+    """A shape that has been seen.
 
     Attributes:
-        used: Of each output, whether it does; None before.
+        grads: After its first step, the gradients of what the network has returned, None for those without.
     """
 
-    used: list[bool] | None = None
+    grads: list[Gradient] | None = None
 
     def watched(self, result: Any) -> Any:
         """Return what a network has returned; its gradients are seen."""
         tensors, plan = flattened(result)
-        return rebuilt(plan, _Watched.apply(self, *tensors))
+        return rebuilt(plan, _Watched.apply(self, *tensors))  # type: ignore[no-untyped-call]
 
 
 class _Watched(torch.autograd.Function):
-    """Sees which of its outputs get a gradient."""
+    """Sees the gradients of its outputs."""
 
     @staticmethod
     def forward(ctx: Any, seen: _Seen, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -157,36 +166,43 @@ class _Watched(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        ctx.seen.used = [grad is not None for grad in grads]
+    def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
+        # A loss scale that is still too high makes infinities, by which nothing can be compared.
+        ctx.seen.grads = [None if grad is None else torch.nan_to_num(grad.detach(), 0.0, 0.0, 0.0) for grad in grads]
         return None, *grads
 
 
-def _eager(
-    run: Run, x: torch.Tensor, parameters: Sequence[torch.Tensor], state: Sequence[torch.Tensor], used: Sequence[bool]
-) -> tuple[float, float]:
-    """Return how long host and device take for both passes as they are, in milliseconds."""
+def _departure(found: Passes, expected: Passes) -> float:
+    """Return how far passes are apart: the largest distance of two tensors, relative to their length as vectors."""
+    largest = 0.0
+    kinds: list[tuple[Sequence[Gradient], Sequence[Gradient]]] = [(found[0], expected[0]), (found[1], expected[1])]
+    for ours, right in kinds:
+        pairs = [(a.float(), b.float()) for a, b in zip(ours, right, strict=True) if a is not None and b is not None]
+        lengths = torch.stack([b.norm() for _, b in pairs])
+        apart = torch.stack([(a - b).norm() for a, b in pairs])
+        # A gradient that is all but zero beside the others is what rounding has left of it.
+        whole = lengths.clamp_min(float(lengths.max()) * 1e-3 + torch.finfo(torch.float32).tiny)
+        largest = max(largest, float((apart / whole).nan_to_num(nan=torch.inf).max()))
+    return largest
 
-    def both() -> None:
-        outputs = [each for each, wanted in zip(flattened(run(x))[0], used, strict=True) if wanted]
-        with torch.autocast("cuda", enabled=False):
-            torch.autograd.grad(outputs, parameters, [torch.zeros_like(each) for each in outputs], allow_unused=True)
 
-    with kept(state, x.device):
-        return _timed(both, x.device)
-
-
-def _timed(function: Callable[[], None], device: torch.device) -> tuple[float, float]:
-    """Return the time until a function returns, and until the device is done, in milliseconds: medians."""
+def _timed(function: Callable[[], Passes], device: torch.device) -> tuple[float, float, Passes]:
+    """Return the time until a function returns, until the device is done, in milliseconds: medians; and its result."""
     host, whole = [], []
     for _ in range(_REPEATS + 1):
+        result = None  # which is not kept in memory beside the next
         torch.cuda.synchronize(device)
         began = time.perf_counter()
-        function()
+        result = function()
         host.append(time.perf_counter() - began)
         torch.cuda.synchronize(device)
         whole.append(time.perf_counter() - began)
-    return median(host[1:]) * 1e3, median(whole[1:]) * 1e3
+    assert result is not None
+    return median(host[1:]) * 1e3, median(whole[1:]) * 1e3, result
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 def _autocast() -> Any:

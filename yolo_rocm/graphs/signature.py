@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 
 _GLOBAL = tuple(
@@ -41,8 +40,3 @@ def signature(model: nn.Module) -> list[Any] | None:
                     found += (tensor.data_ptr(), tensor.requires_grad)
         waiting.extend(own["_modules"].values())
     return found
-
-
-def trained(model: nn.Module) -> list[torch.Tensor]:
-    """Return the parameters that want a gradient."""
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -1,0 +1,102 @@
+"""Memory and stream of a model's device graphs, and what has to be put right after a recording that failed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+class _Step:
+    """Stands for a forward pass whose backward pass may still come; it lives as long as autograd's graph does."""
+
+
+class Pool:
+    """Memory that all graphs of a model share: only one of their steps is going on at a time.
+
+    Args:
+        device: Where.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = torch.device(device.type, device.index if device.index is not None else 0)
+        self._handle = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._pending: weakref.ref[_Step] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether activations of a step are still needed for its backward pass."""
+        return self._pending is not None and self._pending() is not None
+
+    def begin(self) -> _Step:
+        """Begin a step; it is over after `end`, or when nobody can run its backward pass any more."""
+        step = _Step()
+        self._pending = weakref.ref(step)
+        return step
+
+    def end(self, step: _Step) -> None:
+        """End a step.
+
+        Raises:
+            RuntimeError: It was over already: what backward needs is overwritten.
+        """
+        if self._pending is None or self._pending() is not step:
+            raise RuntimeError(
+                "backward of a recorded step for the second time, or after another step: set step.graph: off"
+            )
+        self._pending = None
+
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        """Compute on the stream that is recorded while the context is open."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            yield
+        current.wait_stream(self._stream)
+
+    def recorded(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
+        """Record what a function launches; return the graph and what the function has returned.
+
+        Raises:
+            RuntimeError: As torch raises it, where something cannot be recorded.
+        """
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(self._device)
+        torch.cuda.empty_cache()
+        with torch.cuda.stream(self._stream):
+            # Loaders copy to the device from threads of their own, which only a recording of the whole process minds.
+            graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
+            try:
+                result = function()
+            except BaseException:
+                with suppress(RuntimeError):
+                    self._end(graph)
+                raise
+            self._end(graph)
+        return graph, result
+
+    def _end(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a recording. One that failed leaves torch as if it went on, which is put right here.
+
+        Otherwise no memory is given back to the device any more, the pool's least of all, and numbers cannot be drawn.
+        """
+        try:
+            graph.capture_end()
+        except BaseException:
+            number = self._device.index
+            for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):  # as torch.cuda.use_mem_pool calls them
+                give_back = getattr(torch._C, name, None)
+                if give_back is not None:
+                    with suppress(RuntimeError):
+                        give_back(number, self._handle)
+            generator = torch.cuda.default_generators[number]
+            if hasattr(generator, "graphsafe_set_state"):  # whoever records keeps the numbers, see `captured.kept`
+                generator.graphsafe_set_state(torch.Generator(self._device))
+            raise

@@ -42,7 +42,7 @@ def held_by_graphs(device: torch.device) -> int:
     number = device.index if device.index is not None else torch.cuda.current_device()
     return sum(
         each["total_size"] - each["allocated_size"]
-        for each in torch.cuda.memory_snapshot()
+        for each in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
         if each["device"] == number and any(each.get("segment_pool_id", (0, 0)))
     )
 

@@ -1,7 +1,8 @@
 """One forward and one backward pass, recorded as device graphs, and replayed as a function of autograd.
 
-Gradients of parameters come in memory that the next replay writes again. An optimizer that has taken its step does not
-mind; a gradient that is still there when the next one comes, as in gradient accumulation, is moved away first.
+Gradients of parameters come in memory that the next step writes to, in its forward pass already. An optimizer that has
+taken its step does not mind; a gradient that is still there when the next step begins, as in gradient accumulation, is
+moved away first. What the network returns is overwritten by the next step in the same way.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Captured:
     """A network's two passes for one shape.
 
     Args:
-        run: The network's forward pass, which sees `leaves` while this is made.
+        run: The network's forward pass, which sees `leaves` while this is made; it is not held.
         x: An input; each later one has its shape, data type, layout and device.
         parameters: What gradients are wanted of.
         leaves: The same as leaves that autograd has not seen before, see `leaves.fresh_leaves`.
@@ -47,7 +48,7 @@ class Captured:
         grads: Sequence[torch.Tensor | None],
         pool: Pool,
     ) -> None:
-        self._run, self._parameters, self._state, self.pool = run, list(parameters), list(state), pool
+        self._parameters, self._state, self.pool = list(parameters), list(state), pool
         self._used = [grad is not None for grad in grads]
         self._x = x.detach().clone(memory_format=torch.preserve_format)
         self._grad_outputs = [grad.detach().clone() for grad in grads if grad is not None]
@@ -59,9 +60,9 @@ class Captured:
         self._fixed = [not each.requires_grad for each in outputs]
         self._outputs = [each.detach() for each in outputs]
 
-    def __call__(self, x: torch.Tensor) -> Any:
-        """Return what the network returns for an input."""
-        return rebuilt(self._plan, _Replay.apply(self, x, *self._parameters))  # type: ignore[no-untyped-call]
+    def __call__(self, run: Run, x: torch.Tensor) -> Any:
+        """Return what the network returns for an input; `run` is its forward pass as before."""
+        return rebuilt(self._plan, _Replay.apply(self, run, x, *self._parameters))  # type: ignore[no-untyped-call]
 
     def replay_both(self) -> Passes:
         """Launch both passes with what is in their memory, and return what they write there."""
@@ -82,36 +83,41 @@ class Captured:
         """Return those of the outputs that have no gradient."""
         return [each for each, fixed in zip(outputs, self._fixed, strict=True) if fixed]
 
-    def backward(self, grads: Sequence[Gradient]) -> list[Gradient]:
-        """Replay the backward pass and return the gradients of the parameters."""
+    def backward(self, run: Run, grads: Sequence[Gradient]) -> list[Gradient]:
+        """Replay the backward pass and return the gradients of the parameters, until the next step."""
         if any(grad is not None and not used for grad, used in zip(grads, self._used, strict=True)):
-            return self._once_more(grads)
+            return self._once_more(run, grads)
         seen = [grad for grad, used in zip(grads, self._used, strict=True) if used]
         for place, grad in zip(self._grad_outputs, seen, strict=True):
             if grad is None:
                 place.zero_()
             else:
                 place.copy_(grad)
+        self._backward.replay()
+        return [None if each is None else each.detach() for each in self._grads]
+
+    def move_gradients(self) -> None:
+        """Give parameters memory of their own for gradients that are in that of the recorded pass."""
         for parameter, ours in zip(self._parameters, self._grads, strict=True):
             grad = parameter.grad
             if grad is not None and ours is not None and grad.data_ptr() == ours.data_ptr():
                 parameter.grad = grad.clone()
-        self._backward.replay()
-        return [None if each is None else each.detach() for each in self._grads]
 
-    def _once_more(self, grads: Sequence[Gradient]) -> list[Gradient]:
+    def _once_more(self, run: Run, grads: Sequence[Gradient]) -> list[Gradient]:
         """Compute the step without a graph: the loss has begun to use what it did not use when it was recorded."""
         with torch.enable_grad(), kept(self._state, self._x.device):
-            return gradients(flattened(self._run(self._x))[0], self._parameters, grads)
+            return gradients(flattened(run(self._x))[0], self._parameters, grads)
 
 
 class _Replay(torch.autograd.Function):
     """The two passes as autograd sees them."""
 
     @staticmethod
-    def forward(ctx: Any, captured: Captured, x: torch.Tensor, *parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(
+        ctx: Any, captured: Captured, run: Run, x: torch.Tensor, *parameters: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
         ctx.set_materialize_grads(False)
-        ctx.captured, ctx.step = captured, captured.pool.begin()
+        ctx.captured, ctx.run, ctx.step = captured, run, captured.pool.begin()
         outputs = captured.forward(x)
         ctx.mark_non_differentiable(*captured.fixed(outputs))
         return outputs
@@ -119,8 +125,9 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
-        ctx.captured.pool.end(ctx.step)
-        return None, None, *ctx.captured.backward(grads)
+        captured: Captured = ctx.captured
+        captured.pool.end(ctx.step, captured.move_gradients)
+        return None, None, None, *captured.backward(ctx.run, grads)
 
 
 def gradients(

@@ -15,9 +15,10 @@ from ..errors import DeviceLostError
 from .captured import Captured, Gradient, Passes, Run, gradients, kept
 from .leaves import fresh_leaves
 from .pool import Pool
-from .signature import signature
+from .signature import Signature
 from .tree import flattened, rebuilt
 
+DEVICES: Final = ["cuda"]  # types that have device graphs
 Mode = Literal["auto", "on"]
 OLDEST: Final = (2, 1)  # torch, by the mode of recording that other threads do not disturb
 _MOST_SHAPES: Final = 4
@@ -38,7 +39,7 @@ def of(model: torch.nn.Module) -> NetworkGraphs | None:
 
 def why_not(device: torch.device) -> str | None:
     """Return why nothing can be recorded on a device; None where it can be tried."""
-    if device.type != "cuda":
+    if device.type not in DEVICES:
         return f"{device.type} has no device graphs"
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     return None if version >= OLDEST else f"torch {torch.__version__} is older than {'.'.join(map(str, OLDEST))}"
@@ -56,7 +57,7 @@ class NetworkGraphs:
     def __init__(self, model: torch.nn.Module, mode: Mode, say: Callable[[str], object]) -> None:
         self._mode, self._say = mode, say
         self._shapes: dict[Any, Captured | _Seen | None] = {}
-        self._signature: list[Any] | None = None
+        self._signature: Signature | None = None
         self._pool: Pool | None = None
         _known[model] = self
 
@@ -70,14 +71,20 @@ class NetworkGraphs:
         self._shapes.clear()
         self._pool = None
 
+    def close(self) -> None:
+        """Forget everything, and leave the model to itself from now on."""
+        self.forget()
+        for model in [model for model, graphs in _known.items() if graphs is self]:
+            del _known[model]
+
     def __call__(self, model: torch.nn.Module, run: Run, x: torch.Tensor) -> Any:
         """Return what the model's forward pass `run` returns, recorded or not."""
-        now = signature(model)
-        if now is None or x.requires_grad or not x.is_cuda or (self._pool is not None and self._pool.is_busy):
-            return run(x)
-        if now != self._signature:
+        if not self._signature:  # none yet, or the model is another
             self.forget()
-            self._signature = now
+            self._signature = Signature(model)
+        busy = self._pool is not None and self._pool.is_busy
+        if busy or self._signature.is_watched or x.requires_grad or x.device.type not in DEVICES:
+            return run(x)
         key = x.shape, x.stride(), x.dtype, x.device, _autocast()
         if key not in self._shapes:
             self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else _Seen()
@@ -85,7 +92,7 @@ class NetworkGraphs:
         if isinstance(known, _Seen) and known.grads is not None:
             known = self._shapes[key] = self._decided(model, run, x, known.grads)
         if isinstance(known, Captured):
-            return known(x)
+            return known(run, x)
         return run(x) if known is None else known.watched(run(x))
 
     def _decided(self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]) -> Captured | None:
@@ -99,6 +106,8 @@ class NetworkGraphs:
                     text = f"{x.device} does not answer any more since a device graph was recorded: {why}. "
                     raise DeviceLostError(f"{text}Start again with rocm.step.graph=off.") from error
                 captured, why = None, f"could not be recorded: {why}"
+            if captured is None and not self.recorded:
+                self._pool = None
             torch.cuda.empty_cache()
         self._say(f"device graph {'on' if captured else 'off'} for {'x'.join(map(str, x.shape))}: {why}")
         return captured
@@ -106,7 +115,7 @@ class NetworkGraphs:
     def _tried(
         self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
     ) -> tuple[Captured | None, str]:
-        state = list(model.buffers())
+        parameters, state = [p for p in model.parameters() if p.requires_grad], list(model.buffers())
         with kept(state, x.device), fresh_leaves(model) as leaves:
 
             def eager() -> Passes:
@@ -120,7 +129,6 @@ class NetworkGraphs:
             torch.cuda.empty_cache()
             before = torch.cuda.memory_reserved(x.device)
             self._pool = self._pool or Pool(x.device)
-            parameters = [p for p in model.parameters() if p.requires_grad]
         with fresh_leaves(model) as leaves:
             captured = Captured(run, x, parameters, leaves, state, grads, self._pool)
         torch.cuda.empty_cache()
@@ -206,7 +214,10 @@ def _gib(size: float) -> str:
 
 
 def _autocast() -> Any:
-    return torch.is_autocast_enabled() and torch.get_autocast_gpu_dtype()
+    if not torch.is_autocast_enabled():
+        return None
+    # Its old name warns since torch 2.4.
+    return getattr(torch, "get_autocast_dtype", lambda device: torch.get_autocast_gpu_dtype())("cuda")
 
 
 def _first_line(error: BaseException) -> str:

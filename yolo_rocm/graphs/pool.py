@@ -28,6 +28,7 @@ class Pool:
         self._handle = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         self._pending: weakref.ref[_Step] | None = None
+        self._at_next: Callable[[], object] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -36,12 +37,19 @@ class Pool:
 
     def begin(self) -> _Step:
         """Begin a step; it is over after `end`, or when nobody can run its backward pass any more."""
+        if self._at_next is not None:
+            self._at_next()
+            self._at_next = None
         step = _Step()
         self._pending = weakref.ref(step)
         return step
 
-    def end(self, step: _Step) -> None:
+    def end(self, step: _Step, at_next: Callable[[], object]) -> None:
         """End a step.
+
+        Args:
+            step: The step.
+            at_next: Called when the next one begins, before it writes to the memory of this one.
 
         Raises:
             RuntimeError: It was over already: what backward needs is overwritten.
@@ -50,7 +58,7 @@ class Pool:
             raise RuntimeError(
                 "backward of a recorded step for the second time, or after another step: set step.graph: off"
             )
-        self._pending = None
+        self._pending, self._at_next = None, at_next
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:

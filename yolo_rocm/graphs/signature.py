@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
+import torch
 from torch import nn
 
-_GLOBAL = tuple(
-    getattr(nn.modules.module, f"_global_{kind}_hooks", {})
-    for kind in ("forward_pre", "forward", "backward", "backward_pre")
-)
-_OWN = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 
 
-def signature(model: nn.Module) -> list[Any] | None:
-    """Return what changes when a recorded pass of a model is not its pass any more.
+class Signature:
+    """A model as it was: a recorded pass has the structure and the modes of its modules in it, and addresses.
 
-    Called before every step, so it walks the tree by hand. Structure and modes of modules, and of every tensor of the
-    model where it is and whether it wants a gradient: a recorded pass has addresses in it.
+    Compared before every step, so everything that is compared is at hand.
 
-    Returns:
-        Something to compare; None where hooks want to see each call of a module, which a recorded pass does not make.
+    Args:
+        model: The model; nothing of it is held but its dictionaries and tensors.
     """
-    if any(_GLOBAL):
-        return None
-    found: list[Any] = []
-    waiting: list[nn.Module | None] = [model]
-    while waiting:
-        module = waiting.pop()
-        if module is None:
-            continue
-        own = module.__dict__
-        if any(own.get(name) for name in _OWN):
-            return None
-        found += (id(module), own["training"])
-        for tensors in (own["_parameters"], own["_buffers"]):
-            for tensor in tensors.values():
-                if tensor is not None:
-                    found += (tensor.data_ptr(), tensor.requires_grad)
-        waiting.extend(own["_modules"].values())
-    return found
+
+    def __init__(self, model: nn.Module) -> None:
+        self._own = [module.__dict__ for module in model.modules()]
+        self._children = [own["_modules"] for own in self._own]
+        held = [own[kind] for own in self._own for kind in ("_parameters", "_buffers")]
+        self._held: list[dict[str, torch.Tensor | None]] = held
+        self._hooks = [own[f"_{kind}_hooks"] for own in self._own for kind in _HOOKS if f"_{kind}_hooks" in own]
+        self._tensors = [tensor for tensor in self._each() if tensor is not None]
+        self._was = self._now()
+
+    def __bool__(self) -> bool:
+        """Return whether the model is still as it was."""
+        return self._now() == self._was
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether hooks want to see each call of a module, which a recorded pass does not make."""
+        return any(self._hooks) or any(getattr(nn.modules.module, f"_global_{kind}_hooks", None) for kind in _HOOKS)
+
+    def _each(self) -> Iterator[torch.Tensor | None]:
+        return chain.from_iterable(held.values() for held in self._held)
+
+    def _now(self) -> list[Any]:
+        return [
+            [own["training"] for own in self._own],
+            [id(child) for child in chain.from_iterable(children.values() for children in self._children)],
+            [id(tensor) for tensor in self._each()],
+            [tensor.requires_grad for tensor in self._tensors],
+            [tensor.data_ptr() for tensor in self._tensors],
+        ]

@@ -1,4 +1,4 @@
-"""The section `step` of a preset with its `auto` decided: how much memory a step keeps, and in which layout it runs."""
+"""The section `step` of a preset with its `auto` decided: memory that a step keeps, its layout, its device graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .schema import Preset
 from .select import card_memory
 
 FULL, LEAN = "full", "lean"
-NCHW, CHANNELS_LAST, AUTO = "nchw", "channels_last", "auto"
+NCHW, CHANNELS_LAST, AUTO, OFF = "nchw", "channels_last", "auto", "off"
 # Below this the batch is small for want of memory: computing activations again costs less than another step.
 LEAN_BELOW_GB: Final = 12
 
@@ -48,3 +48,9 @@ def layout_of(preset: Preset) -> str | None:
     if preset.step.layout != AUTO:
         return preset.step.layout
     return None if preset.conv.engine == "vendor" else AUTO
+
+
+def graph_of(preset: Preset) -> str:
+    """Return whether a preset records steps as device graphs: `auto`, `on` or `off`."""
+    vendor = preset.conv.engine == "vendor"  # what its library does while it is recorded is not ours to try
+    return OFF if vendor and preset.step.graph == AUTO else preset.step.graph

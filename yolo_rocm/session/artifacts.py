@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
 FACTS_FILE: Final = "rocm.json"
 
 
-def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime) -> None:
-    """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine."""
+def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, graphs: Sequence[str] = ()) -> None:
+    """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine.
+
+    Args:
+        trainer: The trainer.
+        session: Its session.
+        meter: How long it has waited for data.
+        began: When.
+        graphs: What was decided about device graphs.
+    """
     import torch
     import ultralytics
 
@@ -40,6 +49,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime) -
         "convolutions": session.report.as_dict(),
         "normalisations": norms.as_dict(),
         "step": session.report.times.step(),
+        "graphs": list(graphs),
         "broken_images": meter.broken,
         "loading": {"compute": meter.compute, "advice": meter.advice},
         "run": {"classes": hooks.class_names(trainer), "began": began.isoformat(timespec="minutes")},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from ..hardware import detect
 from ..preset import variables
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
+from ..preset.step import OFF, graph_of
 from ..utils.off_switch import enabled
 from .announcement import opening_lines
 from .convolutions import Convolutions
@@ -169,7 +170,7 @@ class Session:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Apply the preset to this process: environment, vendor library, hooks, loaders, convolutions, BatchNorm.
+        """Apply the preset to this process: environment, vendor library, hooks, loaders, operators, device graphs.
 
         Nested use counts. Of several sessions that are active at the same time the newest decides.
         """
@@ -208,5 +209,6 @@ class Session:
             hooks.loaders_follow(self.loader_policy),
             self.convolutions.patched(),
             self.normalisations.patched(),
+            nullcontext() if graph_of(self.settings.preset) == OFF else hooks.graphed_networks(),
         ):
             switches.enter_context(scope)

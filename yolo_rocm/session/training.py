@@ -20,6 +20,7 @@ from . import sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
 from .failures import says_out_of_memory
+from .graphs import Graphs
 from .layout import Layout
 from .loading import augments_on_device, start_workers_early
 from .session import Session
@@ -50,6 +51,7 @@ class TrainingRun:
             hooks.augment_on_device(trainer, AUGMENT_KEY)
         self._checkpoints = Checkpoints(trainer, session.settings, session.command)
         self._layout = Layout(session, trainer)
+        self._graphs = Graphs(session)
 
     def hold(self, undo: Callable[[], object]) -> None:
         """Call `undo` when the trainer is let go."""
@@ -77,6 +79,7 @@ class TrainingRun:
     def epoch_starts(self, trainer: Any) -> None:
         """Begin to measure how long the epoch waits for data; warn if the one before gave NaN and is run again."""
         self._checkpoints.epoch_starts()
+        self._graphs.epoch_starts(trainer)
         if hooks.nan_recoveries(trainer):
             # Ultralytics carries on from last.pt, which can hide a kernel that computes wrongly.
             hooks.say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
@@ -89,7 +92,7 @@ class TrainingRun:
         self._checkpoints.steps.batch_starts()
         if not self._reported:
             self._name_layers(trainer.model)
-        if self._steps.batch_starts() and self._session.report is not None:
+        if self._steps.batch_starts() and self._session.report is not None and not self._graphs.are_replayed:
             # A hook would make a compiled model compile anew.
             model = None if hooks.is_compiled(trainer.model) else hooks.plain_model(trainer.model)
             self._steps.begin(self._session.report, model, trainer.device)
@@ -105,6 +108,7 @@ class TrainingRun:
                 self._session.restart_reports()  # the next batch has everything in the other layout
                 return
             self._reported = True
+            self._graphs.begin(trainer)
             hooks.say(f"{self._session.summary()} (each of them in {FACTS_FILE})")
 
     def epoch_trained(self, trainer: Any) -> None:
@@ -146,7 +150,7 @@ class TrainingRun:
     def _write_facts(self, trainer: Any) -> bool:
         wanted = self._session.report is not None and hooks.reports()
         if wanted:
-            write_facts(trainer, self._session, self.meter, self._began)
+            write_facts(trainer, self._session, self.meter, self._began, self._graphs.said)
         return wanted
 
     def say_stopped(self, stop: BaseException, *, newest: bool) -> None:
@@ -189,6 +193,7 @@ class TrainingRun:
         self._naming.close()
         self._steps.abandon()
         self._layout.close()
+        self._graphs.close()
         self._held.close()
 
 

@@ -13,7 +13,7 @@ from .children import children_follow, launch_is_possible, ranks_command, run_co
 from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
 from .fused_blocks import fused_blocks
-from .graphed_networks import graphed_networks
+from .graphed_networks import graphed_networks, why_not_graphed
 from .layouts import (
     autocast_of,
     first_batch_kept,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..utils.scoped_patch import attribute
+from .models import is_compiled
 from .probes import GRAPHED_NETWORKS, missing
 
 
@@ -25,6 +25,15 @@ def graphed_networks() -> Iterator[None]:
         yield
 
 
+def why_not_graphed(trainer: Any) -> str:
+    """Return why nothing of a training's network is recorded; nothing where it can be tried."""
+    if missing(GRAPHED_NETWORKS):
+        return missing(GRAPHED_NETWORKS)[0]
+    if getattr(trainer, "world_size", 1) > 1:
+        return "several GPUs"
+    return "the model is compiled" if is_compiled(trainer.model) else ""
+
+
 def _graphed(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
@@ -37,9 +46,8 @@ def _graphed(original: Callable[..., Any]) -> Callable[..., Any]:
         if not plain or is_compiling() or not self.training or not torch.is_grad_enabled():
             return original(self, x, *args, **kwargs)
         known = network.of(self)
-        if known is None:
-            return original(self, x, *args, **kwargs)
-        model = weakref.ref(self)  # what is recorded lives by the model, and must not hold it
-        return known(self, lambda images: original(model(), images), x)
+        return (
+            original(self, x, *args, **kwargs) if known is None else known(self, functools.partial(original, self), x)
+        )
 
     return run

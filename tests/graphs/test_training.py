@@ -1,0 +1,238 @@
+"""Recorded passes compute what they compute otherwise, to the last bit: on a GPU, and on a CPU with a stand-in."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from yolo_rocm.graphs import network
+
+from .trained import StandIn, batches, loss_of, made, recorded, same, stand_in, train
+
+DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request, monkeypatch):
+    """Where; a CPU gets a stand-in, and a vendor library adds up in one order."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    if request.param == "cpu":
+        with stand_in(monkeypatch):
+            yield torch.device("cpu")
+    else:
+        yield torch.device(request.param)
+
+
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "amp"])
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_training_is_the_same(device, amp, accumulate):
+    if amp and device.type == "cpu":
+        pytest.skip("no GPU")
+    plain, model = made(device), made(device)
+    graphs, said = recorded(model)
+    expected = train(plain, batches(device, 9), amp, accumulate)
+    assert train(model, batches(device, 9), amp, accumulate) == expected
+    assert graphs.recorded == 1
+    assert "device graph on for 4x3x32x32" in said[0]
+    assert same(plain, model)
+
+
+def test_a_loss_that_somebody_keeps_does_not_disturb(device):
+    plain, model = made(device), made(device)
+    graphs, _ = recorded(model)
+    kept = []  # every step's, so that autograd's nodes of the first stream stay alive
+    assert train(model, batches(device, 6), kept=kept) == train(plain, batches(device, 6))
+    assert graphs.recorded == 1
+
+
+def test_each_shape_has_its_own_up_to_some(device):
+    plain, model = made(device), made(device)
+    graphs, said = recorded(model)
+    inputs = [x for size in (32, 48, 40, 36, 28, 24) for x in batches(device, 3, size)] + batches(device, 2, 32)
+    assert train(model, inputs) == train(plain, inputs)
+    assert graphs.recorded == 4
+    assert len(said) == 4
+    assert same(plain, model)
+
+
+def test_a_second_pass_before_the_first_one_is_over_is_not_recorded(device):
+    plain, model = made(device), made(device)
+    recorded(model)
+    train(plain, batches(device, 3)), train(model, batches(device, 3))
+    x, y = batches(device, 2)
+    for each in (plain, model):
+        loss = loss_of(each(x)) + 2 * loss_of(each(y))
+        loss.backward()
+    for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    assert same(plain, model)
+
+
+def test_backward_twice_is_refused_in_words(device):
+    model = made(device)
+    recorded(model)
+    train(model, batches(device, 3))
+    loss = loss_of(model(batches(device, 1)[0]))
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match=r"step\.graph: off"):
+        loss.backward()
+
+
+def test_a_pass_without_backward_leaves_the_next_one_alone(device):
+    plain, model = made(device), made(device)
+    graphs, _ = recorded(model)
+    for each in (plain, model):
+        train(each, batches(device, 3))
+        each(batches(device, 1)[0])  # dropped
+        train(each, batches(device, 3))
+    assert same(plain, model)
+    assert graphs.recorded == 1
+
+
+def test_a_loss_that_begins_to_use_another_output(device):
+    plain, model = made(device), made(device)
+    graphs, _ = recorded(model)
+    weights = [0.0] * 4 + [0.5] * 3
+    assert train(model, batches(device, 7), weights=weights) == train(plain, batches(device, 7), weights=weights)
+    assert graphs.recorded == 1
+    assert same(plain, model)
+
+
+def test_frozen_layers_and_hooks_are_seen(device):
+    plain, model = made(device), made(device)
+    graphs, said = recorded(model)
+    seen = []
+    for each in (plain, model):
+        train(each, batches(device, 4))
+        each.first.requires_grad_(False)
+        train(each, batches(device, 4))
+    assert graphs.recorded == 1
+    assert len(said) == 2
+    handle = model.second.register_forward_hook(lambda *_: seen.append(1))
+    for each in (plain, model):
+        train(each, batches(device, 2))
+    handle.remove()
+    assert len(seen) == 2
+    assert same(plain, model)
+
+
+def test_a_layer_that_is_replaced_or_put_into_eval_mode_is_seen(device):
+    plain, model = made(device), made(device)
+    _, said = recorded(model)
+    for each in (plain, model):
+        train(each, batches(device, 3))
+        each.second[2] = torch.nn.ReLU()
+        train(each, batches(device, 3))
+        each.first[1].eval()
+        train(each, batches(device, 3))
+    assert len(said) == 3
+    assert same(plain, model)
+
+
+def test_what_cannot_be_recorded_is_computed_as_ever(device):
+    plain, model = made(device), made(device)
+    model.asks = True
+    graphs, said = recorded(model)
+    assert train(model, batches(device, 5)) == train(plain, batches(device, 5))
+    assert graphs.recorded == 0
+    assert len(said) == 1
+    assert said[0].startswith("device graph off for 4x3x32x32: could not be recorded: ")
+    assert same(plain, model)
+
+
+def test_what_computes_something_else_when_it_is_replayed_is_not_used(device):
+    model = made(device)
+    model.second.add_module("drift", _Drift())
+    graphs, said = recorded(model)
+    train(model, batches(device, 4))
+    assert graphs.recorded == 0
+    assert "computes something else" in said[0]
+
+
+class _Drift(torch.nn.Module):
+    """Multiplies by a number of the host, which a graph has from when it was recorded."""
+
+    calls = 0
+
+    def forward(self, x):
+        """Return other numbers each time."""
+        self.calls += 1
+        return x * self.calls
+
+
+def test_numbers_are_drawn_as_without(device):
+    drawn = []
+    for armed in (False, True):
+        model = made(device)
+        if armed:
+            recorded(model)
+        torch.manual_seed(3)
+        train(model, batches(device, 5))
+        drawn.append((torch.rand(3), torch.rand(3, device=device).cpu()))
+    assert torch.equal(drawn[0][0], drawn[1][0])
+    assert torch.equal(drawn[0][1], drawn[1][1])
+
+
+def test_nothing_is_held_of_a_model_that_is_gone(device):
+    if device.type == "cpu":
+        pytest.skip("a stand-in holds functions, a graph does not")
+    model = made(device)
+    graphs, _ = recorded(model)
+    train(model, batches(device, 4))
+    there, recordings = weakref.ref(model), weakref.ref(graphs)
+    del model, graphs
+    gc.collect()
+    assert there() is None
+    assert recordings() is None
+
+
+def test_closed_graphs_leave_the_model_to_itself(device):
+    model = made(device)
+    graphs, said = recorded(model)
+    train(model, batches(device, 3))
+    graphs.close()
+    assert network.of(model) is None
+    train(model, batches(device, 3))
+    assert graphs.recorded == 0
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "eager", "graph", "free", "on", "words"),
+    [
+        (9.0, 10.0, 5.0, 2**30, True, "take 10.0 ms, the host 9.0 ms of it to launch them, and 5.0 ms recorded"),
+        (6.0, 10.0, 5.0, 2**30, False, "take 10.0 ms, the host 6.0 ms of it to launch them"),
+        (9.0, 10.0, 9.8, 2**30, False, "and 9.8 ms recorded"),
+        (9.0, 10.0, 5.0, 2**20, False, "a step that is not recorded takes 0.5 GiB, and 0.0 GiB are free beside it"),
+    ],
+)
+def test_auto_records_only_where_that_is_worth_it(monkeypatch, host, eager, graph, free, on, words):
+    with stand_in(monkeypatch):
+        timed, times = network._timed, iter([(host, eager), (graph / 2, graph)])
+        monkeypatch.setattr(network, "_timed", lambda *given: (*next(times), timed(*given)[2]))
+        reserved = iter([0, 2**29])
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: next(reserved))
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 2**31))
+        plain, model = made(), made()
+        graphs, said = recorded(model, "auto")
+        inputs = batches("cpu", 5)
+        assert train(model, inputs) == train(plain, inputs)
+    assert (graphs.recorded == 1) is on
+    assert len(said) == 1
+    assert said[0].startswith(f"device graph {'on' if on else 'off'} for 4x3x32x32: ")
+    assert words in said[0]
+    if not on:
+        gc.collect()
+        assert [each() for each in StandIn.made] in ([], [None])  # its memory is not held
+
+
+def test_old_torch_and_other_devices_have_none(monkeypatch):
+    assert network.why_not(torch.device("cpu")) == "cpu has no device graphs"
+    monkeypatch.setattr(torch, "__version__", "2.0.1+rocm5.4.2")
+    assert network.why_not(torch.device("cuda:0")) == "torch 2.0.1+rocm5.4.2 is older than 2.1"
+    monkeypatch.setattr(torch, "__version__", "2.10.0")
+    assert network.why_not(torch.device("cuda:0")) is None

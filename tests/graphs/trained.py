@@ -1,0 +1,190 @@
+"""A small network, a training of it, and a stand-in for device graphs where there is no GPU."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager, nullcontext
+from functools import partial
+
+import torch
+from torch import nn
+
+from yolo_rocm.graphs import network
+from yolo_rocm.graphs.network import NetworkGraphs
+from yolo_rocm.graphs.pool import Pool
+
+
+class Network(nn.Module):
+    """Two convolutions with BatchNorm, two outputs; `compute` is what Ultralytics calls `_predict_once`."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU())
+        self.second = nn.Sequential(nn.Conv2d(8, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU())
+        self.asks = False
+
+    def compute(self, x):
+        """Return two outputs with gradients and one without."""
+        first = self.first(x)
+        if self.asks:
+            asked(first)
+        return {"first": first, "all": [self.second(first), x * 2]}
+
+    def forward(self, x):
+        """Compute, recorded where somebody has asked for it."""
+        known = network.of(self)
+        return self.compute(x) if known is None else known(self, self.compute, x)
+
+
+def asked(tensor):
+    """Wait for a value, which cannot be recorded."""
+    if recording:
+        raise RuntimeError("operation not permitted when stream is capturing")
+    return tensor.sum().item()
+
+
+def made(device="cpu", seed=0):
+    """Return a network in training mode."""
+    torch.manual_seed(seed)
+    return Network().to(device).train()
+
+
+def batches(device, count, size=32):
+    """Return inputs."""
+    generator = torch.Generator().manual_seed(1)
+    return [torch.rand(4, 3, size, size, generator=generator).to(device) for _ in range(count)]
+
+
+def loss_of(outputs, first=0.0):
+    """Return a loss that uses the second output, and the first one if asked."""
+    loss = outputs["all"][0].float().square().mean()
+    return loss + first * outputs["first"].float().square().mean() if first else loss
+
+
+def train(model, inputs, amp=False, accumulate=1, weights=None, kept=None):
+    """Train a model; return the losses."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    scaler = _scaler(amp and model.first[0].weight.is_cuda)
+    losses = []
+    for number, x in enumerate(inputs):
+        with torch.autocast("cuda", torch.float16) if amp else nullcontext():
+            loss = loss_of(model(x), weights[number] if weights else 0.0)
+        scaler.scale(loss).backward()
+        losses.append(float(loss.detach()))
+        if kept is not None:
+            kept.append(loss)
+        if number % accumulate == accumulate - 1:
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad(set_to_none=True)
+    return losses
+
+
+def _scaler(enabled):
+    made = (
+        torch.amp.GradScaler
+        if hasattr(torch.amp, "GradScaler")
+        else lambda _, **more: torch.cuda.amp.GradScaler(**more)
+    )
+    return made("cuda", enabled=enabled, init_scale=256.0)
+
+
+def same(one, other):
+    """Return whether two models are the same to the last bit, statistics included."""
+    mine, yours = one.state_dict(), other.state_dict()
+    return all(torch.equal(mine[name], yours[name]) for name in mine)
+
+
+def recorded(model, mode="on"):
+    """Ask for a model's graphs; return them, and what is said."""
+    said = []
+    return NetworkGraphs(model, mode, said.append), said
+
+
+recording = []  # not empty while the stand-in records
+
+
+class StandIn(Pool):
+    """Records functions by keeping them, and replays them by calling them again into the memory of the first call.
+
+    A replay computes with the leaves that were there when it was recorded. A forward pass spoils the memory of the
+    gradients, as one that shares memory with a backward pass may.
+    """
+
+    made = []  # every one of a test, weakly
+
+    def __init__(self, device):
+        self._device = device
+        self._pending = self._at_next = None
+        self._gradients = []
+        StandIn.made.append(weakref.ref(self))
+
+    @contextmanager
+    def side_stream(self):
+        """There is one stream."""
+        yield
+
+    def recorded(self, function):
+        """Call the function, and keep it."""
+        leaves = [(held, dict(held)) for held in _held(function)]
+        recording.append(1)
+        try:
+            result = function()
+        finally:
+            recording.pop()
+        forward = isinstance(result, tuple)
+        if not forward:
+            self._gradients += [each for each in result if each is not None]
+        return _Kept(function, result, forward, leaves, self._gradients), result
+
+
+class _Kept:
+    def __init__(self, function, result, forward, leaves, gradients):
+        self._function, self._result, self._leaves = function, result, leaves
+        self._forward, self._gradients = forward, gradients
+        self._places = [None if each is None else each.detach() for each in (result[0] if forward else result)]
+
+    def replay(self):
+        """Compute again, into the same memory."""
+        now = [(held, dict(held)) for held, _ in self._leaves]
+        for held, leaves in self._leaves:
+            held.update(leaves)
+        try:
+            with torch.enable_grad():
+                result = self._function()
+        finally:
+            for held, before in now:
+                held.update(before)
+        if self._forward:
+            for gradient in self._gradients:
+                gradient.fill_(float("nan"))
+            self._result[0][:] = result[0]  # what the kept backward pass goes back through
+        for place, each in zip(self._places, result[0] if self._forward else result, strict=True):
+            if place is not None:
+                place.copy_(each.detach())
+
+
+def _held(function):
+    """Return where the modules have their parameters that a recorded function computes with."""
+    for cell in function.__closure__ or ():
+        run = cell.cell_contents
+        model = run.args[0] if isinstance(run, partial) else getattr(run, "__self__", None)
+        if isinstance(model, nn.Module):
+            return [module._parameters for module in model.modules()]
+    return []
+
+
+@contextmanager
+def stand_in(monkeypatch):
+    """Let a CPU have device graphs."""
+    monkeypatch.setattr(network, "DEVICES", ["cuda", "cpu"])
+    monkeypatch.setattr(network, "Pool", StandIn)
+    monkeypatch.setattr(network, "_REPEATS", 1)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 0)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (2**30, 2**31))
+    fork = torch.random.fork_rng
+    monkeypatch.setattr(torch.random, "fork_rng", lambda devices: fork(devices=[]))
+    StandIn.made.clear()
+    yield

@@ -1,0 +1,140 @@
+"""`step.graph` in whole trainings, with a stand-in for device graphs: same numbers, one line, nothing left."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.graphs import network
+from yolo_rocm.preset.schema import Preset
+from yolo_rocm.preset.step import graph_of
+from yolo_rocm.session.graphs import Graphs
+
+from ..graphs.trained import stand_in
+
+QUICK = {
+    "epochs": 2,
+    "imgsz": 32,
+    "batch": 2,
+    "plots": False,
+    "device": "cpu",
+    "seed": 0,
+    "verbose": False,
+    "val": False,
+}
+pytestmark = pytest.mark.skipif(bool(hooks.missing("step.graph")), reason="this Ultralytics has another forward pass")
+
+
+@pytest.fixture
+def train(made_data, tmp_path, monkeypatch):
+    """Return a function that trains on the CPU."""
+    data, said, say = made_data(), [], hooks.say
+
+    def also_kept(text, **named):
+        said.append(text)
+        say(text, **named)
+
+    monkeypatch.setattr(hooks, "say", also_kept)
+
+    def run(name, graph, callback=None, **arguments):
+        rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "step": {"graph": graph}}
+        rocm |= {"loader": {"context": "fork"}, "report": {"telemetry": False}}
+        yolo = hooks.load_model("yolov8n.yaml")
+        losses = hooks.record_losses(yolo)
+        if callback is not None:
+            yolo.add_callback("on_train_batch_end", callback)
+        handle = yolo_rocm.register(yolo, "cpu", rocm)
+        said.clear()
+        yolo.train(data=str(data), project=str(tmp_path), name=name, **{**QUICK, **arguments})
+        handle.remove()
+        kept = json.loads((tmp_path / name / "rocm.json").read_text())["graphs"]
+        lines = [line for line in said if line.startswith("device graph ")]
+        assert kept == lines
+        return losses, lines
+
+    return run
+
+
+def test_a_training_is_the_same_with_graphs(train, monkeypatch):
+    models, found = [], []
+
+    def see(trainer):
+        models.append(hooks.plain_model(trainer.model))
+        known = network.of(models[-1])
+        found.append(0 if known is None else known.recorded)
+
+    plain, lines = train("plain", "auto", see, nbs=4)  # two steps for each of the optimizer's
+    assert lines == []  # nobody has asked for what a CPU has not
+    assert found == [0] * 4
+    with stand_in(monkeypatch):
+        found.clear()
+        same, (line,) = train("graphed", "on", see, nbs=4)
+    assert same == plain
+    assert line.startswith("device graph on for 2x3x32x32: ")
+    assert found == [0, 0, 1, 1]  # the first batch names layers, the second is seen
+    assert network.of(models[-1]) is None
+
+
+def of(mode, engine="auto"):
+    """Return the graphs of a preset."""
+    preset = Preset(conv={"engine": engine}, step={"graph": mode})
+    return Graphs(SimpleNamespace(settings=SimpleNamespace(preset=preset)))
+
+
+def trainer(model=None, **more):
+    """Return a stand-in for a trainer."""
+    model = torch.nn.Linear(1, 1) if model is None else model
+    return SimpleNamespace(model=model, device=torch.device("cpu"), batch_size=4, **more)
+
+
+def test_on_says_why_not():
+    graphs = of("on")
+    graphs.begin(trainer())
+    assert graphs.said == ["device graph off: cpu has no device graphs"]
+
+
+def test_several_gpus_and_compiled_models_are_left_alone(monkeypatch):
+    monkeypatch.setattr(network, "DEVICES", ["cpu"])
+    monkeypatch.setattr(torch, "__version__", "2.10.0")
+    compiled = torch.nn.Module()
+    compiled._orig_mod = torch.nn.Linear(1, 1)
+    for asked, reason in ((trainer(world_size=2), "several GPUs"), (trainer(compiled), "the model is compiled")):
+        graphs = of("on")
+        graphs.begin(asked)
+        assert graphs.said == [f"device graph off: {reason}"]
+        assert network.of(hooks.plain_model(asked.model)) is None
+
+
+def test_a_smaller_batch_after_a_lack_of_memory_lets_go_of_the_graphs_of_the_larger(monkeypatch):
+    monkeypatch.setattr(network, "DEVICES", ["cpu"])
+    monkeypatch.setattr(torch, "__version__", "2.10.0")
+    graphs, asked, forgotten = of("on"), trainer(), []
+    graphs.begin(asked)
+    monkeypatch.setattr(network.of(asked.model), "forget", lambda: forgotten.append(asked.batch_size))
+    graphs.epoch_starts(asked)
+    asked.batch_size = 2
+    graphs.epoch_starts(asked)
+    graphs.epoch_starts(asked)
+    assert forgotten == [2]
+    graphs.close()
+    graphs.close()
+    assert network.of(asked.model) is None
+
+
+@pytest.mark.parametrize(
+    ("engine", "written", "mode"),
+    [
+        ("auto", "auto", "auto"),
+        ("gemm", True, "on"),
+        ("auto", False, "off"),
+        ("vendor", "auto", "off"),
+        ("vendor", "on", "on"),
+    ],
+)
+def test_the_mode_of_a_preset(engine, written, mode):
+    assert graph_of(Preset(conv={"engine": engine}, step={"graph": written})) == mode

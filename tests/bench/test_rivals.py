@@ -18,7 +18,7 @@ from yolo_rocm.conv.plan import Planner
 from yolo_rocm.errors import DeviceLostError
 
 
-class Right(Rival):
+class _Right(Rival):
     name = "right"
     passes = PASSES
 
@@ -41,12 +41,12 @@ class Right(Rival):
         return run
 
 
-class Together(Right):
+class _Together(_Right):
     name = "together"
     passes = ("forward", BACKWARD)
 
 
-class Wrong(Together):
+class _Wrong(_Together):
     """Right but for the gradient of the weight: by more than rounding, or not a number, or of another shape."""
 
     name = "wrong one"
@@ -60,7 +60,7 @@ class Wrong(Together):
         return lambda: {each: self.spoil(r) if each == "grad_weight" else r for each, r in inner().items()}
 
 
-class Raises(Right):
+class _Raises(_Right):
     name = "raises"
 
     def call(self, layer, which, operands):
@@ -69,7 +69,7 @@ class Raises(Right):
         raise TypeError("no kernel for this\nand more")
 
 
-class Absent(Right):
+class _Absent(_Right):
     name = "absent"
 
     def missing(self, device):
@@ -94,7 +94,7 @@ def of(rows, rival):
 
 
 def test_a_right_rival_is_timed_on_every_layer_and_pass_of_a_training(layers):
-    rival = Right()
+    rival = _Right()
     rows = of(bench(layers, rival), rival)
     assert [(row.problem, row.pass_) for row in rows] == [(str(e.problem), p) for e in layers for p in e.passes]
     assert all(row.milliseconds > 0 and not row.verdict and not row.why for row in rows)
@@ -102,7 +102,7 @@ def test_a_right_rival_is_timed_on_every_layer_and_pass_of_a_training(layers):
 
 
 def test_ours_is_measured_the_same_with_and_without_rivals(layers):
-    without, beside = bench(layers), bench(layers, Right(), Absent())
+    without, beside = bench(layers), bench(layers, _Right(), _Absent())
     assert [(r.problem, r.pass_, r.way) for r in without] == [
         (r.problem, r.pass_, r.way) for r in beside if r.way not in ("right", "absent")
     ]
@@ -120,7 +120,7 @@ def test_ours_is_measured_the_same_with_and_without_rivals(layers):
     ids=["off", "nan", "shape"],
 )
 def test_a_wrong_result_is_wrong_and_not_timed(layers, spoil, why):
-    rival = Wrong(spoil)
+    rival = _Wrong(spoil)
     rows = of(bench(layers, rival), rival)
     assert [row.verdict for row in rows if row.pass_ == BACKWARD] == [WRONG] * len(layers)
     assert all(row.milliseconds is None and row.why.startswith(why) for row in rows if row.pass_ == BACKWARD)
@@ -129,12 +129,12 @@ def test_a_wrong_result_is_wrong_and_not_timed(layers, spoil, why):
 
 
 def test_rounding_is_not_wrong(layers):
-    rival = Wrong(lambda grad: grad * (1 + 5e-4))  # the bound of our own candidates in fp32 is 1e-3
+    rival = _Wrong(lambda grad: grad * (1 + 5e-4))  # the bound of our own candidates in fp32 is 1e-3
     assert not any(row.verdict for row in of(bench(layers, rival), rival))
 
 
 def test_what_raises_or_is_absent_is_not_runnable_here(layers):
-    rows = bench(layers, Raises(), Absent())
+    rows = bench(layers, _Raises(), _Absent())
     whys = {(row.way, row.pass_): row.why for row in rows if row.verdict == NOT_RUNNABLE}
     assert whys == {
         ("raises", "forward"): "TypeError: no kernel for this",
@@ -148,13 +148,13 @@ def test_what_raises_or_is_absent_is_not_runnable_here(layers):
 def test_a_rival_that_takes_the_device_with_it_is_named(layers, monkeypatch):
     monkeypatch.setattr(rivals_module, "alive", lambda device: False)
     with pytest.raises(DeviceLostError, match=r"rival 'raises' computed forward .*without raises in rivals="):
-        bench(layers, Raises())
+        bench(layers, _Raises())
 
 
 def test_a_rival_computes_in_ieee_fp32_and_the_setting_comes_back(layers):
     seen = []
 
-    class Looks(Right):
+    class Looks(_Right):
         def call(self, layer, which, operands):
             seen.append(torch.backends.cudnn.allow_tf32)
             return super().call(layer, which, operands)
@@ -174,7 +174,7 @@ def test_what_a_rival_is_compared_with_may_not_fit(layers, monkeypatch):
         raise torch.cuda.OutOfMemoryError("no memory")
 
     monkeypatch.setattr(type(rivals_module.CONVOLUTION), "run", full)
-    (why,) = {row.why for row in bench(layers, Right()) if row.way == "right"}
+    (why,) = {row.why for row in bench(layers, _Right()) if row.way == "right"}
     assert why == "unfold, which it is compared with, fails with OutOfMemoryError: no memory"
 
 
@@ -209,7 +209,7 @@ def test_ours_is_summed_over_what_the_rival_has_right():
 
 
 def test_files_and_layers_show_the_verdict_in_place_of_a_time(layers, tmp_path):
-    rows = bench(layers, Wrong(), Absent())
+    rows = bench(layers, _Wrong(), _Absent())
     (entry, *_) = layer_table(rows)
     assert entry["ways"]["absent"] == NOT_RUNNABLE
     assert entry["ways"]["wrong one"] > 0

@@ -35,7 +35,7 @@ def test_everything_is_tuned_together_before_anything_is_reported(layers, engine
 
 
 def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
-    from yolo_rocm.cli.bench import _bench_conv
+    from yolo_rocm.cli.bench_conv import _bench_conv
 
     made = []
 

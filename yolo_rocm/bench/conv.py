@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,27 @@ from ..engines.plan_store import device_name
 from ..engines.tuning import time_candidates
 from . import results
 from .layers import ModelLayer
+from .rivals import BACKWARD, Rival, bench_rivals
 
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
 
 
 @dataclass(frozen=True)
 class Row:
-    """Time of one way for one pass of one distinct convolution."""
+    """Time of one way for one pass of one distinct convolution.
+
+    A rival has a `verdict` in place of a time where its result is wrong or where it does not run, and the reason.
+    """
 
     layer: str
     count: int
     problem: str
     pass_: str
     way: str
-    milliseconds: float
-    workspace_mb: float
+    milliseconds: float | None
+    workspace_mb: float | None
+    verdict: str = ""
+    why: str = ""
 
 
 def bench_conv(
@@ -47,8 +53,9 @@ def bench_conv(
     repeats: int = 7,
     quick: bool = False,
     vendor: bool = True,
+    rivals: Sequence[Rival] = (),
 ) -> list[Row]:
-    """Measure native kernels, vendor off, the plain unfold + matmul patch, each algorithm, and `auto`.
+    """Measure native kernels, vendor off, the plain unfold + matmul patch, each algorithm, `auto`, and rivals.
 
     `auto` is measured through the seam with the planner's own choices, after the planner has tuned itself.
 
@@ -57,8 +64,9 @@ def bench_conv(
         planner: Chooses for `auto`.
         progress: Called with (done, all).
         repeats: Timed calls of each way.
-        quick: Measure native kernels and `auto` alone.
+        quick: Measure native kernels, `auto` and rivals alone.
         vendor: Measure the vendor library; not where it would end the process.
+        rivals: Other projects' convolutions, each checked and timed right after ours on the same tensors.
     """
     layers = list(layers)
     rows: list[Row] = []
@@ -66,13 +74,18 @@ def bench_conv(
     problems = [layer.problem for layer in layers]
     waiting = len(planner.unmeasured(problems)) if planner.tunable else 0
     everything = waiting + len(layers)
+    missing = {rival: rival.missing(problems[0].device) for rival in rivals if problems}
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     try:
         progress(0, everything)
         if waiting:  # all together: compilers run in parallel
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
         for done, layer in enumerate(layers):
-            rows += _bench_layer(layer, planner, patch, repeats, quick, vendor)
+            operands = Operands.of(layer.problem)
+            rows += _bench_layer(layer, operands, planner, patch, repeats, quick, vendor)
+            for rival, which, found in bench_rivals(missing, layer, operands, planner.budget, repeats):
+                rows.append(_row(layer, which, rival.name, found.milliseconds, None, found.verdict, found.why))
+            del operands  # before the next ones are drawn
             progress(waiting + done + 1, everything)
     finally:
         torch.backends.cudnn.benchmark = search
@@ -80,10 +93,10 @@ def bench_conv(
 
 
 def _bench_layer(
-    layer: ModelLayer, planner: Planner, patch: Patch, repeats: int, quick: bool, vendor: bool
+    layer: ModelLayer, operands: Operands, planner: Planner, patch: Patch, repeats: int, quick: bool, vendor: bool
 ) -> list[Row]:
     problem, rows = layer.problem, []
-    operands, device = Operands.of(problem), torch.device(problem.device)
+    device = torch.device(problem.device)
     ours = [] if quick else [a for a in planner.checked_candidates(problem) if a.name != "aten"]
     algorithms = [*([BY_NAME["vendor"]] if vendor else []), *ours]
     with as_in_the_seam():
@@ -145,11 +158,20 @@ def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Ro
         return []
     kept = problem.batch * problem.in_channels * problem.kernel[0] * problem.kernel[1] * problem.output_size[0]
     columns = kept * problem.output_size[1] * x.element_size()
-    return [_row(layer, "forward", PLAIN, first, columns), _row(layer, "backward", PLAIN, second, columns)]
+    return [_row(layer, "forward", PLAIN, first, columns), _row(layer, BACKWARD, PLAIN, second, columns)]
 
 
-def _row(layer: ModelLayer, which: str, way: str, measured: float, workspace: int) -> Row:
-    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, measured, workspace / 2**20)
+def _row(
+    layer: ModelLayer,
+    which: str,
+    way: str,
+    spent: float | None,
+    workspace: int | None,
+    verdict: str = "",
+    why: str = "",
+) -> Row:
+    megabytes = None if workspace is None else workspace / 2**20
+    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, spent, megabytes, verdict, why)
 
 
 def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
@@ -160,43 +182,44 @@ def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     result: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     whole = {VENDOR, VENDOR_OFF, PLAIN, AUTO}
     for row in rows:
-        if row.way in whole:
+        if row.way in whole and row.milliseconds is not None:
             result[row.way][row.pass_] += row.milliseconds * row.count
             result[row.way]["sum"] += row.milliseconds * row.count
     return {way: dict(passes) for way, passes in result.items()}
 
 
 def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
-    """Return the largest workspace of each way in MiB; that of native kernels is not known."""
+    """Return the largest workspace of each way in MiB; that of native kernels and of rivals is not known."""
     result: dict[str, float] = {}
     for row in rows:
-        if row.way not in (VENDOR, VENDOR_OFF):
+        if row.way not in (VENDOR, VENDOR_OFF) and row.workspace_mb is not None:
             result[row.way] = max(result.get(row.way, 0.0), row.workspace_mb)
     return result
 
 
-def write_csv(path: Path, rows: Iterable[Row], device: str, command: str) -> None:
-    """Write every measurement with what it was measured on."""
-    entries = [{key.rstrip("_"): value for key, value in asdict(row).items()} for row in rows]
-    results.write_csv(path, entries, results.stamp(command, device=device_name(device), torch=torch.__version__))
+def write_csv(path: Path, rows: Iterable[Row], device: str, command: str, **versions: str) -> None:
+    """Write every measurement with what it was measured on; `versions` are those of rivals."""
+    entries = [{key.rstrip("_"): value for key, value in asdict(row).items() if value != ""} for row in rows]
+    on = {"device": device_name(device), "torch": torch.__version__, **versions}
+    results.write_csv(path, entries, results.stamp(command, **on))
 
 
 def plot(path: Path, rows: Iterable[Row], title: str) -> None:
     """Draw the totals as stacked bars, one bar for each way."""
     sums = totals(rows)
     ways = [way for way in (VENDOR, AUTO, PLAIN, VENDOR_OFF) if way in sums]
-    parts = [which for which in (*PASSES, "backward") if any(which in sums[way] for way in ways)]
+    parts = [which for which in (*PASSES, BACKWARD) if any(which in sums[way] for way in ways)]
     series = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
     results.draw(path, title, ways, [results.Panel("milliseconds, all convolutions of one training step", 1, series)])
 
 
 def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return one entry per layer and pass: vendor, vendor off, auto, and the fastest single algorithm."""
+    """Return one entry per layer and pass: milliseconds by way, or a rival's verdict."""
     table: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        if row.pass_ == "backward":
+        if row.pass_ == BACKWARD:
             continue
         entry = table.setdefault((row.problem, row.pass_), {"layer": row.layer, "count": row.count, "ways": {}})
         entry.update(problem=row.problem, pass_=row.pass_)
-        entry["ways"][row.way] = row.milliseconds
+        entry["ways"][row.way] = row.verdict or row.milliseconds
     return list(table.values())

@@ -91,7 +91,7 @@ def time_candidates(
                         torch.cuda.synchronize(device)  # a fault is the reference's, not the candidate's
                     running = algorithm
                 result = operator.run(algorithm, problem, which, operands, budget)
-                if not _agrees(operator, problem, which, result, reference):
+                if not agrees(operator, problem, which, result, reference):
                     LOG.warning("%s is left out for %s, %s: it gives wrong numbers", algorithm.name, problem, which)
                     continue
             device_ms, host_ms = timed(
@@ -130,7 +130,7 @@ def exact_enough(operator: Operator[P, A], algorithm: A, problem: P, which: str)
     return ours <= _MOST_ERROR * plain
 
 
-def _agrees(operator: Operator[P, A], problem: P, which: str, result: torch.Tensor, reference: torch.Tensor) -> bool:
+def agrees(operator: Operator[P, A], problem: P, which: str, result: torch.Tensor, reference: torch.Tensor) -> bool:
     """Return whether two results of the same sum are the same but for rounding."""
     most = 1e-3 if problem.dtype == torch.float32 else 3e-2
     return operator.distance(problem, which, result, reference) <= most

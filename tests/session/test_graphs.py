@@ -18,7 +18,7 @@ from yolo_rocm.session.graphs import Graphs
 from ..graphs.trained import stand_in
 
 QUICK = {
-    "epochs": 2,
+    "epochs": 1,
     "imgsz": 32,
     "batch": 2,
     "plots": False,

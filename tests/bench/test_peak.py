@@ -40,7 +40,7 @@ def test_a_tensor_is_in_the_peak_until_it_is_reset():
     assert held["allocated"] + 25 <= peak.allocated_mb <= held["allocated"] + 26  # a block may be left unsplit
     assert peak.reserved_mb >= peak.allocated_mb
     torch.cuda.reset_peak_memory_stats(DEVICE)
-    assert peak_of(DEVICE).requested_mb == held["requested"]
+    assert peak_of(DEVICE).requested_mb == (held["requested"] if before["requested_bytes.all.current"] else None)
 
 
 def test_what_device_graphs_hold_is_counted_as_used(monkeypatch):

@@ -55,11 +55,11 @@ def test_what_cannot_be_recorded_leaves_torch_as_it_was():
 
 
 def test_a_thread_that_copies_to_the_device_does_not_disturb():
-    over = threading.Event()
+    over, batch = threading.Event(), torch.ones(64, 1024)
 
     def load():
         while not over.is_set():
-            torch.rand(64, 1024).pin_memory().to(GPU, non_blocking=True)
+            batch.pin_memory().to(GPU, non_blocking=True)
 
     loader = threading.Thread(target=load)
     loader.start()

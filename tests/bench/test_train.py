@@ -123,6 +123,8 @@ def test_kinds_are_chosen_and_quick_leaves_out_what_takes_longest():
         "vendor off + compile",
         "ours",
         "ours lean",
+        "ours + graph",
+        "ours lean + graph",
         "ours + compile",
         "ours + vendor norm",
         "ours auto + vendor",

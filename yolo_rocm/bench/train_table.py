@@ -56,7 +56,7 @@ class TrainRow:
     wrong: bool  # whether that is more than rounding can explain
     tuning_s: float | None  # seconds of a first step, compiling and choosing; None where nothing is chosen
     overflows: int  # steps left out by GradScaler
-    served: str  # how many layers each engine computes
+    served: str  # how many layers each engine computes, and what was decided about device graphs
     error: str  # why the way has failed
 
 

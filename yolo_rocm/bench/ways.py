@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final, Literal
 
+import torch
+
 from .. import ultralytics_hooks as hooks
 from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.seam import installed
 from ..engines.backend_flags import vendor_off
 from ..errors import ConfigError, nearest
+from ..graphs import network
 from ..norm import seam as norm_seam
 from ..norm.patch import NormPatch
 from ..norm.plan import NormPlanner
@@ -85,8 +88,8 @@ class Way:
 
     @property
     def served(self) -> str:
-        """How many layers each engine computes."""
-        return "; ".join(patch.report.summary() for patch in self.patches)
+        """How many layers each engine computes, and what was decided about device graphs in the first turn."""
+        return "; ".join([*(patch.report.summary() for patch in self.patches), *self.said[:1]])
 
     @contextmanager
     def applied(self, device: str) -> Iterator[None]:
@@ -235,7 +238,7 @@ def _picked(found: list[Way], chosen: str | None) -> list[Way]:
 
 def why_not(way: Way, device: str) -> str:
     """Return why a way cannot run here; nothing where it can."""
-    if not way.compiled:
-        return ""
-    reason = hooks.why_not_compiled(device)
+    reason = hooks.why_not_compiled(device) if way.compiled else ""
+    if way.graph != OFF:
+        reason = network.why_not(torch.device(device)) or ""
     return f"{NOT_RUNNABLE}{reason}" if reason else ""

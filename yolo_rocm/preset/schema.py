@@ -105,7 +105,7 @@ class Step(_Section):
         "own argument `channels_last` wins",
     )
     graph: Literal["auto", "on", "off"] = Field(
-        default="auto",
+        default="off",
         description="record the network's passes as device graphs and replay them; auto: where the GPU waits for the "
         "host, a step gets faster and memory suffices, measured once. One GPU, torch 2.1",
     )

@@ -228,10 +228,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad_x = grad_kernel = None
     if keeping is not None and _keeps_graph is not None and not _keeps_graph():
         call.keeping = None  # torch forgets saved tensors by itself, and attributes only with the graph
-    if known.converts:
-        grad_kernel = None if grad_kernel is None else grad_kernel.to(call.kernel.dtype)
-        grad_offset = grad_offset if grad_offset is None or call.offset is None else grad_offset.to(call.offset.dtype)
-    return grad_x, grad_kernel, grad_offset, grad_weight, grad_bias, None
+    return grad_x, grad_kernel, grad_offset, grad_weight, grad_bias, None  # autograd converts those that were converted
 
 
 def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -144,8 +144,8 @@ class _Block(torch.autograd.Function):
     ) -> torch.Tensor:
         known, p = call.known, call.p
         filters, added = kernel, offset
-        if known.converts:
-            filters = kernel.to(known.dtype)
+        if known.convert is not None:
+            filters = known.convert(kernel)
             added = None if offset is None else offset.to(known.dtype)
         if known.is_cast and is_on():
             with off():
@@ -243,7 +243,7 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     _, _, weight, bias, x = ctx.saved_tensors
     problem = known.conv.problem  # type: ignore[union-attr]
     inputs = (x, kernel, offset, weight, bias)
-    if known.converts:
+    if known.convert is not None:
         kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
     y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
     y = activated(known.norm.problem, functional.batch_norm(y, None, None, weight, bias, True, 0.0, call.p.eps))

@@ -61,6 +61,10 @@ class TritonChannelsLast(Algorithm):
         """Compute the gradient of the weight."""
         return self._inner.grad_weight(problem, _channels_last(grad), _channels_last(x))
 
+    def weight_layout(self, problem: ConvProblem) -> torch.memory_format:
+        """Return that of the algorithm inside."""
+        return self._inner.weight_layout(problem)
+
     def bound(self, problem: ConvProblem) -> Bound:
         """Return the passes with their launches at hand; both gradients read one copy of the output's."""
         forward_of, backward_of = self._inner.bound(problem)

@@ -65,6 +65,11 @@ class TritonGemm(TritonAlgorithm):
             return weight
         return weight.contiguous(memory_format=torch.channels_last)
 
+    def weight_layout(self, problem: ConvProblem) -> torch.memory_format:
+        """Return that of `packed` in half precision; in fp32 the two passes differ."""
+        taps = math.prod(problem.kernel)
+        return torch.channels_last if taps > 1 and is_half(problem) else torch.preserve_format
+
     def packed_strides(self, problem: ConvProblem, which: str) -> Strides:
         """Return the strides of a packed weight."""
         if which == "forward" and problem.dtype == torch.float32:

@@ -68,7 +68,8 @@ class NormAlgorithm(BaseAlgorithm[NormProblem]):
 
     def bound(self, problem: NormProblem) -> NormBound:
         """Return the passes for a problem that will be met again and again; some know a shorter way then."""
-        return NormBound(*(partial(each, problem) for each in (self.forward, self.activate, self.backward)))
+        forward, activate, backward = self.forward, self.activate, self.backward
+        return NormBound(partial(forward, problem), partial(activate, problem), partial(backward, problem))
 
     @abstractmethod
     def forward(self, problem: NormProblem, x: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, Statistics]:

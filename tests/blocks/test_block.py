@@ -97,6 +97,23 @@ def test_a_step_has_the_bits_of_the_two_functions(name, layout, amp):
         same(stepped(by_one, x, three, amp), stepped(by_two, x, three, amp))
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_gradients_have_the_data_type_of_what_was_converted_for_everybody(bias):
+    """Autograd converts them, before anybody sees them."""
+    three, seen = layers(padding=1, bias=bias), []
+    own = list(three[0].parameters())
+    with served(), torch.autocast("cpu", dtype=torch.bfloat16):
+        asked = torch.autograd.grad(by_one(sample(), three).float().sum(), own)
+        for parameter in own:
+            parameter.register_hook(lambda grad: seen.append(grad.dtype))
+        by_one(sample(), three).float().sum().backward()
+    assert {grad.dtype for grad in asked} == set(seen) == {torch.float32}
+    assert len(seen) == len(own) == 1 + bias
+    for parameter, grad in zip(own, asked, strict=True):
+        assert torch.equal(parameter.grad, grad)
+        assert torch.equal(grad, grad.bfloat16().float())  # computed in the other one
+
+
 @pytest.mark.parametrize("engine", ["aten", "vendor"])
 @pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
 def test_the_same_with_torchs_own_kernels(engine, amp):

@@ -6,6 +6,12 @@ import pytest
 import torch
 
 from yolo_rocm.blocks.block import conv_norm_act
+from yolo_rocm.conv.algorithms import BY_NAME
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.patch import Route
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.report import Served
+from yolo_rocm.engines.planner import PassChoice, Plan
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ..interpreted import interpreter
@@ -23,6 +29,33 @@ def test_a_step_has_the_bits_of_the_two_functions(amp):
             "triton"
         }
         assert [known.is_cast for known in norms.fused().values() if hasattr(known, "is_cast")] == [False]
+
+
+def test_a_weight_is_converted_to_the_layout_that_is_read():
+    """Otherwise each pass copies it once more."""
+    x, three = sample(2, 4, 7, 8), layers(padding=1)
+    with interpreter(), served("triton") as (_, norms), torch.autocast("cpu", dtype=torch.bfloat16):
+        y = conv_norm_act(x, *three)
+        (known,) = norms.fused().values()
+        weight = y.grad_fn.saved_tensors[0]
+        assert weight.dtype == torch.bfloat16
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(weight, three[0].weight.bfloat16())
+        assert not known.conv.problem.channels_last  # its gradient is laid out as the layer has it
+        y.backward(torch.ones_like(y))
+    assert three[0].weight.grad.is_contiguous()
+
+
+def test_where_two_passes_read_two_layouts_a_weight_stays_as_it_is():
+    problem = ConvProblem((2, 4, 7, 8), (6, 4, 3, 3), *[(1, 1)] * 3, (0, 0), 1, False, torch.bfloat16, "cpu")
+    for names, layout in {
+        ("triton_s", "triton_s_turned"): torch.channels_last,
+        ("triton_s", "columns"): torch.preserve_format,
+        ("columns", "columns"): torch.preserve_format,
+    }.items():
+        algorithms = dict(zip(PASSES, (*names, "columns"), strict=True))
+        plan = Plan({which: PassChoice(BY_NAME[name], "") for which, name in algorithms.items()})
+        assert Route(problem, plan, Served(problem, plan), 2**20).weight_layout == layout
 
 
 def test_with_other_engines_autocast_is_switched_off():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,7 @@ from yolo_rocm.conv.algorithms import BY_NAME, triton_common, triton_depthwise, 
 from yolo_rocm.conv.kernels.calls import strides
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.triton import direct, launch
-from yolo_rocm.engines.triton.available import NVIDIA
+from yolo_rocm.engines.triton.available import NVIDIA, WMMA
 from yolo_rocm.engines.triton.call import Call
 
 STREAM = 77
@@ -166,6 +167,50 @@ def test_a_kernel_for_odd_addresses_is_not_kept_for_others(machine):
     assert found == [BY_TRITON, BY_TRITON, REPEATED]
 
 
+def test_a_transposed_copy_is_repeated_too_and_made_once_for_both_gradients(machine):
+    p = problem(channels_last=False)
+    machine.half = True
+    bound = BY_NAME["triton_m_turned"].bound(p)
+    for number in range(3):
+        x, weight, grad = tensors(p)
+        y = bound.forward(x, weight, None)
+        gx, gw = bound.backward(grad, x, weight, (True, True))
+        for shape, result in {p.output_shape: y, p.weight_shape: gw, p.input_shape: gx}.items():
+            assert first_of(result) == (BY_TRITON if number == 0 else REPEATED)
+            assert (result.shape, result.stride()) == (shape, strides(shape, False))
+        if number:
+            (_, of_x), (_, forward), (_, of_grad), (_, of_x_again), (_, partials), _, (_, back) = machine.repeated
+            assert (of_x[0], of_grad[0], of_x_again[0]) == (x.data_ptr(), grad.data_ptr(), x.data_ptr())
+            assert forward[0] == of_x[1]
+            assert partials[:2] == (of_x_again[1], of_grad[1])
+            assert back[0] == of_grad[1]
+        machine.repeated.clear()
+    assert len(machine.by_triton) == 5  # the copy, three passes and a sum
+    one = bound.backward(grad, x, weight, (True, False))
+    assert one[1] is None
+    assert len(machine.repeated) == 2  # the input is not copied for its own gradient
+
+
+@pytest.mark.parametrize("name", ["triton_m", "triton_m_turned", "triton_flat"])
+def test_a_weight_in_the_layout_that_is_read_is_not_copied(machine, monkeypatch, name):
+    p, algorithm = problem(channels_last=False), BY_NAME[name]
+    machine.half = True
+    layout = algorithm.weight_layout(p)
+    assert layout == torch.channels_last
+    x, weight, grad = tensors(p)
+    weight = weight.contiguous(memory_format=layout)
+    bound = algorithm.bound(p)
+    for _ in range(2):
+        machine.repeated.clear()
+        bound.forward(x, weight, None)
+        bound.backward(grad, x, weight, (True, False))
+    read = [addresses[1] for _, addresses in machine.repeated if len(addresses) == 4]
+    assert read == [weight.data_ptr()] * 2
+    assert algorithm.weight_layout(problem(torch.float32, False)) == torch.preserve_format  # passes read two layouts
+    pointwise = replace(p, weight_shape=(32, 32, 1, 1), padding=(0, 0))
+    assert algorithm.weight_layout(pointwise) == torch.preserve_format  # there is one
+
+
 def test_strides_that_never_settle_cost_no_more_than_without(machine, monkeypatch):
     """Where nothing can be repeated, weights are not packed twice every time."""
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 2))
@@ -212,6 +257,19 @@ def test_tf32_is_asked_every_time(machine, tf32):
         bound.backward(grad, x, weight, (True, True))
     precisions = [call.constants["PRECISION"] for call in machine.by_triton if "PRECISION" in call.constants]
     assert precisions == ["ieee"] * 3 + ["tf32"] * 3
+
+
+def test_cards_without_tf32_are_not_asked(machine, monkeypatch):
+    """Reading the setting takes longer than a launch."""
+    monkeypatch.setattr(triton_common, "family", lambda device: WMMA)
+    monkeypatch.setattr(triton_common, "tf32_allowed", lambda: pytest.fail("asked"))
+    p = problem(torch.float32)
+    bound = BY_NAME["triton_m"].bound(p)
+    x, weight, grad = tensors(p)
+    for _ in range(2):
+        bound.forward(x, weight, None)
+        bound.backward(grad, x, weight, (True, True))
+    assert {call.constants["PRECISION"] for call in machine.by_triton if "PRECISION" in call.constants} == {"ieee"}
 
 
 def test_a_bias_is_added(machine):

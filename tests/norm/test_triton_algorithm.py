@@ -53,6 +53,13 @@ def test_a_quarantined_kernel_or_tile_is_left_out(card):
     assert not TRITON[0].not_supported_reasons(replace(problem, dtype=torch.float16))
 
 
+def test_bound_passes_look_nothing_up(card):
+    problem = norm(2, 32, 8, 8)
+    for algorithm, size in zip(TRITON, SIZES, strict=True):
+        own = triton_passes.passes(size, problem)
+        assert algorithm.bound(problem) == (own.forward, own.activate, own.backward)
+
+
 def test_what_is_worth_measuring(card):
     """Long channels are not taken whole, and sizes that come to the same are measured once."""
     names = {a.name: a for a in TRITON}

@@ -144,8 +144,8 @@ class _Block(torch.autograd.Function):
     ) -> torch.Tensor:
         known, p = call.known, call.p
         filters, added = kernel, offset
-        if known.converts:
-            filters = kernel.to(known.dtype)
+        if known.convert is not None:
+            filters = known.convert(kernel)
             added = None if offset is None else offset.to(known.dtype)
         if known.is_cast and is_on():
             with off():
@@ -228,10 +228,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         grad_x = grad_kernel = None
     if keeping is not None and _keeps_graph is not None and not _keeps_graph():
         call.keeping = None  # torch forgets saved tensors by itself, and attributes only with the graph
-    if known.converts:
-        grad_kernel = None if grad_kernel is None else grad_kernel.to(call.kernel.dtype)
-        grad_offset = grad_offset if grad_offset is None or call.offset is None else grad_offset.to(call.offset.dtype)
-    return grad_x, grad_kernel, grad_offset, grad_weight, grad_bias, None
+    return grad_x, grad_kernel, grad_offset, grad_weight, grad_bias, None  # autograd converts those that were converted
 
 
 def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -246,7 +243,7 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     _, _, weight, bias, x = ctx.saved_tensors
     problem = known.conv.problem  # type: ignore[union-attr]
     inputs = (x, kernel, offset, weight, bias)
-    if known.converts:
+    if known.convert is not None:
         kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
     y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
     y = activated(known.norm.problem, functional.batch_norm(y, None, None, weight, bias, True, 0.0, call.p.eps))

@@ -25,9 +25,10 @@ class Route:
         served: Its entry in the report.
         forward: The forward pass, as in `Bound`.
         backward: The gradients, as in `Bound`; where two algorithms compute them, one after the other.
+        weight_layout: What a weight that is converted had best be laid out as; otherwise passes copy it once more.
     """
 
-    __slots__ = ("backward", "forward", "problem", "served")
+    __slots__ = ("backward", "forward", "problem", "served", "weight_layout")
 
     def __init__(self, problem: ConvProblem, plan: ConvPlan, served: Served, budget: int) -> None:
         self.problem, self.served = problem, served
@@ -36,6 +37,8 @@ class Route:
         self.forward, self.backward = forward.forward, for_input.backward
         if for_input is not for_weight:
             self.backward = partial(_by_two, for_input, for_weight)
+        layouts = {plan[which].algorithm.weight_layout(problem) for which in ("forward", "grad_input")}
+        self.weight_layout = layouts.pop() if len(layouts) == 1 else torch.preserve_format
 
 
 def _by_two(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from ..engines.layout import is_channels_last, laid_out
 from ..engines.names import NATIVE
 from ..engines.seam import checked_devices
 from .algorithms import ALGORITHMS
-from .algorithms.base import NormGrads, Parameters, Statistics
 from .plan import NormPlan, NormPlanner
 from .problem import NormProblem
 from .report import NormReport, NormServed
@@ -36,14 +34,8 @@ class NormRoute:
         self.problem, self.served = problem, served
         one, other = plan["forward"].algorithm, plan["backward"].algorithm
         self.engines = (one.engine, other.engine)
-        self.forward: Callable[[torch.Tensor, Parameters], tuple[torch.Tensor, Statistics]]
-        self.forward = partial(one.forward, problem)
-        self.activate: Callable[[torch.Tensor, Parameters, Statistics], torch.Tensor]
-        self.activate = partial(one.activate, problem)
-        self.backward: Callable[
-            [torch.Tensor, torch.Tensor, Parameters, Statistics, tuple[bool, bool, bool]], NormGrads
-        ]
-        self.backward = partial(other.backward, problem)
+        self.forward, self.activate, _ = one.bound(problem)
+        self.backward = other.bound(problem).backward
 
 
 class NormCall:

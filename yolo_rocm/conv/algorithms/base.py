@@ -39,6 +39,10 @@ class Algorithm(BaseAlgorithm[ConvProblem]):
         """Return the passes for a problem that will be met again and again; some know a shorter way then."""
         return Bound(partial(self.forward, problem), partial(self.backward, problem))
 
+    def weight_layout(self, problem: ConvProblem) -> torch.memory_format:
+        """Return the layout that forward and grad-input copy a weight to, whose data type is often converted before."""
+        return torch.preserve_format
+
     @abstractmethod
     def forward(
         self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None

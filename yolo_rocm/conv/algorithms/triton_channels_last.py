@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable
 from typing import ClassVar
 
 import torch
 
-from ...engines.triton.launch import launch
+from ...engines.triton.launch import Launch, launch
 from ..kernels import calls
 from ..kernels.calls import is_half
 from ..problem import ConvProblem
-from .base import Algorithm
+from .base import Algorithm, Bound, Grads
 from .triton_common import quarantine_reasons
 from .triton_gemm import TritonGemm
 
@@ -60,6 +61,26 @@ class TritonChannelsLast(Algorithm):
         """Compute the gradient of the weight."""
         return self._inner.grad_weight(problem, _channels_last(grad), _channels_last(x))
 
+    def weight_layout(self, problem: ConvProblem) -> torch.memory_format:
+        """Return that of the algorithm inside."""
+        return self._inner.weight_layout(problem)
+
+    def bound(self, problem: ConvProblem) -> Bound:
+        """Return the passes with their launches at hand; both gradients read one copy of the output's."""
+        forward_of, backward_of = self._inner.bound(problem)
+        turned_input, turned_grad = _turning(problem, problem.input_shape), _turning(problem, problem.output_shape)
+
+        def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+            return forward_of(turned_input(x), weight, bias)
+
+        def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
+            grad = turned_grad(grad)
+            # One after the other: the copy of the input is free again before the input's gradient is made.
+            for_weight = backward_of(grad, turned_input(x), weight, (False, True))[1] if wanted[1] else None
+            return backward_of(grad, x, weight, (True, False))[0] if wanted[0] else None, for_weight
+
+        return Bound(forward, backward)
+
     def prepare(self, problem: ConvProblem, which: str) -> None:
         """Compile what a pass launches."""
         self._inner.prepare_reading(problem, which, channels_last=True)
@@ -69,5 +90,22 @@ def _channels_last(x: torch.Tensor) -> torch.Tensor:
     x = x.contiguous()
     y = torch.empty_like(x, memory_format=torch.channels_last)
     shape = tuple(x.shape)
-    launch(("transpose", shape, x.dtype, str(x.device)), lambda: calls.transpose(shape), (x, y))
+    launch(_key(shape, x.dtype, str(x.device)), lambda: calls.transpose(shape), (x, y))
     return y
+
+
+def _turning(problem: ConvProblem, shape: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return `_channels_last` for tensors of one shape, with its launch at hand."""
+    copy = Launch(_key(shape, problem.dtype, problem.device), calls.transpose(shape))
+
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        y = torch.empty_like(x, memory_format=torch.channels_last)
+        copy(x, y)
+        return y
+
+    return turned
+
+
+def _key(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Hashable:
+    return ("transpose", shape, dtype, device)

@@ -44,13 +44,12 @@ def quarantine_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
 
 def dot(problem: ConvProblem) -> Dot:
     """Return how products are computed on the problem's device: in IEEE fp32 unless TF32 is allowed for GEMMs."""
-    own = family(problem.device)
-    return Dot(upcast=own == FMA, precision="tf32" if own == NVIDIA and tf32(problem) else "ieee")
+    return Dot(upcast=family(problem.device) == FMA, precision="tf32" if tf32(problem) else "ieee")
 
 
 def tf32(problem: ConvProblem) -> bool:
-    """Return whether the user lets products of a problem be computed in TF32."""
-    return problem.dtype == torch.float32 and tf32_allowed()
+    """Return whether products of a problem are to be computed in TF32, which NVIDIA's GPUs have and the user allows."""
+    return problem.dtype == torch.float32 and family(problem.device) == NVIDIA and tf32_allowed()
 
 
 def sum_key(problem: ConvProblem, splits: int) -> Hashable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -58,17 +60,21 @@ class TritonGemm(TritonAlgorithm):
         along its own columns, without which fp32 units wait for it (2.5x, NVIDIA H200).
         """
         if which == "forward" and weight.dtype == torch.float32:
-            return weight.permute(2, 3, 1, 0).contiguous().permute(3, 2, 0, 1)
+            return weight.new_empty_strided(weight.shape, _by_output(weight.shape)).copy_(weight)
         if weight.shape[2] * weight.shape[3] == 1:
             return weight
         return weight.contiguous(memory_format=torch.channels_last)
 
+    def weight_layout(self, problem: ConvProblem) -> torch.memory_format:
+        """Return that of `packed` in half precision; in fp32 the two passes differ."""
+        taps = math.prod(problem.kernel)
+        return torch.channels_last if taps > 1 and is_half(problem) else torch.preserve_format
+
     def packed_strides(self, problem: ConvProblem, which: str) -> Strides:
         """Return the strides of a packed weight."""
-        out_channels, channels, height, width = problem.weight_shape
         if which == "forward" and problem.dtype == torch.float32:
-            return (1, out_channels, width * channels * out_channels, channels * out_channels)
-        return strides(problem.weight_shape, height * width > 1 or problem.channels_last)
+            return _by_output(problem.weight_shape)
+        return strides(problem.weight_shape, math.prod(problem.kernel) > 1 or problem.channels_last)
 
     def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
         """Describe the forward pass."""
@@ -140,6 +146,12 @@ class TritonFlat(TritonGemm):
     def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
         """Describe the forward pass."""
         return calls.forward_flat(problem, x, weight, y, bias, _tiles(problem).flat, dot(problem))
+
+
+def _by_output(weight_shape: Sequence[int]) -> Strides:
+    """Return the strides of a weight whose output channels are contiguous for each tap."""
+    out_channels, channels, _, width = weight_shape
+    return (1, out_channels, width * channels * out_channels, channels * out_channels)
 
 
 def _is_depthwise(problem: ConvProblem) -> bool:

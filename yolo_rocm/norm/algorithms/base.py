@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -49,12 +51,25 @@ class NormGrads(NamedTuple):
     bias: torch.Tensor | None
 
 
+class NormBound(NamedTuple):
+    """The passes of an algorithm for one problem: those of `NormAlgorithm`, without the problem."""
+
+    forward: Callable[[torch.Tensor, Parameters], tuple[torch.Tensor, Statistics]]
+    activate: Callable[[torch.Tensor, Parameters, Statistics], torch.Tensor]
+    backward: Callable[[torch.Tensor, torch.Tensor, Parameters, Statistics, tuple[bool, bool, bool]], NormGrads]
+
+
 class NormAlgorithm(BaseAlgorithm[NormProblem]):
     """A way to compute BatchNorm and the activation behind it.
 
     All tensors of the problem's shape come in its layout, and results leave in it. Sums have a fixed order: the same
     call gives the same bits. `activate` gives the very bits that `forward` gave.
     """
+
+    def bound(self, problem: NormProblem) -> NormBound:
+        """Return the passes for a problem that will be met again and again; some know a shorter way then."""
+        forward, activate, backward = self.forward, self.activate, self.backward
+        return NormBound(partial(forward, problem), partial(activate, problem), partial(backward, problem))
 
     @abstractmethod
     def forward(self, problem: NormProblem, x: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, Statistics]:

@@ -15,7 +15,7 @@ from ...engines.triton.launch import prepare
 from ...engines.triton.quarantine import quarantine_reason
 from ..kernels.tiles import MOST_WHOLE, SIZES
 from ..problem import NormProblem
-from .base import NormAlgorithm, NormGrads, Parameters, Statistics
+from .base import NormAlgorithm, NormBound, NormGrads, Parameters, Statistics
 from .triton_passes import passes
 
 _LARGEST: Final = 2**31
@@ -69,6 +69,11 @@ class TritonNorm(NormAlgorithm):
     def tested_by(self) -> NormAlgorithm:
         """Return the algorithm of the smallest tiles: a small problem has several parts for it."""
         return TRITON[0]
+
+    def bound(self, problem: NormProblem) -> NormBound:
+        """Return the passes with their launches at hand."""
+        own = passes(self._size, problem)
+        return NormBound(own.forward, own.activate, own.backward)
 
     def forward(self, problem: NormProblem, x: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, Statistics]:
         """Return the activation and the statistics."""

@@ -297,3 +297,18 @@ def test_workspace_is_what_a_pass_keeps(small_tiles, monkeypatch):
         assert asked == [(3,), (3,), x.shape, (3,), (3,), x.shape]
     (room,) = passes._rooms.values()
     assert sum(each.numel() * 4 for each in room) == TRITON[0].workspace_bytes(problem)
+
+
+def test_passes_of_a_thread_share_their_memory(small_tiles, monkeypatch):
+    monkeypatch.setattr(launch.Launch, "__call__", lambda self, *tensors: None)
+    rooms = []
+    for problem in (norm((5, 3, 9, 17)), norm((2, 7, 5, 5)), norm((2, 2**17, 1, 1))):
+        TRITON[0].forward(problem, drawn(problem)[0], parameters(problem))
+        (room,) = triton_passes.passes("s", problem)._rooms.values()
+        rooms.append(room)
+    starts = [room.partial.data_ptr() for room in rooms]
+    assert starts[0] == starts[1] == rooms[0].sums.data_ptr()
+    assert starts[2] != starts[0]  # it needs more than there was
+    for room in rooms:
+        assert room.coefficients.data_ptr() >= room.sums.data_ptr() + 4 * room.sums.numel()
+        assert room.coefficients.data_ptr() % 16 == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -14,6 +15,12 @@ T = TypeVar("T")
 
 class _Step:
     """Stands for a forward pass whose backward pass may still come; it lives as long as autograd's graph does."""
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Return the one stream of a device that is recorded: what is kept for a stream, workspaces say, is kept once."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Pool:
@@ -26,7 +33,7 @@ class Pool:
     def __init__(self, device: torch.device) -> None:
         self._device = torch.device(device.type, device.index if device.index is not None else 0)
         self._handle = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        self._stream = _stream(self._device)
         self._pending: weakref.ref[_Step] | None = None
         self._at_next: Callable[[], object] | None = None
 

@@ -24,8 +24,11 @@ from .base import NormGrads, Parameters, Statistics
 
 # A momentum that changes with every batch, as that of a cumulative average, is followed this often.
 _MOST_REMEMBERED: Final = 32
+_ALIGNED: Final = 64  # elements; kernels are compiled for addresses that are multiples of 16 bytes
+_LEAST_SHARED: Final = 2**18  # elements
 _Described = list[tuple[Call, tuple[torch.dtype, ...]]]
 _known: dict[tuple[str, NormProblem], TritonPasses] = {}
+_shared: dict[tuple[torch.device, int, int], torch.Tensor] = {}  # by device, stream and thread
 
 
 def passes(size: str, problem: NormProblem) -> TritonPasses:
@@ -39,6 +42,16 @@ def passes(size: str, problem: NormProblem) -> TritonPasses:
 def forget() -> None:
     """Make all passes anew."""
     _known.clear()
+    _shared.clear()
+
+
+def _memory(x: torch.Tensor, key: tuple[int, int], size: int) -> torch.Tensor:
+    """Return memory that all passes of a thread on a stream share; whoever needs more gets it for all that follow."""
+    place = (x.device, *key)
+    known = _shared.get(place)
+    if known is None or known.numel() < size:
+        known = _shared[place] = x.new_empty(max(size, _LEAST_SHARED), dtype=torch.float32)
+    return known
 
 
 class _Room(NamedTuple):
@@ -197,10 +210,13 @@ class TritonPasses:
         return self._rooms.get(key) or self._new_room(x, key)
 
     def _new_room(self, x: torch.Tensor, key: tuple[int, int]) -> _Room:
-        channels, full = self._problem.channels, torch.float32
+        channels, partials = self._problem.channels, self.partials
+        behind = -(-partials // 2 // _ALIGNED) * _ALIGNED  # where coefficients begin, behind partial sums
         with torch.inference_mode(False):
-            sizes = (channels, self.partials, self.partials // 2, 2 * channels)
-            self._rooms[key] = made = _Room(*(x.new_empty(size, dtype=full) for size in sizes))
+            vector = x.new_empty(channels, dtype=torch.float32)
+            memory = _memory(x, key, max(partials, behind + 2 * channels))
+            made = _Room(vector, memory[:partials], memory[: partials // 2], memory[behind : behind + 2 * channels])
+        self._rooms[key] = made
         return made
 
     # Launches by a name that says what they are made of besides the problem; the above looks for them first.

@@ -230,7 +230,7 @@ def test_an_amd_card_is_certified_with_its_preset(parts):
     assert parts["calls"][0][1] == {
         "device": "0", "preset": "auto", "rocm": {"conv": {"tune": "off", "vendor": "off"}},
     }  # fmt: skip
-    assert [settings["batch"] for part, settings in parts["calls"] if "bench" in part] == [8, 8]
+    assert [settings["batch"] for part, settings in parts["calls"] if "bench" in part] == [16, 16]
 
 
 def test_an_nvidia_card_is_certified_as_what_it_is(parts):

@@ -147,7 +147,7 @@ def channels_last_auto(context: Context) -> Found:
     return (
         f"Ultralytics {context.machine.ultralytics} turns channels_last on by itself, validated on NVIDIA only, and "
         "MIOpen computes in it",
-        "channels_last=False, or rocm.conv.engine=auto rocm.conv.vendor=off: engines of ours are right in both layouts, "
+        "channels_last=False, or rocm.conv.engine=auto rocm.conv.vendor=off: engines of ours are right in both, "
         "and take the faster one",
     )
 

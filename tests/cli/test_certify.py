@@ -113,7 +113,7 @@ def test_people_are_told_what_happens_and_how_long_it_takes(device, ran, tmp_pat
     monkeypatch.setattr(certify, "detect", lambda: Machine(build="cuda", gpus=(Gpu("nvidia"),)))
     done = CliRunner().invoke(app, ["certify", "--device", device, "--out", str(tmp_path / "x.json")])
     assert done.exit_code == 0
-    assert "3 of 5: short training against torch on the CPU, at most 10 min" in done.stdout
+    assert "4 of 6: short training against torch on the CPU, at most 10 min" in done.stdout
     assert ("save your work" in done.stdout) == (device == "cuda")
 
 

@@ -17,6 +17,7 @@ from .session.session import Session
 
 if TYPE_CHECKING:
     from .conv.report import ConvReport
+    from .norm.report import NormReport
     from .preset.schema import Settings
     from .ultralytics_hooks import ObjectMode
 
@@ -82,6 +83,11 @@ class Registration:
     def report(self) -> ConvReport | None:
         """What the convolutions of the newest run were computed by; None before the first."""
         return self._session.report
+
+    @property
+    def norm_report(self) -> NormReport | None:
+        """What BatchNorm of the newest run was computed by; None before the first."""
+        return self._session.normalisations.report
 
     def remove(self) -> None:
         """Give the YOLO object back as it was; calling it twice does no harm.

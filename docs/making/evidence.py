@@ -49,13 +49,14 @@ def certificates() -> str:
     known = shipped_evidence()
     if not known:
         return "No file has been sent."
-    heads = ("card", "target", "date", "system", "stack", "kernels", "training", "result")
+    heads = ("card", "target", "date", "system", "stack", "kernels", "BatchNorm", "training", "result")
     return table(heads, map(_row, known))
 
 
 def _row(evidence: Evidence) -> tuple[str, ...]:
     data = evidence.data
     stack, kernels, training = data.stack, data.parts["kernels"].summary, data.parts["training"].summary
+    norms = data.parts["norms"].summary if "norms" in data.parts else "-"
     versions = {"torch": stack.torch, "ROCm": stack.hip, "CUDA": stack.cuda, "driver": stack.driver}
     versions |= {"Triton": stack.triton, "Ultralytics": stack.ultralytics, "yolo_rocm": stack.yolo_rocm}
     quick = "; a quick run, which proves nothing" if data.quick else ""
@@ -67,6 +68,7 @@ def _row(evidence: Evidence) -> tuple[str, ...]:
         escaped(told),
         escaped(joined(f"{name} {version}" for name, version in versions.items() if version)),
         escaped(kernels),
+        escaped(norms),
         escaped(training),
         escaped(f"{data.verdict.text}{quick}"),
     )

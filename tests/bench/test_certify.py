@@ -16,7 +16,7 @@ import pytest
 from yolo_rocm.bench import certify
 from yolo_rocm.bench.certify import Certification
 from yolo_rocm.bench.certify_facts import cleaned
-from yolo_rocm.bench.certify_parts import HeldError, PartError, kernel_names
+from yolo_rocm.bench.certify_parts import HeldError, PartError, kernel_names, norm_names
 from yolo_rocm.diagnosis import redaction
 from yolo_rocm.diagnosis.outcome import ProbeOutcome
 from yolo_rocm.diagnosis.probe_runner import Answers
@@ -24,6 +24,7 @@ from yolo_rocm.diagnosis.probes import DTYPES
 from yolo_rocm.diagnosis.vendor_health import Health, advise
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Gpu, Machine
+from yolo_rocm.preset.certificate import PARTS
 from yolo_rocm.preset.evidence import Evidence, digest_of
 from yolo_rocm.preset.resolve import resolve
 
@@ -34,6 +35,7 @@ RIGHT = {"error": 1e-7, "allowed": 2e-7, "pass": "forward", "problem": "3x3", "r
 RESULTS = {
     "training": {
         "ours": [4.0, 3.0, 1.0], "torch_cpu": [4.0, 3.0, 1.0], "computed_by": "64 gemm", "shapes_of_ours": 20,
+        "norms_computed_by": {"forward by torch": 9, "backward by torch": 9},
     },
     "bench_conv": {"totals_ms": {"vendor": {"sum": 2.0}, "auto": {"sum": 1.0}}},
     "bench_train": {"ways": {}, "summary": "ours is faster", "failures": []},
@@ -49,6 +51,7 @@ NVIDIA = Machine(system="linux", overlays=("linux",), gpus=(Gpu("nvidia", name="
 def parts(monkeypatch):
     """Stand-ins for all that is slow, to be changed by a test: what children return, what the probes say."""
     children = {**RESULTS, "kernel_names": kernel_names({"quick": False})}
+    children["norm_names"] = norm_names({"quick": False})
     said = {"children": children, "calls": [], "environ": {}, "died": False, "probed": {}, "doctor": ()}
 
     class Found:
@@ -62,7 +65,7 @@ def parts(monkeypatch):
             return (found, *((dead,) if said["died"] else ()), *said["doctor"])
 
     def child(part, settings, environ, limit_s):
-        if part != "kernel_names":
+        if not part.endswith("_names"):
             said["calls"].append((part, settings))
         said["environ"][part] = dict(environ)
         found = said["children"][part]
@@ -88,7 +91,7 @@ def test_all_is_well(parts):
     assert (failures(data), data["verdict"]) == ({}, {"passed": True, "text": "every part passed"})
     assert data["digest"] == digest_of(data)
     assert (data["card"]["kind"], data["preset"]["engine"], data["quick"]) == ("cpu", "gemm", False)
-    assert list(data["parts"]) == ["doctor", "kernels", "training", "bench_conv", "bench_train"]
+    assert tuple(data["parts"]) == PARTS
     assert [part for part, _ in parts["calls"]] == ["training", "bench_conv", "bench_train"]
 
 
@@ -107,7 +110,7 @@ def test_a_part_that_fails_is_recorded_and_the_others_run(parts, monkeypatch):
     }
     assert data["parts"]["bench_conv"]["status"] == data["parts"]["kernels"]["status"] == "passed"
     assert not data["verdict"]["passed"]
-    assert data["verdict"]["text"].startswith("3 of 5 parts failed. doctor: OSError: no torch; training: the process")
+    assert data["verdict"]["text"].startswith("3 of 6 parts failed. doctor: OSError: no torch; training: the process")
 
 
 @pytest.mark.parametrize(
@@ -230,13 +233,13 @@ def test_an_amd_card_is_certified_with_its_preset(parts):
     assert parts["calls"][0][1] == {
         "device": "0", "preset": "auto", "rocm": {"conv": {"tune": "off", "vendor": "off"}},
     }  # fmt: skip
-    assert [settings["batch"] for part, settings in parts["calls"] if "bench" in part] == [8, 8]
+    assert [settings["batch"] for part, settings in parts["calls"] if "bench" in part] == [16, 16]
 
 
 def test_an_nvidia_card_is_certified_as_what_it_is(parts):
     data = Certification(machine=NVIDIA).run()
     assert (data["card"]["kind"], data["card"]["name"], data["preset"]["name"]) == ("nvidia", "H200", "generic")
-    from yolo_rocm.preset.evidence import Certificate
+    from yolo_rocm.preset.certificate import Certificate
 
     found = Evidence("x.json", Certificate.model_validate(data))
     assert (found.speaks_for("nvidia", {}), found.speaks_for("generic", {}), found.family) == (True, False, None)
@@ -376,7 +379,7 @@ def test_nothing_more_is_asked_of_a_gpu_that_is_held(where, parts):
     skipped = {name: part["summary"] for name, part in Certification(machine=AMD).run()["parts"].items()}
     held = [name for name, summary in skipped.items() if "not run: a process that cannot be killed" in summary]
     after = ["bench_conv", "bench_train"]
-    assert held == (after if where == "training" else ["kernels", "training", *after])
+    assert held == (after if where == "training" else ["kernels", "norms", "training", *after])
     assert not any("not run" in part["summary"] for part in Certification("cpu").run()["parts"].values())
 
 
@@ -410,7 +413,8 @@ def test_each_part_is_announced_with_its_limit(parts):
     said = []
     Certification("cpu").run(lambda name, limit_s: said.append((name, limit_s)))
     assert said == [
-        ("doctor", 360), ("kernels", 1320), ("training", 600), ("bench_conv", 900), ("bench_train", 900),
+        ("doctor", 360), ("kernels", 1320), ("norms", 1320), ("training", 600), ("bench_conv", 900),
+        ("bench_train", 900),
     ]  # fmt: skip
 
 

@@ -14,7 +14,8 @@ from yolo_rocm.bench import certify
 from yolo_rocm.cli.main import app
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Gpu, Machine
-from yolo_rocm.preset.evidence import Certificate, as_text, file_name, read_evidence
+from yolo_rocm.preset.certificate import PARTS, Certificate
+from yolo_rocm.preset.evidence import as_text, file_name, read_evidence
 from yolo_rocm.utils import atomic
 
 from ..certificates import certificate, write
@@ -45,12 +46,15 @@ def test_the_whole_command_writes_a_file_that_verifies_and_names_nobody(tmp_path
     assert '"model": "<host>.yaml"' in text
     data = read_evidence(tmp_path / "here" / "file.json").data
     assert (data.card.kind, data.quick, data.verdict.passed) == ("cpu", True, True)
-    assert {name: part.status for name, part in data.parts.items()} == dict.fromkeys(
-        ("doctor", "kernels", "training", "bench_conv", "bench_train"), "passed"
-    )
+    assert {name: part.status for name, part in data.parts.items()} == dict.fromkeys(PARTS, "passed")
     tried = data.parts["kernels"].results["tried"]
     assert tried["gemm/fp32/nhwc/winograd4"]["status"] == "ok"
+    norms = data.parts["norms"].results["tried"]
+    assert {name: facts["status"] for name, facts in norms.items() if name.startswith("gemm/")} == {
+        "gemm/fp32/nchw/torch": "ok", "gemm/fp32/nhwc/torch": "ok",
+    }  # fmt: skip
     training = data.parts["training"].results
+    assert set(training["norms_computed_by"]) == {"forward by torch", "backward by torch"}
     assert len(training["losses"]) == len(training["losses_torch_cpu"]) == 3
     assert 0 < training["largest_relative_difference"] <= 5e-3  # other kernels round differently
     assert "64 gemm" in training["computed_by"]
@@ -109,7 +113,7 @@ def test_people_are_told_what_happens_and_how_long_it_takes(device, ran, tmp_pat
     monkeypatch.setattr(certify, "detect", lambda: Machine(build="cuda", gpus=(Gpu("nvidia"),)))
     done = CliRunner().invoke(app, ["certify", "--device", device, "--out", str(tmp_path / "x.json")])
     assert done.exit_code == 0
-    assert "3 of 5: short training against torch on the CPU, at most 10 min" in done.stdout
+    assert "4 of 6: short training against torch on the CPU, at most 10 min" in done.stdout
     assert ("save your work" in done.stdout) == (device == "cuda")
 
 

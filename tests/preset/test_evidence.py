@@ -13,8 +13,8 @@ import yolo_rocm
 from yolo_rocm.errors import EvidenceError
 from yolo_rocm.hardware import Machine
 from yolo_rocm.preset import evidence
+from yolo_rocm.preset.certificate import Certificate
 from yolo_rocm.preset.evidence import (
-    Certificate,
     Evidence,
     as_text,
     evidence_for,
@@ -36,11 +36,11 @@ CONTRADICTIONS = {
     "no parts": (lambda data: data.update(parts={}), "its parts are none, not doctor, kernels"),
     "a part less": (
         lambda data: data["parts"].pop("training"),
-        "bench_train, doctor, kernels, not doctor",
+        "bench_train, doctor, kernels, norms, not doctor",
     ),
     "a part more": (
         lambda data: data["parts"].update(more=data["parts"]["doctor"]),
-        "more, training, not doctor",
+        "more, norms, training, not doctor",
     ),
     "a verdict": (lambda data: data["verdict"].update(passed=False), "its verdict is not that of its parts"),
     "a failure": (
@@ -51,7 +51,27 @@ CONTRADICTIONS = {
         lambda data: data["parts"]["kernels"].update(status="failed"),
         "part kernels has failed with 0 failures",
     ),
+    "no BatchNorm": (lambda data: data["parts"].pop("norms"), "kernels, training, not doctor, kernels, norms"),
+    "nothing tried": (lambda data: tried(data).clear(), "part norms has passed without an algorithm of ours"),
+    "no table": (lambda data: data["parts"]["norms"]["results"].update(tried=["x"]), "has no table"),
+    "a large error": (
+        lambda data: tried(data)["gemm/fp32/nchw/unfold"].update(error=1e-3),
+        "part norms calls gemm/fp32/nchw/unfold ok, whose error is not within what is allowed",
+    ),
+    "an error that is no number": (
+        lambda data: tried(data)["gemm/fp32/nchw/unfold"].update(error=None),
+        "whose error is not within",
+    ),
+    "a wrong algorithm": (
+        lambda data: tried(data)["gemm/fp32/nchw/unfold"].update(status="wrong"),
+        "part norms has passed, and gemm/fp32/nchw/unfold is wrong",
+    ),
 }
+
+
+def tried(data) -> dict[str, dict]:
+    """Return the table of what was tried of BatchNorm."""
+    return data["parts"]["norms"]["results"]["tried"]
 
 
 @pytest.fixture
@@ -78,6 +98,17 @@ def test_a_file_comes_back_as_it_was_written(tmp_path):
     assert list(json.loads(path.read_text())) == sorted(certificate())
     path.write_text(json.dumps(json.loads(path.read_text())), encoding="utf-8")  # the same on one line
     assert read_evidence(path) == found
+
+
+def test_files_of_the_first_version_are_read_too(tmp_path):
+    """They are from before BatchNorm was computed by engines of ours."""
+    found = read_evidence(write(tmp_path, "card.json", certificate(version=1)))
+    assert "norms" not in found.data.parts
+    assert found.words().endswith("passed")
+    failed = read_evidence(write(tmp_path, "card.json", certificate(version=1, failed=("training",))))
+    assert failed.words().endswith("failed in training")
+    with pytest.raises(EvidenceError, match="norms, training, not doctor, kernels, training"):
+        read_evidence(write(tmp_path, "card.json", seal({**certificate(), "schema_version": 1})))
 
 
 EDITS = {
@@ -107,7 +138,9 @@ def test_an_edited_file_is_refused_by_its_name(edit, tmp_path):
         ("{", "cannot be read: not JSON"),
         ("[]", "no file of `yolo-rocm certify`"),
         ('{"a": 1}', "it has no 'digest'"),
-        (json.dumps(seal({"schema_version": 2})), "has schema_version 2, this version reads 1"),
+        (json.dumps(seal({"schema_version": 3})), "has schema_version 3, this version reads 1 and 2"),
+        (json.dumps(seal({"schema_version": True})), "has schema_version True, this version reads 1 and 2"),
+        (json.dumps(seal({"schema_version": [1]})), "has schema_version [1], this version reads 1 and 2"),
         (json.dumps(seal({**certificate(), "date": "yesterday"})), "'date' is wrong"),
     ],
     ids=lambda value: value[:20],

@@ -77,7 +77,7 @@ def test_the_reported_settings_of_the_rx5600xt():
     preset = resolve("rx5600xt", machine=LINUX).preset
     loader = preset.loader
     assert (loader.context, loader.workers, loader.persistent, loader.pin_memory) == ("forkserver", 4, True, True)
-    assert (preset.train["batch"], preset.train["amp"], preset.step.memory) == (8, False, "lean")
+    assert (preset.train["batch"], preset.train["amp"], preset.step.memory) == (16, False, "lean")
     assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
 
 

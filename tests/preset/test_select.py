@@ -7,7 +7,7 @@ import pytest
 from yolo_rocm.hardware import Gpu, Machine, detect
 from yolo_rocm.preset import variables
 from yolo_rocm.preset.resolve import resolve
-from yolo_rocm.preset.select import batch_for, choose
+from yolo_rocm.preset.select import choose
 
 from .. import fake_trees as trees
 from ..fake_trees import TREES, make_torch, make_tree, old_torch, write
@@ -23,22 +23,22 @@ def clean(monkeypatch):
 
 # tree: preset, batch, memory the batch follows, amp, engine, vendor library
 CHOSEN = {
-    "rx5500xt": ("rx5500xt", 8, "8 GB", False, "gemm", "off"),
-    "rx5600xt": ("rx5600xt", 8, None, False, "gemm", "off"),
-    "rx5700xt": ("rx5700xt", 8, "8 GB", False, "gemm", "off"),
-    "rx6600": ("rx6600", 8, "8 GB", None, "auto", "off"),
+    "rx5500xt": ("rx5500xt", 16, "8 GB, lean", False, "gemm", "off"),
+    "rx5600xt": ("rx5600xt", 16, "6 GB, lean", False, "gemm", "off"),
+    "rx5700xt": ("rx5700xt", 16, "8 GB, lean", False, "gemm", "off"),
+    "rx6600": ("rx6600", 16, "8 GB, lean", None, "auto", "off"),
     "rx6700xt": ("rx6700xt", 16, "12 GB", None, "auto", "off"),
     "rx6900xt": ("rx6900xt", 16, "16 GB", None, "auto", "off"),
-    "rx7600": ("rx7600", 8, "8 GB", False, "auto", "off"),
+    "rx7600": ("rx7600", 16, "8 GB, lean", False, "auto", "off"),
     "rx7800xt": ("rx7800xt", 16, "16 GB", None, "auto", "off"),
     "rx7900xtx": ("rx7900xtx", 32, "24 GB", None, "auto", "off"),
     "rx9070xt": ("rx9070xt", 16, "16 GB", None, "auto", "off"),
-    "vega64": ("vega64", 8, "8 GB", None, "auto", "off"),
+    "vega64": ("vega64", 16, "8 GB, lean", None, "auto", "off"),
     "mi50": ("mi50", 16, "16 GB", None, "auto", "off"),
     "mi100": ("mi100", 32, "32 GB", None, "auto", "on"),
     "mi250": ("mi250", 64, "64 GB", None, "auto", "on"),
     "mi300x": ("mi300x", 64, "192 GB", None, "auto", "on"),
-    "780m": ("radeon780m", 8, "16 GB shared with the system", None, "auto", "off"),
+    "780m": ("radeon780m", 16, "16 GB shared with the system, lean", None, "auto", "off"),
     "strix-halo": ("strixhalo", 32, "62 GB shared with the system", None, "auto", "off"),
     "raphael-beside-rx7900xtx": ("rx7900xtx", 32, "24 GB", None, "auto", "off"),
     "none": ("cpu", None, None, None, "vendor", "on"),
@@ -184,37 +184,3 @@ def amd(gfx: str, vram: float | None, name: str | None = None) -> Machine:
 def test_target_then_name_then_memory(machine, name):
     chosen = choose(machine).name
     assert chosen == name if name else chosen in ("rx5600xt", "rx5700xt")
-
-
-@pytest.mark.parametrize(
-    ("memory", "batch"),
-    [
-        *((None, None), (0, None), (1, 1), (2, 2), (4, 4), (5.98, 8)),
-        *((8, 8), (11.99, 16), (16, 16), (23.98, 32), (48, 64), (288, 64)),
-    ],
-)
-def test_batch_by_memory(memory, batch):
-    """8 for each 6 GB, a power of two, at most 64; drivers report a little less than is sold."""
-    assert batch_for(memory) == batch
-
-
-@pytest.mark.parametrize(("imgsz", "batch"), [(None, 32), (320, 32), (640, 32), (1280, 8), (960, 8), ("640", 32)])
-def test_larger_images_make_smaller_batches(imgsz, batch):
-    assert batch_for(24, imgsz=imgsz) == batch
-    settings = resolve("auto", None, {"imgsz": imgsz}, machine=amd("gfx1100", 24))
-    assert settings.preset.train["batch"] == batch
-
-
-def test_shared_memory_counts_half():
-    assert (batch_for(24, shared=True), batch_for(2, shared=True)) == (16, 1)
-
-
-def test_a_batch_of_the_user_is_left_alone():
-    settings = resolve("auto", {"train": {"batch": 3}}, machine=amd("gfx1100", 24))
-    assert (settings.preset.train["batch"], settings.origins["train.batch"]) == (3, "rocm")
-
-
-def test_a_preset_of_another_card_goes_by_that_cards_memory():
-    settings = resolve("rx6700xt", machine=amd("gfx1100", 24))
-    assert settings.preset.train["batch"] == 16
-    assert "of the card it is for" in settings.origins["train.batch"]

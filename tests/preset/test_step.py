@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import yolo_rocm
 from yolo_rocm.errors import PresetError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.resolve import resolve
@@ -70,9 +71,11 @@ def test_ultralytics_own_argument_wins_and_engine_vendor_leaves_the_layout_to_it
     assert layout_of(Preset(**preset)) == layout
 
 
-def test_presets_of_ours_measure_the_layout_and_those_with_miopen_stay_in_nchw():
-    for name, layout in (("generic", "auto"), ("rx5600xt", "auto"), ("mi300x", "nchw"), ("nvidia", None)):
-        assert layout_of(resolve(name, machine=Machine()).preset) == layout
+@pytest.mark.parametrize("name", yolo_rocm.presets())
+def test_presets_of_ours_measure_the_layout_and_those_with_miopen_stay_in_nchw(name):
+    preset = resolve(name, machine=Machine()).preset
+    ours = "nchw" if preset.conv.vendor == "on" else "auto"
+    assert layout_of(preset) == (None if preset.conv.engine == "vendor" else ours)
 
 
 def test_wrong_values_say_what_is_allowed():

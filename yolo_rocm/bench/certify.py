@@ -18,7 +18,8 @@ from ..diagnosis.outcome import DEATHS, UNKILLABLE, Limits
 from ..diagnosis.probe_runner import run_probes
 from ..errors import ConfigError
 from ..hardware import Machine, detect
-from ..preset.evidence import SCHEMA_VERSION, Certificate, seal
+from ..preset.certificate import SCHEMA_VERSION, Certificate
+from ..preset.evidence import seal
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
 from ..utils.progress import progress
@@ -26,7 +27,7 @@ from .certify_environment import own_variables
 from .certify_facts import card_facts, cleaned, is_another_card, stack_facts
 from .certify_outcomes import PartOutcome, doctor_outcome, kernels_outcome, training_outcome, unkillable
 from .certify_parts import HeldError, PartError, in_child
-from .certify_probes import KIND, KernelProbe
+from .certify_probes import KernelProbe
 
 # Kernels of a data type and layout are compiled together before the first of them is tried.
 _KERNEL_LIMITS: Final = Limits(start=120.0, probe=60.0, compile=300.0, total=1200.0)
@@ -37,6 +38,7 @@ _NAMES_LIMIT_S: Final = 120.0
 LIMITS_S: Final = {
     "doctor": Limits().total,
     "kernels": _NAMES_LIMIT_S + _KERNEL_LIMITS.total,
+    "norms": _NAMES_LIMIT_S + _KERNEL_LIMITS.total,
     "training": _LIMIT_S,
     "bench_conv": _VENDOR_LIMIT_S + _LIMIT_S,
     "bench_train": _VENDOR_LIMIT_S + _LIMIT_S,
@@ -59,7 +61,8 @@ class Certification:
         device: `cuda` or `cpu`; the GPU by default, where torch can use one.
         quick: Smallest sizes and fp32 alone: to try the command out. Its file is no evidence.
         machine: Facts to go by; those of this machine by default.
-        kernels_command: The process that tries kernels; the package's own by default.
+        kernels_command: The process that tries kernels of convolutions; the package's own by default.
+        norms_command: The same for those of BatchNorm.
 
     Raises:
         ConfigError: `device` is neither, or the installed torch cannot use it.
@@ -72,6 +75,7 @@ class Certification:
         quick: bool = False,
         machine: Machine | None = None,
         kernels_command: list[str] | None = None,
+        norms_command: list[str] | None = None,
     ) -> None:
         if device not in (None, "cuda", "cpu"):
             raise ConfigError(
@@ -86,8 +90,8 @@ class Certification:
                 "install; --device cpu certifies the processor."
             )
         self.quick = quick
-        own = [sys.executable, "-m", "yolo_rocm.bench.certify_kernels", "--device", self.device]
-        self._kernels_command = kernels_command or own
+        self._kernels_command = kernels_command or self._probing("certify_kernels")
+        self._norms_command = norms_command or self._probing("certify_norms")
         self.diagnosis: Diagnosis | None = None
         self._held = False  # by a process that cannot be killed
         with own_variables():
@@ -98,6 +102,9 @@ class Certification:
     def _environ(self) -> dict[str, str]:
         """The variables of all processes that use the device."""
         return training_environment(self.settings.preset, self.machine)
+
+    def _probing(self, module: str) -> list[str]:
+        return [sys.executable, "-m", f"yolo_rocm.bench.{module}", "--device", self.device]
 
     def _usual_device(self) -> str:
         if self.machine.gpu is not None:
@@ -166,6 +173,7 @@ class Certification:
         return {
             "doctor": self._doctor,
             "kernels": self._kernels,
+            "norms": self._norms,
             "training": self._training,
             "bench_conv": self._bench_conv,
             "bench_train": self._bench_train,
@@ -185,11 +193,17 @@ class Certification:
         return outcome
 
     def _kernels(self, show: Show) -> PartOutcome:
-        known = self._in_child("kernel_names", {"quick": self.quick}, _NAMES_LIMIT_S)
-        probes = [KernelProbe(KIND, *fields) for fields in known["probes"]]
-        answers = run_probes(probes, self._kernels_command, _KERNEL_LIMITS, self._environ, show, _MOST_DEATHS)
+        return self._against_fp64("kernel_names", self._kernels_command, show)
+
+    def _norms(self, show: Show) -> PartOutcome:
+        return self._against_fp64("norm_names", self._norms_command, show)
+
+    def _against_fp64(self, names: str, command: list[str], show: Show) -> PartOutcome:
+        known = self._in_child(names, {"quick": self.quick}, _NAMES_LIMIT_S)
+        probes = [KernelProbe(*fields) for fields in known["probes"]]
+        answers = run_probes(probes, command, _KERNEL_LIMITS, self._environ, show, _MOST_DEATHS)
         self._hold(unkillable(answers.outcomes))
-        return kernels_outcome(probes, answers.outcomes, known["roundings"])
+        return kernels_outcome(probes, answers.outcomes, known["allowed"])
 
     def _training(self, show: Show) -> PartOutcome:
         device = "0" if self.device == "cuda" else "cpu"

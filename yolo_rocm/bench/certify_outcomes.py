@@ -54,13 +54,13 @@ def doctor_outcome(found: Diagnosis) -> PartOutcome:
     )
 
 
-def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutcome], roundings: int) -> PartOutcome:
+def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutcome], allowed: str) -> PartOutcome:
     """Judge the kernels: all of ours have to be right; what torch's own fail in is recorded.
 
     Args:
         probes: What was asked.
         outcomes: What became of each.
-        roundings: How many an algorithm may err by that pays speed with digits.
+        allowed: What error is allowed, in words.
     """
     ours: list[str] = []
     native: list[str] = []
@@ -83,9 +83,8 @@ def kernels_outcome(probes: Sequence[DeviceProbe], outcomes: Sequence[ProbeOutco
         + ("; Triton not run" if all(map(_unsupported, triton)) else ""),
         ours,
         {
-            "allowed": "twice the error of torch's own kernel on the CPU, or of a plain sum of as many "
-            f"terms; {roundings} roundings where an algorithm pays speed with digits. Error and allowed are "
-            "relative, against fp64 on the CPU, and those of the result that came nearest to the bound",
+            "allowed": f"{allowed}. Error and allowed are relative, against fp64 on the CPU, and those of the result "
+            "that came nearest to the bound",
             "tried": {_short(each): _kernel_facts(each) for each in outcomes if not _unsupported(each)},
             "not_supported": _by_reason(each for each in outcomes if _unsupported(each)),
             "torch_own_failures": native,
@@ -105,6 +104,8 @@ def training_outcome(found: Mapping[str, Any]) -> PartOutcome:
         failures.append(f"a loss differs by {largest:.1e} from that of torch's own kernels on the CPU")
     if not found["shapes_of_ours"]:
         failures.append(f"no convolution was computed by an engine of ours: {found['computed_by']}")
+    if not found["norms_computed_by"]:
+        failures.append("no BatchNorm of the training was met")
     return PartOutcome(
         f"losses of {len(pairs)} steps differ by at most {largest:.1e} from those of torch's own kernels on the "
         f"CPU, {MOST_DIFFERENCE:.0e} is allowed",
@@ -117,6 +118,7 @@ def training_outcome(found: Mapping[str, Any]) -> PartOutcome:
             "allowed_relative_difference": MOST_DIFFERENCE,
             "computed_by": found["computed_by"],
             "shapes_of_ours": found["shapes_of_ours"],
+            "norms_computed_by": found["norms_computed_by"],
         },
     )
 
@@ -142,8 +144,8 @@ def _in_words(outcome: ProbeOutcome) -> str:
 def _kernel_facts(outcome: ProbeOutcome) -> dict[str, Any]:
     """Return where an algorithm came nearest to the bound, or what went wrong."""
     if outcome.status == "ok":
-        keys = ("error", "allowed", "pass", "problem", "results")
-        return {"status": "ok", **{key: outcome.detail[key] for key in keys}}
+        keys = ("error", "allowed", "pass", "problem", "results", "qualified")
+        return {"status": "ok", **{key: outcome.detail[key] for key in keys if key in outcome.detail}}
     return {"status": outcome.status, "words": _in_words(outcome)}
 
 

@@ -12,15 +12,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..conv.names import PASSES
 from ..diagnosis.outcome import UNKILLABLE, Limits
 from ..engines.names import NATIVE
 from ..utils.child_process import end_group, own_group
+
+if TYPE_CHECKING:
+    from ..norm.report import NormReport
 
 # AdamW moves every weight in its first steps, so that wrong gradients show at once: a row that is left out at the edge
 # of every 3x3 layer changes a loss by 2e-2, no gradients at all by 2e-1. Torch's own kernels on a CPU, with and without
@@ -128,7 +132,7 @@ def training(given: Mapping[str, Any]) -> dict[str, Any]:
     yolo = hooks.load_model(_MODEL)
     registration = register(yolo, given["preset"], given["rocm"])
     ours = losses_of(yolo, given["device"])
-    report = registration.report
+    report, norms = registration.report, registration.norm_report
     registration.remove()
     # The CPU last: Ultralytics hides the GPUs of a process that trains there.
     reference = losses_of(hooks.load_model(_MODEL), "cpu")
@@ -140,11 +144,22 @@ def training(given: Mapping[str, Any]) -> dict[str, Any]:
         "shapes_of_ours": sum(
             any(each.plan[which].algorithm.engine not in NATIVE for which in PASSES) for each in served
         ),
+        "norms_computed_by": _algorithms_of(norms),
     }
 
 
+def _algorithms_of(report: NormReport | None) -> dict[str, int]:
+    """Return how many shapes each algorithm has served, by forward and backward pass."""
+    found: Counter[str] = Counter()
+    for served in report.served.values() if report is not None else ():
+        found.update(f"{which} by {choice.algorithm.name}" for which, choice in served.plan.items())
+    return dict(found)
+
+
 def kernel_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which kernels there are to try, as the fields of their probes: it takes torch to know them.
+    """Return which kernels of convolutions there are to try, and what error is allowed them, in words.
+
+    They come as the fields of their probes: it takes torch to know them.
 
     Args:
         given: `quick`, for fp32 alone.
@@ -152,8 +167,27 @@ def kernel_names(given: Mapping[str, Any]) -> dict[str, Any]:
     from ..engines.qualification import ROUNDINGS
     from .certify_kernels import kernel_probes
 
-    probes = kernel_probes(given["quick"])
-    return {"probes": [[each.way, each.dtype, each.layout, each.shape] for each in probes], "roundings": ROUNDINGS}
+    allowed = (
+        f"twice the error of torch's own kernel on the CPU, or of a plain sum of as many terms; {ROUNDINGS} roundings "
+        "where an algorithm pays speed with digits"
+    )
+    return {"probes": [astuple(each) for each in kernel_probes(given["quick"])], "allowed": allowed}
+
+
+def norm_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same of BatchNorm, alone and with its activation.
+
+    Args:
+        given: `quick`, for fp32 alone.
+    """
+    from ..norm.exactness import ROUNDINGS, ROUNDINGS_OF_TORCH
+    from .certify_norms import norm_probes
+
+    allowed = (
+        f"{ROUNDINGS:g} roundings of what sums are computed in, {ROUNDINGS_OF_TORCH:g} of torch's own, times what a "
+        "large mean costs in digits, and one of the result; the activation computed once more has to have the same bits"
+    )
+    return {"probes": [astuple(each) for each in norm_probes(given["quick"])], "allowed": allowed}
 
 
 def bench_conv(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,6 +264,7 @@ def _torch_name(device: str) -> str:
 
 PARTS: Final[dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
     "kernel_names": kernel_names,
+    "norm_names": norm_names,
     "training": training,
     "bench_conv": bench_conv,
     "bench_train": bench_train,

@@ -8,6 +8,7 @@ from ..diagnosis.probes import DeviceProbe
 from ..engines.names import NATIVE
 
 KIND: Final = "kernel"
+NORM_KIND: Final = "norm"
 
 
 class KernelProbe(DeviceProbe):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _NOT_AS_WRITTEN: Final = 3  # 1: a part has failed; 2: Typer's, for a wrong option
 _TITLES = {
     "doctor": "doctor's probes",
-    "kernels": "every kernel against fp64",
+    "kernels": "every kernel of convolutions against fp64",
+    "norms": "every kernel of BatchNorm against fp64",
     "training": "short training against torch on the CPU",
     "bench_conv": "bench conv, a glance",
     "bench_train": "bench train, a glance",
@@ -140,7 +141,8 @@ def _worth(found: Evidence) -> list[str]:
 
 
 def _name(data: dict[str, Any]) -> str:
-    from ..preset.evidence import Certificate, file_name
+    from ..preset.certificate import Certificate
+    from ..preset.evidence import file_name
 
     return file_name(Certificate.model_validate(data))
 

@@ -139,14 +139,16 @@ def rocblas_kernels_missing(context: Context) -> Found:
     "https://github.com/lightvector/KataGo/pull/1237",
 )
 def channels_last_auto(context: Context) -> Found:
-    """Newer Ultralytics turns channels_last on for every GPU that is not on Windows."""
+    """Newer Ultralytics turns channels_last on for every GPU that is not on Windows, and engine `vendor` follows it."""
     newer = versions.behaves(context.machine.ultralytics, "channels_last by itself")
     unset = layout_of(context.preset) is None
     if not (context.hip and newer and unset and context.machine.system != "windows"):
         return None
     return (
-        f"Ultralytics {context.machine.ultralytics} turns channels_last on by itself, validated on NVIDIA only",
-        "channels_last=False, or rocm.step.layout=channels_last where it has been measured to be faster",
+        f"Ultralytics {context.machine.ultralytics} turns channels_last on by itself, validated on NVIDIA only, and "
+        "MIOpen computes in it",
+        "channels_last=False, or rocm.conv.engine=auto rocm.conv.vendor=off: engines of ours are right in both, "
+        "and take the faster one",
     )
 
 

@@ -13,128 +13,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from ..errors import EvidenceError
 from ..hardware import Gpu, Machine, family_of
 from ..utils.limited_files import UnreadableError, read_json
+from .certificate import PARTS_OF, Certificate
 from .files import config_root, plain, read, shipped_presets
 from .select import choose
 
-SCHEMA_VERSION: Final = 1
 DIGEST: Final = "digest"
-PARTS: Final = ("doctor", "kernels", "training", "bench_conv", "bench_train")
-# `AMD Radeon(TM) Graphics` is what drivers call a card whose name they do not know.
-_NAMELESS: Final = ("", "graphics", "tmgraphics")
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Card(_Strict):
-    """What was certified. `gfx` is the true target, `presents_as` what an override made of it."""
-
-    kind: Literal["amd", "nvidia", "cpu"]
-    name: str | None = None
-    gfx: str | None = None
-    presents_as: str | None = None
-    memory_gb: float | None = None
-    integrated: bool = False
-
-    def __str__(self) -> str:
-        """Name it in a few words."""
-        if self.name and (self.named or not self.gfx):
-            return self.name
-        return " ".join(word for word in (self.kind.upper(), "GPU", self.gfx) if word)
-
-    @property
-    def named(self) -> bool:
-        """Whether its name tells it from other cards."""
-        return plain(self.name) not in _NAMELESS
-
-    @property
-    def ran_as(self) -> str | None:
-        """The target whose kernels ran."""
-        return self.presents_as or self.gfx
-
-    @property
-    def in_words(self) -> str:
-        """Its name, and what it ran as where that is another target than its own."""
-        return str(self) if self.ran_as == self.gfx else f"{self} as {self.ran_as}"
-
-
-class Stack(_Strict):
-    """The software it ran with."""
-
-    system: str
-    overlays: list[str] = Field(default_factory=list)
-    kernel: str | None = None
-    distribution: str | None = None
-    machine: str
-    driver: str | None = None
-    python: str
-    torch: str | None = None
-    build: str | None = None
-    hip: str | None = None
-    cuda: str | None = None
-    rocm: str | None = None
-    triton: str
-    ultralytics: str | None = None
-    yolo_rocm: str
-
-
-class Part(_Strict):
-    """One part of the examination: what became of it, why it failed in full words, and its figures."""
-
-    status: Literal["passed", "failed"]
-    summary: str
-    failures: list[str] = Field(default_factory=list)
-    seconds: float
-    results: dict[str, Any] = Field(default_factory=dict)
-
-
-class Verdict(_Strict):
-    """The answer."""
-
-    passed: bool
-    text: str
-
-
-class PresetUsed(_Strict):
-    """The preset of the training, and how it computed convolutions."""
-
-    name: str
-    engine: str
-    vendor: str
-
-
-class Certificate(_Strict):
-    """A file, as `yolo-rocm certify` writes it."""
-
-    schema_version: Literal[1]
-    card: Card
-    date: str = Field(pattern=r"^\d{4}-\d\d-\d\d$")
-    parts: dict[str, Part]
-    preset: PresetUsed
-    quick: bool
-    seconds: float
-    stack: Stack
-    verdict: Verdict
-    digest: str
-
-    @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Certificate:
-        if set(self.parts) != set(PARTS):
-            raise ValueError(f"its parts are {', '.join(self.parts) or 'none'}, not {', '.join(PARTS)}")
-        for name, part in self.parts.items():
-            if (part.status == "failed") != bool(part.failures):
-                raise ValueError(f"part {name} has {part.status} with {len(part.failures)} failures")
-        if self.verdict.passed != all(part.status == "passed" for part in self.parts.values()):
-            raise ValueError("its verdict is not that of its parts")
-        return self
 
 
 @dataclass(frozen=True)
@@ -190,7 +80,7 @@ class Evidence:
         """Say on what it ran, when, with what, and with which result."""
         data, card = self.data, self.data.card
         below = next((f", {word} {v}" for word, v in (("ROCm", data.stack.hip), ("CUDA", data.stack.cuda)) if v), "")
-        failed = [part for part in PARTS if data.parts[part].status == "failed"]
+        failed = [name for name in PARTS_OF[data.schema_version] if data.parts[name].status == "failed"]
         result = "passed" if data.verdict.passed else f"failed in {', '.join(failed)}"
         other = "" if card.kind == "amd" else " (our engines, not this preset)"
         stack = f"torch {data.stack.torch}{below}, yolo_rocm {data.stack.yolo_rocm}, engine {data.preset.engine}{other}"
@@ -250,10 +140,11 @@ def read_evidence(path: Path) -> Evidence:
         raise EvidenceError(f"{path.name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(data, dict) or DIGEST not in data:
         raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: it has no '{DIGEST}'.")
-    if data.get("schema_version") != SCHEMA_VERSION:
+    version = data.get("schema_version")
+    if isinstance(version, bool) or version not in (*PARTS_OF,):
+        known = " and ".join(map(str, PARTS_OF))
         raise EvidenceError(
-            f"{path.name} has schema_version {data.get('schema_version')!r}, this version reads {SCHEMA_VERSION}. "
-            "Run `yolo-rocm certify` again."
+            f"{path.name} has schema_version {version!r}, this version reads {known}. Run `yolo-rocm certify` again."
         )
     if data[DIGEST] != _digest_of_foreign(data, path.name):
         raise EvidenceError(

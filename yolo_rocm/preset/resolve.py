@@ -9,10 +9,11 @@ from typing import Any
 
 from ..errors import PresetError
 from ..hardware import Machine, detect
+from .batch import batch_of
 from .evidence import evidence_for, in_short
 from .files import config_root, find, read, user_presets
 from .schema import SECTIONS, Preset, Settings, validate
-from .select import PRESET_VARIABLE, Choice, batch_of, choose, wanted_by_user
+from .select import PRESET_VARIABLE, Choice, choose, wanted_by_user
 from .step import memory_of
 
 
@@ -87,26 +88,12 @@ def resolve(
     given = {k: v for k, v in (arguments or {}).items() if v is not None}
     if "workers" in given:
         layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
-    _settle_batch(layers, machine, given.get("imgsz"))
     _settle_evidence(layers, str(files[-1][0].get("name")) if files else "")
     preset = _settled_memory(validate(layers.merged, "the merged preset"), layers, machine)
+    preset = _settled_batch(preset, layers, machine, given.get("imgsz"))
     _check_consistent(preset, layers.origins)
     notes = (*choice.notes, *machine.warnings)
     return Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes)
-
-
-def _settle_batch(layers: _Layers, machine: Machine, imgsz: Any) -> None:
-    """Put a number in the place of `train.batch: auto`; where memory is not known, Ultralytics' own default stays."""
-    train = layers.merged.get("train") or {}
-    if train.get("batch") != "auto":
-        return
-    batch, memory = batch_of(layers.merged.get("match") or {}, machine, imgsz)
-    if batch is None:
-        del train["batch"]
-        del layers.origins["train.batch"]
-    else:
-        train["batch"] = batch
-        layers.origins["train.batch"] += f" (auto: {memory})"
 
 
 def _settled_memory(preset: Preset, layers: _Layers, machine: Machine) -> Preset:
@@ -116,6 +103,19 @@ def _settled_memory(preset: Preset, layers: _Layers, machine: Machine) -> Preset
     memory, why = memory_of(preset, machine)
     layers.origins["step.memory"] = f"{layers.origins.get('step.memory', 'default')} (auto: {why})"
     return preset.model_copy(update={"step": preset.step.model_copy(update={"memory": memory})})
+
+
+def _settled_batch(preset: Preset, layers: _Layers, machine: Machine, imgsz: Any) -> Preset:
+    """Put a number in the place of `train.batch: auto`; where memory is not known, Ultralytics' own default stays."""
+    if preset.train.get("batch") != "auto":
+        return preset
+    batch, why = batch_of(preset, machine, imgsz)
+    train = {**preset.train, "batch": batch}
+    if batch is None:
+        del train["batch"], layers.origins["train.batch"]
+    else:
+        layers.origins["train.batch"] += f" (auto: {why})"
+    return preset.model_copy(update={"train": train})
 
 
 def _settle_evidence(layers: _Layers, shipped: str) -> None:

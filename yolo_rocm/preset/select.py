@@ -1,4 +1,4 @@
-"""`preset: auto`: the preset for a machine, and the batch for its memory."""
+"""`preset: auto`: the preset for a machine, and the memory of its card."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from ..hardware import Gpu, Machine
 from .files import plain, read, shipped_presets, user_presets
 
 PRESET_VARIABLE: Final = "YOLO_ROCM_PRESET"
-
-# The one report there is: batch 8 at 640 px on an RX 5600 XT with 6 GB. Ultralytics gathers gradients up to a nominal
-# batch of 64 (`nbs`), so up to there a larger batch makes a step faster and leaves the optimiser's step what it was.
-_BATCH, _GB, _PIXELS, _MOST = 8, 6, 640, 64
 
 
 @dataclass(frozen=True)
@@ -82,23 +78,6 @@ def stack(machine: Machine) -> str:
     return f"{system}, {torch}{f' with ROCm {machine.hip}' if machine.hip else ''}"
 
 
-def batch_for(memory_gb: float | None, *, shared: bool = False, imgsz: Any = None) -> int | None:
-    """Return the batch for a card's memory: 8 for each 6 GB, rounded down to a power of two, from 1 to 64.
-
-    Args:
-        memory_gb: Memory the card may use; None gives None.
-        shared: The memory is the system's, of which half is left to everything else.
-        imgsz: Image size of the training; larger images than 640 px shrink the batch with their area.
-    """
-    if not memory_gb:
-        return None
-    # Drivers keep some: a card of 24 GB reports 23.98.
-    room = round(memory_gb) / (2 if shared else 1) * _BATCH / _GB
-    if isinstance(imgsz, int | float) and not isinstance(imgsz, bool) and imgsz > _PIXELS:
-        room *= (_PIXELS / imgsz) ** 2
-    return 1 << (max(1, int(min(room, _MOST))).bit_length() - 1)
-
-
 def card_memory(match: Mapping[str, Any], machine: Machine) -> tuple[float | None, bool, str]:
     """Return the memory of the machine's card if the preset is for it, else of the card the preset names, in GiB.
 
@@ -112,9 +91,3 @@ def card_memory(match: Mapping[str, Any], machine: Machine) -> tuple[float | Non
         return gpu.memory_gb, shared, f"{gpu.memory_gb:.0f} GB{' shared with the system' if shared else ''}"
     size = match.get("vram_gb")
     return size, False, f"{size:g} GB of the card it is for" if size else "memory not known"
-
-
-def batch_of(match: Mapping[str, Any], machine: Machine, imgsz: Any = None) -> tuple[int | None, str]:
-    """Return the batch for the memory of a card, see `card_memory`, and why."""
-    memory, shared, said = card_memory(match, machine)
-    return batch_for(memory, shared=shared, imgsz=imgsz), said

@@ -48,7 +48,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     found: list[type] = []
     for kind in (Activation, *Activation.__subclasses__()):
         real = vars(kind)["_make"]
-        monkeypatch.setattr(kind, "_make", lambda self, done, real=real: found.append(kind) or real(self, done))
+        monkeypatch.setattr(kind, "_make", lambda self, done, real=real: found.append(type(self)) or real(self, done))
     return found
 
 
@@ -134,7 +134,7 @@ def test_layers_that_torch_checkpoints(reentrant: bool, made: list[type]) -> Non
 
 @pytest.mark.parametrize("reentrant", [True, pytest.param(False, marks=says_hooks)])
 def test_a_whole_network_in_a_checkpoint(reentrant: bool) -> None:
-    """torch computes all of it again, and so updates statistics twice, whether memory is lean or not."""
+    """All of it is computed again by torch, which updates statistics twice, whether memory is lean or not."""
 
     def run(module: Any, x: torch.Tensor) -> Any:
         return checkpoint(lambda x: tuple(tensors(module(x))), x.requires_grad_(), use_reentrant=reentrant)

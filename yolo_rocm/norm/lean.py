@@ -25,9 +25,9 @@ def installed() -> Iterator[None]:
 def on(smallest: int = recipes.SMALLEST) -> Iterator[None]:
     """Keep recipes for what the forward pass of a network in this thread saves, while the context is open.
 
-    Nothing has to be open in backward. A loss saves many tensors and no activations: leave it outside. Whoever has hooks
-    for saved tensors, as gradient checkpointing has, gets them: inside of this their own, and around it all, where torch
-    says that there are such hooks.
+    Nothing has to be open in backward. A loss saves many tensors and no activations: leave it outside. Hooks of others
+    for saved tensors, as those of gradient checkpointing, get their tensors: those inside of this what they cover, and
+    those around it everything, where torch says that there are any.
 
     Args:
         smallest: Bytes of a tensor from which on a recipe is kept; of nested uses the outermost decides.

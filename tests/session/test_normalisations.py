@@ -154,7 +154,7 @@ def test_lean_trains_with_the_same_numbers_to_the_last_bit(made_data, tmp_path, 
     for memory in ("full", "lean"):
         monkeypatch.setitem(OURS, "step", {"memory": memory})
         found[memory] = losses(made_data(), tmp_path, 4, patched=True, imgsz=32, epochs=2)
-        assert (len(recomputed) > 4 * 50) == (memory == "lean")
+        assert (len(recomputed) > 100) if memory == "lean" else not recomputed
     assert found["lean"] == found["full"]
 
 

@@ -1,4 +1,4 @@
-"""A vendor library that fails like MIOpen on a broken card, on a CPU: every native convolution kernel raises."""
+"""A vendor library that fails like MIOpen on a broken card, on a CPU: native kernels raise."""
 
 from __future__ import annotations
 
@@ -84,3 +84,10 @@ def sick_norm() -> Iterator[None]:
         yield
     finally:
         del library.m
+
+
+@contextmanager
+def sick() -> Iterator[None]:
+    """Break the native kernels of convolution and of BatchNorm."""
+    with sick_vendor(), sick_norm():
+        yield

@@ -284,6 +284,19 @@ def test_what_is_unusual_is_left_to_torch():
     assert refused(conv=pruned)
 
 
+def test_forward_differentiation_is_torchs_own():
+    """Which knows it of its own functions alone; a function of ours would raise."""
+    from torch.autograd import forward_ad
+
+    three = layers()
+    with served(), forward_ad.dual_level():
+        dual = forward_ad.make_dual(sample(), torch.ones_like(sample()))
+        assert conv_norm_act(dual, *three) is None
+        assert norm_act(dual, nn.BatchNorm2d(4), nn.SiLU()) is None
+    with served():
+        by_one(sample(), three)
+
+
 def test_both_patches_must_serve_the_device():
     assert conv_norm_act(sample(), *layers()) is None
     with convolutions.installed(Patch(("cpu",), Planner("gemm", remember=False))):
@@ -316,6 +329,51 @@ def test_lean_memory_has_the_bits_of_full_memory(amp):
         for run, on in ((by_one, False), (by_one, True), (by_two, True)):
             found, _ = chained(run, on, amp)
             assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True)), (run, on)
+
+
+@pytest.mark.parametrize("engine", ["gemm", "aten"])
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
+def test_lean_memory_has_the_bits_of_full_memory_without_parameters(amp, engine):
+    found = []
+    for on in (False, True):
+        first, second, x = layers(padding=1), layers(), sample(2, 4, 16, 16).requires_grad_()
+        second[0] = nn.Conv2d(6, 6, 1)
+        for three in (first, second):
+            three[1] = nn.BatchNorm2d(6, affine=False)
+        cast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp)
+        with served(engine), cast, lean.on(0) if on else nullcontext():
+            y = conv_norm_act(x, *first)
+            if y is None:
+                pytest.skip("this torch gives no way to its own BatchNorm below a seam")
+            y = by_one(y, second)
+        y.float().square().sum().backward()
+        found.append({"y": y.detach(), "x": x.grad, "first": first[0].weight.grad, "second": second[0].weight.grad})
+    same(*found)
+
+
+@pytest.mark.parametrize("on", [False, True], ids=["full", "lean"])
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
+def test_a_block_that_is_called_twice_in_a_step_gets_the_gradients_of_both_calls(amp, on):
+    """One weight, two conversions of it under autocast; statistics of two batches, updated in their order."""
+    exact = layers(torch.float64, padding=1)
+    exact[0] = nn.Conv2d(4, 4, 3, padding=1, bias=False).double()
+    exact[1] = nn.BatchNorm2d(4, momentum=0.3).double()
+    ours = copy.deepcopy(exact).float()
+    wide, x = (sample(dtype=dtype).requires_grad_() for dtype in (torch.float64, torch.float32))
+    wanted = exact(exact(wide))
+    cast = torch.autocast("cpu", dtype=torch.bfloat16, enabled=amp)
+    with served(), lean.installed(), cast, lean.on(0) if on else nullcontext():
+        y = by_one(by_one(x, ours), ours)
+    grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(2))
+    wanted.backward(grad.double())
+    y.backward(grad.to(y.dtype))
+    assert int(ours[1].num_batches_tracked) == 2
+    pairs = [(y, wanted), (x.grad, wide.grad), *zip(ours.buffers(), exact.buffers(), strict=True)]
+    pairs += [(one.grad, other.grad) for one, other in zip(ours.parameters(), exact.parameters(), strict=True)]
+    for found, value in pairs:
+        error = (found.double() - value.double()).norm() / value.double().norm()
+        assert error <= (3e-2 if amp else 1e-5), error
+    assert ours[0].weight.grad.dtype == torch.float32
 
 
 def test_nothing_is_held_after_backward():

@@ -17,7 +17,7 @@ from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.norm.algorithms.native import reachable
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NORMALISATION, PASSES, NormPlanner
-from yolo_rocm.norm.problem import ACTIVATIONS, NormProblem
+from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, RELU, NormProblem
 from yolo_rocm.norm.seam import installed, patched
 
 from .calls import Only, computed, drawn
@@ -44,6 +44,21 @@ def names(problem):
     return [a.name for a in ALGORITHMS if not a.not_supported_reasons(problem)]
 
 
+def operands_of(problem):
+    """Return tensors of a problem whose result no single rounding decides, and which torch's own kernels can add up."""
+    operands = NORMALISATION.operands(problem)
+    grad = operands.grad
+    if problem.activation in (RELU, LEAKY_RELU):  # at the bend the sign of a rounding is the gradient, or is not
+        per_channel = (1, -1, *[1] * (grad.dim() - 2))
+        held = (operands.mean, operands.invstd, operands.weight, operands.bias)
+        mean, invstd, weight, bias = (each.double().view(per_channel) for each in held)
+        z = (operands.x.double() - mean) * invstd * weight + bias
+        grad = laid_out(grad.masked_fill(z.abs() < 1e-3, 0), problem.channels_last)
+    if problem.dtype == torch.float16 and problem.rows > 2**14:  # torch adds fp16 up to fp16, which ends at 65504
+        grad = grad / 16
+    return operands._replace(grad=grad)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -52,7 +67,7 @@ def test_every_algorithm_against_fp64(shape, training, channels_last, dtype):
     for activation in ACTIVATIONS:
         slope = 0.1 if activation == "leaky_relu" else 0.0
         problem = made(shape, dtype, channels_last=channels_last, training=training, activation=activation, slope=slope)
-        operands = NORMALISATION.operands(problem)
+        operands = operands_of(problem)
         for which in PASSES:
             exact = NORMALISATION.in_fp64(problem, which, operands, "cuda:0")
             for name in names(problem):

@@ -14,7 +14,7 @@ import torch
 import yolo_rocm
 
 from ..conftest import BCCD
-from ..sick_vendor import MESSAGE, sick_vendor
+from ..sick_vendor import MESSAGE, sick, sick_vendor
 
 # Forked, for speed: a spawned worker imports torch and Ultralytics again. tests/data trains with spawned ones.
 OURS = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
@@ -163,6 +163,6 @@ def test_losses_follow_stock_on_real_images(tmp_path):
                 (tmp_path / kind / split / file.name).symlink_to(file)
     # As many epochs as there are steps for: Ultralytics wants a checkpoint, and the last epoch writes one.
     stock = losses(data, tmp_path, 20, patched=False, epochs=2)
-    ours = losses(data, tmp_path, 20, patched=True, epochs=2)
+    ours = losses(data, tmp_path, 20, patched=True, under=sick, epochs=2)
     assert len(stock) == 20
     assert ours == pytest.approx(stock, rel=1e-3)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import functools
+import inspect
 import io
 import pickle
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import parametrize, prune, weight_norm
 from ultralytics.nn.modules import conv as blocks
 from ultralytics.nn.modules.conv import Conv, ConvTranspose, DWConv
 
 from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.conv.patch import Patch
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.seam import installed as installed_convolutions
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
@@ -56,11 +62,19 @@ def image() -> torch.Tensor:
     return torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(3))
 
 
+@pytest.fixture(params=[True, False], ids=["with convolution", "alone"])
+def whole(request):
+    """Say whether convolutions are ours too, so that a block is one function."""
+    return request.param
+
+
 @pytest.fixture
-def on():
+def on(whole):
     """Put everything on, for the CPU."""
     patch = NormPatch(("cpu",), NormPlanner("gemm", remember=False))
-    with installed(patch), hooks.fused_blocks():
+    convolutions = Patch(("cpu",), Planner("gemm", remember=False))
+    also = installed_convolutions(convolutions) if whole else contextlib.nullcontext()
+    with installed(patch), hooks.fused_blocks(), also:
         yield patch
 
 
@@ -74,14 +88,23 @@ def called(monkeypatch):
     return calls
 
 
+@pytest.fixture
+def convolved(monkeypatch):
+    """Count the calls of convolution modules."""
+    calls, forward = [], nn.Conv2d.forward
+    monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: calls.append(self) or forward(self, x))
+    return calls
+
+
 @pytest.mark.parametrize("kind", [Conv, DWConv, ConvTranspose])
 @pytest.mark.parametrize("act", [True, False, nn.ReLU(inplace=True), nn.LeakyReLU(0.2)], ids=str)
-def test_a_block_in_training_is_computed_as_one_and_gives_what_it_gave(kind, act, on, called):
+def test_a_block_in_training_is_computed_as_one_and_gives_what_it_gave(kind, act, on, called, whole):
     ours, stock = block(kind, act=act), block(kind, act=act)
     inputs = [image().requires_grad_() for _ in range(2)]
     found = ours(inputs[0])
     assert called == []
-    assert "_NormAct" in type(found.grad_fn).__name__
+    name = "_Block" if whole and kind is not ConvTranspose else "_NormAct"
+    assert name in type(found.grad_fn).__name__
     forward = FORWARD if kind is not ConvTranspose else blocks.ConvTranspose.forward.__wrapped__
     wanted = forward(stock, inputs[1])
     assert called == [stock.bn]
@@ -157,6 +180,83 @@ def test_the_ordinary_way_is_taken(name, on, called):
         torch.testing.assert_close(one, other, msg=buffer)
 
 
+OF_THE_CONVOLUTION = {
+    "convolution of a user": changed(conv=type("Mine", (nn.Conv2d,), {})(4, 8, 1)),
+    "padding by name": changed(conv__padding="same"),
+    "padding of another kind": changed(conv=nn.Conv2d(4, 8, 3, padding=1, padding_mode="circular")),
+    "forward of its own": lambda module: setattr(module.conv, "forward", functools.partial(_twice, module.conv)),
+    "parametrised": lambda module: parametrize.register_parametrization(module.conv, "weight", Doubled()),
+    "pruned": lambda module: prune.l1_unstructured(module.conv, "weight", 0.5),
+    "weights normalised": lambda module: weight_norm(module.conv),
+    **{
+        method: hooked("conv", method)
+        for method in ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook")
+    },
+}
+
+
+def _twice(conv: nn.Conv2d, x: torch.Tensor) -> torch.Tensor:
+    return nn.Conv2d.forward(conv, x) * 2
+
+
+@pytest.mark.parametrize("name", OF_THE_CONVOLUTION)
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+def test_the_convolution_is_called_and_the_rest_is_one(name, on, called, convolved):
+    modules = [block(act=nn.SiLU()), block(act=nn.SiLU())]
+    for module, forward in zip(modules, (type(modules[0]).forward, FORWARD), strict=True):
+        forward(module, image())
+        OF_THE_CONVOLUTION[name](module)
+    called.clear()
+    convolved.clear()
+    x, other = (image().requires_grad_() for _ in range(2))
+    found = modules[0](x)
+    assert [each is modules[0].conv for each in convolved] == [True]
+    assert called == []
+    wanted = FORWARD(modules[1], other)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    found.square().sum().backward()
+    wanted.square().sum().backward()
+    torch.testing.assert_close(x.grad, other.grad, rtol=1e-3, atol=1e-4)
+    for (parameter, one), (_, two) in zip(*(module.named_parameters() for module in modules), strict=True):
+        torch.testing.assert_close(one.grad, two.grad, rtol=1e-3, atol=1e-4, msg=parameter)
+
+
+def test_hooks_see_what_they_would_see(on):
+    """Values and gradients, not only that a call was made."""
+    found = []
+    for forward in (Conv.forward, FORWARD):
+        module, seen = block(act=nn.SiLU()), []
+        for each in (module.conv, module.bn, module.act):
+            each.register_forward_hook(lambda m, x, y, seen=seen: seen.extend((x[0].detach(), y.detach())))
+            each.register_full_backward_hook(lambda m, x, y, seen=seen: seen.extend((x[0], y[0])))
+        forward(module, image().requires_grad_()).square().sum().backward()
+        found.append(seen)
+    assert len(found[0]) == 12
+    torch.testing.assert_close(*found, rtol=1e-3, atol=1e-4)
+
+
+def test_a_hook_may_change_what_comes_next(on):
+    modules = [block(act=nn.SiLU()), block(act=nn.SiLU())]
+    for module in modules:
+        module.bn.register_forward_hook(lambda m, x, y: y * 3)
+        module.conv.register_forward_pre_hook(lambda m, x: (x[0] + 1,))
+    torch.testing.assert_close(modules[0](image()), FORWARD(modules[1], image()), rtol=1e-4, atol=1e-5)
+
+
+def test_a_pruned_block_that_is_made_permanent_is_one_again(on, called, convolved, whole):
+    module = block()
+    for layer in (module.conv, module.bn):
+        prune.l1_unstructured(layer, "weight", 0.5)
+    module(image())
+    assert (len(called), len(convolved)) == (1, 1)
+    for layer in (module.conv, module.bn):
+        prune.remove(layer, "weight")
+    found = module(image())
+    assert (len(called), len(convolved)) == (1, 1 if whole else 2)
+    assert int((module.bn.weight == 0).sum()) == 4
+    torch.testing.assert_close(found, FORWARD(module, image()), rtol=1e-4, atol=1e-5)
+
+
 def test_a_module_that_is_thawed_is_computed_as_one_again(on, called):
     module = block().eval()
     module(image())
@@ -187,12 +287,12 @@ def test_naming_layers_is_no_reason_to_call_them(on, called):
     assert called == []
 
 
-def test_synchronised_statistics_are_left_to_torch(on):
-    from yolo_rocm.norm.fusible import fusible
-
+def test_synchronised_statistics_are_left_to_torch(on, called):
     module = nn.SyncBatchNorm.convert_sync_batchnorm(block())
     assert type(module.bn) is nn.SyncBatchNorm
-    assert not fusible(module.bn, module.act)
+    with contextlib.suppress(ValueError):  # torch 1.13 wants a GPU before it asks whether there are other processes
+        torch.testing.assert_close(module(image()), FORWARD(block(), image()), rtol=1e-4, atol=1e-5)
+    assert called[0] is module.bn
 
 
 def test_a_block_of_a_user_is_the_users(on, called):
@@ -224,10 +324,23 @@ def test_without_a_patch_of_batch_norm(called):
     assert len(called) == 1
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_a_trace_has_the_operators_of_torch(on):
     traced = torch.jit.trace(block(), image(), check_trace=False)
-    assert "aten::batch_norm" in str(traced.inlined_graph)
+    operators = {node.kind() for node in traced.inlined_graph.nodes()}
+    assert {"aten::_convolution", "aten::batch_norm"} <= operators
+    assert not {kind for kind in operators if "PythonOp" in kind}
     torch.jit.trace(block().eval(), image())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning", "ignore::UserWarning")
+def test_onnx_gets_the_operators_of_torch(on):
+    onnx = pytest.importorskip("onnx")
+    options = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
+    file = io.BytesIO()
+    torch.onnx.export(block(), image(), file, training=torch.onnx.TrainingMode.TRAINING, **options)
+    kinds = [node.op_type for node in onnx.load_from_string(file.getvalue()).graph.node]
+    assert kinds == ["Conv", "BatchNormalization", "Sigmoid", "Mul"]
 
 
 @pytest.mark.skipif(not HAS_COMPILE, reason="this torch has no compiler, or does not say when it compiles")
@@ -322,8 +435,6 @@ def test_nested_use_counts():
 
 
 def test_a_forward_that_others_have_replaced_is_theirs(monkeypatch, called):
-    import functools
-
     @functools.wraps(FORWARD)
     def theirs(self, x):
         return FORWARD(self, x) + 1

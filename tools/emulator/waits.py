@@ -49,9 +49,10 @@ class Counters:
             waves: That issue it.
             kind: Which counter it is in.
             registers: That it will write.
-            memory: Whether it accesses memory: lanes that exchange values do that beside LDS, not through it (ISA of
-                CDNA 3, DS_SWIZZLE_B32: "no data is written to LDS memory"; DS_PERMUTE_B32: "does not access LDS
-                memory"), and may be under way at a barrier.
+            memory: Whether it reads or writes memory. Lanes that exchange values (`ds_swizzle_b32`, `ds_permute_b32`,
+                `ds_bpermute_b32`) go through the hardware of LDS, and so are in its counter, but touch none of its
+                memory (ISA of CDNA 3, DS_SWIZZLE_B32: "no data is written to LDS memory"; DS_PERMUTE_B32: "does not
+                access LDS memory"): other waves cannot meet them there, and they may be under way at a barrier.
         """
         counter = self._of[kind]
         waves.issued[counter] += 1
@@ -89,16 +90,16 @@ class Counters:
                 waves.pending.pop(register, None)
 
     def at_barrier(self, waves: Waves) -> None:
-        """Check that no access to LDS is under way at a barrier: behind it others write, and read what was written.
+        """Check that no access to LDS memory is under way at a barrier: behind it others write, and read the written.
 
         Stores to global memory may be: others in the group seldom read them. Where they do, the memory finds the wave
         and the barrier in `late`.
 
         Raises:
-            NotWaitedFor: An access to LDS is.
+            NotWaitedFor: An access to LDS memory is.
         """
         if (waves.stored > waves.finished[self._of[LDS]]).any():
-            raise NotWaitedFor("a barrier is reached with accesses to LDS that were not waited for")
+            raise NotWaitedFor("a barrier is reached with accesses to LDS memory that were not waited for")
         for index in np.flatnonzero(waves.saved > waves.finished[self._of[STORE]]):
             self.late.add((int(waves.wave[index]), int(waves.epoch[index])))
 

@@ -51,7 +51,7 @@ class Waves:
         issued: Counters x waves: memory instructions issued so far.
         finished: Counters x waves: those known to be finished.
         pending: Register -> counter -> number of the instruction to be waited for, per wave.
-        stored: Number of the latest access to LDS of each wave, in its counter.
+        stored: Number of the latest access to LDS memory of each wave, in its counter.
         saved: Number of the latest store of each wave to other memory, in its counter.
         unordered: Number of the latest scalar load of each wave: they finish in any order.
         signalled: Whether each wave has signalled the barrier that it has not waited for yet.

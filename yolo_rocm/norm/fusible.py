@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from .problem import IDENTITY, LEAKY_RELU, RELU, SILU
 
@@ -54,9 +55,13 @@ def fusible(norm: Any, act: Any) -> bool:
 
 
 def ordinary(x: torch.Tensor) -> bool:
-    """Return whether a call with this input is nothing but a call: not traced, transformed, or seen by a mode."""
+    """Return whether a call with this input is nothing but a call: not traced, transformed, or seen by a mode.
+
+    Nor differentiated forward, which functions of ours are not made for.
+    """
     return (
         type(x) is torch.Tensor
+        and getattr(forward_ad, "_current_level", -1) < 0
         and _tracing() is None
         and not _modes()
         and not _function_modes()

@@ -25,12 +25,16 @@ def installed() -> Iterator[None]:
 def on(smallest: int = recipes.SMALLEST) -> Iterator[None]:
     """Keep recipes for what the forward pass of a network in this thread saves, while the context is open.
 
-    Nothing has to be open in backward. A loss saves many tensors and no activations: leave it outside. Hooks for saved
-    tensors inside, as those of gradient checkpointing, take their tensors and are left alone.
+    Nothing has to be open in backward. A loss saves many tensors and no activations: leave it outside. Hooks of others
+    for saved tensors, as those of gradient checkpointing, get their tensors: those inside of this what they cover, and
+    those around it everything, where torch says that there are any.
 
     Args:
         smallest: Bytes of a tensor from which on a recipe is kept; of nested uses the outermost decides.
     """
+    if recipes.others_keep():
+        yield
+        return
     hooks = torch.autograd.graph.saved_tensors_hooks(recipes.pack, recipes.unpack)
     with functions_noted(), recipes.noted(smallest), hooks:
         yield

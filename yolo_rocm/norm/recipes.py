@@ -143,6 +143,12 @@ def only_ours() -> bool:
     return hooks is not None and hooks[0] is pack
 
 
+def others_keep() -> bool:
+    """Return whether somebody else's hooks take what autograd keeps now. False where torch does not say."""
+    hooks = None if _top is None else _top(True)
+    return hooks is not None and hooks[0] is not pack
+
+
 def derive(tensor: torch.Tensor, function: Callable[..., torch.Tensor], parts: Sequence[torch.Tensor]) -> None:
     """Say what a tensor was just computed from; it can be computed again where all of the parts can, or are kept.
 

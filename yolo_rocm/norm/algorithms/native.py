@@ -220,8 +220,10 @@ class Aten(NormAlgorithm):
         if x.is_cuda:  # what `native_batch_norm` calls there
             again: torch.Tensor = torch.batch_norm_elemt(x, p.weight, p.bias, *statistics, p.eps)
             return again
-        if problem.training:  # the same sums once more; whether anything is tracked decides in what precision
+        if problem.training:  # the same sums once more
             mean, var = (None if each is None else each.clone() for each in (p.running_mean, p.running_var))
+            if mean is None and p.weight is None:  # by their type torch decides in what precision it adds up
+                mean, var = torch.zeros_like(statistics.mean), torch.ones_like(statistics.invstd)
             p = p._replace(running_mean=mean, running_var=var)
         return self._normalised(problem, x, p)[0]
 

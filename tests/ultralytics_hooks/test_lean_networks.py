@@ -1,0 +1,228 @@
+"""Lean memory in networks of every task: the numbers of full memory to the last bit, and the ordinary way elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from ultralytics.nn import tasks
+
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.norm import recipes
+from yolo_rocm.norm.keeping import Activation
+
+from ..blocks.test_block import served
+
+HAS_COMPILE = hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling")
+says_hooks = pytest.mark.skipif(recipes._top is None, reason="this torch does not say which hooks there are")
+# By architecture: its class, and whether its forward pass is the one that lean memory is on for.
+NETWORKS = {
+    "yolov8n-seg": ("SegmentationModel", True),
+    "yolo11n-pose": ("PoseModel", True),
+    "yolo11n-obb": ("OBBModel", True),
+    "yolov8n-cls": ("ClassificationModel", True),
+    "yolo12n": ("DetectionModel", True),
+    "yolov8s-worldv2": ("WorldModel", False),
+    "rtdetr-resnet50": ("RTDETRDetectionModel", False),
+}
+
+
+@pytest.fixture(autouse=True)
+def _everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Blocks as one and lean memory are on, and nothing is too small for a recipe."""
+    noted = recipes.noted
+    monkeypatch.setattr(recipes, "noted", lambda smallest: noted(0))
+    with served(), hooks.fused_blocks():
+        yield
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[type]:
+    """The activations that are computed once more."""
+    found: list[type] = []
+    for kind in (Activation, *Activation.__subclasses__()):
+        real = vars(kind)["_make"]
+        monkeypatch.setattr(kind, "_make", lambda self, done, real=real: found.append(type(self)) or real(self, done))
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def network(name: str) -> Any:
+    torch.manual_seed(0)
+    try:
+        return getattr(tasks, NETWORKS[name][0])(f"{name}.yaml", verbose=False).train()
+    except (FileNotFoundError, AttributeError, KeyError) as error:
+        pytest.skip(f"this Ultralytics has no {name}: {error}")
+
+
+def images(size: int = 64) -> torch.Tensor:
+    return torch.rand(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+def tensors(output: Any) -> Iterator[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        if output.is_floating_point():
+            yield output
+    elif output is not None:
+        for part in output.values() if isinstance(output, dict) else output:
+            yield from tensors(part)
+
+
+def stepped(module: nn.Module, run: Any = None) -> dict[str, torch.Tensor]:
+    """Return the loss of a step, every gradient and every buffer; the module stays as it is."""
+    module = copy.deepcopy(module)
+    output = (run or (lambda module, x: module(x)))(module, images())
+    loss: Any = sum(tensor.float().square().mean() for tensor in tensors(output) if tensor.requires_grad)
+    loss.backward()
+    grads = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    return {"loss": loss.detach(), **grads, **dict(module.named_buffers())}
+
+
+def assert_same_bits(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    assert found.keys() == wanted.keys()
+    assert [name for name, value in wanted.items() if not torch.equal(found[name], value)] == []
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_of_every_kind_of_network_has_the_bits_of_full_memory(name: str, made: list[type]) -> None:
+    module, is_lean = network(name), NETWORKS[name][1]
+    wanted = stepped(module)
+    assert len(wanted) > 60
+    assert made == []
+    with hooks.lean_networks():
+        found = stepped(module)
+    assert bool(made) == is_lean
+    assert_same_bits(found, wanted)
+
+
+# What is not a plain forward pass of a training, in a small detector.
+
+
+@functools.cache
+def detector() -> Any:
+    torch.manual_seed(0)
+    return tasks.DetectionModel("yolov5n.yaml", nc=2, verbose=False).train()
+
+
+def checkpointed(reentrant: bool) -> Any:
+    """Return a step whose first blocks of several layers are computed again in backward, by torch."""
+
+    def run(module: Any, x: torch.Tensor) -> Any:
+        for layer in list(module.model)[2:6]:
+            real = layer.forward
+            layer.forward = functools.partial(checkpoint, real, use_reentrant=reentrant)
+        return module(x)
+
+    return run
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_layers_that_torch_checkpoints(reentrant: bool, made: list[type]) -> None:
+    """Gradients and statistics are those of torch's blocks: what is computed again updates them a second time."""
+    wanted = stepped(detector(), checkpointed(reentrant))
+    assert {int(value) for name, value in wanted.items() if "num_batches" in name} == {1, 2}
+    with hooks.lean_networks():
+        assert_same_bits(stepped(detector(), checkpointed(reentrant)), wanted)
+    assert made
+
+
+@pytest.mark.parametrize("reentrant", [True, pytest.param(False, marks=says_hooks)])
+def test_a_whole_network_in_a_checkpoint(reentrant: bool) -> None:
+    """All of it is computed again by torch, which updates statistics twice, whether memory is lean or not."""
+
+    def run(module: Any, x: torch.Tensor) -> Any:
+        return checkpoint(lambda x: tuple(tensors(module(x))), x.requires_grad_(), use_reentrant=reentrant)
+
+    wanted = stepped(detector(), run)
+    assert {int(value) for name, value in wanted.items() if "num_batches" in name} == {2}
+    with hooks.lean_networks():
+        assert_same_bits(stepped(detector(), run), wanted)
+
+
+@says_hooks
+def test_whoever_moves_saved_tensors_away_gets_all_of_them(made: list[type]) -> None:
+    moved: list[torch.Size] = []
+    keeping = torch.autograd.graph.saved_tensors_hooks(lambda t: moved.append(t.shape) or t.clone(), lambda t: t)
+
+    def run(module: Any, x: torch.Tensor) -> Any:
+        with keeping:
+            return module(x)
+
+    wanted = stepped(detector(), run)
+    shapes = moved[:]
+    moved.clear()
+    with hooks.lean_networks():
+        assert_same_bits(stepped(detector(), run), wanted)
+    assert moved == shapes
+    assert made == []
+
+
+def test_evaluation_and_passes_without_gradients_keep_no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    noted = recipes.noted
+    monkeypatch.setattr(recipes, "noted", lambda smallest: opened.append(smallest) or noted(smallest))
+    module = copy.deepcopy(detector())
+    with hooks.lean_networks():
+        with torch.no_grad():
+            module(images())
+        averaged = copy.deepcopy(module).eval()  # as the EMA
+        averaged(images())
+        assert opened == []
+        module(images())
+        assert len(opened) == 1
+        assert int(module.model[0].bn.num_batches_tracked) == 2
+        assert int(averaged.model[0].bn.num_batches_tracked) == 1
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_frozen_layers(frozen: bool, made: list[type]) -> None:
+    """BatchNorm in eval mode in the first half, parameters without gradients in it: both are torch's own affair."""
+
+    def run(module: Any, x: torch.Tensor) -> Any:
+        for layer in list(module.model)[:5]:
+            layer.requires_grad_(False)
+            for each in layer.modules():
+                if frozen and isinstance(each, nn.BatchNorm2d):
+                    each.eval()
+        return module(x)
+
+    wanted = stepped(detector(), run)
+    with hooks.lean_networks():
+        found = stepped(detector(), run)
+    assert_same_bits(found, wanted)
+    assert made
+    assert ("model.0.conv.weight" in found) is False
+    assert int(found["model.0.bn.num_batches_tracked"]) == (0 if frozen else 1)
+
+
+@pytest.mark.skipif(not HAS_COMPILE, reason="this torch has no compiler, or does not say when it compiles")
+def test_a_compiled_network_is_torchs_own(made: list[type]) -> None:
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    def run(module: Any, x: torch.Tensor) -> Any:
+        return torch.compile(module, backend=backend, fullgraph=True)(x)
+
+    small = tasks.BaseModel().train()
+    small.model, small.save = nn.Sequential(copy.deepcopy(detector().model[1]), nn.Conv2d(32, 2, 1)), []
+    small.model[0].conv = nn.Conv2d(3, 32, 1)
+    for index, layer in enumerate(small.model):
+        layer.f, layer.i = -1, index
+    with hooks.lean_networks():
+        found = stepped(small, run)
+        torch._dynamo.reset()
+        assert made == []
+        wanted = stepped(small)
+        assert made
+    assert "batch_norm" in graphs[0].code
+    assert len(graphs) == 1
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)

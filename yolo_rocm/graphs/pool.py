@@ -35,7 +35,7 @@ class Pool:
         self._handle = torch.cuda.graph_pool_handle()
         self._stream = _stream(self._device)
         self._pending: weakref.ref[_Step] | None = None
-        self._at_next: Callable[[], object] | None = None
+        self._at_next: weakref.WeakMethod[Callable[[], object]] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -44,9 +44,10 @@ class Pool:
 
     def begin(self) -> _Step:
         """Begin a step; it is over after `end`, or when nobody can run its backward pass any more."""
-        if self._at_next is not None:
-            self._at_next()
-            self._at_next = None
+        at_next = None if self._at_next is None else self._at_next()
+        if at_next is not None:
+            at_next()
+        self._at_next = None
         step = _Step()
         self._pending = weakref.ref(step)
         return step
@@ -56,7 +57,8 @@ class Pool:
 
         Args:
             step: The step.
-            at_next: Called when the next one begins, before it writes to the memory of this one.
+            at_next: A method, called when the next one begins, before it writes to the memory of this one. It is held
+                weakly: what is recorded holds the pool.
 
         Raises:
             RuntimeError: It was over already: what backward needs is overwritten.
@@ -65,7 +67,7 @@ class Pool:
             raise RuntimeError(
                 "backward of a recorded step for the second time, or after another step: set step.graph: off"
             )
-        self._pending, self._at_next = None, at_next
+        self._pending, self._at_next = None, weakref.WeakMethod(at_next)
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:

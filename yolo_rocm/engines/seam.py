@@ -30,6 +30,9 @@ class Covering(Protocol):
 PatchT = TypeVar("PatchT", bound=Covering)
 
 
+_all: set[Seam[Any]] = set()
+
+
 class Seam(Generic[PatchT]):
     """The patches of some operators.
 
@@ -47,6 +50,7 @@ class Seam(Generic[PatchT]):
         self.lock = threading.RLock()
         self._kernels = kernels
         self._patches: list[PatchT] = []  # on now, the newest last
+        _all.add(self)
 
     @contextmanager
     def installed(self, patch: PatchT) -> Iterator[None]:
@@ -67,6 +71,9 @@ class Seam(Generic[PatchT]):
                     newest = max((i for i, each in enumerate(patches) if each is patch), default=len(patches))
                     del patches[newest : newest + 1]
                     self.install()
+                for other in _all - {self}:  # its kernels may have stayed for this thread, whose last patch this is
+                    with other.lock:
+                        other.install()
 
     def install(self) -> None:
         """Make the kernels of the dispatcher agree with the patches; also takes out those that had to stay before."""

@@ -79,7 +79,7 @@ def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
     monkeypatch.setattr(TrainBench, "_measure", watched)
     before = (torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32, torch.random.get_rng_state())
     monkeypatch.setattr(bench, "_profiled", True)
-    compared, said = ways(compiled=False), []
+    compared, said = ways(on_gpu=False), []
     bench.run(compared, lambda *moment: said.append(moment))
     names, turns = [way.name for way in compared], 2 * len(compared)
     assert names[:6] == [*BOTH["stock"], *BOTH["vendor off"], *BOTH["ours"]]
@@ -132,7 +132,7 @@ def test_kinds_are_chosen_and_quick_leaves_out_what_takes_longest():
     quick = [way.name for way in ways(quick=True)]
     assert quick == [*BOTH["stock"], "vendor off NCHW", *BOTH["ours"], "ours lean (faster layout)"]
     assert [way.name for way in ways(chosen="ours, stock", quick=True)] == [*BOTH["stock"], *BOTH["ours"]]
-    assert [way.name for way in ways(chosen="stock + compile", compiled=False)] == ["stock + compile (faster layout)"]
+    assert [way.name for way in ways(chosen="stock + compile", on_gpu=False)] == ["stock + compile (faster layout)"]
     with pytest.raises(ConfigError, match="no way 'our'; did you mean 'ours'"):
         ways(chosen="our")
 
@@ -416,7 +416,7 @@ def test_overflows_are_counted_from_the_scale():
 @pytest.mark.parametrize("amp", [False, True])
 def test_on_a_gpu_every_way_has_a_peak_of_its_own(small, amp):
     bench = TrainBench(small, batch=8, imgsz=320, amp=amp, device="cuda:0", steps=2, tune_s=5.0, profiled=True)
-    compared = ways(compiled=False)
+    compared = ways(on_gpu=False)
     bench.run(compared, quiet)
     assert bench.held_mb < 1
     table = train_table.rows(compared, amp)

@@ -187,7 +187,7 @@ def ways(
     quick: bool = False,
     chosen: str | None = None,
     remember: bool = False,
-    compiled: bool = True,
+    on_gpu: bool = True,
 ) -> list[Way]:
     """Return every way that is compared.
 
@@ -198,7 +198,8 @@ def ways(
             library that works.
         chosen: Kinds, joined by commas, such as `stock,ours,ours lean`; all by default.
         remember: Whether ours begins with what earlier runs have measured.
-        compiled: Whether compiled ways are among them where none are chosen; for a CPU, compiling takes minutes.
+        on_gpu: Whether what is compiled or recorded is among them where nothing is chosen: for a CPU, compiling takes
+            minutes, and it has no device graphs.
 
     Raises:
         ConfigError: The package is turned off, or there is no way of that kind.
@@ -222,7 +223,7 @@ def ways(
     ]
     if quick and not chosen:
         return [way for way in found if (way.kind, way.channels_last) in _QUICK or way.kind in _QUICK_FOLLOWERS]
-    return _picked([way for way in found if compiled or chosen or not way.compiled], chosen)
+    return _picked([way for way in found if on_gpu or chosen or not (way.compiled or way.graph != OFF)], chosen)
 
 
 def _picked(found: list[Way], chosen: str | None) -> list[Way]:

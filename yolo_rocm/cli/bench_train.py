@@ -53,7 +53,7 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "ways": None, "engine": None, "steps": 15}
     given = key_values(words, {**keys, "memory_mb": None, "tune_s": None, "out": BENCH_FOLDER})
     device = default_device()
-    ways = made.ways(given["engine"], given["memory_mb"], quick, given["ways"], compiled=device != "cpu")
+    ways = made.ways(given["engine"], given["memory_mb"], quick, given["ways"], on_gpu=device != "cpu")
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
     with threads_of_a_training(device):
         bench = measure.TrainBench(device=device, **sizes, profiled=True)

@@ -185,7 +185,7 @@ def test_real_tuning_picks_the_fastest_it_measured(folder):
     timings = planner.tune([problem(), problem(8)], lambda done, total: progress.append((done, total)))
     assert progress == [(0, 2), (1, 2), (2, 2)]
     for which, rows in timings[problem()].items():
-        assert len(rows) > 5
+        assert len(rows) >= 5  # on some processors winograd2 errs too much in grad_weight
         assert [row.milliseconds for row in rows] == sorted(row.milliseconds for row in rows)
         assert planner.plan(problem())[which].algorithm.name == rows[0].algorithm
 

@@ -27,14 +27,12 @@ def _rounded(value: Any, kind: str) -> Array:
 
 def _minimum(a: Array, b: Array) -> Array:
     """Return the smaller; a number where the other is NaN, -0 of two zeros."""
-    result = np.fmin(a, b)
-    return np.where((a == b) & np.signbit(b), b, result)
+    return np.where(a == b, np.where(np.signbit(a), a, b), np.fmin(a, b))  # which zero fmin returns, the host decides
 
 
 def _maximum(a: Array, b: Array) -> Array:
     """Return the larger; a number where the other is NaN, +0 of two zeros."""
-    result = np.fmax(a, b)
-    return np.where((a == b) & np.signbit(a), b, result)
+    return np.where(a == b, np.where(np.signbit(a), b, a), np.fmax(a, b))
 
 
 def _fraction(value: Array) -> Array:

@@ -22,14 +22,16 @@ def _below() -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def native_convolution(*args: Any) -> torch.Tensor:
-    """Call `aten::convolution` as if the seam were not there."""
-    result: torch.Tensor = _below()[0](*args)
+    """Call `aten::convolution` as if the seam were not there; a block calls it above autograd, which oneDNN minds."""
+    with torch._C._AutoDispatchBelowAutograd():
+        result: torch.Tensor = _below()[0](*args)
     return result
 
 
 def native_convolution_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
     """Call `aten::convolution_backward` as if the seam were not there."""
-    result: tuple[torch.Tensor | None, ...] = _below()[1](*args)
+    with torch._C._AutoDispatchBelowAutograd():
+        result: tuple[torch.Tensor | None, ...] = _below()[1](*args)
     return result
 
 

@@ -23,15 +23,21 @@ def _below() -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 def native_convolution(*args: Any) -> torch.Tensor:
     """Call `aten::convolution` as if the seam were not there; a block calls it above autograd, which oneDNN minds."""
-    with torch._C._AutoDispatchBelowAutograd():
+    guard = torch._C._AutoDispatchBelowAutograd()  # no context manager before torch 2.0
+    try:
         result: torch.Tensor = _below()[0](*args)
+    finally:
+        del guard
     return result
 
 
 def native_convolution_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
     """Call `aten::convolution_backward` as if the seam were not there."""
-    with torch._C._AutoDispatchBelowAutograd():
+    guard = torch._C._AutoDispatchBelowAutograd()
+    try:
         result: tuple[torch.Tensor | None, ...] = _below()[1](*args)
+    finally:
+        del guard
     return result
 
 

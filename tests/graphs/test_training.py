@@ -93,13 +93,107 @@ def test_a_pass_without_backward_leaves_the_next_one_alone(device):
     assert graphs.recorded == 1
 
 
-def test_a_loss_that_begins_to_use_another_output(device):
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "amp"])
+def test_a_loss_that_uses_other_outputs_than_before(device, amp):
+    if amp and device.type == "cpu":
+        pytest.skip("no GPU")
+    plain, model = made(device), made(device)
+    graphs, said = recorded(model)
+    begins, ends = [0.0] * 4 + [0.5] * 5, [0.5] * 4 + [0.0] * 5
+    for weights, words in ((begins, "device graph on"), (ends, "the loss does not use the same outputs each time")):
+        inputs = batches(device, len(weights))
+        assert train(model, inputs, amp, weights=weights) == train(plain, inputs, amp, weights=weights)
+        assert words in said[-1]
+    assert len(said) == 3  # recorded twice, then given up
+    assert graphs.recorded == 0
+    assert same(plain, model)
+
+
+def test_weights_that_get_no_gradient_any_more_stay_as_they_are(device):
+    plain, model = made(device), made(device)
+    recorded(model)
+    for each in (plain, model):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        for number, x in enumerate(batches(device, 7)):
+            outputs = each(x)
+            loss = outputs["first"].square().mean()
+            if number < 4:
+                loss = loss + loss_of(outputs)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+    assert same(plain, model)
+
+
+def test_a_loss_that_changes_an_output_in_place(device):
+    plain, model = made(device), made(device)
+    recorded(model)
+    for each in (plain, model):
+        for x in batches(device, 6):
+            outputs = each(x)
+            outputs["all"][0].mul_(0.5)
+            loss_of(outputs).backward()
+    for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
+def test_gradients_that_are_zeroed_in_place(device):
     plain, model = made(device), made(device)
     graphs, _ = recorded(model)
-    weights = [0.0] * 4 + [0.5] * 3
-    assert train(model, batches(device, 7), weights=weights) == train(plain, batches(device, 7), weights=weights)
-    assert graphs.recorded == 1
+    for each in (plain, model):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9)
+        for x in [x for size in (32, 40) for x in batches(device, 3, size)] + batches(device, 2, 32):
+            loss_of(each(x)).backward()
+            torch.nn.utils.clip_grad_norm_(each.parameters(), 0.01)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+    assert graphs.recorded == 2
     assert same(plain, model)
+
+
+def test_a_parameter_that_is_used_behind_the_modules_back_is_noticed(device):
+    plain, model = made(device), made(device)
+    for each in (plain, model):
+        each.second.scale = torch.nn.Parameter(torch.ones(1, device=device))
+        held = [each.second.scale]
+        each.second.register_module("scaled", _Scaled(held))
+    graphs, said = recorded(model)
+    assert train(model, batches(device, 5)) == train(plain, batches(device, 5))
+    assert same(plain, model)
+    assert graphs.recorded == 0
+    assert "computes something else, relative difference inf" in said[0]
+
+
+class _Scaled(torch.nn.Module):
+    """Multiplies by a parameter that it holds in a list."""
+
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+    def forward(self, x):
+        """Return the product."""
+        return x * self.held[0]
+
+
+def test_an_overflow_puts_the_decision_off(device, monkeypatch):
+    answers = iter([False, False, True])
+    monkeypatch.setattr(network, "finite", lambda passes: next(answers))
+    plain, model = made(device), made(device)
+    graphs, said = recorded(model)
+    assert train(model, batches(device, 8)) == train(plain, batches(device, 8))
+    assert graphs.recorded == 1
+    assert len(said) == 1
+
+
+def test_what_is_neither_tensor_nor_number_is_not_recorded(device):
+    model = made(device)
+    compute = model.compute
+    model.compute = lambda x: {**compute(x), "shape": x.shape}
+    graphs, said = recorded(model)
+    train(model, batches(device, 3))
+    assert said == ["device graph off: the network returns a Size"]
+    assert graphs.recorded == 0
 
 
 def test_frozen_layers_and_hooks_are_seen(device):
@@ -140,7 +234,7 @@ def test_what_cannot_be_recorded_is_computed_as_ever(device):
     assert train(model, batches(device, 5)) == train(plain, batches(device, 5))
     assert graphs.recorded == 0
     assert len(said) == 1
-    assert said[0].startswith("device graph off for 4x3x32x32: could not be recorded: ")
+    assert said[0].startswith("device graph off: 4x3x32x32 could not be recorded: ")
     assert same(plain, model)
 
 
@@ -164,15 +258,18 @@ class _Drift(torch.nn.Module):
         return x * self.calls
 
 
-def test_numbers_are_drawn_as_without(device):
+def test_a_network_that_draws_on_the_host_is_not_recorded_and_draws_the_same(device):
     drawn = []
     for armed in (False, True):
         model = made(device)
+        model.draws = True
         if armed:
-            recorded(model)
+            graphs, said = recorded(model)
         torch.manual_seed(3)
         train(model, batches(device, 5))
         drawn.append((torch.rand(3), torch.rand(3, device=device).cpu()))
+    assert said == ["device graph off for 4x3x32x32: the network draws random numbers on the host"]
+    assert graphs.recorded == 0
     assert torch.equal(drawn[0][0], drawn[1][0])
     assert torch.equal(drawn[0][1], drawn[1][1])
 
@@ -180,9 +277,9 @@ def test_numbers_are_drawn_as_without(device):
 def test_nothing_is_held_of_a_model_that_is_gone(device):
     if device.type == "cpu":
         pytest.skip("a stand-in holds functions, a graph does not")
-    model = made(device)
+    model, kept = made(device), []
     graphs, _ = recorded(model)
-    train(model, batches(device, 4))
+    train(model, batches(device, 4), kept=kept)
     there, recordings = weakref.ref(model), weakref.ref(graphs)
     del model, graphs
     gc.collect()
@@ -212,8 +309,8 @@ def test_closed_graphs_leave_the_model_to_itself(device):
 )
 def test_auto_records_only_where_that_is_worth_it(monkeypatch, host, eager, graph, free, on, words):
     with stand_in(monkeypatch):
-        timed, times = network._timed, iter([(host, eager), (graph / 2, graph)])
-        monkeypatch.setattr(network, "_timed", lambda *given: (*next(times), timed(*given)[2]))
+        timed, times = network.timed, iter([(host, eager), (graph / 2, graph)])
+        monkeypatch.setattr(network, "timed", lambda *given: (*next(times), timed(*given)[2]))
         reserved = iter([0, 2**29])
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: next(reserved))
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 2**31))
@@ -232,7 +329,7 @@ def test_auto_records_only_where_that_is_worth_it(monkeypatch, host, eager, grap
 
 def test_old_torch_and_other_devices_have_none(monkeypatch):
     assert network.why_not(torch.device("cpu")) == "cpu has no device graphs"
-    monkeypatch.setattr(torch, "__version__", "2.0.1+rocm5.4.2")
-    assert network.why_not(torch.device("cuda:0")) == "torch 2.0.1+rocm5.4.2 is older than 2.1"
+    monkeypatch.setattr(torch, "__version__", "2.3.1+rocm6.0")
+    assert network.why_not(torch.device("cuda:0")) == "torch 2.3.1+rocm6.0 is older than 2.4"
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     assert network.why_not(torch.device("cuda:0")) is None

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from yolo_rocm.graphs import network
+from yolo_rocm.graphs import network, trial
 from yolo_rocm.graphs.network import NetworkGraphs
 from yolo_rocm.graphs.pool import Pool
 
@@ -21,13 +21,15 @@ class Network(nn.Module):
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU())
         self.second = nn.Sequential(nn.Conv2d(8, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU())
-        self.asks = False
+        self.asks = self.draws = False
 
     def compute(self, x):
         """Return two outputs with gradients and one without."""
         first = self.first(x)
         if self.asks:
             asked(first)
+        if self.draws:
+            torch.rand(1), torch.rand(1, device=x.device)
         return {"first": first, "all": [self.second(first), x * 2]}
 
     def forward(self, x):
@@ -179,7 +181,7 @@ def stand_in(monkeypatch):
     """Let a CPU have device graphs."""
     monkeypatch.setattr(network, "DEVICES", ["cuda", "cpu"])
     monkeypatch.setattr(network, "Pool", StandIn)
-    monkeypatch.setattr(network, "_REPEATS", 1)
+    monkeypatch.setattr(trial, "_REPEATS", 1)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 0)

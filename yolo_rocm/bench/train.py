@@ -26,7 +26,7 @@ from ..conv.step_timer import StepTimer
 from ..engines.devices import on
 from ..engines.precision import without_tf32
 from ..errors import ConfigError, DeviceLostError
-from ..graphs.network import NetworkGraphs
+from ..graphs import network
 from . import busy
 from .peak import Peak, peak_of
 from .ways import OFF, Way, settle_layout, why_not
@@ -150,6 +150,8 @@ class TrainBench:
         with self._trainee(way) as trainee:
             losses = [trainee.step() for _ in range(WARM_UP)]
             self._synchronize()
+            if way.graph == "on" and not trainee.is_recorded:
+                raise RuntimeError(way.said[-1] if way.said else "nothing was recorded")
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(self.device)
             timers = []
@@ -181,7 +183,7 @@ class TrainBench:
             batch["img"] = batch["img"].contiguous(memory_format=layout)
             trainee = _Trainee(module, batch, self.amp, self.device, way.compiled)
             if way.graph != OFF:
-                NetworkGraphs(module, way.graph, way.said.append)
+                network.NetworkGraphs(module, way.graph, way.said.append)
             del module, batch
             try:
                 yield trainee
@@ -238,6 +240,12 @@ class _Trainee:
             self._scaler.update()
             self._optimizer.zero_grad(set_to_none=True)
         return loss.detach()
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the network's passes are replayed."""
+        known = network.of(self.module)
+        return known is not None and known.recorded > 0
 
     def overflows(self) -> int:
         """Return how many steps were left out: each has halved the scale."""

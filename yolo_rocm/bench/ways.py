@@ -241,5 +241,5 @@ def why_not(way: Way, device: str) -> str:
     """Return why a way cannot run here; nothing where it can."""
     reason = hooks.why_not_compiled(device) if way.compiled else ""
     if way.graph != OFF:
-        reason = network.why_not(torch.device(device)) or ""
+        reason = network.why_not(torch.device(device)) or "; ".join(hooks.missing(hooks.GRAPHED_NETWORKS))
     return f"{NOT_RUNNABLE}{reason}" if reason else ""

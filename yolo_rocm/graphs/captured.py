@@ -8,12 +8,12 @@ moved away first. What the network returns is overwritten by the next step in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 
-from .pool import Pool
+from .pool import SECOND_BACKWARD, Pool
 from .tree import flattened, rebuilt
 
 Gradient = torch.Tensor | None
@@ -33,6 +33,9 @@ class Captured:
         grads: A gradient for each tensor that the network returns; None for those to which the loss sends none.
         pool: Memory and stream.
 
+    Attributes:
+        is_outgrown: Whether a step was computed without the graph, because the loss did something else than before.
+
     Raises:
         RuntimeError: As torch raises it, where the passes cannot be recorded.
         TypeError: The network returns what cannot be recorded.
@@ -49,6 +52,7 @@ class Captured:
         pool: Pool,
     ) -> None:
         self._parameters, self._state, self.pool = list(parameters), list(state), pool
+        self.is_outgrown = False
         self._used = [grad is not None for grad in grads]
         self._x = x.detach().clone(memory_format=torch.preserve_format)
         self._grad_outputs = [grad.detach().clone() for grad in grads if grad is not None]
@@ -59,6 +63,7 @@ class Captured:
             self._backward, self._grads = pool.recorded(lambda: self._backward_of(outputs, leaves))
         self._fixed = [not each.requires_grad for each in outputs]
         self._outputs = [each.detach() for each in outputs]
+        self._autocast = autocast_of_now()
 
     def __call__(self, run: Run, x: torch.Tensor) -> Any:
         """Return what the network returns for an input; `run` is its forward pass as before."""
@@ -77,6 +82,7 @@ class Captured:
         """Replay the forward pass."""
         self._x.copy_(x)
         self._forward.replay()
+        self._versions = [each._version for each in self._outputs]
         return tuple(each.detach() for each in self._outputs)
 
     def fixed(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -85,14 +91,12 @@ class Captured:
 
     def backward(self, run: Run, grads: Sequence[Gradient]) -> list[Gradient]:
         """Replay the backward pass and return the gradients of the parameters, until the next step."""
-        if any(grad is not None and not used for grad, used in zip(grads, self._used, strict=True)):
+        changed = any(each._version != version for each, version in zip(self._outputs, self._versions, strict=True))
+        if changed or [grad is not None for grad in grads] != self._used:
+            self.is_outgrown = True
             return self._once_more(run, grads)
-        seen = [grad for grad, used in zip(grads, self._used, strict=True) if used]
-        for place, grad in zip(self._grad_outputs, seen, strict=True):
-            if grad is None:
-                place.zero_()
-            else:
-                place.copy_(grad)
+        for place, grad in zip(self._grad_outputs, (grad for grad in grads if grad is not None), strict=True):
+            place.copy_(grad)
         self._backward.replay()
         return [None if each is None else each.detach() for each in self._grads]
 
@@ -104,9 +108,12 @@ class Captured:
                 parameter.grad = grad.clone()
 
     def _once_more(self, run: Run, grads: Sequence[Gradient]) -> list[Gradient]:
-        """Compute the step without a graph: the loss has begun to use what it did not use when it was recorded."""
+        """Compute the step without a graph: the loss uses other outputs than before, or has changed one in place."""
+        dtype = self._autocast
         with torch.enable_grad(), kept(self._state, self._x.device):
-            return gradients(flattened(run(self._x))[0], self._parameters, grads)
+            with torch.autocast("cuda", dtype, enabled=True) if dtype is not None else nullcontext():
+                outputs = flattened(run(self._x))[0]
+            return gradients(outputs, self._parameters, grads)
 
 
 class _Replay(torch.autograd.Function):
@@ -125,9 +132,12 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
-        captured: Captured = ctx.captured
+        captured, run = ctx.captured, ctx.run
+        if captured is None:
+            raise RuntimeError(SECOND_BACKWARD)
+        ctx.captured = ctx.run = None  # a loss that somebody keeps does not keep the graphs
         captured.pool.end(ctx.step, captured.move_gradients)
-        return None, None, None, *captured.backward(ctx.run, grads)
+        return None, None, None, *captured.backward(run, grads)
 
 
 def gradients(
@@ -137,6 +147,15 @@ def gradients(
     asked = [(output, grad) for output, grad in zip(outputs, grads, strict=True) if grad is not None]
     with torch.autocast("cuda", enabled=False):  # a backward pass is not under autocast
         return list(torch.autograd.grad([o for o, _ in asked], leaves, [g for _, g in asked], allow_unused=True))
+
+
+def autocast_of_now() -> torch.dtype | None:
+    """Return the data type of autocast on a GPU, None where it is off."""
+    if not torch.is_autocast_enabled():
+        return None
+    # Its old name warns since torch 2.4.
+    dtype: torch.dtype = getattr(torch, "get_autocast_dtype", lambda _: torch.get_autocast_gpu_dtype())("cuda")
+    return dtype
 
 
 def _where(used: Sequence[bool], grads: Sequence[torch.Tensor]) -> list[Gradient]:

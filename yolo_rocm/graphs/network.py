@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-import time
+import random
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import Any, Final, Literal
 
 import torch
 
 from ..engines.devices import alive, on
 from ..errors import DeviceLostError
-from .captured import Captured, Gradient, Passes, Run, gradients, kept
+from .captured import Captured, Gradient, Passes, Run, autocast_of_now, gradients, kept
 from .leaves import fresh_leaves
 from .pool import Pool
+from .seen import Seen
 from .signature import Signature
-from .tree import flattened, rebuilt
+from .tree import flattened
+from .trial import departure_of, finite, timed
 
 DEVICES: Final = ["cuda"]  # types that have device graphs
 Mode = Literal["auto", "on"]
-OLDEST: Final = (2, 1)  # torch, by the mode of recording that other threads do not disturb
+OLDEST: Final = (2, 4)  # torch: what a recording that fails leaves behind can be put right from there on
 _MOST_SHAPES: Final = 4
-_REPEATS: Final = 3
+_MOST_TIMES: Final = 2  # that a shape is recorded, where its loss changes which outputs it uses
 # The host takes this part of the time, or more, to launch what the device computes: the device waits for it.
 _HOST_BOUND: Final = 0.7
-_CLEARLY: Final = 0.95  # whoever gains less gains nothing
+_CLEARLY: Final = 0.95  # a smaller gain does not count
 # Of one and the same pass, computed twice: libraries add up in another order, memory that is not the step's is far off.
 _LARGEST_DEPARTURE: Final = 2e-2
 
 _known: weakref.WeakKeyDictionary[torch.nn.Module, NetworkGraphs] = weakref.WeakKeyDictionary()
+
+
+class _Undecided(Exception):
+    """Nothing can be said yet."""
 
 
 def of(model: torch.nn.Module) -> NetworkGraphs | None:
@@ -56,9 +62,12 @@ class NetworkGraphs:
 
     def __init__(self, model: torch.nn.Module, mode: Mode, say: Callable[[str], object]) -> None:
         self._mode, self._say = mode, say
-        self._shapes: dict[Any, Captured | _Seen | None] = {}
+        self._shapes: dict[Any, Captured | Seen | None] = {}
+        self._times: Counter[Any] = Counter()
         self._signature: Signature | None = None
         self._pool: Pool | None = None
+        self._taken = 0  # bytes of the pool
+        self._is_over = False
         _known[model] = self
 
     @property
@@ -69,7 +78,7 @@ class NetworkGraphs:
     def forget(self) -> None:
         """Let go of every graph and its memory."""
         self._shapes.clear()
-        self._pool = None
+        self._pool, self._taken = None, 0
 
     def close(self) -> None:
         """Forget everything, and leave the model to itself from now on."""
@@ -79,145 +88,129 @@ class NetworkGraphs:
 
     def __call__(self, model: torch.nn.Module, run: Run, x: torch.Tensor) -> Any:
         """Return what the model's forward pass `run` returns, recorded or not."""
-        if not self._signature:  # none yet, or the model is another
-            self.forget()
-            self._signature = Signature(model)
-        busy = self._pool is not None and self._pool.is_busy
-        if busy or self._signature.is_watched or x.requires_grad or x.device.type not in DEVICES:
+        if self._is_over or x.requires_grad or x.device.type not in DEVICES or not self._is_ready(model):
             return run(x)
-        key = x.shape, x.stride(), x.dtype, x.device, _autocast()
-        if key not in self._shapes:
-            self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else _Seen()
-        known = self._shapes[key]
-        if isinstance(known, _Seen) and known.grads is not None:
+        key = x.shape, x.stride(), x.dtype, x.device, autocast_of_now()
+        known = self._seen(key)
+        if isinstance(known, Seen) and known.grads is not None:
             known = self._shapes[key] = self._decided(model, run, x, known.grads)
         if isinstance(known, Captured):
             return known(run, x)
-        return run(x) if known is None else known.watched(run(x))
+        result = run(x)
+        if known is not None:
+            try:
+                return known.watched(result)
+            except TypeError as error:
+                self._end(str(error))
+        return result
 
-    def _decided(self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]) -> Captured | None:
+    def _is_ready(self, model: torch.nn.Module) -> bool:
+        """Return whether this call could be replayed; begin anew where the model is another."""
+        if self._pool is not None and self._pool.is_busy:
+            return False
+        if not self._signature:
+            self.forget()
+            try:
+                self._signature = Signature(model)
+            except (AttributeError, KeyError) as error:  # modules that are none of Python's, as of TorchScript
+                self._end(f"a module has no {error}")
+                return False
+        return not self._signature.is_watched
+
+    def _seen(self, key: Any) -> Captured | Seen | None:
+        known = self._shapes.get(key)
+        if isinstance(known, Captured) and known.is_outgrown:
+            del self._shapes[key]
+            if self._times[key] >= _MOST_TIMES:
+                self._shapes[key] = None
+                self._say(f"device graph off for {_words(key[0])}: the loss does not use the same outputs each time")
+        if key not in self._shapes:
+            self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else Seen()
+        return self._shapes[key]
+
+    def _end(self, why: str) -> None:
+        """Record nothing more of this model."""
+        self._is_over = True
+        self.forget()
+        self._say(f"device graph off: {why}")
+
+    def _decided(
+        self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
+    ) -> Captured | Seen | None:
         """Record the passes for a shape, where that is worth it; None leaves them as they are."""
         with on(x.device):
             try:
                 captured, why = self._tried(model, run, x, grads)
-            except (RuntimeError, TypeError) as error:
+            except _Undecided:
+                return Seen()
+            except Exception as error:  # as a runtime, a compiler or a model of the user raises it
                 why = _first_line(error)
                 if not alive(str(x.device)):
                     text = f"{x.device} does not answer any more since a device graph was recorded: {why}. "
                     raise DeviceLostError(f"{text}Start again with rocm.step.graph=off.") from error
-                captured, why = None, f"could not be recorded: {why}"
+                # The generator of random numbers is not the one that earlier graphs know.
+                self._end(f"{_words(x.shape)} could not be recorded: {why}")
+                return None
+            finally:
+                torch.cuda.empty_cache()
             if captured is None and not self.recorded:
-                self._pool = None
-            torch.cuda.empty_cache()
-        self._say(f"device graph {'on' if captured else 'off'} for {'x'.join(map(str, x.shape))}: {why}")
+                self._pool, self._taken = None, 0
+                torch.cuda.empty_cache()
+        if captured is not None:
+            self._times[x.shape, x.stride(), x.dtype, x.device, autocast_of_now()] += 1
+        self._say(f"device graph {'on' if captured else 'off'} for {_words(x.shape)}: {why}")
         return captured
 
     def _tried(
         self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
     ) -> tuple[Captured | None, str]:
         parameters, state = [p for p in model.parameters() if p.requires_grad], list(model.buffers())
-        with kept(state, x.device), fresh_leaves(model) as leaves:
 
-            def eager() -> Passes:
-                outputs = flattened(run(x))[0]
-                return [each.detach() for each in outputs], gradients(outputs, leaves, grads)
+        def eager() -> Passes:
+            torch.clear_autocast_cache()  # each step casts its weights
+            outputs = flattened(run(x))[0]
+            return [each.detach() for each in outputs], gradients(outputs, parameters, grads)
 
-            host_ms, eager_ms, expected = _timed(eager, x.device)
-            said = f"forward and backward take {eager_ms:.1f} ms, the host {host_ms:.1f} ms of it to launch them"
-            if self._mode == "auto" and host_ms < _HOST_BOUND * eager_ms:
-                return None, said
-            torch.cuda.empty_cache()
-            before = torch.cuda.memory_reserved(x.device)
-            self._pool = self._pool or Pool(x.device)
+        with kept(state, x.device):
+            drawn = torch.random.get_rng_state(), random.getstate()
+            first = eager()
+            if not finite(first):  # GradScaler begins with a scale that is too high
+                raise _Undecided
+            if random.getstate() != drawn[1] or not torch.equal(torch.random.get_rng_state(), drawn[0]):
+                return None, "the network draws random numbers on the host"
+            del first
+            host_ms, eager_ms, expected = timed(eager, x.device)
+        said = f"forward and backward take {eager_ms:.1f} ms, the host {host_ms:.1f} ms of it to launch them"
+        if self._mode == "auto" and host_ms < _HOST_BOUND * eager_ms:
+            return None, said
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved(x.device)
+        self._pool = self._pool or Pool(x.device)
         with fresh_leaves(model) as leaves:
             captured = Captured(run, x, parameters, leaves, state, grads, self._pool)
         torch.cuda.empty_cache()
-        taken = torch.cuda.memory_reserved(x.device) - before
+        self._taken += torch.cuda.memory_reserved(x.device) - before
         with kept(state, x.device):
-            _, graph_ms, found = _timed(captured.replay_both, x.device)
+            _, graph_ms, found = timed(captured.replay_both, x.device)
         said += f", and {graph_ms:.1f} ms recorded"
-        departure = _departure(found, expected)
+        departure = departure_of(found, expected)
         if departure > _LARGEST_DEPARTURE:
-            return None, f"what is recorded computes something else, apart by {departure:.1e}"
+            return None, f"what is recorded computes something else, relative difference {departure:.1e}"
         if self._mode == "auto" and graph_ms > _CLEARLY * eager_ms:
             return None, said
         free = torch.cuda.mem_get_info(x.device)[0]
-        if self._mode == "auto" and free < taken:  # the last batch of an epoch has another shape
-            return None, f"{said}; a step that is not recorded takes {_gib(taken)}, and {_gib(free)} are free beside it"
+        if self._mode == "auto" and free < self._taken:  # the last batch of an epoch has another shape
+            step = _gib(self._taken)
+            return None, f"{said}; a step that is not recorded takes {step}, and {_gib(free)} are free beside it"
         return captured, said
-
-
-class _Seen:
-    """A shape that has been seen.
-
-    Attributes:
-        grads: After its first step, the gradients of what the network has returned, None for those without.
-    """
-
-    grads: list[Gradient] | None = None
-
-    def watched(self, result: Any) -> Any:
-        """Return what a network has returned; its gradients are seen."""
-        tensors, plan = flattened(result)
-        return rebuilt(plan, _Watched.apply(self, *tensors))  # type: ignore[no-untyped-call]
-
-
-class _Watched(torch.autograd.Function):
-    """Sees the gradients of its outputs."""
-
-    @staticmethod
-    def forward(ctx: Any, seen: _Seen, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.set_materialize_grads(False)
-        ctx.seen = seen
-        outputs = tuple(each.view_as(each) for each in tensors)
-        ctx.mark_non_differentiable(*(o for o, each in zip(outputs, tensors, strict=True) if not each.requires_grad))
-        return outputs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
-        # A loss scale that is still too high makes infinities, by which nothing can be compared.
-        ctx.seen.grads = [None if grad is None else torch.nan_to_num(grad.detach(), 0.0, 0.0, 0.0) for grad in grads]
-        return None, *grads
-
-
-def _departure(found: Passes, expected: Passes) -> float:
-    """Return how far passes are apart: the largest distance of two tensors, relative to their length as vectors."""
-    largest = 0.0
-    kinds: list[tuple[Sequence[Gradient], Sequence[Gradient]]] = [(found[0], expected[0]), (found[1], expected[1])]
-    for ours, right in kinds:
-        pairs = [(a.float(), b.float()) for a, b in zip(ours, right, strict=True) if a is not None and b is not None]
-        lengths = torch.stack([b.norm() for _, b in pairs])
-        apart = torch.stack([(a - b).norm() for a, b in pairs])
-        # A gradient that is all but zero beside the others is what rounding has left of it.
-        whole = lengths.clamp_min(float(lengths.max()) * 1e-3 + torch.finfo(torch.float32).tiny)
-        largest = max(largest, float((apart / whole).nan_to_num(nan=torch.inf).max()))
-    return largest
-
-
-def _timed(function: Callable[[], Passes], device: torch.device) -> tuple[float, float, Passes]:
-    """Return the time until a function returns, until the device is done, in milliseconds: medians; and its result."""
-    host, whole = [], []
-    for _ in range(_REPEATS + 1):
-        result = None  # which is not kept in memory beside the next
-        torch.cuda.synchronize(device)
-        began = time.perf_counter()
-        result = function()
-        host.append(time.perf_counter() - began)
-        torch.cuda.synchronize(device)
-        whole.append(time.perf_counter() - began)
-    assert result is not None
-    return median(host[1:]) * 1e3, median(whole[1:]) * 1e3, result
 
 
 def _gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def _autocast() -> Any:
-    if not torch.is_autocast_enabled():
-        return None
-    # Its old name warns since torch 2.4.
-    return getattr(torch, "get_autocast_dtype", lambda device: torch.get_autocast_gpu_dtype())("cuda")
+def _words(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import torch
 
+SECOND_BACKWARD: Final = "backward ran a second time, or after another recorded step; set step.graph: off"
 T = TypeVar("T")
 
 
@@ -64,9 +66,7 @@ class Pool:
             RuntimeError: It was over already: what backward needs is overwritten.
         """
         if self._pending is None or self._pending() is not step:
-            raise RuntimeError(
-                "backward of a recorded step for the second time, or after another step: set step.graph: off"
-            )
+            raise RuntimeError(SECOND_BACKWARD)
         self._pending, self._at_next = None, weakref.WeakMethod(at_next)
 
     @contextmanager
@@ -74,9 +74,11 @@ class Pool:
         """Compute on the stream that is recorded while the context is open."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            yield
-        current.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            current.wait_stream(self._stream)
 
     def recorded(self, function: Callable[[], T]) -> tuple[torch.cuda.CUDAGraph, T]:
         """Record what a function launches; return the graph and what the function has returned.
@@ -86,17 +88,25 @@ class Pool:
         """
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
+        gc.collect()  # a graph that is freed while another one is recorded may end the process on AMD
         torch.cuda.empty_cache()
-        with torch.cuda.stream(self._stream):
-            # Loaders copy to the device from threads of their own, which only a recording of the whole process minds.
-            graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
-            try:
-                result = function()
-            except BaseException:
-                with suppress(RuntimeError):
-                    self._end(graph)
-                raise
-            self._end(graph)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            with torch.cuda.stream(self._stream):
+                try:
+                    # Loaders copy to the device from threads of their own, which only a recording of the whole process
+                    # minds.
+                    graph.capture_begin(pool=self._handle, capture_error_mode="thread_local")
+                    result = function()
+                except BaseException:
+                    with suppress(RuntimeError):
+                        self._end(graph)
+                    raise
+                self._end(graph)
+        finally:
+            if collects:
+                gc.enable()
         return graph, result
 
     def _end(self, graph: torch.cuda.CUDAGraph) -> None:
@@ -107,13 +117,17 @@ class Pool:
         try:
             graph.capture_end()
         except BaseException:
-            number = self._device.index
-            for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):  # as torch.cuda.use_mem_pool calls them
-                give_back = getattr(torch._C, name, None)
-                if give_back is not None:
-                    with suppress(RuntimeError):
-                        give_back(number, self._handle)
-            generator = torch.cuda.default_generators[number]
-            if hasattr(generator, "graphsafe_set_state"):  # whoever records keeps the numbers, see `captured.kept`
-                generator.graphsafe_set_state(torch.Generator(self._device))
+            self._abandon()
             raise
+
+    def _abandon(self) -> None:
+        number = self._device.index
+        # As torch.cuda.use_mem_pool does it; the second name is that of torch before 2.8.
+        ends = ("_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool")
+        end = next((found for name in ends if (found := getattr(torch._C, name, None)) is not None), None)
+        if end is not None:
+            with suppress(RuntimeError):  # it has ended: graphs that fail after that give their part back themselves
+                end(number, self._handle)
+                torch._C._cuda_releasePool(number, self._handle)
+        # Whoever records keeps the numbers, see `captured.kept`.
+        torch.cuda.default_generators[number].graphsafe_set_state(torch.Generator(self._device))

@@ -11,18 +11,21 @@ def flattened(tree: Any) -> tuple[list[torch.Tensor], Any]:
     """Take the tensors out of a tree.
 
     Returns:
-        The tensors, and a plan for `rebuilt`.
+        The tensors, each of them once, and a plan for `rebuilt`.
 
     Raises:
         TypeError: There is something that is neither a tensor, a container, a number nor None: nobody knows whether it
             is the same in the next step.
     """
     tensors: list[torch.Tensor] = []
+    places: dict[int, int] = {}
 
     def plan(node: Any) -> Any:
         if isinstance(node, torch.Tensor):
-            tensors.append(node)
-            return torch.Tensor
+            place = places.setdefault(id(node), len(tensors))
+            if place == len(tensors):
+                tensors.append(node)
+            return torch.Tensor, place
         if type(node) in (list, tuple):
             return type(node), [plan(each) for each in node]
         if type(node) is dict:
@@ -36,14 +39,9 @@ def flattened(tree: Any) -> tuple[list[torch.Tensor], Any]:
 
 def rebuilt(plan: Any, tensors: Any) -> Any:
     """Put tensors where `flattened` has found them."""
-    following = iter(tensors)
-
-    def build(node: Any) -> Any:
-        if node is torch.Tensor:
-            return next(following)
-        kind, content = node
-        if kind is dict:
-            return {key: build(each) for key, each in content.items()}
-        return content if kind is object else kind(build(each) for each in content)
-
-    return build(plan)
+    kind, content = plan
+    if kind is torch.Tensor:
+        return tensors[content]
+    if kind is dict:
+        return {key: rebuilt(each, tensors) for key, each in content.items()}
+    return content if kind is object else kind(rebuilt(each, tensors) for each in content)

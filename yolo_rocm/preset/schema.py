@@ -107,7 +107,7 @@ class Step(_Section):
     graph: Literal["auto", "on", "off"] = Field(
         default="off",
         description="record the network's passes as device graphs and replay them; auto: where the GPU waits for the "
-        "host, a step gets faster and memory suffices, measured once. One GPU, torch 2.1",
+        "host, a step gets faster and there is enough memory, measured once. One GPU, torch 2.4 or newer",
     )
 
     @field_validator("graph", mode="before")

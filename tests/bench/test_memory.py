@@ -57,6 +57,14 @@ def test_the_largest_batch_is_found_with_few_tries(image, fixed, curve, batch):
     assert all(tries[size] == fits(size) for size in tries)
 
 
+@pytest.mark.parametrize("part", [0.8, 0.5])
+def test_a_card_that_fails_before_its_peak_reaches_the_cap(part):
+    peaks = card(8.0, 400.0, 6000.0 * part)
+    found, tries = largest(peaks, 6000.0)
+    assert found == int((6000.0 * part - 400.0) / 8.0)
+    assert len(tries) <= 16
+
+
 def test_a_card_that_is_not_monotonous_ends_too():
     found, tries = largest(lambda batch: Trial(None if batch % 3 == 0 else 10.0 * batch), 10000.0)
     assert tries[found].peak_mb is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from functools import partial
 from io import StringIO
@@ -237,6 +238,8 @@ def test_a_way_that_fails_is_told_and_the_others_go_on(bench, monkeypatch):
     assert table["ours NCHW"].step_ms is None
     assert table["ours NCHW"].error == "no memory left"
     assert len(train_table.failures(table.values())) == 2
+    beside = [dataclasses.replace(table["ours NCHW"], way=f"{kind} NCHW") for kind in ("ours + vendor norm", "stock")]
+    assert train_table.failures(beside) == []  # the vendor library may be sick
     assert train_table.failures([], held_mb=15.0) == []
     assert train_table.failures([], held_mb=17.0) == [
         "17 MiB were still held when a turn began: peaks are too high by as much"

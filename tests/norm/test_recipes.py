@@ -7,6 +7,7 @@ import random
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -227,6 +228,28 @@ def test_other_changes_in_place_are_refused_as_torch_does(what: str) -> None:
         loss = forward()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_a_small_buffer_may_change_after_it_was_added() -> None:
+    layers, x = _layers()
+    found = []
+    for on in (False, True):
+        offset = torch.full((1, 4, 1, 1), 0.5)
+        layers.zero_grad()
+        with lean.on(600) if on else nullcontext():  # activations are larger, the buffer is not
+            out = layers.convs[1](layers.act(0, x) + offset)
+        offset.mul_(0.9)
+        (out * out).sum().backward()
+        found.append([p.grad.clone() for p in layers.parameters() if p.grad is not None])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_lean_may_be_on_twice() -> None:
+    layers, x = _layers()
+    with lean.on(0):
+        with lean.on(0):
+            _after(layers, layers.act(0, x)).sum().backward()
+        _after(layers, layers.act(0, x)).sum().backward()
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

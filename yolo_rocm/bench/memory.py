@@ -92,8 +92,8 @@ def _guess(tries: dict[int, Trial], cap_mb: float, below: int, above: int) -> in
     if image <= 0:
         return (below + above) // 2
     guess = int((cap_mb - fixed) / image)
-    # A guess that has failed already, or that lies below what fits: the middle.
-    return guess if below < guess < above else (below + 1 if guess <= below else min(above - 1, 2 * below))
+    # One that has failed already, or that lies below what fits, is no guess.
+    return guess if below < guess < above else (below + 1 if guess <= below else (below + above) // 2)
 
 
 def line_through(one: tuple[int, float], other: tuple[int, float]) -> tuple[float, float]:

@@ -32,7 +32,7 @@ def trial(given: dict[str, Any], device: str = "cuda:0") -> Trial:
     way.channels_last = True  # Ultralytics' own choice on a GPU
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp")}
     try:
-        return Trial(TrainBench(device=device, steps=1, **sizes).peak_of(way, _STEPS).allocated_mb)
+        return Trial(TrainBench(device=device, steps=1, **sizes).peak_of(way, _STEPS).reserved_mb)
     except RuntimeError as error:
         if is_full(str(error)):
             return Trial(None)

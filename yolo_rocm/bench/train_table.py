@@ -13,7 +13,7 @@ from .. import ultralytics_hooks as hooks
 from ..engines.plan_store import device_name
 from . import results
 from .busy import CLASSES
-from .ways import LEAN_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND, Way, faster
+from .ways import AUTO_KIND, LEAN_KIND, NORM_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND, Way, faster
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
 # the weights. Further steps blow rounding up (batch statistics, the choice of anchors), and compare chaos.
@@ -146,7 +146,7 @@ def _departure(way: Way, reference: Way) -> float:
 def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:
     """Return a sentence for each way that is wrong, for each of ours that has failed, and for memory still held.
 
-    torch's own ways may fail, as on a card whose vendor library is broken: that is a result.
+    torch's own ways may fail, as on a card whose vendor library is broken, and so may ours beside it: that is a result.
 
     Args:
         table: The ways.
@@ -158,9 +158,14 @@ def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:
     for row in table:
         if row.wrong:
             found.append(f"{row.way} is wrong: its loss is {row.loss:.5g}, {row.departure:.1e} away from the reference")
-        elif row.error and row.way.startswith(OURS_KIND) and not row.error.startswith(NOT_RUNNABLE):
+        elif row.error and _alone(row.way) and not row.error.startswith(NOT_RUNNABLE):
             found.append(f"{row.way} has failed: {row.error}")
     return found
+
+
+def _alone(way: str) -> bool:
+    """Return whether everything of a way is ours: no vendor library is beside it."""
+    return way.startswith(OURS_KIND) and not way.startswith((NORM_KIND, AUTO_KIND))
 
 
 def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:

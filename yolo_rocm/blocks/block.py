@@ -93,11 +93,12 @@ def _lean(x: torch.Tensor, call: _Call) -> torch.Tensor:
     else:
         if recipes.wanted(x):
             call.keeping = recipes.pack(x)
-        _pop()
         try:
+            _pop()
             result = _apply(x, call.kernel, call.offset, weight, bias, call)
         finally:
-            _push(recipes.pack, recipes.unpack)
+            if not recipes.only_ours():  # Ctrl-C may have come before they were taken off
+                _push(recipes.pack, recipes.unpack)
     if recipes.wanted(result) and result.requires_grad:
         recipes.remember(result, Again(known, call.p.eps, call.y, weight, bias, call.statistics))
     del call.y  # autograd has it, and lets it go after backward
@@ -213,6 +214,8 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         norm_backward = partial(_marked, _NORMALISATION, norm_backward)
         conv_backward = partial(_marked, _CONVOLUTION, conv_backward)
     grad_y, grad_weight, grad_bias = norm_backward(grad, y, p, call.statistics, wanted)
+    if keeping is not None and _keeps_graph is not None and not _keeps_graph():
+        call.keeping = None  # torch forgets saved tensors by itself, and attributes only with the graph
     if grad_y is None:
         return None, None, None, grad_weight, grad_bias, None
     conv.served.backward_calls += 1
@@ -226,8 +229,6 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
             grad_kernel = laid_out(grad_kernel, known.channels_last)
     else:
         grad_x = grad_kernel = None
-    if keeping is not None and _keeps_graph is not None and not _keeps_graph():
-        call.keeping = None  # torch forgets saved tensors by itself, and attributes only with the graph
     return grad_x, grad_kernel, grad_offset, grad_weight, grad_bias, None  # autograd converts those that were converted
 
 

@@ -84,7 +84,7 @@ def watched(own: dict[str, Any]) -> object:
 def _foreign() -> bool:
     """Return whether others have hooks on all modules. Ours only name layers."""
     return any(
-        not str(getattr(hook, "__module__", "")).startswith(_OURS)
+        str(getattr(hook, "__module__", "")).partition(".")[0] != _OURS
         for hooks in (_PRE, _POST, _BACK, _PRE_BACK)
         for hook in hooks.values()
     )

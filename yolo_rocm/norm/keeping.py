@@ -162,5 +162,6 @@ def changed(tensor: torch.Tensor, version: int) -> RuntimeError:
     """Return the error of torch for a tensor that was changed in place after it was kept."""
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead."
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead. "
+        "Lean memory computes activations again from such tensors: where that is meant, train with step.memory: full."
     )

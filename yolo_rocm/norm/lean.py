@@ -32,7 +32,7 @@ def on(smallest: int = recipes.SMALLEST) -> Iterator[None]:
     Args:
         smallest: Bytes of a tensor from which on a recipe is kept; of nested uses the outermost decides.
     """
-    if recipes.others_keep():
+    if recipes.others_keep() or recipes.only_ours():  # or it is on already
         yield
         return
     hooks = torch.autograd.graph.saved_tensors_hooks(recipes.pack, recipes.unpack)

@@ -168,7 +168,8 @@ def derive(tensor: torch.Tensor, function: Callable[..., torch.Tensor], parts: S
         if keeping is None:
             if _bytes(part) >= known.smallest:
                 return
-            keeping = _kept(part)
+            # torch would not keep it for this: a buffer, say, may change before backward.
+            keeping = _kept(part.clone() if part.is_leaf and not part.requires_grad else part)
         elif keeping.steps == MOST_STEPS:
             return
         found.append(keeping)

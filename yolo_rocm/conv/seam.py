@@ -8,7 +8,7 @@ it stay reachable. Modules are never touched, so checkpoints stay those of plain
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from ..engines.seam import Seam
 from ..errors import YoloRocmError
 from .algorithms.base import Grads
 from .algorithms.native import native_convolution, native_convolution_backward
+from .compiling import Compiling
 from .patch import Patch, Route
 from .plan import Planner
 from .problem import laid_out
@@ -60,9 +61,14 @@ def patched(
         yield patch.report
 
 
-def installed(patch: Patch) -> AbstractContextManager[None]:
+@contextmanager
+def installed(patch: Patch) -> Iterator[None]:
     """Put a patch on that was made before, which keeps its plans and its report from one time to the next."""
-    return _seam.installed(patch)
+    with ExitStack() as stack:
+        stack.callback(_compiling.settle)
+        stack.enter_context(_seam.installed(patch))
+        _compiling.settle()
+        yield
 
 
 def patch(
@@ -93,7 +99,12 @@ def _kernels(key: str) -> Mapping[str, Callable[..., Any]]:
     return {"convolution": _convolution, "convolution_backward": _convolution_backward}
 
 
+def _engines() -> dict[str, str]:
+    return {device: "+".join(patch.planner.engines) for device, patch in _seam.serving.items()}
+
+
 _seam: Seam[Patch] = Seam(_kernels)
+_compiling = Compiling(_engines)
 
 
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any) -> torch.Tensor:

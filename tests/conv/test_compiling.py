@@ -174,7 +174,8 @@ def decomposing():
     """Return Inductor's front half as a backend: what it leaves whole is called, what it fuses is taken apart."""
     decompositions = importlib.import_module("torch._inductor.decomposition").select_decomp_table()
     backend = importlib.import_module("torch._dynamo.backends.common").aot_autograd
-    return backend(fw_compiler=lambda graph, _: graph, decompositions=decompositions)
+    boxed = importlib.import_module("functorch.compile").make_boxed_func
+    return backend(fw_compiler=lambda graph, _: boxed(graph.forward), decompositions=decompositions)
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])

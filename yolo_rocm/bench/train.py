@@ -173,7 +173,8 @@ class TrainBench:
         """Yield a model with the first weights, alone on the device."""
         self._clear()
         on_gpu = [torch.cuda.current_device()] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=on_gpu):
+        anew = hooks.compiled_anew() if way.compiled else nullcontext()
+        with torch.random.fork_rng(devices=on_gpu), anew:
             torch.manual_seed(SEED)  # some losses draw
             layout = torch.channels_last if way.channels_last else torch.contiguous_format
             module = copy.deepcopy(self._module).to(self.device).to(memory_format=layout)

@@ -3,8 +3,8 @@
 A compiler asks torch beforehand how a result will be laid out, and what it compiles checks that. torch's answer depends
 on the backend it would choose: with the vendor library off it is mostly contiguous, where the seam keeps channels_last.
 So while the seam serves a device type, the answer for it is the seam's. What was compiled with one answer is never run
-with the other: neither by what is compiled in this process nor from the caches that Inductor keeps on disk. Nothing is
-imported for all this before somebody compiles.
+with the other, neither in this process nor from the caches that Inductor keeps on disk. Nothing is imported for all this
+before somebody compiles.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Compiling:
             if now == before:
                 return
             self._settled = now
+            if set(now) == set(before):  # other engines, the same layouts
+                return
             self._undo.close()
             self._keyed = False
-            if now and all(hasattr(torch._C, name) for name in _ASKED):
+            if now and hasattr(torch, "compile") and all(hasattr(torch._C, name) for name in _ASKED):
                 for name, wrapper in zip(_ASKED, (self._select, self._determine), strict=True):
                     self._undo.enter_context(attribute("torch._C", name).on(wrapper, _PURPOSE))
-            if set(now) == set(before):
-                return
             stale = self._traced or (bool(set(now) - set(before)) and _anything_compiled())
             self._traced = False
         _forget(stale)  # waits for whoever compiles now, who may be waiting for the lock

@@ -115,7 +115,9 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     if patch is None or route is None:
         return native_convolution(x, weight, bias, *geometry)
     report, problem = patch.report, route.problem
-    layer, timer = report.count_forward(route.served), _timer(report, x)
+    layer, timer = report.count_forward(route.served), report.timer
+    if timer is not None and _is_recorded(x):
+        timer = None
     began = None if timer is None else mark(x.device)
     y = laid_out(route.forward(x, weight, bias), problem.channels_last)
     if timer is not None:
@@ -132,9 +134,9 @@ def _convolution_backward(
     if patch is None or route is None:
         return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
     route.served.backward_calls += 1
-    timer, channels_last = _timer(patch.report, x), route.problem.channels_last
+    timer, channels_last = patch.report.timer, route.problem.channels_last
     grad_bias = grad.sum([0, *range(2, grad.dim())]) if mask[2] else None
-    if timer is None:
+    if timer is None or _is_recorded(x):
         for_input, for_weight = route.backward(grad, x, weight, (mask[0], mask[1]))
     else:
         for_input, for_weight = _timed_backward(timer, route, grad, x, weight, mask)
@@ -145,12 +147,9 @@ def _convolution_backward(
     )
 
 
-def _timer(report: ConvReport, x: torch.Tensor) -> StepTimer | None:
-    """Return what times the passes now; nothing while a device graph is recorded, whose events cannot be read."""
-    timer = report.timer
-    if timer is not None and x.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None
-    return timer
+def _is_recorded(x: torch.Tensor) -> bool:
+    """Return whether a device graph is recorded now: the events in it cannot be read."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _timed_backward(

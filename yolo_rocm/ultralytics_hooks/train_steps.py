@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from ..errors import ConfigError, StackError
@@ -102,6 +104,28 @@ def compiled(module: Any, device: Any) -> Any:
     from ultralytics.utils.torch_utils import attempt_compile
 
     return attempt_compile(module, device=device, mode=True)
+
+
+@contextmanager
+def compiled_anew() -> Iterator[None]:
+    """Let nothing be used that was compiled before while the context is open.
+
+    What torch keeps, in memory and on disk, does not know whether the vendor library was on, and results are laid out
+    differently without it.
+    """
+    import torch
+
+    if not hasattr(torch, "compile"):
+        yield
+        return
+    import torch._inductor.config
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    config: Any = torch._inductor.config
+    getattr(FakeTensorMode, "cache_clear", lambda: None)()
+    caches = {"force_disable_caches": True} if hasattr(config, "force_disable_caches") else {}
+    with config.patch(caches):
+        yield
 
 
 def forget_compiled() -> None:

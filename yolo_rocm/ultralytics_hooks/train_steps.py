@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from ..errors import ConfigError, StackError
@@ -12,6 +13,7 @@ from .probes import BENCH_TRAIN, COMPILE_MODE, missing
 
 BOXES_PER_IMAGE: Final = 8
 _ALWAYS_FROZEN: Final = ".dfl"  # fixed weights; the trainer freezes them by this name
+_COMPILED_ON_DISK: Final = {"torch._inductor.config": "fx_graph_cache", "torch._functorch.config": "enable_autograd_cache"}
 
 
 def detector(model: str) -> Any:
@@ -118,13 +120,14 @@ def compiled_anew() -> Iterator[None]:
     if not hasattr(torch, "compile"):
         yield
         return
-    import torch._inductor.config
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    config: Any = torch._inductor.config
     getattr(FakeTensorMode, "cache_clear", lambda: None)()
-    caches = {"force_disable_caches": True} if hasattr(config, "force_disable_caches") else {}
-    with config.patch(caches):
+    with ExitStack() as off:
+        for module, cache in _COMPILED_ON_DISK.items():
+            config: Any = importlib.import_module(module)
+            if hasattr(config, cache):
+                off.enter_context(config.patch({cache: False}))
         yield
 
 

@@ -13,7 +13,10 @@ from .probes import BENCH_TRAIN, COMPILE_MODE, missing
 
 BOXES_PER_IMAGE: Final = 8
 _ALWAYS_FROZEN: Final = ".dfl"  # fixed weights; the trainer freezes them by this name
-_COMPILED_ON_DISK: Final = {"torch._inductor.config": "fx_graph_cache", "torch._functorch.config": "enable_autograd_cache"}
+_COMPILED_ON_DISK: Final = {
+    "torch._inductor.config": "fx_graph_cache",
+    "torch._functorch.config": "enable_autograd_cache",
+}
 
 
 def detector(model: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+from contextlib import nullcontext
 from functools import partial
 from io import StringIO
 
@@ -170,6 +171,7 @@ def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench
         return module
 
     monkeypatch.setattr(train.hooks, "compiled", compiled)
+    monkeypatch.setattr(train.hooks, "compiled_anew", nullcontext)  # Inductor takes seconds to import
     monkeypatch.setattr(train.hooks, "forget_compiled", lambda: calls.append("forgotten"))
     monkeypatch.setattr(train.hooks, "why_not_compiled", lambda device: "")
     monkeypatch.setattr(bench, "rounds", 2)

@@ -54,6 +54,27 @@ def test_a_recovery_from_nan_is_not_passed_over(made_data, tmp_path, log):
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
 
 
+def test_a_model_is_compiled_in_the_first_batch_alone_and_its_convolutions_are_ours(made_data, tmp_path, monkeypatch):
+    reason = hooks.why_not_compiled("cpu")
+    if reason:
+        pytest.skip(reason)
+    graphs, after_batch, original = [], [], torch.compile
+
+    def keep(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    # Only the front of the compiler: Inductor takes minutes for a detector on a CPU.
+    monkeypatch.setattr(torch, "compile", lambda model, **_: original(model, backend=keep))
+    yolo = registered()
+    yolo.add_callback("on_train_batch_end", lambda trainer: after_batch.append(len(graphs)))
+    with sick_vendor():
+        yolo.train(data=str(made_data()), project=str(tmp_path), epochs=1, compile=True, **{**QUICK, "batch": 2})
+    assert after_batch[0] > 0
+    assert len(after_batch) > 1
+    assert after_batch[-1] == after_batch[0]
+
+
 @pytest.mark.parametrize("amp", [True, False])
 def test_advice_on_nan_names_mixed_precision_where_it_is_used(amp):
     advice = about_nan(SimpleNamespace(amp=amp))

@@ -135,7 +135,7 @@ class TrainBench:
         """Let the planners measure, as a training does after its first batch."""
         started = time.perf_counter()
         with self._trainee(way) as trainee, ExitStack() as naming:
-            for patch in way.patches:
+            for patch in () if way.compiled else way.patches:  # it would be compiled with hooks
                 naming.enter_context(patch.report.naming(trainee.module))
             trainee.step()
         self._clear()
@@ -175,7 +175,8 @@ class TrainBench:
         """Yield a model with the first weights, alone on the device."""
         self._clear()
         on_gpu = [torch.cuda.current_device()] if self.device.type == "cuda" else []
-        with torch.random.fork_rng(devices=on_gpu):
+        anew = hooks.compiled_anew() if way.compiled else nullcontext()
+        with torch.random.fork_rng(devices=on_gpu), anew:
             torch.manual_seed(SEED)  # some losses draw
             layout = torch.channels_last if way.channels_last else torch.contiguous_format
             module = copy.deepcopy(self._module).to(self.device).to(memory_format=layout)

@@ -12,7 +12,7 @@ import torch
 
 from ..engines.layout import is_channels_last, laid_out
 
-__all__ = ["ConvProblem", "is_channels_last", "laid_out"]
+__all__ = ["ConvProblem", "is_channels_last", "laid_out", "results_channels_last"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ConvProblem:
             transposed,
             x.dtype,
             str(x.device),
-            is_channels_last(x) or is_channels_last(weight),
+            results_channels_last(x, weight),
         )
 
     def __hash__(self) -> int:
@@ -184,6 +184,11 @@ class ConvProblem:
         head = f"{kind} {_sizes(self.kernel)} {self.in_channels}->{self.out_channels}"
         where = f"on {_sizes(self.input_shape)} {str(self.dtype).removeprefix('torch.')}{layout} {self.device}"
         return " ".join([head, *extras, where])
+
+
+def results_channels_last(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Return whether results of a convolution are channels_last: one of its tensors is, as in the native kernels."""
+    return is_channels_last(x) or is_channels_last(weight)
 
 
 def _per_dimension(values: Sequence[int], spatial: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ it stay reachable. Modules are never touched, so checkpoints stay those of plain
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from ..engines.seam import Seam
 from ..errors import YoloRocmError
 from .algorithms.base import Grads
 from .algorithms.native import native_convolution, native_convolution_backward
+from .compiling import Compiling
 from .patch import Patch, Route
 from .plan import Planner
 from .problem import laid_out
@@ -60,9 +61,14 @@ def patched(
         yield patch.report
 
 
-def installed(patch: Patch) -> AbstractContextManager[None]:
+@contextmanager
+def installed(patch: Patch) -> Iterator[None]:
     """Put a patch on that was made before, which keeps its plans and its report from one time to the next."""
-    return _seam.installed(patch)
+    with ExitStack() as stack:
+        stack.callback(_compiling.settle)
+        stack.enter_context(_seam.installed(patch))
+        _compiling.settle()
+        yield
 
 
 def patch(
@@ -93,7 +99,12 @@ def _kernels(key: str) -> Mapping[str, Callable[..., Any]]:
     return {"convolution": _convolution, "convolution_backward": _convolution_backward}
 
 
+def _engines() -> dict[str, str]:
+    return {device: "+".join(patch.planner.engines) for device, patch in _seam.serving.items()}
+
+
 _seam: Seam[Patch] = Seam(_kernels)
+_compiling = Compiling(_engines)
 
 
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any) -> torch.Tensor:
@@ -105,6 +116,8 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
         return native_convolution(x, weight, bias, *geometry)
     report, problem = patch.report, route.problem
     layer, timer = report.count_forward(route.served), report.timer
+    if timer is not None and _is_recorded(x):
+        timer = None
     began = None if timer is None else mark(x.device)
     y = laid_out(route.forward(x, weight, bias), problem.channels_last)
     if timer is not None:
@@ -123,7 +136,7 @@ def _convolution_backward(
     route.served.backward_calls += 1
     timer, channels_last = patch.report.timer, route.problem.channels_last
     grad_bias = grad.sum([0, *range(2, grad.dim())]) if mask[2] else None
-    if timer is None:
+    if timer is None or _is_recorded(x):
         for_input, for_weight = route.backward(grad, x, weight, (mask[0], mask[1]))
     else:
         for_input, for_weight = _timed_backward(timer, route, grad, x, weight, mask)
@@ -132,6 +145,11 @@ def _convolution_backward(
         None if for_weight is None else laid_out(for_weight, channels_last),
         grad_bias,
     )
+
+
+def _is_recorded(x: torch.Tensor) -> bool:
+    """Return whether a device graph is recorded now: the events in it cannot be read."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def _timed_backward(

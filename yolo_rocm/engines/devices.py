@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 def on(device: torch.device | str) -> AbstractContextManager[object]:
@@ -30,3 +35,22 @@ def alive(device: torch.device | str) -> bool:
         return True
     except Exception:  # whatever a runtime says
         return False
+
+
+def lasting(device: torch.device, make: Callable[[], T]) -> T:
+    """Return what `make` makes on a device, in memory that may be kept for the rest of the process.
+
+    Whoever records device graphs gives them a memory pool of their own, and Inductor refuses what stays in it. Such a
+    pool serves the thread or the stream that records, so this takes another thread and another stream.
+    """
+    if device.type != "cuda":
+        return make()
+
+    def work() -> T:
+        with on(device), torch.cuda.stream(torch.cuda.Stream(device)):
+            made = make()
+            torch.cuda.current_stream(device).synchronize()
+        return made
+
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(work).result()

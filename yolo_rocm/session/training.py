@@ -137,6 +137,8 @@ class TrainingRun:
 
     def _name_layers(self, model: Any) -> None:
         self._naming.close()
+        if hooks.is_compiled(model):  # a hook would have it compiled with it, and anew without; validation names layers
+            return
         for report in self._session.reports():
             self._naming.enter_context(report.naming(hooks.plain_model(model)))
 

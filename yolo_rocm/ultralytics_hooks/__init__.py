@@ -67,6 +67,7 @@ from .resuming import (
 )
 from .train_steps import (
     compiled,
+    compiled_anew,
     detector,
     forget_compiled,
     installed_version,

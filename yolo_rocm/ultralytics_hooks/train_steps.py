@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from ..errors import ConfigError, StackError
@@ -10,6 +13,10 @@ from .probes import BENCH_TRAIN, COMPILE_MODE, missing
 
 BOXES_PER_IMAGE: Final = 8
 _ALWAYS_FROZEN: Final = ".dfl"  # fixed weights; the trainer freezes them by this name
+_COMPILED_ON_DISK: Final = {
+    "torch._inductor.config": "fx_graph_cache",
+    "torch._functorch.config": "enable_autograd_cache",
+}
 
 
 def detector(model: str) -> Any:
@@ -102,6 +109,29 @@ def compiled(module: Any, device: Any) -> Any:
     from ultralytics.utils.torch_utils import attempt_compile
 
     return attempt_compile(module, device=device, mode=True)
+
+
+@contextmanager
+def compiled_anew() -> Iterator[None]:
+    """Let nothing be used that was compiled before while the context is open.
+
+    What torch keeps, in memory and on disk, does not know whether the vendor library was on, and results are laid out
+    differently without it.
+    """
+    import torch
+
+    if not hasattr(torch, "compile"):
+        yield
+        return
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    getattr(FakeTensorMode, "cache_clear", lambda: None)()
+    with ExitStack() as off:
+        for module, cache in _COMPILED_ON_DISK.items():
+            config: Any = importlib.import_module(module)
+            if hasattr(config, cache):
+                off.enter_context(config.patch({cache: False}))
+        yield
 
 
 def forget_compiled() -> None:

@@ -6,11 +6,12 @@ import itertools
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 
+from ...engines.devices import lasting
 from ..problem import ConvProblem
 from .base import Algorithm, add_bias, compute_dtype
 
@@ -208,7 +209,7 @@ def _gather(weight: torch.Tensor, rows: _Merged, columns: _Merged) -> torch.Tens
     return padded.index_select(2, index).view(in_channels, out_channels, *shape)
 
 
-@lru_cache(maxsize=64)
+@cache
 def _tap_numbers(
     rows: tuple[tuple[int | None, ...], ...],
     columns: tuple[tuple[int | None, ...], ...],
@@ -222,5 +223,9 @@ def _tap_numbers(
         for row, column in itertools.product(rows, columns)
         for i, j in itertools.product(row, column)
     ]
+    return lasting(device, partial(_long_lived, numbers, device))
+
+
+def _long_lived(numbers: list[int], device: torch.device) -> torch.Tensor:
     with torch.inference_mode(False):  # cached for training too, whatever runs first
         return torch.tensor(numbers, device=device)

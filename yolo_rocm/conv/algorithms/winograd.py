@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, partial
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 
+from ...engines.devices import lasting
 from ..problem import ConvProblem
 from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes
 
@@ -123,9 +124,15 @@ class Winograd4(Winograd):
         return reasons
 
 
-@lru_cache(maxsize=32)
+@cache
 def _squares(tile: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the Kronecker squares of B^T, G and A^T: a two-dimensional transform as one matrix."""
+    return lasting(device, partial(_made_squares, tile, dtype, device))
+
+
+def _made_squares(
+    tile: int, dtype: torch.dtype, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     with torch.inference_mode(False):  # cached for training too, whatever runs first
         matrices = (torch.tensor(m, dtype=torch.float64) for m in transform_matrices(tile))
         first, second, third = (torch.kron(m, m).to(device, dtype) for m in matrices)

@@ -1,0 +1,230 @@
+"""The seam under torch.compile: what it promises is what it returns, and nobody gets what was compiled for another."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+import yolo_rocm
+from yolo_rocm.engines.backend_flags import new_memory_unfilled, vendor_off
+from yolo_rocm.norm import seam as norm
+
+from ..pages import PROJECT
+
+pytestmark = pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch < 2 has no torch.compile")
+
+CPU = ("cpu",)
+FORMATS = {2: "channels_last", 3: "channels_last_3d"}
+
+
+def same_layout(one, other):
+    """Return whether two tensors are laid out alike; a dimension of one element has no stride worth the name."""
+    pairs = zip(one.shape, one.stride(), other.stride(), strict=True)
+    return one.shape == other.shape and all(a == b for size, a, b in pairs if size > 1)
+
+
+def laid(tensor, channels_last):
+    if not channels_last:
+        return tensor
+    if tensor.dim() == 3:
+        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+    return tensor.contiguous(memory_format=getattr(torch, FORMATS[tensor.dim() - 2]))
+
+
+def passes(x, weight, geometry):
+    y = torch.ops.aten.convolution(x, weight, None, *geometry)
+    grads = torch.ops.aten.convolution_backward(torch.ones_like(y), x, weight, None, *geometry, [True, True, False])
+    return y, grads[0], grads[1]
+
+
+def forget_promises():
+    """Clear torch's cache of what it has promised, which does not know that the vendor library was switched."""
+    kind = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode
+    getattr(kind, "cache_clear", lambda: None)()
+
+
+def promised(calls):
+    """Return the results that torch promises, as tensors without values."""
+    mode = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode()
+    with mode:
+        return [passes(mode.from_tensor(x), mode.from_tensor(weight), geometry) for x, weight, geometry in calls]
+
+
+def convolutions(device="cpu"):
+    """Return input, weight and geometry of convolutions of every kind, in both layouts and mixed ones."""
+    found = []
+    for spatial, kernel, groups, transposed in itertools.product((1, 2, 3), (1, 3), (1, 4), (False, True)):
+        each = [[value] * spatial for value in (1, kernel // 2, 1, 0)]
+        geometry = (*each[:3], transposed, each[3], groups)
+        for layouts in itertools.product((False, True), repeat=2):
+            x = laid(torch.rand(2, 4, *[5] * spatial, device=device), layouts[0])
+            weight = laid(torch.rand(4, 4 // groups, *[kernel] * spatial, device=device), layouts[1])
+            found.append((x, weight, geometry))
+    return found
+
+
+def alike(some, others):
+    """Return for each call whether all its results are laid out alike."""
+    return [all(map(same_layout, one, other)) for one, other in zip(some, others, strict=True)]
+
+
+def check_promises(device, engine, vendor):
+    """Check that results are laid out as promised, by the seam while it is on and by torch before and afterwards."""
+    calls = convolutions(device)
+    forget_promises()
+    with nullcontext() if vendor else vendor_off(device):
+        before = promised(calls)
+        with yolo_rocm.patched((device,), engine):
+            ours, found = promised(calls), [passes(*call) for call in calls]
+        after = promised(calls)
+    assert [call for call, kept in zip(calls, alike(ours, found), strict=True) if not kept] == []
+    assert all(alike(before, after))
+    return alike(before, ours)
+
+
+@pytest.mark.parametrize("vendor", [False, True], ids=["vendor off", "vendor on"])
+def test_results_are_laid_out_as_promised(vendor):
+    assert not all(check_promises("cpu", "gemm", vendor))  # torch promises something else
+
+
+def net(last, blocks=False):
+    """Return what detectors are made of, with three dimensions: torch promises contiguous results of these on a CPU."""
+    torch.manual_seed(0)
+    between = [torch.nn.BatchNorm3d(4), torch.nn.SiLU()] if blocks else []
+    layers = torch.nn.Sequential(
+        torch.nn.Conv3d(3, 4, 3, 2, 1, bias=False), *between,
+        torch.nn.Conv3d(4, 4, 3, 1, 1, groups=4, bias=False), torch.nn.ConvTranspose3d(4, 2, 2, 2, bias=False),
+    )  # fmt: skip
+    return layers.to(memory_format=torch.channels_last_3d if last else torch.contiguous_format)
+
+
+def trained(model, last, **compiler):
+    """Return the results of a training step and of inference, of a model compiled with these settings or of itself."""
+    torch.manual_seed(1)
+    x = laid(torch.rand(2, 3, 6, 6, 6), last)
+    run = torch.compile(model, dynamic=False, **compiler) if compiler else model
+    y = run(x)
+    y.square().sum().backward()
+    found = [y.detach(), *(parameter.grad for parameter in model.parameters())]
+    with torch.no_grad():
+        return [*found, run.eval()(x)]
+
+
+def counted(report):
+    served = report.served.values()
+    return sum(each.forward_calls for each in served), sum(each.backward_calls for each in served)
+
+
+def quick_inductor():
+    """Return Inductor's settings that only cost time here."""
+    config = importlib.import_module("torch._inductor.config")
+    wanted = {"cpp_cache_precompile_headers": False, "cpp.simdlen": 1, "cpp.vec_isa_ok": True, "compile_threads": 1}
+    return config.patch({name: value for name, value in wanted.items() if name in config._config})
+
+
+@pytest.fixture
+def inductor(monkeypatch, tmp_path):
+    """Inductor with caches of its own, and nothing compiled before or afterwards."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    importlib.import_module("torch._dynamo").reset()
+    with vendor_off("cpu"), new_memory_unfilled(), quick_inductor():  # or else the seam's would be part of the key
+        yield
+    torch._dynamo.reset()
+
+
+# Runs after another process has compiled the same model under the seam, with the same caches on disk.
+SECOND = """
+import sys
+import torch, yolo_rocm
+from tests.conv.test_compiling import CPU, net, quick_inductor, trained
+from yolo_rocm.engines.backend_flags import new_memory_unfilled, vendor_off
+
+with vendor_off("cpu"), yolo_rocm.patched(CPU, "gemm"):
+    expected = trained(net(True), True)
+    assert not {"torch._dynamo", "torch._inductor"} & set(sys.modules), "nobody has compiled yet"
+with vendor_off("cpu"), new_memory_unfilled(), quick_inductor():
+    torch.testing.assert_close(trained(net(True), True, mode="default"), expected)
+"""
+
+
+def test_no_model_gets_the_graph_of_another(inductor):
+    """In one process in any order, and in a later one that finds the caches of the first."""
+    expected = {last: trained(net(last), last) for last in (True, False)}
+    for mode, last, ours in (
+        ("default", True, True), ("default", True, False), ("default", True, True), ("default", False, True),
+        ("reduce-overhead", True, True), ("max-autotune-no-cudagraphs", True, True),
+    ):  # fmt: skip
+        with yolo_rocm.patched(CPU, "gemm") if ours else nullcontext() as report:
+            torch.testing.assert_close(trained(net(last), last, mode=mode), expected[last])
+        assert report is None or counted(report) == (6, 3)
+    ended = subprocess.run(
+        [sys.executable, "-c", SECOND], cwd=PROJECT, env=dict(os.environ), capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def decomposing():
+    """Return Inductor's front half as a backend: what it leaves whole is called, what it fuses is taken apart."""
+    decompositions = importlib.import_module("torch._inductor.decomposition").select_decomp_table()
+    backend = importlib.import_module("torch._dynamo.backends.common").aot_autograd
+    boxed = importlib.import_module("functorch.compile").make_boxed_func
+    return backend(fw_compiler=lambda graph, _: boxed(graph.forward), decompositions=decompositions)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+def test_batchnorm_and_its_activation_stay_the_compilers(last):
+    expected = trained(net(last, True), last)
+    with yolo_rocm.patched(CPU, "gemm") as report, norm.patched(CPU, "gemm") as norms:
+        torch.testing.assert_close(trained(net(last, True), last, backend=decomposing()), expected)
+    assert counted(report) == (6, 3)
+    assert counted(norms) == (0, 0)
+
+
+def test_what_was_compiled_is_forgotten_only_where_it_matters(monkeypatch):
+    dynamo, resets = importlib.import_module("torch._dynamo"), []
+    dynamo.reset()
+    reset = dynamo.reset
+    monkeypatch.setattr(dynamo, "reset", lambda: (resets.append(1), reset()))
+    twice = torch.compile(lambda x: x * 2, backend="eager")
+    x, compiled = torch.rand(2, 3, 5, 5), torch.compile(torch.nn.Conv2d(3, 4, 3), backend="eager")
+    with yolo_rocm.patched(CPU, "gemm"):
+        torch.nn.Conv2d(3, 4, 3)(x)
+        twice(x)
+    assert not resets  # nothing was there before, and no convolution was compiled
+    with yolo_rocm.patched(CPU, "gemm"):
+        assert len(resets) == 1  # whatever there is, it might convolve
+        compiled(x)
+        with yolo_rocm.patched(CPU, "vendor"):
+            compiled(x)
+        assert len(resets) == 1  # another engine, the same layouts
+    assert len(resets) == 2
+
+
+def test_torch_is_as_it_was(monkeypatch):
+    """Also what is keyed: graphs by all they depend on, timings by what has been timed."""
+    caches = importlib.import_module("torch._inductor.codecache")
+    if not hasattr(caches, "FxGraphHashDetails"):
+        pytest.skip("this torch keeps no graphs on disk")
+    places = [
+        (torch._C, "_select_conv_backend"), (torch._C, "_conv_determine_backend_memory_format"),
+        (caches.FxGraphHashDetails, "__init__"), (caches.PersistentCache, "lookup"),
+    ]  # fmt: skip
+    seen = []
+    monkeypatch.setattr(caches.PersistentCache, "lookup", lambda *args, **kwargs: seen.append(args[2:4]))
+    before = [vars(owner)[name] for owner, name in places]
+    with yolo_rocm.patched(CPU, "gemm"):
+        torch.compile(torch.nn.Conv2d(3, 4, 3), backend="eager")(torch.rand(2, 3, 5, 5))
+        assert all(vars(owner)[name] is not was for (owner, name), was in zip(places, before, strict=True))
+        for operator in ("mm", "convolution"):
+            caches.PersistentCache.lookup(None, [], operator, "shapes", None)
+    assert [vars(owner)[name] for owner, name in places] == before
+    assert seen[0] == ("mm", "shapes")
+    assert seen[1][1] != "shapes"
+    assert "('cpu', 'gemm')" in seen[1][1]

@@ -64,6 +64,7 @@ from .resuming import (
     resumed_from,
     trainer_state,
 )
+from .step_places import can_watch_steps, step_watched
 from .train_steps import (
     compiled,
     detector,

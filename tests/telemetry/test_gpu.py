@@ -9,7 +9,7 @@ from torch import nn
 from yolo_rocm.conv.seam import patched
 from yolo_rocm.telemetry.reading import merged
 from yolo_rocm.telemetry.sources import sources_for
-from yolo_rocm.telemetry.steps import SampledSteps
+from yolo_rocm.telemetry.steps import LAYERS, SampledSteps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICE = torch.device("cuda", 0)
@@ -38,7 +38,7 @@ def test_sampled_steps_are_timed_by_events():
     steps.epoch_starts()
     with patched(("cuda",), "gemm") as report:
         for _ in range(7):
-            if steps.batch_starts():
+            if steps.batch_starts() == LAYERS:
                 steps.begin(report, model, DEVICE)
             model(x).square().mean().backward()
             steps.batch_ends()

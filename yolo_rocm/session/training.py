@@ -160,7 +160,7 @@ class TrainingRun:
         wanted = self._session.report is not None and hooks.reports()
         if wanted:
             facts = {
-                "step": self._steps.facts(),
+                "step": self._steps.facts(getattr(trainer, "accumulate", 1)),
                 "graphs": self._graphs.said,
                 "batch": {"asked": self._asked_batch, "used": getattr(trainer, "batch_size", None)},
             }

@@ -65,7 +65,7 @@ class ClassTimer:
         """Take what the network has returned: what is computed from it is the loss."""
         self._watching.close()
         self._mark(OTHER)
-        nodes = [tensor.grad_fn for tensor in _tensors(output) if tensor.grad_fn is not None]
+        nodes: list[Any] = [tensor.grad_fn for tensor in _tensors(output) if tensor.grad_fn is not None]
         if nodes and all(hasattr(node, "_sequence_nr") and hasattr(node, "register_prehook") for node in nodes):
             self._last_of_network = max(node._sequence_nr() for node in nodes)
 

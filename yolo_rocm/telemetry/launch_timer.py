@@ -8,6 +8,7 @@ by how much the device is behind. Nothing is waited for, and no layer is watched
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import torch
 
@@ -41,15 +42,15 @@ class LaunchTimer:
     def result(self) -> dict[str, float]:
         """Return `host_ms` and `device_ms`; nothing where the step did not come by all places, as without optimizer.
 
-        In the loss and in the optimizer the host may wait for the device to catch up. At most by as much as the device
-        is behind when they begin: so much is taken off, and what is left is the least that the host can have taken.
+        In the loss and in the optimizer the host may wait for the device. By how much the device is behind when they
+        begin is taken off. Where it waits for what they compute themselves, which is little, that is still in it.
         """
         if len(self._places) != _PLACES:
             return {}
         (clock, start), *_ = self._places
         host = [1e3 * (when - clock) for when, _ in self._places]
         device = [milliseconds(start, moment) for _, moment in self._places]
-        network, loss, backward, optimizer = (after - before for before, after in zip(host, host[1:], strict=False))
+        network, loss, backward, optimizer = (after - before for before, after in pairwise(host))
         behind_network, behind_backward = (max(0.0, device[place] - host[place]) for place in (1, 3))
         loss, optimizer = max(0.0, loss - behind_network), max(0.0, optimizer - behind_backward)
         return {"host_ms": network + loss + backward + optimizer, "device_ms": device[-1]}

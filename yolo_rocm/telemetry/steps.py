@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
+from .classes import OPTIMIZER
 from .medians import Medians
 
 if TYPE_CHECKING:
@@ -127,9 +128,21 @@ class SampledSteps:
         if report is not None:
             report.timer = None
 
-    def facts(self) -> dict[str, Any]:
-        """Return what sampled steps have shown besides their layers; what was not measured is missing."""
-        of_classes, classes = self._by_class.of(WARM)
-        of_launches, launches = self._by_launch.of(WARM)
-        found: dict[str, Any] = {"class_steps": of_classes, "classes_ms": classes} if classes else {}
-        return {**found, "launched_steps": of_launches, **launches} if launches else found
+    def facts(self, accumulate: int = 1) -> dict[str, Any]:
+        """Return what sampled steps have shown besides their layers; what was not measured is missing.
+
+        Args:
+            accumulate: Steps for each of the optimizer's, whose time is divided among them.
+        """
+        steps, classes = self._by_class.of(WARM)
+        if classes.get(OPTIMIZER):
+            classes[OPTIMIZER] /= max(1, accumulate)
+        else:  # it made no step in those that were sampled
+            classes.pop(OPTIMIZER, None)
+        launched, launches = self._by_launch.of(WARM)
+        found: dict[str, Any] = {"class_steps": steps, "classes_ms": _rounded(classes)} if classes else {}
+        return {**found, "launched_steps": launched, **_rounded(launches)} if launches else found
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}

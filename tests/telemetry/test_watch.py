@@ -87,7 +87,7 @@ def test_every_layer_has_times_and_they_fit_into_the_step(run):
 
 def test_the_step_is_split_by_class_of_operator(run):
     step = json.loads((run[0] / "rocm.json").read_text())["step"]
-    if not hasattr(torch.autograd.graph.Node, "register_prehook"):
+    if torch.__version__.startswith("1."):  # does not say which node of the backward pass begins
         assert "classes_ms" not in step
         return
     classes = step["classes_ms"]

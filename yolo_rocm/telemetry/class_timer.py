@@ -1,9 +1,10 @@
 """How long a sampled step takes by class of operator, from marks in the stream of the device.
 
-torch's profiler would tell kernels apart, but on ROCm it may end or hang the whole process (pytorch/pytorch#138360,
-#182719, #192580, vllm-project/vllm#54087), which a training must not risk for its report. So it is done with what
-layers are timed with: a mark in the device's stream where modules and nodes of the backward pass begin and end. The
-time between two marks goes to the class of what has ended; gaps in which the device waits for the host are in it.
+torch's profiler would tell kernels apart, but on ROCm its start has hung whole processes (vllm-project/vllm#54087), and
+where it starts after HIP it has seen no kernel (pytorch/kineto#1338): nothing that a training may risk for its report.
+So it is done with what layers are timed with: a mark in the device's stream where modules and nodes of the backward
+pass begin and end. The time between two marks goes to the class of what has ended; gaps in which the device waits for
+the host are in it.
 """
 
 from __future__ import annotations

@@ -50,9 +50,14 @@ from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, SETS
             ("GPU-bound", "launches in 12.0 ms what the GPU takes 40.0 ms for"),
         ),
         (
-            {"wait_share": 0.0, "busy": 0.5, "launch": Launch(12.0, 40.0)},
+            {"wait_share": 0.0, "busy": 0.5, "launch": Launch(12.0, 40.0, after_ms=30.0)},
             "host",
-            ("between steps", "leave out what runs after each step, or try a larger batch;"),
+            ("takes 40.0 ms for: 30.0 ms more pass", "leave out what runs after each step, or try a larger batch;"),
+        ),
+        (
+            {"wait_share": 0.0, "busy": 0.5, "launch": Launch(12.0, 40.0, after_ms=1.0)},
+            "host",
+            ("the host needs 12.0 ms to launch a step that the GPU takes 40.0 ms for; try a larger batch;",),
         ),
         ({"wait_share": 0.0, "busy": 0.9, "launch": Launch(41.0, 42.0)}, "compute", ("GPU-bound",)),
         ({"wait_share": 0.0, "launch": Launch(SETS_THE_PACE, 1.0)}, "host", ("Host-bound",)),

@@ -192,6 +192,7 @@ def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
     said = read_run(folder).verdict.sentence
     assert said.startswith("Host-bound: the host needs 41.0 ms to launch a step, and the GPU is through")
     assert "of work for it" not in said
+    assert run.launch.after_ms == pytest.approx(100 - 42)
     change_facts(folder, step={"host_ms": 12.0, "device_ms": 40.0})
     assert "after 40.0 ms: the host is ahead of the GPU." in render([read_run(folder)])
 

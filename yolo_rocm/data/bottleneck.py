@@ -62,12 +62,14 @@ class Launch:
         host_ms: Milliseconds the host takes to launch it.
         device_ms: Milliseconds until the GPU is through with it.
         work_ms: Milliseconds of a step that the GPU works, as far as its driver tells how long it is busy.
+        after_ms: Milliseconds from then until the next step begins, without the wait for its data; from whole epochs.
         graphs: Whether device graphs could still be tried for it.
     """
 
     host_ms: float
     device_ms: float
     work_ms: float | None = None
+    after_ms: float | None = None
     graphs: bool = False
 
     @property
@@ -191,8 +193,11 @@ def _host_bound(wait_share: float, room: Room | None, busy: float | None, launch
         )
         graphs = "device graphs (rocm.step.graph=auto) or " if launch.graphs else ""
         return Bottleneck("host", "host-bound", why, f"try {graphs}{batch}; {helpless}")
-    why = (
-        f"{idle}, and the host needs {launch.host_ms:.1f} ms to launch a step that the GPU takes "
-        f"{launch.device_ms:.1f} ms for: the GPU waits between steps, for callbacks, loggers and what reads results"
+    took = f"{launch.device_ms:.1f} ms"
+    why = f"{idle}, and the host needs {launch.host_ms:.1f} ms to launch a step that the GPU takes {took} for"
+    if launch.after_ms is None or launch.after_ms < BOUND * launch.device_ms:
+        return Bottleneck("host", "host-bound", why, f"try {batch}; {helpless}")
+    why += (
+        f": {launch.after_ms:.1f} ms more pass until the next one begins, with callbacks, loggers and the progress bar"
     )
     return Bottleneck("host", "host-bound", why, f"leave out what runs after each step, or try {batch}; {helpless}")

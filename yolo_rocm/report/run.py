@@ -175,9 +175,11 @@ class Run:
             return None
         seconds = sum(self.loading.known("seconds")) - sum(self.loading.known("start_s"))
         batches = sum(self.loading.known("batches"))
-        known = self.busy is not None and seconds > 0 and batches > 0
-        work_ms = 1e3 * (self.busy or 0.0) * seconds / batches if known else None
-        return Launch(host_ms, device_ms, work_ms, self._may_have_graphs)
+        if seconds <= 0 or batches <= 0:
+            return Launch(host_ms, device_ms, graphs=self._may_have_graphs)
+        work_ms = None if self.busy is None else 1e3 * self.busy * seconds / batches
+        after_ms = 1e3 * (seconds - sum(self.loading.known("wait_s"))) / batches - device_ms
+        return Launch(host_ms, device_ms, work_ms, after_ms, self._may_have_graphs)
 
     @property
     def _may_have_graphs(self) -> bool:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from yolo_rocm.bench import busy
-from yolo_rocm.bench.busy import CLASSES, LOSS_RANGE, OPTIMIZER_RANGE, Work, classify
+from yolo_rocm.bench.busy import LOSS_RANGE, OPTIMIZER_RANGE, Work, classify
+from yolo_rocm.telemetry.classes import CLASSES
 
 NODE = "autograd::engine::evaluate_function: "
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from yolo_rocm.bench import train, train_table
 from yolo_rocm.bench import ways as made_ways
-from yolo_rocm.bench.busy import CLASSES, Busy
+from yolo_rocm.bench.busy import Busy
 from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench
 from yolo_rocm.bench.ways import Way, settle_layout, ways
@@ -25,6 +25,7 @@ from yolo_rocm.cli.main import app
 from yolo_rocm.conv import chunking
 from yolo_rocm.errors import ConfigError, DeviceLostError
 from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.telemetry.classes import CLASSES
 
 pytestmark = pytest.mark.once
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, judge
+from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, SETS_THE_PACE, Launch, Room, judge
 
 
 @pytest.mark.parametrize(
@@ -14,12 +14,61 @@ from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, judg
         ({"wait_share": 0.01, "busy": 0.97}, "compute", ("GPU-bound", "1.0%", "busy 97%", "a faster engine")),
         ({"wait_share": BOUND}, "data", ("Data-bound", "5.0%", "1.05 times", "try more workers")),
         ({"wait_share": 0.5, "advice": "workers=8"}, "data", ("waited 50.0%", "2.00 times", "try workers=8")),
-        ({"wait_share": 0.5, "memory_share": 0.99, "busy": 0.5}, "data", ("Data-bound",)),
-        ({"wait_share": 0.0, "memory_share": FULL}, "memory", ("Memory-bound", "92%", "amp=True")),
-        ({"wait_share": 0.0, "memory_share": 0.99, "busy": FILLED}, "compute", ("busy 80%",)),
-        ({"wait_share": 0.0, "memory_share": 0.99, "busy": 0.7}, "memory", ("99%", "busy 70%", "no room")),
+        ({"wait_share": 0.5, "room": Room(0.99), "busy": 0.5}, "data", ("Data-bound",)),
+        ({"wait_share": 0.0, "room": Room(FULL)}, "memory", ("Memory-bound", "92%", "amp=True")),
+        ({"wait_share": 0.0, "room": Room(0.99), "busy": FILLED}, "compute", ("busy 80%",)),
+        ({"wait_share": 0.0, "room": Room(0.99), "busy": 0.7}, "memory", ("99%", "busy 70%", "no room")),
         (
-            {"wait_share": 0.0, "memory_share": 0.4, "busy": 0.3},
+            {"wait_share": 0.0, "room": Room(0.6, 32, 16), "busy": 0.7},
+            "memory",
+            ("Memory-bound: a batch of 32 did not fit and one of 16 did, 60% of the GPU's memory", "no room"),
+        ),
+        (
+            {"wait_share": 0.0, "room": Room(None, 8, 4, "step.memory: lean, auto: 6 GB")},
+            "memory",
+            ("8 did not fit", "activations are computed again instead of kept (step.memory: lean, auto: 6 GB)"),
+        ),
+        ({"wait_share": 0.0, "room": Room(0.6, 32, 16), "busy": FILLED}, "compute", ("GPU-bound",)),
+        ({"wait_share": 0.0, "room": Room(0.6, 32, 32, "lean"), "busy": 0.5}, "host", ("Host-bound",)),
+        (
+            {"wait_share": 0.01, "busy": 0.15, "launch": Launch(41.0, 42.0, 8.1, graphs=True), "room": Room(0.1)},
+            "host",
+            (
+                "Host-bound: the GPU was busy only 15% of the time",
+                "the host needs 41.0 ms to launch a step, and the GPU is through with it after 42.0 ms, about 8.1 ms",
+                "try device graphs (rocm.step.graph=auto) or a larger batch (10% of the memory is in use)",
+            ),
+        ),
+        (
+            {"wait_share": 0.0, "launch": Launch(41.0, 41.5)},
+            "host",
+            ("Host-bound: the host needs 41.0 ms", "after 41.5 ms; try a larger batch; faster"),
+        ),
+        (
+            {"wait_share": 0.0, "launch": Launch(12.0, 40.0)},
+            "compute",
+            ("GPU-bound", "launches in 12.0 ms what the GPU takes 40.0 ms for"),
+        ),
+        (
+            {"wait_share": 0.0, "busy": 0.5, "launch": Launch(12.0, 40.0, after_ms=30.0)},
+            "host",
+            ("takes 40.0 ms for: 30.0 ms more pass", "leave out what runs after each step, or try a larger batch;"),
+        ),
+        (
+            {"wait_share": 0.0, "busy": 0.5, "launch": Launch(12.0, 40.0, after_ms=1.0)},
+            "host",
+            ("the host needs 12.0 ms to launch a step that the GPU takes 40.0 ms for; try a larger batch;",),
+        ),
+        ({"wait_share": 0.0, "busy": 0.9, "launch": Launch(41.0, 42.0)}, "compute", ("GPU-bound",)),
+        ({"wait_share": 0.0, "launch": Launch(SETS_THE_PACE, 1.0)}, "host", ("Host-bound",)),
+        (
+            {"wait_share": 0.0, "busy": 0.9, "convolutions": 0.6},
+            "compute",
+            ("convolutions below, 60% of a step, would",),
+        ),
+        ({"wait_share": 0.2, "busy": 0.15, "launch": Launch(41.0, 42.0)}, "data", ("Data-bound",)),
+        (
+            {"wait_share": 0.0, "room": Room(0.4), "busy": 0.3},
             "host",
             ("larger batch (40% of the memory", "busy only 30%"),
         ),
@@ -59,6 +108,7 @@ def test_the_judgement(facts, kind, words):
     assert all(word in found.sentence for word in words)
     assert found.sentence.endswith(".")
     assert "\n" not in found.sentence
+    assert "  " not in found.sentence
 
 
 def test_the_line_of_an_epoch_names_the_data_or_nothing():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from yolo_rocm.report.compare import INCONCLUSIVE, differences, summary
-from yolo_rocm.report.head import head_rows, rest_of_step, tiles
+from yolo_rocm.report.head import head_rows, rest_of_step, step_words, tiles
 from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
 from yolo_rocm.report.spread import differ, settled
@@ -142,6 +142,93 @@ def test_the_rest_of_a_step_is_named_as_far_as_it_is_known(tmp_path):
     assert "GPU" not in rest_of_step(read_run(folder))
     assert rest_of_step(read_run(make_run(tmp_path / "untimed", layers=0))) is None
     assert rest_of_step(read_run(make_run(tmp_path / "longer", layers=99))) is None  # marks that overlap
+
+
+CLASSES = {"convolution": 40.0, "normalisation": 25.0, "activation": 0.0, "loss": 15.0, "optimizer": 5.0, "other": 15.0}
+
+
+def test_a_step_is_shown_by_class_of_operator(tmp_path):
+    folder = make_run(tmp_path / "run", layers=3)
+    old = render([read_run(folder)])
+    assert 'id="step"' not in old  # as a run of an earlier version
+    change_facts(folder, step={"step_ms": 100.0, "class_steps": 3, "classes_ms": CLASSES})
+    run = read_run(folder)
+    page = render([run])
+    assert list(run.classes_ms) == ["convolution", "normalisation", "loss", "other", "optimizer"]
+    assert "<h3>Time of a step by class of operator</h3>" in page
+    for kind, shown in (("convolution", "40.0 ms, 40 %"), ("loss", "15.0 ms, 15 %"), ("optimizer", "5.0 ms, 5 %")):
+        assert f"<span>{kind}</span>" in page
+        assert shown in page
+    assert "<span>activation</span>" not in page
+    assert "not measured" not in page
+    assert rest_of_step(run) is None
+    assert "convolutions below, 40% of a step, would" in run.verdict.sentence
+    (said,) = step_words(run)
+    assert said in page
+    assert "optimizer made" not in said
+    change_facts(folder, step={"classes_ms": {**CLASSES, "optimizer": None, "loss": "x", "unheard of": 3.0}})
+    (said,) = step_words(read_run(folder))
+    assert said.endswith("In none of the sampled steps the optimizer made its own.")
+    both = render([read_run(folder), read_run(make_run(tmp_path / "old"))])
+    assert both.count("<h3>Time of a step by class of operator</h3>") == 1
+    assert "Nothing but convolutions was timed." in both
+
+
+def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
+    folder = make_run(tmp_path / "run", epochs=3, batches=101, busy=15.0)  # 0.101 s for each
+    change_facts(folder, step={"step_ms": 53.0, "launched_steps": 3, "host_ms": 41.04, "device_ms": 42.0})
+    run = read_run(folder)
+    assert run.verdict.name == "host-bound"
+    assert "the host needs 41.0 ms to launch a step" in run.verdict.sentence
+    assert f"through with it after 42.0 ms, about {101 * run.busy:.1f} ms of work for it" in run.verdict.sentence
+    assert (
+        "try device graphs (rocm.step.graph=auto) or a larger batch (65% of the memory is in use)"
+        in run.verdict.sentence
+    )
+    page = render([run])
+    assert "<dt>host, to launch a step</dt><dd>41.0 ms</dd>" in page
+    assert "after 42.0 ms: the GPU waits for the host." in page
+    (folder / "rocm_telemetry.csv").unlink()
+    said = read_run(folder).verdict.sentence
+    assert said.startswith("Host-bound: the host needs 41.0 ms to launch a step, and the GPU is through")
+    assert "of work for it" not in said
+    assert run.launch.after_ms == pytest.approx(100 - 42)
+    change_facts(folder, step={"host_ms": 12.0, "device_ms": 40.0})
+    assert "after 40.0 ms: the host is ahead of the GPU." in render([read_run(folder)])
+
+
+@pytest.mark.parametrize(
+    ("facts", "arguments"),
+    [
+        ({"graphs": ["device graph on for 2x3x32x32: faster"]}, ""),
+        ({"graphs": ["device graph off for 2x3x32x32: not faster"]}, ""),
+        ({"settings": {"values": {"conv.engine": {"value": "vendor"}}}}, ""),
+        ({}, "compile: true\n"),
+        ({}, "device: 0,1\n"),
+    ],
+)
+def test_graphs_are_not_advised_where_they_were_tried_or_cannot_be(tmp_path, facts, arguments):
+    folder = make_run(tmp_path / "run", busy=15.0)
+    change_facts(folder, step={"host_ms": 41.0, "device_ms": 42.0}, **facts)
+    with (folder / "args.yaml").open("a") as file:
+        file.write(arguments)
+    sentence = read_run(folder).verdict.sentence
+    assert "41.0 ms to launch" in sentence
+    assert "rocm.step.graph" not in sentence
+
+
+def test_a_batch_that_did_not_fit_is_named(tmp_path):
+    folder = make_run(tmp_path / "run", busy=60.0)
+    assert read_run(folder).verdict.kind == "host"
+    values = {"step.memory": {"value": "lean", "origin": "default (auto: 6 GB of gfx1010)"}}
+    change_facts(folder, batch={"asked": 32, "used": 8}, settings={"values": values})
+    sentence = read_run(folder).verdict.sentence
+    assert sentence.startswith("Memory-bound: a batch of 32 did not fit and one of 8 did, 65% of the GPU's memory")
+    assert "(step.memory: lean, auto: 6 GB of gfx1010)" in sentence
+    values["step.memory"]["origin"] = "argument"
+    change_facts(folder, batch={"asked": 32, "used": "many"}, settings={"values": values})
+    assert read_run(folder).room.lean == ""
+    assert read_run(folder).verdict.kind == "host"
 
 
 def test_a_busy_machine_is_named_by_the_training_s_own_share(tmp_path):

@@ -7,9 +7,14 @@ import torch
 from torch import nn
 
 from yolo_rocm.conv.seam import patched
+from yolo_rocm.data.bottleneck import SETS_THE_PACE
+from yolo_rocm.telemetry.class_timer import ClassTimer
+from yolo_rocm.telemetry.classes import CLASSES
+from yolo_rocm.telemetry.launch_timer import LaunchTimer
+from yolo_rocm.telemetry.places import BACKWARD, LOSS, NETWORK, OPTIMIZER
 from yolo_rocm.telemetry.reading import merged
 from yolo_rocm.telemetry.sources import sources_for
-from yolo_rocm.telemetry.steps import SampledSteps
+from yolo_rocm.telemetry.steps import LAYERS, SampledSteps
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICE = torch.device("cuda", 0)
@@ -38,7 +43,7 @@ def test_sampled_steps_are_timed_by_events():
     steps.epoch_starts()
     with patched(("cuda",), "gemm") as report:
         for _ in range(7):
-            if steps.batch_starts():
+            if steps.batch_starts() == LAYERS:
                 steps.begin(report, model, DEVICE)
             model(x).square().mean().backward()
             steps.batch_ends()
@@ -50,3 +55,59 @@ def test_sampled_steps_are_timed_by_events():
     assert set(rows["2"]) == {"forward", "grad_input", "grad_weight"}
     total = sum(sum(times.values()) for times in rows.values())
     assert 0 < total < 1.5 * report.times.step()["step_ms"]
+
+
+def launched(layers: int, size: int) -> dict[str, float]:
+    """Take steps of a network of square matrices, with a wait in its loss as Ultralytics has; return a warm one."""
+    weights = [torch.randn(size, size, device=DEVICE, requires_grad=True) for _ in range(layers)]
+    x, result = torch.randn(size, size, device=DEVICE), {}
+    optimizer = torch.optim.SGD(weights, lr=1e-9)
+    for _ in range(4):
+        torch.cuda.synchronize()
+        timer = LaunchTimer(DEVICE)
+        timer.reached()
+        y = x
+        for weight in weights:
+            y = (y @ weight).tanh()
+        timer.reached()
+        loss = y.mean()
+        loss.item()
+        timer.reached()
+        loss.backward()
+        timer.reached()
+        optimizer.step()
+        timer.reached()
+        torch.cuda.synchronize()
+        result = timer.result()
+    return result
+
+
+def test_who_sets_the_pace_is_told_by_the_launches():
+    small, large = launched(200, 8), launched(20, 8192)
+    assert small["host_ms"] >= SETS_THE_PACE * small["device_ms"] > 0
+    assert 0 < large["host_ms"] < SETS_THE_PACE * large["device_ms"]
+
+
+def test_a_step_is_split_by_class_from_events():
+    conv, norm = nn.Conv2d(16, 64, 3, padding=1), nn.BatchNorm2d(64)
+    model = nn.Sequential(conv, norm, nn.SiLU()).to(DEVICE)
+    x = torch.randn(32, 16, 128, 128, device=DEVICE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    for _ in range(3):
+        timer = ClassTimer(model, DEVICE)
+        timer.begin()
+        y = model(x)
+        timer.reached(NETWORK, y)
+        loss = y.square().mean()
+        timer.reached(LOSS, loss)
+        loss.backward()
+        timer.reached(BACKWARD, None)
+        optimizer.step()
+        timer.reached(OPTIMIZER, None)
+        timer.end()
+        torch.cuda.synchronize()
+    assert timer.has_passed()
+    found = timer.result()
+    assert tuple(found) == CLASSES
+    assert min(found.values()) > 0
+    assert found["convolution"] > found["other"]  # the only large one that has a class

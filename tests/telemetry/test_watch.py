@@ -9,11 +9,13 @@ import time
 
 import psutil
 import pytest
+import torch
 
 import yolo_rocm
 from yolo_rocm.session import training
 from yolo_rocm.telemetry import sampler as samplers
 from yolo_rocm.telemetry import sources
+from yolo_rocm.telemetry.classes import CLASSES
 from yolo_rocm.telemetry.table import COLUMNS, TELEMETRY_FILE
 
 ROCM = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "report": {"interval_s": 0.1}, "loader": {"context": "fork"}}
@@ -35,7 +37,7 @@ def run(made_data, tmp_path_factory):
     yolo.add_callback("on_train_batch_end", lambda _: seen.append(len(watchers())))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(samplers, "SLOW_S", 60.0)  # other tests beside this one are no slow driver
-        yolo.train(data=str(made_data()), project=str(folder), name="run", epochs=2, **QUICK)
+        yolo.train(data=str(made_data()), project=str(folder), name="run", epochs=2, nbs=4, **QUICK)
     handle.remove()
     return folder / "run", began, seen
 
@@ -81,6 +83,42 @@ def test_every_layer_has_times_and_they_fit_into_the_step(run):
     assert {name for name, times in trained.items() if "grad_input" not in times} == {"model.0.conv"}
     total = sum(sum(times.values()) for times in trained.values())
     assert 0.02 * report["step"]["step_ms"] < total < report["step"]["step_ms"]
+
+
+def test_the_step_is_split_by_class_of_operator(run):
+    step = json.loads((run[0] / "rocm.json").read_text())["step"]
+    if torch.__version__.startswith("1."):  # does not say which node of the backward pass begins
+        assert "classes_ms" not in step
+        return
+    classes = step["classes_ms"]
+    assert tuple(classes) == CLASSES
+    assert step["class_steps"] == 3  # the optimizer made its step in some of them
+    assert sum(classes.values()) == pytest.approx(step["step_ms"], rel=0.2)  # medians of classes
+    # All activations of this model are computed with the BatchNorm before them.
+    assert [kind for kind, ms in classes.items() if ms <= 0] == ["activation"]
+    assert "host_ms" not in step  # there is no device to wait for it
+
+
+def test_the_trainer_is_its_own_after_a_step_that_was_watched(made_data, tmp_path):
+    from ultralytics import YOLO
+
+    seen = []
+
+    def see(trainer):
+        watched = trainer.optimizer_step.__name__ == "told_step", trainer.scaler.scale.__name__ == "told_scale"
+        seen.append((*watched, BaseModel._predict_once is own))
+
+    from ultralytics.nn.tasks import BaseModel
+
+    yolo = YOLO("yolov8n.yaml")
+    handle = yolo_rocm.register(yolo, "cpu", {**ROCM, "step": {"memory": "full"}})
+    yolo.add_callback("on_train_batch_start", see)
+    yolo.add_callback("on_train_batch_end", see)
+    own = BaseModel._predict_once
+    yolo.train(data=str(made_data()), project=str(tmp_path), name="run", epochs=1, **QUICK)
+    handle.remove()
+    free, watched = (False, False, True), (True, True, False)
+    assert seen == [free, free, watched, free, watched, free, free, free]  # four batches, each when it starts and ends
 
 
 def test_ctrl_c_ends_the_thread_and_keeps_the_rows(made_data, tmp_path):

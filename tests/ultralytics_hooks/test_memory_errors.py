@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import weakref
 from contextlib import nullcontext
@@ -172,6 +173,8 @@ def test_memory_that_runs_out_in_amd_words_halves_the_batch(made_data, tmp_path,
         yolo.train(data=str(made_data()), project=str(tmp_path), epochs=1, **{**QUICK, "batch": 8})
     assert failing == {"forward": 0, "backward": 0}
     assert yolo.trainer.batch_size == 2
+    facts = json.loads((yolo.trainer.save_dir / "rocm.json").read_text())
+    assert facts["batch"] == {"asked": 8, "used": 2}  # the report names it
     assert type(yolo.trainer.train_loader).__name__ == "PolicyDataLoader"
     assert len(yolo.trainer.train_loader) == 4
     assert [text for text in log.messages if "Reducing to batch=4" in text]

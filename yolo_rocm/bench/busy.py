@@ -8,7 +8,6 @@ launched goes by the kernel's own name. On a CPU it is the time that operators t
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,16 +16,9 @@ from typing import Any, Final
 
 import torch
 
+from ..telemetry.classes import CLASSES, LOSS, OPTIMIZER, OTHER, class_of
+
 LOSS_RANGE, OPTIMIZER_RANGE = "yolo_rocm::loss", "yolo_rocm::optimizer"
-OTHER: Final = "other"
-CLASSES: Final = ("convolution", "normalisation", "activation", "loss", "optimizer", OTHER)
-# A kernel that Inductor has fused has the names of all its operators: it counts for the first class that is found.
-_BY_NAME: Final = (
-    ("normalisation", re.compile(r"batch_?norm|normalis|norm_?act|\bbn_", re.I)),
-    ("activation", re.compile(r"silu|relu|gelu|mish|hardswish|hardtanh|sigmoid", re.I)),
-    ("convolution", re.compile(r"conv|fprop|dgrad|wgrad|im2col|col2im|implicit_?gemm|winograd", re.I)),
-)
-_NOT_OF_A_LAYER: Final = re.compile(r"vector_norm|foreach_norm|clip_grad")
 _BACKWARD_NODE: Final = "autograd::engine::evaluate_function"
 _NOT_AT_WORK: Final = (LOSS_RANGE, OPTIMIZER_RANGE, "Optimizer.", "ProfilerStep")
 
@@ -119,14 +111,11 @@ def classify(work: Work, loss_nodes: frozenset[int] = frozenset()) -> str:
         loss_nodes: Sequence numbers of the backward nodes that belong to the loss.
     """
     if any(name == OPTIMIZER_RANGE or name.startswith("Optimizer.") for name in work.around):
-        return "optimizer"
+        return OPTIMIZER
     if LOSS_RANGE in work.around or work.node in loss_nodes:
-        return "loss"
-    for name in (*work.around, work.kernel):
-        for kind, pattern in _BY_NAME:
-            if pattern.search(name) and not _NOT_OF_A_LAYER.search(name):
-                return kind
-    return OTHER
+        return LOSS
+    kinds = (class_of(name) for name in (*work.around, work.kernel))
+    return next((kind for kind in kinds if kind != OTHER), OTHER)
 
 
 def _on_cpu(event: Any) -> bool:

@@ -11,8 +11,8 @@ import torch
 
 from .. import ultralytics_hooks as hooks
 from ..engines.plan_store import device_name
+from ..telemetry.classes import CLASSES
 from . import results
-from .busy import CLASSES
 from .ways import AUTO_KIND, LEAN_KIND, NORM_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND, Way, faster
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of

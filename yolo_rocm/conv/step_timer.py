@@ -30,11 +30,13 @@ def mark(device: torch.device) -> Mark:
     return event
 
 
-def _passed(moment: Mark) -> bool:
+def passed(moment: Mark) -> bool:
+    """Return whether a mark can be read without waiting."""
     return isinstance(moment, float) or bool(moment.query())
 
 
-def _milliseconds(start: Mark, stop: Mark) -> float:
+def milliseconds(start: Mark, stop: Mark) -> float:
+    """Return the time between two marks that have passed."""
     return (stop - start) * 1e3 if isinstance(start, float) else float(start.elapsed_time(stop))
 
 
@@ -62,15 +64,15 @@ class StepTimer:
 
     def has_passed(self) -> bool:
         """Return whether all marks can be read without waiting."""
-        return self._ended is not None and _passed(self._ended) and all(_passed(span[4]) for span in self._spans)
+        return self._ended is not None and passed(self._ended) and all(passed(span[4]) for span in self._spans)
 
     def step_ms(self) -> float:
         """Return the time of the whole step."""
-        return _milliseconds(self._began, self._ended)
+        return milliseconds(self._began, self._ended)
 
     def passes(self) -> list[tuple[ConvProblem, str, str | None, float]]:
         """Return problem, pass, layer where known, and milliseconds of each call."""
-        return [(*span[:3], _milliseconds(span[3], span[4])) for span in self._spans]
+        return [(*span[:3], milliseconds(span[3], span[4])) for span in self._spans]
 
 
 class LayerTimes:

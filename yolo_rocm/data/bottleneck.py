@@ -18,6 +18,9 @@ FILLED: Final = 0.8
 CROWDED: Final = 0.85
 # What other programs take of a crowded machine before they count: the desktop and the driver take some of any machine.
 OTHERS: Final = 0.25
+# If the host takes this part, or more, of the time until the GPU is through with a step to launch it, the GPU waits for
+# the host. The same share lets `step.graph: auto` try device graphs.
+SETS_THE_PACE: Final = 0.7
 
 NOT_DATA: Final = "not data-bound"
 
@@ -51,14 +54,74 @@ class Bottleneck:
         return f"{self.name}: {self.change}" if self.kind == "data" else NOT_DATA
 
 
+@dataclass(frozen=True)
+class Launch:
+    """A step as it was launched, from sampled ones.
+
+    Attributes:
+        host_ms: Milliseconds the host takes to launch it.
+        device_ms: Milliseconds until the GPU is through with it.
+        work_ms: Milliseconds of a step that the GPU works, as far as its driver tells how long it is busy.
+        after_ms: Milliseconds from then until the next step begins, without the wait for its data; from whole epochs.
+        graphs: Whether device graphs could still be tried for it.
+    """
+
+    host_ms: float
+    device_ms: float
+    work_ms: float | None = None
+    after_ms: float | None = None
+    graphs: bool = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether the GPU waits for the host."""
+        return self.host_ms >= SETS_THE_PACE * self.device_ms
+
+
+@dataclass(frozen=True)
+class Room:
+    """What the memory of the GPU has room for.
+
+    Attributes:
+        share: Largest part of it in use, from 0 to 1.
+        asked: Batch the training was to have; None where it is not known.
+        used: Batch it had.
+        lean: Why activations are computed again instead of kept; empty where they are kept, or were not to be.
+    """
+
+    share: float | None = None
+    asked: int | None = None
+    used: int | None = None
+    lean: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no larger batch fits: memory is in use, or a larger batch was tried."""
+        return self._is_smaller or (self.share is not None and self.share >= FULL)
+
+    @property
+    def _is_smaller(self) -> bool:
+        return self.asked is not None and self.used is not None and self.used < self.asked
+
+    @property
+    def words(self) -> str:
+        """What has shown that it is full."""
+        tried = f"a batch of {self.asked} did not fit and one of {self.used} did" if self._is_smaller else ""
+        in_use = "" if self.share is None else f"{self.share:.0%} of the GPU's memory was in use"
+        lean = f"activations are computed again instead of kept ({self.lean})" if self.lean else ""
+        return ", ".join(filter(None, (tried, in_use, lean)))
+
+
 def judge(
     wait_share: float | None,
     compute: str = "GPU",
     advice: str = "more workers, cache=disk",
-    memory_share: float | None = None,
+    room: Room | None = None,
     busy: float | None = None,
     host: float | None = None,
     own: float | None = None,
+    launch: Launch | None = None,
+    convolutions: float | None = None,
 ) -> Bottleneck:
     """Say what a training was bound by.
 
@@ -66,10 +129,12 @@ def judge(
         wait_share: Part of the time that training waited for data, from 0 to 1; None where nobody measured.
         compute: What it ran on: `GPU` or `CPU`.
         advice: What to try where data is the bottleneck.
-        memory_share: Largest part of the GPU's memory in use, from 0 to 1.
+        room: What the GPU's memory has room for.
         busy: Part of the time that the GPU was busy, from 0 to 1.
         host: Part of the machine's processor time that was in use, by every program, from 0 to 1.
         own: Part of it that this training and its workers used.
+        launch: How a step was launched; None where that was not measured.
+        convolutions: Part of a step that is convolutions, from 0 to 1; None where the rest of it was not measured.
     """
     if wait_share is None:
         why = "no epoch has told how long it waited for data"
@@ -91,20 +156,48 @@ def judge(
         if host is not None and own is None and host >= CROWDED:
             waited += f", and the processors were in use to {host:.0%}, by which programs was not measured"
         return Bottleneck("compute", "CPU-bound", waited, "a GPU, a smaller model or a smaller imgsz would be faster")
-    if memory_share is not None and memory_share >= FULL and not filled:
-        why = f"{memory_share:.0%} of the GPU's memory was in use{used}, so there is no room for a larger batch"
+    if room is not None and room.is_full and not filled:
+        why = f"{room.words}{used}, so there is no room for a larger batch"
         change = "try amp=True, a smaller imgsz, or a lower rocm.conv.memory_mb, and then a larger batch"
         return Bottleneck("memory", "memory-bound", why, change)
-    if busy is not None and not filled:
-        room = "" if memory_share is None else f" ({memory_share:.0%} of the memory is in use)"
-        why = (
-            f"the GPU was busy only {busy:.0%} of the time though it waited {wait_share:.1%} for data: "
-            "the host, which launches the work of each step, set the pace"
-        )
-        change = f"try a larger batch{room}; faster convolutions or more workers would not help"
-        return Bottleneck("host", "host-bound", why, change)
-    if busy is None:
+    if not filled and (busy is not None or (launch is not None and launch.waits)):
+        return _host_bound(wait_share, room, busy, launch)
+    if busy is None and launch is None:
         change = "more workers would not help; whether the GPU or the host set the pace was not measured"
         return Bottleneck("compute", NOT_DATA, waited, change)
-    change = "more workers would not help; a faster engine for the convolutions below would"
+    if busy is None and launch is not None:
+        waited += f", and the host launches in {launch.host_ms:.1f} ms what the GPU takes {launch.device_ms:.1f} ms for"
+    part = "" if convolutions is None else f", {convolutions:.0%} of a step,"
+    change = f"more workers would not help; a faster engine for the convolutions below{part} would"
     return Bottleneck("compute", "GPU-bound", waited, change)
+
+
+def _host_bound(wait_share: float, room: Room | None, busy: float | None, launch: Launch | None) -> Bottleneck:
+    """Say how the host held a training up whose GPU was not filled."""
+    share = None if room is None else room.share
+    batch = "a larger batch" + ("" if share is None else f" ({share:.0%} of the memory is in use)")
+    helpless = "faster convolutions or more workers would not help"
+    idle = (
+        ""
+        if busy is None
+        else f"the GPU was busy only {busy:.0%} of the time though it waited {wait_share:.1%} for data"
+    )
+    if launch is None:
+        why = f"{idle}: the host, which launches the work of each step, set the pace"
+        return Bottleneck("host", "host-bound", why, f"try {batch}; {helpless}")
+    if launch.waits:
+        work = "" if launch.work_ms is None else f", about {launch.work_ms:.1f} ms of work for it"
+        why = (
+            f"{f'{idle}: ' if idle else ''}the host needs {launch.host_ms:.1f} ms to launch a step, and the GPU is "
+            f"through with it after {launch.device_ms:.1f} ms{work}"
+        )
+        graphs = "device graphs (rocm.step.graph=auto) or " if launch.graphs else ""
+        return Bottleneck("host", "host-bound", why, f"try {graphs}{batch}; {helpless}")
+    took = f"{launch.device_ms:.1f} ms"
+    why = f"{idle}, and the host needs {launch.host_ms:.1f} ms to launch a step that the GPU takes {took} for"
+    if launch.after_ms is None or launch.after_ms < BOUND * launch.device_ms:
+        return Bottleneck("host", "host-bound", why, f"try {batch}; {helpless}")
+    why += (
+        f": {launch.after_ms:.1f} ms more pass until the next one begins, with callbacks, loggers and the progress bar"
+    )
+    return Bottleneck("host", "host-bound", why, f"leave out what runs after each step, or try {batch}; {helpless}")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..data.bottleneck import FILLED
+from ..telemetry.classes import OPTIMIZER
 from .files import mapping, number, rows_of
 from .run import Run
 from .sections import gpu_words, text
@@ -58,6 +59,7 @@ def tiles(run: Run) -> list[Tile]:
         Tile("CPU, this training", run.own, "{:.0%}".format),
         # Of a few steps: a change of it is no proof.
         Tile("sampled step", run.step_ms, milliseconds),
+        Tile("host, to launch a step", None if run.launch is None else run.launch.host_ms, milliseconds),
     ]
     return [tile for tile in known if tile.value is not None]
 
@@ -87,9 +89,9 @@ def _device(run: Run) -> str | None:
 
 
 def rest_of_step(run: Run) -> str | None:
-    """Return what part of a sampled step the convolutions are, and what is known of the rest."""
+    """Return what part of a sampled step the convolutions are, where no other class of operator was measured."""
     part, whole = run.convolutions_ms, run.step_ms
-    if part is None or not whole or part > whole:
+    if part is None or not whole or part > whole or run.classes_ms:
         return None
     idle = ""
     if run.compute == "GPU" and run.busy is not None and run.busy < FILLED:
@@ -100,3 +102,24 @@ def rest_of_step(run: Run) -> str | None:
         f"other {milliseconds(whole - part)} are normalisation, activations, loss, optimiser, copies, and gaps while "
         f"{waits}; how much each of them takes was not measured.{idle}"
     )
+
+
+def step_words(run: Run) -> list[str]:
+    """Return what is to be known about the split of a step, and how long the host takes to launch one."""
+    found = []
+    if run.classes_ms:
+        gaps = "the GPU waits for the host" if run.compute == "GPU" else "Python runs"
+        missing = "" if OPTIMIZER in run.classes_ms else " In none of the sampled steps the optimizer made its own."
+        found.append(
+            "Medians of sampled steps, which take a little longer than others because they are watched. Gaps while "
+            f"{gaps} count for what follows them. An activation that is computed together with its BatchNorm counts as "
+            f"normalisation. Other is copies, concatenations, sums, and what comes after the optimizer.{missing}"
+        )
+    launch = run.launch
+    if launch is not None:
+        pace = "the GPU waits for the host" if launch.waits else "the host is ahead of the GPU"
+        found.append(
+            f"The host needs {milliseconds(launch.host_ms)} to launch a step that nobody watches, and the GPU is "
+            f"through with it after {milliseconds(launch.device_ms)}: {pace}."
+        )
+    return found

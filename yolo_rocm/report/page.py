@@ -123,6 +123,8 @@ def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
         "layers_left_out": left_out,
         "timed": any(row["total"] is not None for row in layers),
         "untimed": sum(row["total"] is None for row in layers),
+        "classes": _bars(run.classes_ms),
+        "step_words": head.step_words(run),
         "rest_of_step": head.rest_of_step(run),
         "spaced": any(row["workspace"] is not None for row in layers),
         "algorithms": _bars(by_algorithm),

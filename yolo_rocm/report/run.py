@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..conv.names import PASSES
-from ..data.bottleneck import Bottleneck, judge
+from ..data.bottleneck import Bottleneck, Launch, Room, judge
+from ..telemetry.classes import CLASSES, CONVOLUTION
 from .files import mapping, number, rows_of
 from .series import CLOCK, Columns
 
@@ -123,7 +124,19 @@ class Run:
         told = mapping(self.facts.get("loading")).get("advice")
         said = (verdict.partition(": try ")[2] for verdict in reversed(self.verdicts))
         advice = str(told or next(filter(None, said), "more workers, cache=disk"))
-        return judge(self.wait_share, self.compute, advice, self.memory_share, self.busy, self.host, self.own)
+        whole = sum(self.classes_ms.values())
+        part = self.classes_ms.get(CONVOLUTION, 0.0) / whole if whole else None
+        return judge(
+            self.wait_share,
+            self.compute,
+            advice,
+            self.room,
+            self.busy,
+            self.host,
+            self.own,
+            launch=self.launch,
+            convolutions=part,
+        )
 
     @cached_property
     def compute(self) -> str:
@@ -145,6 +158,47 @@ class Run:
     def step_ms(self) -> float | None:
         """Milliseconds of one sampled step."""
         return number(mapping(self.facts.get("step")).get("step_ms"))
+
+    @cached_property
+    def classes_ms(self) -> dict[str, float]:
+        """Milliseconds of one sampled step by class of operator, the longest first; empty where not measured."""
+        told = mapping(mapping(self.facts.get("step")).get("classes_ms"))
+        known = {kind: value for kind in CLASSES if (value := number(told.get(kind))) is not None and value > 0}
+        return dict(sorted(known.items(), key=lambda item: -item[1]))
+
+    @cached_property
+    def launch(self) -> Launch | None:
+        """How a step was launched; None where that was not measured."""
+        step = mapping(self.facts.get("step"))
+        host_ms, device_ms = number(step.get("host_ms")), number(step.get("device_ms"))
+        if host_ms is None or not device_ms:
+            return None
+        seconds = sum(self.loading.known("seconds")) - sum(self.loading.known("start_s"))
+        batches = sum(self.loading.known("batches"))
+        if seconds <= 0 or batches <= 0:
+            return Launch(host_ms, device_ms, graphs=self._may_have_graphs)
+        work_ms = None if self.busy is None else 1e3 * self.busy * seconds / batches
+        after_ms = 1e3 * (seconds - sum(self.loading.known("wait_s"))) / batches - device_ms
+        return Launch(host_ms, device_ms, work_ms, after_ms, self._may_have_graphs)
+
+    @property
+    def _may_have_graphs(self) -> bool:
+        """Whether nobody has tried device graphs, and nothing stands against it."""
+        compiled, several = self.arguments.get("compile"), "," in str(self.arguments.get("device"))
+        vendor = self._setting("conv.engine").get("value") == "vendor"
+        return not (self.facts.get("graphs") or compiled or several or vendor)
+
+    def _setting(self, key: str) -> dict[str, Any]:
+        return mapping(mapping(mapping(self.facts.get("settings")).get("values")).get(key))
+
+    @cached_property
+    def room(self) -> Room:
+        """What the memory of the GPU had room for."""
+        batch, memory = mapping(self.facts.get("batch")), self._setting("step.memory")
+        asked, used = number(batch.get("asked")), number(batch.get("used"))
+        _, _, why = str(memory.get("origin")).partition("(auto: ")
+        lean = f"step.memory: lean, auto: {why.rstrip(')')}" if why and memory.get("value") == "lean" else ""
+        return Room(self.memory_share, None if asked is None else int(asked), None if used is None else int(used), lean)
 
     @cached_property
     def convolutions_ms(self) -> float | None:

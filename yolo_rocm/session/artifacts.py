@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FACTS_FILE: Final = "rocm.json"
 
 
-def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, graphs: Sequence[str] = ()) -> None:
+def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, known: Mapping[str, Any]) -> None:
     """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine.
 
     Args:
@@ -29,7 +29,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, g
         session: Its session.
         meter: How long it has waited for data.
         began: When.
-        graphs: What was decided about device graphs.
+        known: What else the training knows, by key; of its `step` what sampled steps have shown besides their layers.
     """
     import torch
     import ultralytics
@@ -48,8 +48,8 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, g
         "settings": session.settings.as_dict(),
         "convolutions": session.report.as_dict(),
         "normalisations": norms.as_dict(),
-        "step": session.report.times.step(),
-        "graphs": list(graphs),
+        **known,
+        "step": {**session.report.times.step(), **known.get("step", {})},
         "broken_images": meter.broken,
         "loading": {"compute": meter.compute, "advice": meter.advice},
         "run": {"classes": hooks.class_names(trainer), "began": began.isoformat(timespec="minutes")},

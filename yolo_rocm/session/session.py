@@ -205,6 +205,7 @@ class Session:
             hooks.whole_runs(),
             hooks.memory_errors_recognised(says_out_of_memory),
             hooks.amp_check_without_wait(),
+            hooks.averages_at_once(),
             hooks.ranks_join(lambda trainer: self.take_over(trainer)),
             hooks.loaders_follow(self.loader_policy),
             self.convolutions.patched(),

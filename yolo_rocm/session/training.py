@@ -13,7 +13,7 @@ from typing import Any
 from .. import ultralytics_hooks as hooks
 from ..data.wait_meter import EpochSummary, Meter
 from ..errors import CheckpointError
-from ..telemetry.steps import SampledSteps
+from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
 from ..telemetry.watch import watch
 from ..ultralytics_hooks.datasets import AUGMENT_KEY
 from . import sigterm
@@ -45,6 +45,7 @@ class TrainingRun:
         self._watches = session.settings.preset.report.telemetry and hooks.is_writer()
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
+        self._asked_batch: int | None = None
         self.meter = Meter(*hooks.loading_facts(trainer))
         start_workers_early(session.loader_policy, trainer)
         if augments_on_device(session.settings):
@@ -80,6 +81,8 @@ class TrainingRun:
         """Begin to measure how long the epoch waits for data; warn if the one before gave NaN and is run again."""
         self._checkpoints.epoch_starts()
         self._graphs.epoch_starts(trainer)
+        if self._asked_batch is None:
+            self._asked_batch = trainer.batch_size  # Ultralytics makes it smaller where it does not fit
         if hooks.nan_recoveries(trainer):
             # Ultralytics carries on from last.pt, which can hide a kernel that computes wrongly.
             hooks.say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
@@ -87,15 +90,21 @@ class TrainingRun:
         self._steps.epoch_starts()
 
     def batch_starts(self, trainer: Any) -> None:
-        """Attribute convolutions to layers in the first batch, and time them in some."""
+        """Attribute convolutions to layers in the first batch, and time some: layers, or the host's launches."""
         sigterm.check()
         self._checkpoints.steps.batch_starts()
         if not self._reported:
             self._name_layers(trainer.model)
-        if self._steps.batch_starts() and self._session.report is not None and not self._graphs.are_replayed:
+        timed = self._steps.batch_starts()
+        if not timed or self._session.report is None:
+            return
+        watch = partial(hooks.step_watched, trainer) if hooks.can_watch_steps(trainer) else None
+        if timed == LAYERS and not self._graphs.are_replayed:
             # A hook would make a compiled model compile anew.
             model = None if hooks.is_compiled(trainer.model) else hooks.plain_model(trainer.model)
-            self._steps.begin(self._session.report, model, trainer.device)
+            self._steps.begin(self._session.report, model, trainer.device, watch)
+        elif timed == LAUNCH and watch is not None:
+            self._steps.begin_launch(trainer.device, watch)
 
     def batch_ends(self, trainer: Any) -> None:
         """Say what was patched and measure it, after the first batch."""
@@ -152,7 +161,12 @@ class TrainingRun:
     def _write_facts(self, trainer: Any) -> bool:
         wanted = self._session.report is not None and hooks.reports()
         if wanted:
-            write_facts(trainer, self._session, self.meter, self._began, self._graphs.said)
+            facts = {
+                "step": self._steps.facts(getattr(trainer, "accumulate", 1)),
+                "graphs": self._graphs.said,
+                "batch": {"asked": self._asked_batch, "used": getattr(trainer, "batch_size", None)},
+            }
+            write_facts(trainer, self._session, self.meter, self._began, facts)
         return wanted
 
     def say_stopped(self, stop: BaseException, *, newest: bool) -> None:

@@ -8,6 +8,7 @@ Ultralytics has moved something: what is relied on is a row in `probes`, and a p
 
 from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
+from .averages import averages_at_once
 from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
@@ -65,6 +66,7 @@ from .resuming import (
     resumed_from,
     trainer_state,
 )
+from .step_places import can_watch_steps, step_watched
 from .train_steps import (
     compiled,
     compiled_anew,

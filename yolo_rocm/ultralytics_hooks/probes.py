@@ -39,6 +39,7 @@ AMP_CHECK: Final = "skipping the test of mixed precision without its weights"
 FUSED_BLOCKS: Final = "BatchNorm and activation as one"
 LEAN_NETWORKS: Final = "step.memory: lean"
 GRAPHED_NETWORKS: Final = "step.graph"
+STEP_PLACES: Final = "the step by class of operator in the report"
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,13 @@ PROBES: Final[tuple[Need, ...]] = (
         GRAPHED_NETWORKS,
         "knowing where a network is computed",
         takes=("x",),
+    ),
+    Need(("ultralytics.nn.tasks.BaseModel._predict_once",), STEP_PLACES, "knowing where a network is computed"),
+    Need(
+        (f"{_TRAINER}._do_train",),
+        STEP_PLACES,
+        "knowing where a step is",
+        names=("scaler", "scale", "backward", "optimizer_step"),
     ),
     *(
         Need((f"ultralytics.nn.modules.conv.{name}.forward",), FUSED_BLOCKS, "keeping less for backward", computes=code)

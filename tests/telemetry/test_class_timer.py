@@ -1,0 +1,145 @@
+"""A step by class of operator: by marks of modules and backward nodes, without changing a bit of the result."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from yolo_rocm.telemetry import class_timer
+from yolo_rocm.telemetry.class_timer import ClassTimer
+from yolo_rocm.telemetry.classes import CLASSES
+from yolo_rocm.telemetry.places import BACKWARD, LOSS, NETWORK, OPTIMIZER
+
+CPU = torch.device("cpu")
+needs_nodes = pytest.mark.skipif(
+    torch.__version__.startswith("1."), reason="torch < 2.0 does not say which node begins"
+)
+
+
+class Block(nn.Module):
+    """As Ultralytics has them; `fused` calls neither BatchNorm nor activation."""
+
+    def __init__(self, fused: bool) -> None:
+        super().__init__()
+        self.conv, self.bn, self.act, self.fused = nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.SiLU(), fused
+
+    def forward(self, x):
+        """Compute it."""
+        y = self.conv(x)
+        if self.fused:
+            return nn.functional.silu(self.bn.forward(y))
+        return self.act(self.bn(y))
+
+
+def network(fused: bool = False) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(Block(fused), nn.Upsample(scale_factor=2), Block(fused))
+
+
+def step(model: nn.Module, timer: ClassTimer | None, optimize: bool = True) -> list[torch.Tensor]:
+    def reached(place, value=None):
+        if timer is not None:
+            timer.reached(place, value)
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if timer is not None:
+        timer.begin()
+    y = model(torch.linspace(-1, 1, 2 * 3 * 12 * 12).reshape(2, 3, 12, 12))
+    reached(NETWORK, {"boxes": [y]})
+    loss = (y.sigmoid() * y).sum()
+    reached(LOSS, loss)
+    loss.backward()
+    if optimize:
+        reached(BACKWARD)
+        optimizer.step()
+        reached(OPTIMIZER)
+    if timer is not None:
+        timer.end()
+    return [loss.detach(), *(p.detach().clone() for p in model.parameters()), *model.buffers()]
+
+
+@pytest.fixture
+def ticking(monkeypatch):
+    """Let every mark be a second after the one before."""
+    clock = itertools.count()
+    monkeypatch.setattr(class_timer, "mark", lambda device: float(next(clock)))
+
+
+def kinds(timer: ClassTimer) -> list[str]:
+    return [kind for kind, _ in timer._marks]
+
+
+@needs_nodes
+def test_every_stretch_goes_to_what_has_ended(ticking):
+    model = network()
+    timer = ClassTimer(model, CPU)
+    step(model, timer)
+    block = ["other", "convolution", "other", "normalisation", "other", "activation", "normalisation"]
+    forward = ["other", *block, *block, "other"]
+    backward = ["activation", "other", "normalisation", "other", "convolution"]
+    # The node that begins closes what was before it: of the first one that is the loss, the upsampling has no class.
+    assert kinds(timer) == [
+        *forward, "loss", "loss", *backward, "other", "other", *backward, "other", "optimizer", "other",
+    ]  # fmt: skip
+    found = timer.result()
+    assert found["loss"] == 2000.0
+    assert found["optimizer"] == 1000.0
+    assert found["convolution"] == 4000.0
+    assert sum(found.values()) == 1e3 * (len(timer._marks) - 1)
+
+
+@needs_nodes
+def test_what_a_block_computes_after_its_convolution_is_normalisation(ticking):
+    model = network(fused=True)
+    timer = ClassTimer(model, CPU)
+    step(model, timer)
+    block = ["other", "convolution", "normalisation"]
+    assert kinds(timer)[:8] == ["other", *block, *block, "other"]
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_timed_step_computes_the_same_bits_and_leaves_nothing(fused):
+    plain = step(network(fused), None)
+    model = network(fused)
+    timer = ClassTimer(model, CPU)
+    timed = step(model, timer)
+    assert all(torch.equal(a, b) for a, b in zip(plain, timed, strict=True))
+    assert not nn.modules.module._global_forward_hooks
+    assert not nn.modules.module._global_forward_pre_hooks
+    marks = len(timer._marks)
+    step(model, None)
+    assert len(timer._marks) == marks
+
+
+@needs_nodes
+def test_a_step_without_optimizer_counts_too():
+    model = network()
+    timer = ClassTimer(model, CPU)
+    step(model, timer, optimize=False)
+    found = timer.result()
+    assert tuple(found) == CLASSES
+    assert found["optimizer"] == 0
+    assert min(found[kind] for kind in CLASSES if kind != "optimizer") > 0
+
+
+def test_nothing_is_said_of_a_network_nobody_has_seen_the_end_of():
+    model = network()
+    timer = ClassTimer(model, CPU)
+    timer.begin()
+    timer.reached(LOSS, model(torch.ones(2, 3, 12, 12)).sum())
+    timer.end()
+    assert timer.has_passed()
+    assert timer.result() == {}
+
+
+def test_an_abandoned_step_is_watched_no_more():
+    model = network()
+    timer = ClassTimer(model, CPU)
+    timer.begin()
+    timer.abandon()
+    marks = len(timer._marks)
+    model(torch.ones(2, 3, 12, 12))
+    assert len(timer._marks) == marks

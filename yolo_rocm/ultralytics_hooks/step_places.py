@@ -1,0 +1,72 @@
+"""Places of a training step that whoever times it wants to know of: network, loss, backward pass and optimizer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from ..telemetry.places import BACKWARD, LOSS, NETWORK, OPTIMIZER, Reached
+from ..utils.scoped_patch import attribute
+from .models import is_compiled, plain_model
+from .probes import STEP_PLACES, missing
+
+
+def can_watch_steps(trainer: Any) -> bool:
+    """Return whether the places of a trainer's steps can be seen; those of a compiled model would be compiled anew."""
+    return not missing(STEP_PLACES) and not is_compiled(trainer.model) and getattr(trainer, "scaler", None) is not None
+
+
+@contextmanager
+def step_watched(trainer: Any, reached: Reached) -> Iterator[None]:
+    """Tell which place a step has reached while the context is open.
+
+    Args:
+        trainer: The trainer; `can_watch_steps` holds for it.
+        reached: Called with the name of the place, and what the network has returned or the loss.
+    """
+    model, scaler = plain_model(trainer.model), trainer.scaler
+    scale, step = scaler.scale, trainer.optimizer_step
+
+    def told_scale(loss: Any) -> Any:
+        reached(LOSS, loss)
+        return scale(loss)
+
+    def told_step(*args: Any, **kwargs: Any) -> Any:
+        reached(BACKWARD, None)
+        result = step(*args, **kwargs)
+        reached(OPTIMIZER, None)
+        return result
+
+    def told(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(self, *args, **kwargs)
+            if self is model and self.training:
+                reached(NETWORK, result)
+            return result
+
+        return run
+
+    with ExitStack() as undo:
+        undo.enter_context(_in_place_of(scaler, "scale", told_scale))
+        undo.enter_context(_in_place_of(trainer, "optimizer_step", told_step))
+        undo.enter_context(attribute("ultralytics.nn.tasks:BaseModel", "_predict_once").on(told, "places of a step"))
+        yield
+
+
+@contextmanager
+def _in_place_of(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute of an object while the context is open; leave it alone if somebody has replaced it since."""
+    own = vars(owner)
+    before, had = own.get(name), name in own
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if own.get(name) is value:
+            if had:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)

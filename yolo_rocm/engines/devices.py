@@ -47,7 +47,7 @@ def lasting(device: torch.device, make: Callable[[], T]) -> T:
         return make()
 
     def work() -> T:
-        with on(device), torch.cuda.stream(torch.cuda.Stream(device)):
+        with on(device), torch.cuda.stream(torch.cuda.Stream(device)):  # type: ignore[no-untyped-call]
             made = make()
             torch.cuda.current_stream(device).synchronize()
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
-from yolo_rocm.session.training import about_nan
+from yolo_rocm.conv.report import ConvReport
+from yolo_rocm.session.training import TrainingRun, about_nan
 
 from ..sick_vendor import sick_vendor
 from .test_training import OURS
@@ -54,25 +56,15 @@ def test_a_recovery_from_nan_is_not_passed_over(made_data, tmp_path, log):
         assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
 
 
-def test_a_model_is_compiled_in_the_first_batch_alone_and_its_convolutions_are_ours(made_data, tmp_path, monkeypatch):
-    reason = hooks.why_not_compiled("cpu")
-    if reason:
-        pytest.skip(reason)
-    graphs, after_batch, original = [], [], torch.compile
-
-    def keep(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    # Only the front of the compiler: Inductor takes minutes for a detector on a CPU.
-    monkeypatch.setattr(torch, "compile", lambda model, **_: original(model, backend=keep))
-    yolo = registered()
-    yolo.add_callback("on_train_batch_end", lambda trainer: after_batch.append(len(graphs)))
-    with sick_vendor():
-        yolo.train(data=str(made_data()), project=str(tmp_path), epochs=1, compile=True, **{**QUICK, "batch": 2})
-    assert after_batch[0] > 0
-    assert len(after_batch) > 1
-    assert after_batch[-1] == after_batch[0]
+def test_no_hook_names_the_layers_of_a_compiled_model():
+    """It would be compiled with the hook in the first batch, and once more without it in the second."""
+    plain, compiled = torch.nn.Conv2d(3, 4, 1), torch.nn.Module()
+    compiled._orig_mod = plain
+    run = SimpleNamespace(_naming=ExitStack(), _session=SimpleNamespace(reports=lambda: [ConvReport(1)]))
+    for model, hooked in ((plain, True), (compiled, False)):
+        TrainingRun._name_layers(run, model)
+        assert bool(torch.nn.modules.module._global_forward_pre_hooks) is hooked
+    run._naming.close()
 
 
 @pytest.mark.parametrize("amp", [True, False])

@@ -180,6 +180,7 @@ def _held(function):
 def stand_in(monkeypatch):
     """Let a CPU have device graphs."""
     monkeypatch.setattr(network, "DEVICES", ["cuda", "cpu"])
+    monkeypatch.setattr(network, "OLDEST", (1, 13))
     monkeypatch.setattr(network, "Pool", StandIn)
     monkeypatch.setattr(trial, "_REPEATS", 1)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)

@@ -8,6 +8,7 @@ import weakref
 import pytest
 import torch
 
+from yolo_rocm.errors import DeviceLostError
 from yolo_rocm.graphs import network
 
 from .trained import StandIn, batches, loss_of, made, recorded, same, stand_in, train
@@ -236,6 +237,19 @@ def test_what_cannot_be_recorded_is_computed_as_ever(device):
     assert len(said) == 1
     assert said[0].startswith("device graph off: 4x3x32x32 could not be recorded: ")
     assert same(plain, model)
+
+
+def test_a_device_that_is_lost_is_told(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("unspecified launch failure")
+
+    with stand_in(monkeypatch):
+        monkeypatch.setattr(network, "alive", lambda device: monkeypatch.setattr(torch.cuda, "empty_cache", refuse))
+        model = made()
+        model.asks = True
+        recorded(model)
+        with pytest.raises(DeviceLostError, match=r"rocm\.step\.graph=off"):
+            train(model, batches("cpu", 3))
 
 
 def test_what_computes_something_else_when_it_is_replayed_is_not_used(device):

@@ -150,12 +150,11 @@ class NetworkGraphs:
                     raise DeviceLostError(f"{text}Start again with rocm.step.graph=off.") from error
                 # The generator of random numbers is not the one that earlier graphs know.
                 self._end(f"{_words(x.shape)} could not be recorded: {why}")
-                return None
-            finally:
                 torch.cuda.empty_cache()
+                return None
             if captured is None and not self.recorded:
                 self._pool, self._taken = None, 0
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()
         if captured is not None:
             self._times[x.shape, x.stride(), x.dtype, x.device, autocast_of_now()] += 1
         self._say(f"device graph {'on' if captured else 'off'} for {_words(x.shape)}: {why}")

@@ -29,6 +29,7 @@ from making import (  # noqa: E402
     environment,
     evidence,
     failures,
+    install,
     picture,
     presets,
 )
@@ -39,7 +40,15 @@ BLOCKS: Final[Mapping[str, Maker]] = {
     "cards": lambda: presets.cards(DOCS),
     "presets": presets.families,
     "preset-keys": presets.keys,
-    "targets": presets.targets,
+    "targets": install.targets,
+    "stacks": install.stacks,
+    "before": install.before,
+    "commands-multi-arch": lambda: install.commands("multi-arch", install.LINUX, "RX 7900 XTX"),
+    "commands-windows": lambda: install.commands("windows", install.WINDOWS, "RX 7900 XTX"),
+    "commands-rx5000": lambda: install.commands("rx5000", install.LINUX, "RX 5600 XT"),
+    "commands-strix-halo": lambda: install.commands("strix-halo", install.LINUX, "Ryzen AI Max+ 395"),
+    "commands-mi300x": lambda: install.commands("mi300x", install.LINUX, "MI300X"),
+    "commands-cpu": lambda: install.commands("cpu", install.LINUX, "cpu"),
     "engines": engines.engines,
     "algorithms": engines.algorithms,
     "limits": engines.limits,
@@ -64,7 +73,7 @@ FILES: Final[Mapping[Path, Maker]] = {
 
 def pages() -> list[Path]:
     """Return the pages that may hold blocks."""
-    return [PROJECT / "README.md", *sorted(DOCS.glob("*.md"))]
+    return [PROJECT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "start").glob("*.md"))]
 
 
 @contextmanager

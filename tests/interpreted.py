@@ -6,11 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-KERNEL_MODULES = (
-    *(f"yolo_rocm.conv.kernels.{name}" for name in ("implicit_gemm", "grad_weight", "depthwise")),
-    *(f"yolo_rocm.norm.kernels.{name}" for name in ("values", "statistics", "activation")),
-)
+from types import SimpleNamespace
 
 
 @contextmanager
@@ -30,26 +26,27 @@ def interpreter() -> Iterator[None]:
         if isinstance(value, JITFunction)
     ]
     swapped = {function: runtime.InterpretedFunction(function.fn) for _, _, function in compiled}
-    patch_tensor = runtime._patch_lang_tensor
-
-    def patch_tensor_and_index(tensor, scope):
-        patch_tensor(tensor, scope)
-        # Triton 3.6 converts arrays of one element by int(), which NumPy 2.4 refuses.
-        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+    patch_language = runtime._patch_lang
 
     before = os.environ.get("TRITON_INTERPRET")
     os.environ["TRITON_INTERPRET"] = "1"
-    runtime._patch_lang_tensor = patch_tensor_and_index
     for module, name, function in compiled:
         setattr(module, name, swapped[function])
+    # Triton patches its language for each launch and again for each call of a function by a kernel, and of those calls
+    # it takes nothing back: `tl.core` would compile nothing afterwards. Here it is done once, and undone.
+    patched = patch_language(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    # Triton 3.6 converts arrays of one element by int(), which NumPy 2.4 refuses.
+    patched.set_attr(tl.tensor, "__index__", lambda self: int(self.handle.data.item()))
+    runtime._patch_lang = lambda function: runtime._LangPatchScope()
     _forget()
     try:
         assert isinstance(tl.cdiv, runtime.InterpretedFunction)
         yield
     finally:
+        runtime._patch_lang = patch_language
+        patched.restore()
         for module, name, function in compiled:
             setattr(module, name, function)
-        runtime._patch_lang_tensor = patch_tensor
         del os.environ["TRITON_INTERPRET"]
         if before is not None:
             os.environ["TRITON_INTERPRET"] = before
@@ -58,9 +55,11 @@ def interpreter() -> Iterator[None]:
 
 def _forget() -> None:
     """Forget what the package has found out about devices, launches and kernels, and the kernels themselves."""
+    from triton.runtime.jit import KernelInterface
+
     from yolo_rocm.conv.algorithms import triton_common
-    from yolo_rocm.engines import qualification
-    from yolo_rocm.engines.triton import available, launch, quarantine
+    from yolo_rocm.engines import qualification, quarantine
+    from yolo_rocm.engines.triton import available, launch
     from yolo_rocm.norm.algorithms import triton_passes
 
     for value in vars(available).values():
@@ -71,5 +70,6 @@ def _forget() -> None:
     qualification.forget()
     triton_common._splits.clear()
     triton_passes.forget()
-    for name in KERNEL_MODULES:
-        sys.modules.pop(name, None)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("yolo_rocm.") and any(isinstance(value, KernelInterface) for value in vars(module).values()):
+            del sys.modules[name]

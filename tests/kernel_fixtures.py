@@ -28,8 +28,8 @@ def fresh():
     """Nothing is remembered of this machine, nor left behind of another one."""
 
     def clear():
-        from yolo_rocm.engines import faults, qualification
-        from yolo_rocm.engines.triton import available, quarantine
+        from yolo_rocm.engines import faults, qualification, quarantine
+        from yolo_rocm.engines.triton import available
 
         for value in vars(available).values():
             if hasattr(value, "cache_clear"):

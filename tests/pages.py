@@ -12,8 +12,10 @@ _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=ind
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-# `yolo-rocm`, or the module started by Python or torchrun; up to a comment or the next command of the line.
-_COMMAND = re.compile(r"(?:(?<![\w/.-])yolo-rocm|\byolo-rocm(?= demo)|-m yolo_rocm)\s+(.*?)(?=\s+#|\s*&&|\s*\||$)")
+# `yolo-rocm`, also of an environment, or the module started by Python or torchrun; up to a comment or the next command.
+_COMMAND = re.compile(
+    r"(?:(?<![\w/\\.-])yolo-rocm|(?<=bin/)yolo-rocm|(?<=Scripts\\)yolo-rocm|-m yolo_rocm)\s+(.*?)(?=\s+#|\s*&&|\s*\||$)"
+)
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,9 @@ class Page:
     @property
     def commands(self) -> list[list[str]]:
         """Command lines of this package, in blocks and inline, each as its words after `yolo-rocm`."""
-        lines = [line for language, text in self.blocks if language == "bash" for line in text.splitlines()]
+        lines = [
+            line for language, text in self.blocks if language in ("bash", "powershell") for line in text.splitlines()
+        ]
         found = [
             match[1] for line in [*lines, *self.inline] if not line.startswith("#") for match in _COMMAND.finditer(line)
         ]
@@ -62,7 +66,11 @@ class Page:
 def page(path: Path) -> Page:
     """Read a page."""
     text = path.read_text(encoding="utf-8")
-    blocks = [(match["language"], match["text"]) for match in _FENCE.finditer(text)]
+    # Inside a numbered step a block is indented as the step is.
+    blocks = [
+        (match["language"], re.sub(f"^{match['indent']}", "", match["text"], flags=re.MULTILINE))
+        for match in _FENCE.finditer(text)
+    ]
     prose = _FENCE.sub("", text)
     inline = [" ".join(words.split()) for words in _INLINE.findall(prose)]
     return Page(path, text, blocks, inline, prose)
@@ -73,6 +81,7 @@ def pages() -> list[Page]:
     return [
         page(PROJECT / "README.md"),
         *map(page, sorted((PROJECT / "docs").glob("*.md"))),
+        *map(page, sorted((PROJECT / "docs" / "start").glob("*.md"))),
         page(PROJECT / "examples/README.md"),
         page(PROJECT / "CONTRIBUTING.md"),
         page(PROJECT / "SECURITY.md"),

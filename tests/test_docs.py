@@ -192,7 +192,8 @@ def test_the_walks_lead_through_modules_and_names_that_exist():
 
 def test_every_page_is_reached_from_the_readme():
     linked = {(PROJECT / link.partition("#")[0]).resolve() for link in PAGES[0].links if ":" not in link}
-    assert {path.resolve() for path in (PROJECT / "docs").glob("*.md")} <= linked
+    folders = (PROJECT / "docs", PROJECT / "docs" / "start")
+    assert {path.resolve() for folder in folders for path in folder.glob("*.md")} <= linked
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +224,7 @@ def mistake(words: list[str], command_line, ultralytics_keys) -> str | None:
     options = {option: p for p in parameters for option in (*p.opts, *p.secondary_opts) if option.startswith("--")}
     metavar = " ".join(p.metavar or "" for p in parameters if p.param_type_name == "argument")
     own = set(re.findall(r"\[(\w+)=", metavar))
-    allowed = ultralytics_keys | {"preset"} if own == {"key"} else own
+    allowed = ultralytics_keys | {"preset", "engine"} if own == {"key"} else own
     rest = words[size:]
     while rest:
         word = rest.pop(0)
@@ -335,7 +336,7 @@ def test_code_compiles_and_names_what_exists(each: Page):
         elif language == "yaml":
             assert yaml.safe_load(text) is not None
         else:
-            assert language in ("bash", "text")
+            assert language in ("bash", "powershell", "text")
     for words in each.inline:
         for name in re.findall(r"(?<![\w/.])yolo_rocm\.(\w+)(?=\()", words):
             assert hasattr(yolo_rocm, name), words
@@ -368,7 +369,7 @@ def test_the_preset_of_the_page_works(tmp_path, monkeypatch):
     (tmp_path / "presets").mkdir()
     (tmp_path / "presets" / "rx5300.yaml").write_text(example("yaml", "base: family/"), encoding="utf-8")
     preset = yolo_rocm.load_preset("rx5300")
-    assert (preset.conv.engine, preset.train["batch"], preset.match.vram_gb) == ("gemm", 4, 3)
+    assert (preset.conv.engine, preset.train["batch"], preset.match.vram_gb) == ("gemm+hip", 4, 3)
 
 
 @pytest.fixture(scope="module")

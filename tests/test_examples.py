@@ -14,21 +14,6 @@ pytestmark = pytest.mark.once
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
-# Cells in order in one namespace, by IPython where it is installed; the main module has no file, as in a notebook.
-RUN_CELLS = """
-import json, sys
-cells = [c for c in json.load(open(sys.argv[1], encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
-sources = ["".join(cell["source"]).replace("coco8.yaml", sys.argv[2]) for cell in cells]
-try:
-    from IPython.core.interactiveshell import InteractiveShell
-except ImportError:
-    for source in sources:
-        exec(source, globals())
-else:
-    for source in sources:
-        InteractiveShell.instance().run_cell(source).raise_error()
-"""
-
 # Scripts one after the other, each as the main module and in a folder of its own: torch is imported once for all.
 RUN_SCRIPTS = """
 import json, os, runpy, sys, traceback
@@ -65,8 +50,8 @@ def write_here(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Return a function that runs Python like a user, in a folder, and returns what it printed."""
+def user(tmp_path_factory):
+    """Return the environment of a user."""
     # Ultralytics writes elsewhere when it finds itself inside pytest; a user's process does not.
     environment = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     environment["PYTHONPATH"] = str(EXAMPLES.parent)
@@ -75,10 +60,16 @@ def run(tmp_path_factory):
     preset.write_text("base: cpu\nloader: {workers: 0}\n")
     environment["YOLO_ROCM_PRESET"] = str(preset)
     environment["YOLO_CONFIG_DIR"] = str(write_here(tmp_path_factory.mktemp("settings")))
+    return environment
+
+
+@pytest.fixture(scope="module")
+def run(user):
+    """Return a function that runs Python like a user, in a folder, and returns what it printed."""
 
     def run(command: list[str], folder: Path) -> str:
         done = subprocess.run(
-            [sys.executable, *command], capture_output=True, text=True, check=False, cwd=folder, env=environment
+            [sys.executable, *command], capture_output=True, text=True, check=False, cwd=folder, env=user
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -92,14 +83,36 @@ TEXTS = {
     "cfg.yaml": "convolution layers",
     "multi_gpu.py": "mAP50-95",
     "windows.py": "mAP50-95",
+    "segment.py": "of masks",
+    "pose.py": "of key points",
+    "track.py": "4 frames",
 }
+# Those whose first argument is not a data set with boxes.
+TASKS = {"segment.py": "segment", "pose.py": "pose"}
+WITHOUT_TRAINING = ("track.py",)
+
+
+def made_video(path: Path) -> Path:
+    """Write four frames with a square that moves."""
+    import cv2
+    import numpy as np
+
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 5, (64, 64))
+    for step in range(4):
+        frame = np.zeros((64, 64, 3), dtype=np.uint8)
+        frame[20:40, 10 + 4 * step : 30 + 4 * step] = 255
+        writer.write(frame)
+    writer.release()
+    return path
 
 
 @pytest.fixture(scope="module")
 def printed(run, made_data, tmp_path_factory):
     """Return the folder of the examples that have run, and what each has printed."""
     folder, data = tmp_path_factory.mktemp("examples"), str(made_data())
-    runs = [[name, str(EXAMPLES / name), [data]] for name in TEXTS if name.endswith(".py")]
+    words = {name: [str(made_data(task))] for name, task in TASKS.items()}
+    words["track.py"] = [str(made_video(folder / "street.avi")), "../train.py/runs/detect/train/weights/best.pt"]
+    runs = [[name, str(EXAMPLES / name), words.get(name, [data])] for name in TEXTS if name.endswith(".py")]
     runs.append(["cfg.yaml", "yolo_rocm", ["train", str(EXAMPLES / "cfg.yaml"), f"data={data}"]])
     parts = run(["-c", RUN_SCRIPTS, json.dumps(runs)], folder).split("EXAMPLE ")[1:]
     return folder, dict(part.split("\n", 1) for part in parts)
@@ -110,13 +123,28 @@ def test_example(name, text, printed):
     folder, told = printed
     assert text in told[name]
     assert "FAILED" not in told[name]
-    assert list((folder / name).rglob("best.pt"))
+    assert name in WITHOUT_TRAINING or list((folder / name).rglob("best.pt"))
 
 
-def test_the_notebook(run, made_data, tmp_path):
-    """In a process of its own, whose main module has no file."""
-    told = run(["-c", RUN_CELLS, str(EXAMPLES / "notebook.ipynb"), str(made_data())], tmp_path)
+def test_own_script(run, made_data, tmp_path):
+    """own_script.py, which does not import this package."""
+    script = EXAMPLES / "own_script.py"
+    assert "import yolo_rocm" not in script.read_text(encoding="utf-8")
+    told = run(["-m", "yolo_rocm", "run", str(script), str(made_data())], tmp_path)
+    assert "ROCm: " in told
     assert "mAP50-95" in told
+
+
+def test_the_notebook(user, made_data, tmp_path):
+    """By Jupyter's own machinery, in a kernel: a process whose main module has no file."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    notebook = nbformat.read(EXAMPLES / "notebook.ipynb", as_version=4)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace("coco8.yaml", str(made_data()))
+    client = nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
+    client.execute(env=user)
+    assert "mAP50-95" in json.dumps([cell.get("outputs") for cell in notebook.cells])
     assert list(tmp_path.rglob("best.pt"))
 
 
@@ -147,7 +175,9 @@ def test_the_notebook_is_clean():
 
 
 def test_every_example_is_tested_short_and_listed():
-    tested, listed = Path(__file__).read_text(encoding="utf-8"), (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    tests = Path(__file__), Path(__file__).parent / "launch" / "test_clusters.py"
+    tested = "".join(file.read_text(encoding="utf-8") for file in tests)
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     examples = [path for path in EXAMPLES.iterdir() if path.is_file() and path.name != "README.md"]
     assert len(examples) >= 7
     for path in examples:

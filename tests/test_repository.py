@@ -55,6 +55,10 @@ def test_the_guide_has_the_test_command_of_the_readme():
 def test_the_workflow_runs_what_developers_run():
     (job,) = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    (job,) = yaml.safe_load(read(".github/workflows/deep.yml"))["jobs"].values()
+    (deep,) = [step["run"] for step in job["steps"] if "run" in step]
+    (pattern,) = re.findall(r"grep -E '(.*)' README.md\) -m deep", deep)
+    assert len(re.findall(rf"{pattern}.* -m pytest .*$", read("README.md"), re.MULTILINE)) == 1
 
 
 def test_every_place_names_the_same_pythons():

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.once
 PACKAGE = PROJECT / "yolo_rocm"
 # From top to bottom: a module imports its own room and rooms further down. The picture in docs/design.md has the same.
 ROOMS = (
-    "cli", "bench", "launch", "api", "session", "report", "diagnosis", "ultralytics_hooks", "telemetry", "preset",
-    "data", "graphs", "blocks", "norm", "conv", "engines", "hardware", "utils",
+    "cli", "bench", "launch", "api", "inference", "session", "report", "diagnosis", "install", "ultralytics_hooks",
+    "telemetry", "preset", "data", "graphs", "blocks", "norm", "conv", "engines", "hardware", "utils",
 )  # fmt: skip
 FOR_EVERYBODY = ("errors", "_version")
 FACADE = ("yolo_rocm", "yolo_rocm.__main__")  # they name everything, and no room imports them

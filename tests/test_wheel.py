@@ -62,6 +62,14 @@ def wheel(tmp_path_factory):
     return built
 
 
+def test_a_wheel_has_the_sources_of_kernels(wheel):
+    found = (path for end in ("*.h", "*.cpp") for path in (PROJECT / "yolo_rocm").rglob(end))
+    sources = {path.relative_to(PROJECT).as_posix() for path in found}
+    assert "yolo_rocm/engines/hip/prelude.h" in sources
+    with zipfile.ZipFile(wheel) as archive:
+        assert sources <= set(archive.namelist())
+
+
 def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
     """Unpacked like pip does, imported from there and not from the checkout."""
     with zipfile.ZipFile(wheel) as archive:
@@ -82,7 +90,7 @@ def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
     place, names, engine, evidence = done.stdout.split()
     assert place.startswith(str(tmp_path))
     assert names.split(",") == yolo_rocm.presets()
-    assert (engine, evidence) == ("gemm", "True")
+    assert (engine, evidence) == ("gemm+hip", "True")
 
 
 @pytest.fixture(scope="module")

@@ -30,9 +30,10 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.calls import Dot, Strides, strides
-from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, block, tiles
+from yolo_rocm.conv.kernels.calls import Dot, Epilogue, Strides, strides
+from yolo_rocm.conv.kernels.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.activations import IDENTITY, SILU
 from yolo_rocm.engines.triton.available import FMA, MFMA, amd_family
 from yolo_rocm.engines.triton.buffers import broken_on, without_broken_buffers
 from yolo_rocm.engines.triton.call import Call
@@ -67,6 +68,7 @@ class Kernel:
         weight: Strides of the layer's weight, for the kernels that read or write it.
         splits: Partial sums that are written, or added.
         bias: Whether one is added.
+        activation: What is computed of the result, in the kernel's epilogue.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Kernel:
     weight: Strides = (0, 0, 0, 0)
     splits: int = 0
     bias: bool = False
+    activation: str = IDENTITY
 
 
 class Layer(NamedTuple):
@@ -227,6 +230,57 @@ def curated(
         from tools.norm_kernels import curated_norms  # which imports this
 
         yield from curated_norms(target, dtype, channels_last)
+
+
+def curated_inference(
+    target: str,
+    dtype: str,
+    channels_last: bool,
+    layers: Layers = USUAL,
+    processors: int = 32,
+    bias: bool = True,
+    activation: str = SILU,
+) -> Iterator[Kernel]:
+    """Yield the forward kernels with an activation in their epilogue, with every tile that a target is given.
+
+    Args:
+        target: Such as `gfx1100`.
+        dtype: A key of `DTYPES`.
+        channels_last: Layout of the tensors.
+        layers: What the kernels are for.
+        processors: Of no effect, as in `curated`.
+        bias: Whether one is added.
+        activation: What is computed of the result.
+    """
+    family = amd_family(target)
+    if family is None:
+        raise ValueError(f"no family of tiles for {target}")
+    kind, half = DTYPES[dtype], dtype != "fp32"
+    known, dot, epilogue = tiles(family, half), Dot(upcast=family == FMA), Epilogue(activation)
+    layout = "nhwc" if channels_last else "nchw"
+    plain, _, image, deep = (_problem(layer, kind, channels_last) for layer in layers)
+
+    def kernel(name: str, tile: object, problem: ConvProblem, call: Call, weight: Strides) -> Kernel:
+        named = f"{name} {activation}"
+        return Kernel(named, str(tile), dtype, layout, call, (kind,) * 4, problem, weight, 0, bias, activation)
+
+    def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides]:
+        x, y = (strides(shape, channels_last) for shape in (problem.input_shape, problem.output_shape))
+        o, c, _, width = problem.weight_shape
+        return x, y, strides(problem.weight_shape, True) if half else (1, o, width * c * o, c * o)
+
+    x, y, weight = by(plain)
+    own = (tile for size in INFERENCE_SIZES if (tile := inference_tile(family, half, size)) is not None)
+    for tile in (*known.gather.values(), *own):
+        call = calls.forward(plain, x, weight, y, bias, tile, dot, epilogue)
+        yield kernel("forward", tile, plain, call, weight)
+    ix, iy, iw = by(image)
+    flat = inference_tile(family, half, FLAT) or known.flat
+    yield kernel("forward_flat", flat, image, calls.forward_flat(image, ix, iw, iy, bias, flat, dot, epilogue), iw)
+    dx, dy = (strides(shape, channels_last) for shape in (deep.input_shape, deep.output_shape))
+    dw = strides(deep.weight_shape, True)
+    each = block(family, channels_last, half)
+    yield kernel("depthwise 3x3", each, deep, calls.depthwise(deep, dx, dw, dy, bias, each, False, epilogue), dw)
 
 
 def assembly(kernel: Kernel, target: str) -> tuple[str, int]:
@@ -417,6 +471,7 @@ def main(description: str | None = __doc__, answer: Answer | None = None) -> int
     parser.add_argument("targets", nargs="*", default=TARGETS)
     parser.add_argument("--dtypes", nargs="*", default=list(DTYPES), choices=list(DTYPES))
     parser.add_argument("--layouts", nargs="*", default=["nhwc", "nchw"], choices=["nhwc", "nchw"])
+    parser.add_argument("--inference", action="store_true", help="kernels with an activation in their epilogue")
     parser.add_argument("--workers", type=int, help="compilations at once; as many as processors by default")
     given = parser.parse_args()
     wanted = [
@@ -424,7 +479,7 @@ def main(description: str | None = __doc__, answer: Answer | None = None) -> int
         for target in given.targets
         for dtype in given.dtypes
         for layout in given.layouts
-        for kernel in curated(target, dtype, layout == "nhwc")
+        for kernel in (curated_inference if given.inference else curated)(target, dtype, layout == "nhwc")
     ]
     rows = build_all(wanted, given.workers, answer)
     made_by = {"triton": version("triton"), "date": date.today().isoformat()}

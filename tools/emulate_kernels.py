@@ -26,7 +26,7 @@ if __name__ == "__main__":  # as a program it is not found as a part of the proj
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools import compile_kernels, norm_kernels
-from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, needs, specialised
+from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, curated_inference, needs, specialised
 from tools.emulator import Program
 from tools.kernel_bounds import CARDS, bound
 from tools.kernel_runs import Output, run
@@ -34,6 +34,7 @@ from tools.kernel_tasks import elements_written, task
 from tools.norm_runs import run_norm
 from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.activations import IDENTITY
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton.available import MFMA, amd_family
 from yolo_rocm.engines.triton.launch import kernel_of
@@ -206,7 +207,8 @@ def like(kernel: Kernel, target: str, layers: Layers) -> Kernel:
     # What is counted has as few splits as its small image allows, still up to ten times shorter than a layer's: shares
     # come out a little low, times a little high. A bias is added where nothing is counted.
     counted = layers is USUAL
-    every = curated(target, kernel.dtype, kernel.layout == "nhwc", layers, 1 if counted else 4, bias=not counted)
+    table = curated if kernel.activation == IDENTITY else curated_inference
+    every = table(target, kernel.dtype, kernel.layout == "nhwc", layers, 1 if counted else 4, bias=not counted)
     return next(each for each in every if (each.name, each.tile) == (kernel.name, kernel.tile))
 
 

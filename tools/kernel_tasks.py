@@ -15,6 +15,7 @@ from yolo_rocm.conv.exactness import in_doubles, native_passes
 from yolo_rocm.conv.kernels.calls import Strides, strides
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.activations import IDENTITY, activate_in_place
 
 Group = tuple[int, int, int]
 # Roundings to fp32 that one element may have lost, in units of the sum of its terms' magnitudes.
@@ -83,6 +84,9 @@ def task(kernel: Kernel) -> Task:
         inputs["bias"] = _bias(problem)
         added = inputs["bias"].double()[:, None, None]
         exact, magnitude = exact + added, magnitude + added.abs()
+    if kernel.activation != IDENTITY:  # whose slope is at most 1.1, and which rounds a few times more
+        exact = activate_in_place(exact.clone(), kernel.activation)
+        magnitude = 1.1 * magnitude + exact.abs()
     shape = problem.input_shape if which == "grad_input" else problem.output_shape
     terms = math.prod(problem.weight_shape[0 if which == "grad_input" and problem.groups == 1 else 1 :])
     by = strides(shape, problem.channels_last)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .diagnosis.doctor import Diagnosis, doctor
     from .diagnosis.findings import Finding
     from .errors import CheckpointError, ConfigError, EngineError, LoaderError, PresetError, StackError, YoloRocmError
+    from .inference.predictor import Predictor, predictor
     from .preset.files import presets
     from .preset.resolve import load_preset
     from .preset.schema import Preset
@@ -42,6 +43,7 @@ _HOMES = {
         "diagnosis.doctor": "Diagnosis doctor",
         "diagnosis.findings": "Finding",
         "errors": "CheckpointError ConfigError EngineError LoaderError PresetError StackError YoloRocmError",
+        "inference.predictor": "Predictor predictor",
         "preset.files": "presets",
         "preset.resolve": "load_preset",
         "preset.schema": "Preset",
@@ -51,10 +53,11 @@ _HOMES = {
 
 # Spelled out for type checkers.
 __all__ = [
-    "CheckpointError", "ConfigError", "ConvReport", "Diagnosis", "EngineError", "Finding", "LoaderError", "Preset",
-    "PresetError", "Registration", "StackError", "YoloRocmError", "__version__", "callbacks", "create_dataloader",
-    "doctor", "load_preset", "patch", "patch_dataloader", "patched", "presets", "recommended_workers", "register",
-    "seed_everything", "setup_multiprocessing", "train", "unpatch", "verify_reproducibility",
+    "CheckpointError", "ConfigError", "ConvReport", "Diagnosis", "EngineError", "Finding", "LoaderError", "Predictor",
+    "Preset", "PresetError", "Registration", "StackError", "YoloRocmError", "__version__", "callbacks",
+    "create_dataloader", "doctor", "load_preset", "patch", "patch_dataloader", "patched", "predictor", "presets",
+    "recommended_workers", "register", "seed_everything", "setup_multiprocessing", "train", "unpatch",
+    "verify_reproducibility",
 ]  # fmt: skip
 
 

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import ultralytics_hooks as hooks
+from .inference.exporting import export_checked, is_checked
+from .inference.predictor import predictor
 from .session.events import Events
 from .session.process_wide import all_follow
+from .session.relaunch import start
 from .session.run import run, run_method
 from .session.session import Session
 
 if TYPE_CHECKING:
+    from .conv.fused.patch import FusedReport
     from .conv.report import ConvReport
     from .norm.report import NormReport
     from .preset.schema import Settings
@@ -95,6 +99,7 @@ class Registration:
         A training or a stream of predictions that is going on ends under the preset it began with.
         """
         self._variables.close()
+        self._session.inference.close()
         yolo = self._yolo()
         if yolo is not None:
             self._detach(yolo)
@@ -189,12 +194,14 @@ class RunOutcome:
         report: What the convolutions were computed by.
         settings: Final values of the preset.
         folder: The folder of a training.
+        inference: What blocks were computed by where nothing was trained.
     """
 
     result: Any
     report: ConvReport | None
     settings: Settings
     folder: Path | None = None
+    inference: FusedReport | None = None
 
 
 def train(
@@ -211,10 +218,11 @@ def train(
         data: Data set, as Ultralytics takes it.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         rocm: Sections over the preset for this run.
-        **arguments: Any training argument of Ultralytics; it wins over the preset.
+        **arguments: Any training argument of Ultralytics; it wins over the preset. `resume="auto"` goes on from the
+            `last.pt` of the run that `project` and `name` name, and begins that run where there is none.
 
     Returns:
-        Ultralytics' metrics object.
+        Ultralytics' metrics object; None where `resume="auto"` finds the training complete.
 
     Raises:
         YoloRocmError: A preset, argument or data set is wrong, or an engine cannot compute the model; nothing is left
@@ -228,9 +236,19 @@ def run_training(
     data: Any = None,
     preset: PresetSource = "auto",
     rocm: Mapping[str, Any] | None = None,
+    relaunched: bool = False,
     **arguments: Any,
 ) -> RunOutcome:
-    """Train like `train`, and return the run's report, settings and folder too."""
+    """Train like `train`, and return the run's report, settings and folder too.
+
+    Args:
+        model: As in `train`.
+        data: As in `train`.
+        preset: As in `train`.
+        rocm: As in `train`.
+        relaunched: This process trains once; where torchrun has started it again, it goes on from its `last.pt`.
+        **arguments: As in `train`.
+    """
     session = Session(preset, rocm, **arguments)
     with session.environment():
         hooks.require()
@@ -241,6 +259,11 @@ def run_training(
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
         with run(session, arguments, trains=True):
             yolo = hooks.load_model(model, arguments.get("task"))
+            begin = start(yolo, arguments, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
+            if begin.complete is not None:
+                hooks.say(f"the training in {begin.complete} is complete: nothing is left to do")
+                return RunOutcome(None, session.report, session.settings, begin.complete)
+            yolo, arguments = begin.yolo, begin.arguments
             if arguments.get("resume") is True:
                 hooks.check_resumable(yolo)
             with _registered_for_one_run(yolo, session):
@@ -265,17 +288,26 @@ def run_mode(
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         rocm: Sections over the preset for this run.
         task: Where the model's file does not tell it.
-        **arguments: Ultralytics' arguments for the mode. As `yolo` does, `predict` and `track` save by default.
+        **arguments: Ultralytics' arguments for the mode. As `yolo` does, `predict` and `track` save by default; they
+            also take `engine`, as `predictor` does.
 
     Raises:
         YoloRocmError: A preset, an argument, the model or the data is wrong; nothing has run.
     """
     arguments.pop("mode", None)  # a file made for another mode has it
+    engine = arguments.pop("engine", None) if mode in ("predict", "track") else None
     session = Session(preset, rocm, **arguments)
     with session.environment():
         hooks.require()
         hooks.check_mode(mode, model, arguments)
+        if mode == "export" and is_checked(model, arguments):
+            return RunOutcome(export_checked(model, task, **arguments), None, session.settings)
         streams = mode in ("predict", "track")
+        if streams and engine is not None:
+            source = arguments.pop("source", None)
+            chosen = predictor(model, engine, preset, rocm, task, **{"save": True, **arguments})
+            results = getattr(chosen, "__call__" if mode == "predict" else mode)(source, stream=True)
+            return RunOutcome(sum(1 for _ in results), chosen.report, session.settings)
         if streams:  # a video of any length: one result at a time is in memory, not all of them
             arguments = {"save": True, **arguments, "stream": True}
         with run(session, arguments):
@@ -283,4 +315,4 @@ def run_mode(
             result = run_method(session, yolo, mode, getattr(yolo, mode), (), arguments)
             if streams:
                 result = sum(1 for _ in result)
-    return RunOutcome(result, session.report, session.settings)
+    return RunOutcome(result, session.report, session.settings, inference=session.inference.report)

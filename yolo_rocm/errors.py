@@ -34,8 +34,16 @@ class EngineError(YoloRocmError, RuntimeError):
     """The requested engine cannot compute a convolution."""
 
 
+class ExportError(YoloRocmError, RuntimeError):
+    """A model cannot be exported, or what was exported does not predict what the model does."""
+
+
 class DeviceLostError(YoloRocmError, RuntimeError):
     """A GPU has stopped responding in this process; the message says since when and how to go on."""
+
+
+class LostRankError(YoloRocmError, RuntimeError):
+    """Another process of a training of several has gone; the message says what is whole and how to go on."""
 
 
 class StackError(YoloRocmError, RuntimeError):

@@ -18,8 +18,8 @@ from .markdown import code, table
 
 # What says where a number comes from; shown once above a table where it is the same in all of its rows.
 PROVENANCE: Final = (
-    "note", "device", "machine", "cores", "python", "torch", "ultralytics", "triton", "yolo_rocm", "layout", "batch",
-    "imgsz", "dtype", "date", "command",
+    "note", "device", "machine", "cores", "load", "python", "torch", "ultralytics", "triton", "ncnn", "onnxruntime",
+    "openvino", "yolo_rocm", "layout", "batch", "imgsz", "images", "dtype", "date", "command",
 )  # fmt: skip
 SUMS: Final = "h200-conv-sums.csv"
 _RIVALS_TEXT: Final = (

@@ -12,8 +12,9 @@ import torch
 
 from yolo_rocm.conv.algorithms import ALGORITHMS, Algorithm
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.hip.available import device_reason as hip_reason
 from yolo_rocm.engines.names import ENGINES
-from yolo_rocm.engines.triton.available import device_reason
+from yolo_rocm.engines.triton.available import device_reason as triton_reason
 
 from .markdown import code, first_paragraph, joined, table
 
@@ -26,6 +27,7 @@ _ENGINES: Final = {
     "aten": "torch's own kernels with the vendor library off, forward and backward",
     "gemm": "this package, in pure PyTorch (torch >= 1.13)",
     "triton": "this package, in kernels that Triton compiles for the card",
+    "hip": "this package, in kernels in C++ that hiprtc or NVRTC, inside torch, compiles for the card (torch >= 1.13)",
 }
 
 
@@ -138,7 +140,7 @@ def _shared(words: Sequence[str]) -> int:
 
 def _role(engine: str, members: list[Algorithm]) -> list[str]:
     """Return what the modules of an engine with kernels of its own say about themselves."""
-    if engine != "triton":
+    if engine not in ("triton", "hip"):
         return []
     modules = dict.fromkeys(type(member).__module__ for member in members)
     said = dict.fromkeys(" ".join((sys.modules[name].__doc__ or "").split()) for name in modules)
@@ -167,7 +169,8 @@ def _refusals(algorithm: Algorithm) -> dict[str, list[str]]:
     """Return the reasons against each problem, less those of this machine: against all, or said of its device."""
     found = {name: algorithm.not_supported_reasons(problem) for name, problem in PROBLEMS.items()}
     here = set.intersection(*(set(reasons) for reasons in found.values()))
-    here |= {reason for problem in PROBLEMS.values() if (reason := device_reason(problem.device)) is not None}
+    for asked in (triton_reason, hip_reason):
+        here |= {reason for problem in PROBLEMS.values() if (reason := asked(problem.device)) is not None}
     return {name: [reason for reason in reasons if reason not in here] for name, reasons in found.items()}
 
 

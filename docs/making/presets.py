@@ -33,6 +33,11 @@ _FAMILIES: Final = {
 }
 
 
+def family_title(family: str) -> str:
+    """Return what the cards of a family are sold as."""
+    return _FAMILIES[family]
+
+
 def shipped() -> dict[str, list[Preset]]:
     """Return the shipped presets by family, oldest first; those for any card last."""
     found: dict[str, list[Preset]] = {family: [] for family in _FAMILIES}
@@ -136,33 +141,6 @@ def _bases(presets: list[Preset]) -> str:
 def _file(name: str) -> str:
     text = (config_root() / f"{name}.yaml").read_text(encoding="utf-8").strip()
     return f"<details><summary>configs/{name}.yaml</summary>\n\n```yaml\n{text}\n```\n\n</details>"
-
-
-# Extras of AMD's multi-arch wheels, as ROCm/TheRock's RELEASES.md of 2026-08-22 lists them.
-_EXTRAS: Final = frozenset(
-    f"gfx{target}"
-    for target in (
-        *("900", "906", "908", "90a", "942", "950"),
-        *(*range(1010, 1013), *range(1030, 1037), *range(1100, 1104), *range(1150, 1154), 1200, 1201),
-    )
-)
-
-
-def targets() -> str:
-    """Return the name of the wheels' extra for every card."""
-    rows = []
-    for family, presets in shipped().items():
-        for gfx in dict.fromkeys(gfx for preset in presets for gfx in preset.match.gfx):
-            titles = joined(preset.title for preset in presets if gfx in preset.match.gfx)
-            rows.append(
-                (
-                    _FAMILIES[family].partition(":")[0],
-                    titles,
-                    gfx,
-                    code(f"device-{gfx}") if gfx in _EXTRAS else "none is published",
-                )
-            )
-    return table(("family", "cards", "target", "extra"), rows)
 
 
 def keys() -> str:

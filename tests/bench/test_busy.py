@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+import yolo_rocm
 from yolo_rocm.bench import busy
 from yolo_rocm.bench.busy import LOSS_RANGE, OPTIMIZER_RANGE, Work, classify
-from yolo_rocm.telemetry.classes import CLASSES
+from yolo_rocm.telemetry.classes import CLASSES, class_of
 
+FUNCTION = ast.FunctionDef
 NODE = "autograd::engine::evaluate_function: "
 
 # As torch's profiler has recorded them: the kernel, and the operators around it, innermost first.
@@ -54,6 +59,20 @@ RECORDED = {
 @pytest.mark.parametrize("kind", CLASSES)
 def test_work_has_the_class_of_who_asked_for_it(kind):
     assert [classify(work, frozenset({7})) for work in RECORDED[kind]] == [kind] * len(RECORDED[kind])
+
+
+@pytest.mark.parametrize(("room", "kind"), [("conv", "convolution"), ("norm", "normalisation")])
+def test_kernels_of_ours_are_known_by_name(room, kind):
+    """Each that is launched, and none of the functions that they call."""
+    sources = list((Path(yolo_rocm.__file__).parent / room / "kernels").glob("*.py"))
+    functions = [f for source in sources for f in ast.walk(ast.parse(source.read_text())) if isinstance(f, FUNCTION)]
+    launched = [f.name for f in functions for mark in f.decorator_list if ast.unparse(mark).startswith("triton.jit(")]
+    assert len(launched) >= 8
+    texts = [source.read_text() for source in (Path(yolo_rocm.__file__).parent / room / "hip").glob("*.cpp")]
+    in_cpp = [name for text in texts for name in re.findall(r"^KERNEL\w*\([^)]*\)\s+void\s+(\w+)", text, re.M)]
+    assert len(in_cpp) >= 6
+    launched += in_cpp
+    assert {class_of(name) for name in launched} == {kind}
 
 
 def event(name, start=0.0, end=0.0, *, kernels=(), parent=None, sequence=-1, device="CPU"):

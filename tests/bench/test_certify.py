@@ -56,7 +56,7 @@ def parts(monkeypatch):
 
     class Found:
         verdict = type("Verdict", (), {"works": True, "text": "Training will work.", "next": ""})
-        findings, triton = (), "none"
+        findings, triton, hip = (), "none", "none"
 
         @property
         def outcomes(self):
@@ -229,7 +229,7 @@ def test_an_amd_card_is_certified_with_its_preset(parts):
         "kind": "amd", "name": "Radeon RX 5600 XT", "gfx": "gfx1010", "presents_as": None, "memory_gb": 6.0,
         "integrated": False,
     }  # fmt: skip
-    assert data["preset"] == {"name": "rx5600xt", "engine": "gemm", "vendor": "off"}
+    assert data["preset"] == {"name": "rx5600xt", "engine": "gemm+hip", "vendor": "off"}
     assert parts["calls"][0][1] == {
         "device": "0", "preset": "auto", "rocm": {"conv": {"tune": "off", "vendor": "off"}},
     }  # fmt: skip
@@ -287,7 +287,7 @@ def test_only_shipped_presets_and_folders_of_its_own_have_a_part_in_it(parts, mo
     for name, value in {**users, "YOLO_ROCM_PRESET": "cpu"}.items():
         monkeypatch.setenv(name, value)
     data = Certification(machine=AMD).run()
-    assert data["preset"] == {"name": "rx5600xt", "engine": "gemm", "vendor": "off"}
+    assert data["preset"] == {"name": "rx5600xt", "engine": "gemm+hip", "vendor": "off"}
     for environ in (seen, *parts["environ"].values()):
         assert not {"YOLO_ROCM_PRESET", "TRITON_INTERPRET"} & set(environ)
         assert environ["YOLO_ROCM_CACHE"] == seen["YOLO_ROCM_CACHE"] != users["YOLO_ROCM_CACHE"]

@@ -15,7 +15,7 @@ from yolo_rocm.bench.memory import Trial, largest, line_through
 from yolo_rocm.cli.main import app
 from yolo_rocm.errors import ConfigError
 
-from .test_train import SMALL
+from ..small_model import SMALL
 
 
 @pytest.fixture(scope="module")

@@ -27,22 +27,11 @@ from yolo_rocm.errors import ConfigError, DeviceLostError
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.telemetry.classes import CLASSES
 
+from ..small_model import small_model
+
 pytestmark = pytest.mark.once
 
 BOTH = {kind: [f"{kind} NCHW", f"{kind} channels_last"] for kind in ("stock", "vendor off", "ours")}
-
-
-# A detector of few layers, all kinds among them that a backbone has: strided, wide, pointwise, depthwise.
-SMALL = """
-nc: 4
-backbone:
-  - [-1, 1, Conv, [8, 3, 2]]
-  - [-1, 1, Conv, [16, 3, 2]]
-  - [-1, 1, C2f, [16, True]]
-  - [-1, 1, DWConv, [32, 3, 2]]
-head:
-  - [[2, 3], 1, Detect, [nc]]
-"""
 
 
 def quiet(done: int, total: int, name: str) -> None:
@@ -50,10 +39,8 @@ def quiet(done: int, total: int, name: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> str:
-    file = tmp_path_factory.mktemp("model") / "small.yaml"
-    file.write_text(SMALL)
-    return str(file)
+def small() -> str:
+    return small_model()
 
 
 @pytest.fixture(scope="module")

@@ -379,7 +379,9 @@ def test_a_block_that_is_called_twice_in_a_step_gets_the_gradients_of_both_calls
 def test_nothing_is_held_after_backward():
     with served(), lean.installed():
         _, node = chained(by_one, on=True)
-    assert node.call.keeping is None
+    call = node.call
+    assert call.holds is NEW_HOOKS
+    assert call.keeping is call.again is (call._x if call.holds else None) is None
     with pytest.raises(RuntimeError, match="after they have already been freed"):
         _ = node.saved_tensors
 

@@ -94,6 +94,8 @@ def test_the_verdict_stands_first(command, tmp_path):
     told = in_words_unasked(torch.__version__.partition("+")[0])
     assert line == f"engine triton: {told}"
     assert f"triton: {told}\n" in report
+    assert "engine hip: the device was not queried" in done.stdout
+    assert "hip_engine: the device was not queried\n" in report
 
 
 def test_why_triton_is_no_candidate_is_one_line_and_no_problem(monkeypatch):

@@ -243,7 +243,7 @@ def test_task_before_mode():
 def test_a_task_chooses_the_model_where_none_is_given(command, monkeypatch, task, model):
     seen = []
 
-    def train(**arguments):
+    def train(relaunched, **arguments):
         seen.append(arguments)
         raise ConfigError("enough")
 

@@ -58,7 +58,7 @@ def test_presets_lists_and_shows_origins():
     assert {"RDNA1", "RDNA4", "CDNA3"} <= {line.strip() for line in lines}
     shown = run("presets", "rx5600xt")
     rows = {tuple(line.split()) for line in shown.stdout.splitlines()}
-    assert ("conv.engine", "gemm", "configs/family/rdna1.yaml") in rows
+    assert ("conv.engine", "gemm+hip", "configs/family/rdna1.yaml") in rows
     assert ("conv.memory_mb", "256", "configs/gpu/rx5600xt.yaml") in rows
     assert ("loader.timeout", "120", "default") in rows
 
@@ -118,9 +118,10 @@ def test_a_configuration_file_cannot_make_train_load_a_library(tmp_path, run_her
 
 
 SMALL_DEMO = """
+import dataclasses
 from yolo_rocm.bench import demo
 from yolo_rocm.cli.main import main
-demo.IMAGES, demo.SIZE = 16, 32
+demo.ON_CPU = dataclasses.replace(demo.ON_CPU, images=16, pixels=32)
 main()
 """
 
@@ -135,7 +136,7 @@ def test_demo(tmp_path):
     facts = json.loads(done.stdout)  # all the rest, also what Ultralytics says, is on stderr
     assert facts["folder"] == str(tmp_path / "demo" / "runs" / "demo")
     assert facts["images_per_s"] > 0
-    for word in ("mAP50-95", "images/s", "64 convolution layers: 64 gemm", facts["folder"]):
+    for word in ("mAP50-95", "images/s", "20 convolution layers: 20 gemm", facts["folder"]):
         assert word in done.stderr
 
 

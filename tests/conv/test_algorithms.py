@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from contextlib import nullcontext
+from functools import cache
 
 import pytest
 import torch
@@ -68,23 +69,30 @@ def test_torchs_own_samples(op, engine, dtype):
         assert_as_exact_as_native(ours, native, gradients(call, [t.double() for t in tensors]))
 
 
+@cache
+def torchs_samples():
+    """Return tensors, function, native and exact results of each: the same for every algorithm."""
+    found = []
+    for op in CONVOLUTIONS:
+        for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
+            tensors, call = sample_call(op, sample)
+            found.append((tensors, call, gradients(call, tensors), gradients(call, [t.double() for t in tensors])))
+    return found
+
+
 @pytest.mark.parametrize("algorithm", GEMM, ids=lambda a: a.name)
 def test_each_algorithm_on_torchs_own_samples(algorithm):
     """On a sick vendor, every sample an algorithm claims; the others are refused with its own reasons."""
     supported, refused = 0, []
-    for op in CONVOLUTIONS:
-        for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
-            tensors, call = sample_call(op, sample)
-            native = gradients(call, tensors)
-            exact = gradients(call, [t.double() for t in tensors])
-            with sick_vendor(), installed(Patch(CPU, Only(algorithm))):
-                try:
-                    ours = gradients(call, tensors)
-                except EngineError as error:
-                    refused.append(str(error))
-                    continue
-            supported += 1
-            assert_as_exact_as_native(ours, native, exact)
+    for tensors, call, native, exact in torchs_samples():
+        with sick_vendor(), installed(Patch(CPU, Only(algorithm))):
+            try:
+                ours = gradients(call, tensors)
+            except EngineError as error:
+                refused.append(str(error))
+                continue
+        supported += 1
+        assert_as_exact_as_native(ours, native, exact)
     assert supported or algorithm.name in NOT_IN_TORCHS_SAMPLES
     assert all(algorithm.name in text for text in refused)
 

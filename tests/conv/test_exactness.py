@@ -51,7 +51,10 @@ def test_the_whole_parameter_space_in_working_precision(poisoned, seed, dtype):
             assert max(ratios.values()) <= MOST_RATIO, (algorithm.name, str(problem), ratios)
 
 
-@pytest.mark.parametrize("model", ["yolov8n", "yolo11n", "yolo26n", "yolov10n", "rtdetr-l"])
+OTHERS = [pytest.param(name, marks=pytest.mark.deep) for name in ("yolov8n", "yolov10n", "rtdetr-l")]
+
+
+@pytest.mark.parametrize("model", ["yolo11n", "yolo26n", *OTHERS])
 def test_every_layer_of_real_models(model):
     layers = model_layers(f"{model}.yaml", 64, 1, torch.float32, "cpu")
     assert len(layers) > 20

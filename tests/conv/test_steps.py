@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -157,25 +158,33 @@ EDGES = {
 }
 
 
+def each_edge():
+    """Return edges, whether by rectangles and whether in channels_last: layouts take turns, also for both kernels."""
+    for number, (name, rectangles, last) in enumerate(product(EDGES, (True, False), (False, True))):
+        edge = number // 4
+        usual = last == (edge % 4 > 1) and (rectangles or edge % 2)
+        marks = () if usual else pytest.mark.deep
+        words = "rectangles" if rectangles else "in order", "nhwc" if last else "nchw"
+        yield pytest.param(name, rectangles, last, id=", ".join((name, *words)), marks=marks)
+
+
 @with_triton
 @pytest.mark.usefixtures("interpreting")
-@pytest.mark.parametrize("rectangles", [True, False], ids=["rectangles", "in order"])
-@pytest.mark.parametrize("name", EDGES)
-def test_every_pixel_counts_once(monkeypatch, name, rectangles):
+@pytest.mark.parametrize(("name", "rectangles", "last"), list(each_edge()))
+def test_every_pixel_counts_once(monkeypatch, name, rectangles, last):
     """As exact as a plain sum, with as much to spare as there may be; kernels and strides take turns."""
     monkeypatch.setattr(kernel_steps, "_MOST_PIXELS", {True: 16.0, False: 16.0})
     turn = list(EDGES).index(name)
-    for last in (False, True) if rectangles else (turn % 4 > 1,):
-        problem = replace(EDGES[name], channels_last=last)
-        operands = Operands.of(problem)
-        exact = native_passes(problem, in_doubles(operands))["grad_weight"]
-        if turn % 3:
-            operands = Operands(framed(operands.x), operands.weight, framed(operands.grad))
-        rows = problem.kernel[1] == 3 and turn % 2 == last
-        found, constants = weight_gradient(problem, operands, replace(SMALL, rectangles=rectangles), rows)
-        assert relative_error(found, exact) <= 2 * plain_sum_error(problem, "grad_weight"), (last, rows)
-        assert (constants["STEP_W"] > 0) == rectangles
-        assert constants["EVEN"] == (rectangles and name.startswith("even"))
+    problem = replace(EDGES[name], channels_last=last)
+    operands = Operands.of(problem)
+    exact = native_passes(problem, in_doubles(operands))["grad_weight"]
+    if turn % 3:
+        operands = Operands(framed(operands.x), operands.weight, framed(operands.grad))
+    rows = problem.kernel[1] == 3 and turn % 2 == last
+    found, constants = weight_gradient(problem, operands, replace(SMALL, rectangles=rectangles), rows)
+    assert relative_error(found, exact) <= 2 * plain_sum_error(problem, "grad_weight"), (last, rows)
+    assert (constants["STEP_W"] > 0) == rectangles
+    assert constants["EVEN"] == (rectangles and name.startswith("even"))
 
 
 @with_triton

@@ -17,6 +17,7 @@ import yolo_rocm
 from yolo_rocm.bench.demo_data import make_data
 from yolo_rocm.data.transport import HAS_MEMFD
 
+from ..small_model import small_model
 from .samples import shared_memory
 
 QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 2}
@@ -36,7 +37,7 @@ def losses(run: Path) -> list[list[str]]:
 def train(data: Path, folder: Path, name: str, callbacks=None, **settings):
     from ultralytics import YOLO
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     for event, function in (callbacks or {}).items():
         yolo.add_callback(event, function)
     arguments = {**QUICK, "epochs": 2, "data": str(data), "project": str(folder), "name": name, **settings}
@@ -143,6 +144,7 @@ def test_a_file_that_breaks_in_mid_training_is_named_and_counted(tmp_path):
         assert sum(int(row["broken"]) for row in csv.DictReader(file)) == report["broken_images"][str(broken)] >= 1
 
 
+@pytest.mark.once
 @pytest.mark.timeout(300)
 def test_augmentation_on_the_device_trains_to_nearly_the_same_losses(data, tmp_path, undisturbed):
     rocm = {"loader": {**STRICT["loader"], "device_augment": True, "reduced_decode": True}}
@@ -151,6 +153,7 @@ def test_augmentation_on_the_device_trains_to_nearly_the_same_losses(data, tmp_p
     assert float(got[0][1]) == pytest.approx(float(undisturbed[0][1]), rel=0.02)
 
 
+@pytest.mark.once
 @pytest.mark.timeout(300)
 def test_standalone_validation_has_workers_too(data, tmp_path, monkeypatch):
     from ultralytics import YOLO
@@ -165,13 +168,14 @@ def test_standalone_validation_has_workers_too(data, tmp_path, monkeypatch):
         original(self, *args, **kwargs)
 
     monkeypatch.setattr(batches.Pool, "__init__", watched)
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     handle = yolo_rocm.register(yolo, "cpu", {"loader": {"context": "fork", "workers": 2}})
     yolo.val(data=str(data), imgsz=64, batch=1, device="cpu", plots=False, project=str(tmp_path), rect=False)
     handle.remove()
     assert started == [2]
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
 @pytest.mark.timeout(300)
 def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_path):
@@ -194,7 +198,7 @@ def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_pa
         original = validator.preprocess
         validator.preprocess = lambda batch: (shapes.add(tuple(batch["img"].shape[2:])), original(batch))[1]
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     yolo.add_callback("on_val_start", see_shapes)
     yolo.add_callback("on_val_batch_end", note)
     handle = yolo_rocm.register(yolo, "cpu", {"loader": {"context": "fork", "workers": 2, "prefetch": 2}})
@@ -225,7 +229,7 @@ yolo.train(data=sys.argv[1], project=sys.argv[2], epochs=50, imgsz=64, batch=4, 
 def test_ctrl_c_ends_a_training_and_its_workers_within_two_seconds(data, tmp_path):
     """The script has no main guard, and spawns: it must not run again in the workers either."""
     script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.replace("yolov8n.yaml", small_model()))
     env = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     env["PYTHONPATH"] = str(Path(yolo_rocm.__file__).parents[1])
     with (tmp_path / "log").open("w") as log:

@@ -33,6 +33,8 @@ SCHEMA = {
     "probes": list,
     "vendor": {"conv": dict, "norm": dict},
     "triton": str,
+    "hip": str,
+    "predict": list,
 }
 FINDING_KEYS = {"id", "severity", "finding", "remedy", "sources"}
 PROBE_KEYS = {"name", "status", "message", "error", "seconds", "detail"}

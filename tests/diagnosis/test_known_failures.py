@@ -24,8 +24,8 @@ def ids(matches):
 
 
 def test_the_size_of_the_knowledge():
-    assert len(signatures()) == 51
-    assert len({entry.id for entry in signatures()}) == 51
+    assert len(signatures()) == 52
+    assert len({entry.id for entry in signatures()}) == 52
     assert sum(not entry.auto_match for entry in signatures()) == 1
 
 

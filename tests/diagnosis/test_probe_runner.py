@@ -284,7 +284,7 @@ def test_numbers_are_judged_by_the_dtype():
 def test_the_list_of_probes():
     names = [probe.name for probe in all_probes()]
     assert len(names) == len(set(names))
-    for way in ("vendor", "off", "aten", "gemm", "triton", "auto"):
+    for way in ("vendor", "off", "aten", "gemm", "triton", "hip", "auto"):
         for dtype in ("fp32", "fp16", "bf16"):
             for layout in ("nchw", "nhwc"):
                 assert f"conv/{way}/{dtype}/{layout}/3x3" in names
@@ -305,6 +305,8 @@ def test_the_real_child_on_a_cpu(on_cpu):
         elif name.startswith("conv/triton/"):  # what cannot be used is not a failure, and says why
             assert (outcome.status, outcome.message) == ("skipped", device_reason("cpu"))
             assert outcome.message == on_cpu["device"].detail["triton"]
+        elif name.startswith("conv/hip/"):
+            assert (outcome.status, outcome.message) == ("skipped", "there are kernels for GPUs, and none for cpu")
         elif "fp32" in name:
             assert outcome.status == "ok", outcome
             assert 0 < outcome.error < 1e-5  # a comparison with itself would give 0

@@ -15,9 +15,9 @@ from yolo_rocm.conv.algorithms.unfold import Unfold
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import devices, faults, qualification, tuning
+from yolo_rocm.engines.kernel_errors import Spills
 from yolo_rocm.engines.plan_store import PlanStore
-from yolo_rocm.engines.triton.launch import Spills
-from yolo_rocm.engines.triton.quarantine import quarantine_reason
+from yolo_rocm.engines.quarantine import quarantine_reason
 from yolo_rocm.engines.tuning import time_candidates
 from yolo_rocm.errors import DeviceLostError, EngineError, YoloRocmError
 

@@ -64,7 +64,7 @@ def test_from_heuristics_to_measured_plans_that_the_next_process_reads(folder):
         assert each.unmeasured([Product(16)]) == []
     (file,) = folder.glob("toy-*.json")
     assert json.loads(file.read_text()) == {
-        "entries": {f"{Product(16).key} | gemm+triton+aten 512 MB": {"forward": "quick", "backward": "quick"}}
+        "entries": {f"{Product(16).key} | gemm+triton+hip+aten 512 MB": {"forward": "quick", "backward": "quick"}}
     }
 
 

@@ -9,7 +9,7 @@ import torch
 
 from yolo_rocm.engines.operator import BaseAlgorithm, Operator
 from yolo_rocm.engines.planner import BasePlanner
-from yolo_rocm.engines.triton.quarantine import quarantine_reason
+from yolo_rocm.engines.quarantine import quarantine_reason
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def start(command: list[str], folder: Path, **variables: str) -> subprocess.Comp
     path = os.pathsep.join([str(ROOT / "tests" / "ranks"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "TEST_RANKS_FOLDER": str(folder), **variables}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=550
     )
 
 

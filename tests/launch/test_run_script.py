@@ -26,6 +26,7 @@ from yolo_rocm.session.run import current
 from yolo_rocm.session.session import Session
 
 from ..fake_trees import write
+from ..small_model import small_model
 
 pytestmark = pytest.mark.once
 
@@ -303,7 +304,7 @@ def trained(made_data, tmp_path_factory):
     from ..session.test_training import an_image
 
     folder = tmp_path_factory.mktemp("trained")
-    write(folder / "training.py", TRAINING)
+    write(folder / "training.py", TRAINING.replace("yolov8n.yaml", small_model()))
     words = (*SERVED_BY_US, "training.py", str(made_data()), an_image(made_data()))
     code, printed, complained = run(OURS, *words, cwd=folder, **as_a_user())
     assert code == 0, complained
@@ -374,7 +375,7 @@ def test_a_second_model_within_a_registered_run_is_under_the_same_preset(made_da
 
     image, seen = an_image(made_data()), []
     predict = {"imgsz": 32, "device": "cpu", "verbose": False}
-    first, second = YOLO("yolov8n.yaml"), YOLO("yolov8n.yaml")
+    first, second = YOLO(small_model()), YOLO(small_model())
     handle = yolo_rocm.register(first, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"]}})
     first.add_callback("on_predict_end", lambda _: seen.append(second.predict(image, **predict)))
     with everywhere("cpu", {"conv": {"engine": "aten", "devices": ["cpu"]}}) as session:

@@ -21,7 +21,7 @@ from yolo_rocm.norm.seam import installed
 
 from .calls import EPS, computed, drawn, half, in_fp64, made
 
-HERE = [a for a in ALGORITHMS if a.engine != "triton"]  # those of Triton need its interpreter
+HERE = [a for a in ALGORITHMS if a.engine not in ("triton", "hip")]  # those run in ways of their own
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 # BatchNorm inputs of yolov8n, yolo11n, yolo26n, yolov8s-seg and yolov8n-cls at small sizes: first layers with few
 # channels and many pixels, depth-wise ones, heads, and a classifier's.
@@ -96,7 +96,10 @@ def test_shapes_of_models(algorithm, shape, channels_last):
     assert_exact(algorithm, problem, tensors)
 
 
-@pytest.mark.parametrize("model", ["yolov8n", "yolo11n", "yolo26n", "yolov8n-seg", "yolov8n-cls"])
+OTHERS = [pytest.param(name, marks=pytest.mark.deep) for name in ("yolov8n", "yolo11n", "yolov8n-seg")]
+
+
+@pytest.mark.parametrize("model", ["yolo26n", "yolov8n-cls", *OTHERS])
 def test_every_layer_of_a_model(model):
     """As the seam meets them, at a small size, both layouts in turn."""
     try:

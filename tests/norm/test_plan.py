@@ -11,7 +11,7 @@ import torch
 from yolo_rocm.conv.plan import CONVOLUTION
 from yolo_rocm.engines import qualification, tuning
 from yolo_rocm.engines.qualification import ROUNDINGS
-from yolo_rocm.engines.triton.quarantine import quarantine_reason
+from yolo_rocm.engines.quarantine import quarantine_reason
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.norm.algorithms.base import NormGrads, Statistics
@@ -219,7 +219,7 @@ def test_measuring_chooses_and_is_kept_apart_from_convolutions(folder):
     (file,) = folder.glob("*.json")
     assert file.name.startswith("norm-")
     (entry,) = json.loads(file.read_text())["entries"].items()
-    assert entry[0].startswith("batch norm on 2x8x16x16 float32 cpu | gemm+triton+aten")
+    assert entry[0].startswith("batch norm on 2x8x16x16 float32 cpu | gemm+triton+hip+aten")
     assert set(entry[1]) == set(PASSES)
     assert NormPlanner("auto").unmeasured([problem]) == []
 

@@ -163,7 +163,7 @@ def test_gradients_are_the_same_whatever_is_small(smallest: int) -> None:
 def test_nothing_is_kept_without_lean() -> None:
     layers, x = _layers()
     y = layers.act(0, x)
-    assert not recipes.wanted()
+    assert not recipes.here()
     recipes.offer(y, lambda: y)
     with lean.on(0), kept_bytes.counted() as kept:
         _after(layers, y)
@@ -356,7 +356,7 @@ def test_a_conversion_of_autocast_is_kept() -> None:
         y = layers.act(0, x).bfloat16()
         recipes.offer(y, lambda: layers.act(0, x).bfloat16())
         enlarged = nn.functional.interpolate(y, scale_factor=2).float()  # as autocast does it on some devices
-        recipes.derive(enlarged, lambda part: nn.functional.interpolate(part, scale_factor=2), (y,))
+        recipes.here().derive(enlarged, lambda part: nn.functional.interpolate(part, scale_factor=2), (y,))
         assert isinstance(recipes.pack(enlarged), Kept)
 
 
@@ -411,7 +411,7 @@ def test_gradients_of_gradients() -> None:
         def forward() -> torch.Tensor:
             z = nn.functional.conv2d(x, w)
             y = z.sigmoid()
-            if recipes.wanted():
+            if recipes.here():
                 recipes.offer(y, lambda: modes.append(torch.is_grad_enabled()) or z.sigmoid(), (z,))
             return nn.functional.conv2d(torch.cat([y[:, :2], y[:, 2:]], 1), v).square().sum()
 
@@ -457,15 +457,15 @@ def test_threads_are_apart() -> None:
     found: dict[str, object] = {}
 
     def other() -> None:
-        found["wanted"] = recipes.wanted()
+        found["wanted"] = recipes.here()
         found["gradients"] = _gradients(NETWORKS["neck"], True)
 
     with lean.on(0):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-        assert recipes.wanted()
-    assert found["wanted"] is False
+        assert recipes.here()
+    assert found["wanted"] is None
     for one, two in zip(found["gradients"], _gradients(NETWORKS["neck"], False), strict=True):
         assert torch.equal(one, two)
 
@@ -475,10 +475,10 @@ def test_torch_is_as_it_was_after_an_error() -> None:
     with pytest.raises(KeyboardInterrupt), lean.on(0):
         with lean.on(0):
             assert torch.cat is not cat
-        assert recipes.wanted()
+        assert recipes.here()
         assert torch.cat is not cat
         raise KeyboardInterrupt
-    assert not recipes.wanted()
+    assert not recipes.here()
     assert torch.cat is cat
     assert nn.functional.interpolate is interpolate
     layers, x = _layers()

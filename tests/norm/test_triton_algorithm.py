@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from yolo_rocm.engines.triton import quarantine
+from yolo_rocm.engines import quarantine
 from yolo_rocm.engines.triton.available import FAMILIES, NVIDIA
 from yolo_rocm.norm.algorithms import triton, triton_passes
 from yolo_rocm.norm.algorithms.triton import TRITON

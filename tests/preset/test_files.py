@@ -85,7 +85,7 @@ def test_the_users_own_by_name(own):
     settings = resolve("mine", machine=CARD)
     assert settings.preset.name == "mine"
     assert (settings.preset.train["batch"], settings.origins["train.batch"]) == (3, str(path))
-    assert settings.preset.conv.engine == "gemm"  # a preset without a base stands on auto
+    assert settings.preset.conv.engine == "gemm+hip"  # a preset without a base stands on auto
     assert "mine" in yolo_rocm.presets()
 
 

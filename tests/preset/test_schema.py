@@ -119,7 +119,7 @@ def test_auto(machine, name):
 def test_an_amd_card_under_a_torch_that_cannot_use_it_is_pointed_out():
     settings = resolve("auto", machine=with_gpu("gfx1010", 6.0, build="cuda"))
     assert "is a cuda build" in settings.notes[0]
-    assert "ROCm" in settings.notes[0]
+    assert "`yolo-rocm setup` prints" in settings.notes[0]
 
 
 def test_layers_merge_in_order(tmp_path):
@@ -165,7 +165,10 @@ WRONG = [
     ("no-such-file.yaml", "preset no-such-file.yaml cannot be read"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
-    ({"conv": {"engine": "fast"}}, "Allowed: auto, vendor, aten, gemm, triton, or several of the last 4 joined by '+'"),
+    (
+        {"conv": {"engine": "fast"}},
+        "Allowed: auto, vendor, aten, gemm, triton, hip, or several of the last 5 joined by '+'",
+    ),
     ({"conv": {"devices": ["gpu"]}}, "'cuda' or 'cpu'"),
     ({"conv": {"memory_mb": 0}}, "greater than or equal to 1"),
     ({"conv": {"engine": "vendor"}, "base": "generic"}, "conv.vendor 'off' (from configs/family/amd.yaml)"),
@@ -183,7 +186,7 @@ def test_mistakes_are_named(source, text):
     assert text in str(error.value)
 
 
-@pytest.mark.parametrize("setting", [*ENGINES, "gemm+triton", "aten+gemm"])
+@pytest.mark.parametrize("setting", [*ENGINES, "gemm+triton", "aten+gemm", "gemm+hip"])
 def test_presets_know_the_engines_that_planners_know(setting):
     Planner(setting)
     assert yolo_rocm.load_preset({"conv": {"engine": setting, "vendor": "on"}}).conv.engine == setting

@@ -23,9 +23,9 @@ def clean(monkeypatch):
 
 # tree: preset, batch, memory the batch follows, amp, engine, vendor library
 CHOSEN = {
-    "rx5500xt": ("rx5500xt", 16, "8 GB, lean", False, "gemm", "off"),
-    "rx5600xt": ("rx5600xt", 16, "6 GB, lean", False, "gemm", "off"),
-    "rx5700xt": ("rx5700xt", 16, "8 GB, lean", False, "gemm", "off"),
+    "rx5500xt": ("rx5500xt", 16, "8 GB, lean", False, "gemm+hip", "off"),
+    "rx5600xt": ("rx5600xt", 16, "6 GB, lean", False, "gemm+hip", "off"),
+    "rx5700xt": ("rx5700xt", 16, "8 GB, lean", False, "gemm+hip", "off"),
     "rx6600": ("rx6600", 16, "8 GB, lean", None, "auto", "off"),
     "rx6700xt": ("rx6700xt", 16, "12 GB", None, "auto", "off"),
     "rx6900xt": ("rx6900xt", 16, "16 GB", None, "auto", "off"),
@@ -90,7 +90,11 @@ PLANNED = [
     ("vega64", PYTORCH_ORG, {}),
     ("mi50", PYTORCH_ORG, {}),
     ("mi100", PYTORCH_ORG, {"TORCH_BLAS_PREFER_HIPBLASLT": ("0", "set")}),
-    ("mi250", PYTORCH_ORG, {"MIOPEN_DEBUG_CONV_WINOGRAD": ("0", "set")}),
+    (
+        "mi250",
+        PYTORCH_ORG,
+        {"MIOPEN_DEBUG_CONV_WINOGRAD": ("0", "set"), "HSA_NO_SCRATCH_RECLAIM": ("1", "skip")},
+    ),
     ("mi300x", PYTORCH_ORG, {}),
     ("780m", PYTORCH_ORG, {}),
     ("strix-halo", PYTORCH_ORG, {}),

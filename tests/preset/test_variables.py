@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -291,3 +292,19 @@ def test_the_runtime_shows_by_the_device_it_holds_open(tmp_path, opened, expecte
     write(tmp_path / "proc/self/fd/4", "no link")
     assert runtime_started(tmp_path) is expected
     assert runtime_started(tmp_path / "nowhere") is False
+
+
+def test_machines_that_may_share_a_home_keep_their_kernels_apart(monkeypatch, tmp_path):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
+    monkeypatch.setattr(environ.platform, "node", lambda: "rack/7")
+    for name, value in {"RANK": "9", "LOCAL_RANK": "1", "WORLD_SIZE": "32", "LOCAL_WORLD_SIZE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    preset = load_preset("rx5600xt")
+    folders = {d.name: Path(d.value) for d in environ.plan(preset, OLD) if d.folder}
+    assert folders.keys() == {"MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR", "TRITON_CACHE_DIR"}
+    assert all(folder.is_relative_to(tmp_path / "nodes" / "rack_7") for folder in folders.values())
+    assert "rank1" in folders["MIOPEN_USER_DB_PATH"].parts
+    monkeypatch.setenv("WORLD_SIZE", "8")  # one machine: Triton's folder is the user's
+    folders = {d.name: Path(d.value) for d in environ.plan(preset, OLD) if d.folder}
+    assert folders.keys() == {"MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"}
+    assert not any(folder.is_relative_to(tmp_path / "nodes") for folder in folders.values())

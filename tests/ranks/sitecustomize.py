@@ -57,10 +57,47 @@ def _watch() -> None:
     BaseTrainer.optimizer_step, BaseTrainer._do_train = optimizer_step, do_train
 
 
+def _record_epochs() -> None:
+    """Write what a rank holds at the start of each epoch, and die where the test wants it, without a word."""
+    import json
+    import signal
+    import zlib
+
+    from ultralytics.engine.trainer import BaseTrainer
+
+    run = BaseTrainer.run_callbacks
+    doomed, at = os.environ.get("TEST_RANKS_DIES", "@0").split("@")
+
+    def run_callbacks(self, event: str) -> None:
+        if event == "on_train_epoch_start":
+            model = getattr(self.model, "module", self.model)
+            weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+            facts = {
+                "rank": int(os.environ["RANK"]), "node": os.environ["GROUP_RANK"], "epoch": self.epoch,
+                "weights": zlib.crc32(weights), "folder": str(self.save_dir), "batch": self.batch_size,
+                "attempt": int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
+            }  # fmt: skip
+            with (Path(_FOLDER) / f"epochs{os.environ['RANK']}.jsonl").open("a") as file:
+                file.write(json.dumps(facts) + "\n")
+            if self.epoch == int(at) and facts["attempt"] == 0:
+                if doomed == "node" and facts["node"] == "1" and os.environ["LOCAL_RANK"] == "0":
+                    os.kill(os.getppid(), signal.SIGKILL)
+                if (doomed, facts["node"]) == ("node", "1") or doomed == os.environ["RANK"]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        run(self, event)
+
+    BaseTrainer.run_callbacks = run_callbacks
+
+
 if _FOLDER and "-c" not in sys.orig_argv:  # not in loading workers
     if os.environ.get("TEST_RANKS_GPUS") and "torch.distributed.run" not in sys.orig_argv:
         _pretend_gpus()
-    if "LOCAL_RANK" in os.environ:
+    if "LOCAL_RANK" in os.environ and os.environ.get("TEST_RANKS_DIES"):
+        from gloo_like_nccl import install
+
+        install()
+        _record_epochs()
+    elif "LOCAL_RANK" in os.environ:
         from gloo_like_nccl import install
 
         from tests.sick_vendor import sick_vendor

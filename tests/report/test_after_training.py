@@ -14,6 +14,8 @@ from yolo_rocm.engines.triton.available import in_words
 from yolo_rocm.errors import LoaderError
 from yolo_rocm.session import artifacts
 
+from ..small_model import small_model
+
 pytestmark = pytest.mark.once
 
 
@@ -22,7 +24,7 @@ def trained(made_data, tmp_path_factory):
     """Train once; return the trainer, and its plots when it ended."""
     from ultralytics import YOLO
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     plots: dict = {}
     # Ultralytics' own plots take longer than the training and are no matter here: only ours are drawn.
     yolo.add_callback("on_train_end", lambda trainer: setattr(trainer.args, "plots", True))
@@ -98,7 +100,7 @@ def test_the_page_is_there_after_an_error(made_data, tmp_path, error):
         if trainer.epoch == 1:
             raise error
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     yolo_rocm.register(yolo, "cpu")
     yolo.add_callback("on_train_epoch_end", fail)
     with pytest.raises(type(error)):

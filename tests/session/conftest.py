@@ -6,13 +6,15 @@ import logging
 
 import pytest
 
+from ..small_model import small_model
+
 
 @pytest.fixture
 def yolo():
     """Return a small model, untrained."""
     from ultralytics import YOLO
 
-    return YOLO("yolov8n.yaml")
+    return YOLO(small_model())
 
 
 @pytest.fixture

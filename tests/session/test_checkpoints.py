@@ -23,6 +23,8 @@ from yolo_rocm.session.run_command import RunCommand
 from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs
 from yolo_rocm.utils import atomic
 
+from ..small_model import small_model
+
 resource = pytest.importorskip("resource", reason="the limit of a file's size is a thing of POSIX")
 QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
 
@@ -136,13 +138,13 @@ def crowded(made_data, tmp_path_factory):
     from ultralytics.utils import LOGGER
 
     folder, lines = tmp_path_factory.mktemp("crowded"), []
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     handle = yolo_rocm.register(yolo, "cpu", {"checkpoint": {"exact_resume": True}})
-    limits, inside = {1: 35 << 20, 2: 1 << 20}, []
+    limits, inside = {1: 1.2, 2: 0.5}, []
 
-    def crowd(trainer) -> None:  # last.pt has 29 MiB, what exact resuming needs 58
+    def crowd(trainer) -> None:  # what exact resuming needs is twice as large as last.pt
         if trainer.epoch in limits:
-            inside.append(files_no_larger_than(limits[trainer.epoch]))
+            inside.append(files_no_larger_than(int(limits[trainer.epoch] * trainer.last.stat().st_size)))
             inside[-1].__enter__()
 
     def note(record):
@@ -309,7 +311,7 @@ def test_a_run_folder_that_cannot_be_written_is_refused_before_anything_is_made(
         expected = "Read-only file system"
     with pytest.raises(CheckpointError, match=rf"cannot be written to {project}.*({expected}).*project=FOLDER"):
         yolo_rocm.train(
-            "yolov8n.yaml", data=made_data(), preset="cpu", project=str(project), name="run", epochs=1, **QUICK
+            small_model(), data=made_data(), preset="cpu", project=str(project), name="run", epochs=1, **QUICK
         )
     assert [path.name for path in tmp_path.iterdir()] == (["deep"] if occupied else [])
 

@@ -14,6 +14,7 @@ from yolo_rocm.conv import seam
 from ..sick_vendor import MESSAGE, sick_vendor
 from .test_training import OURS, QUICK, an_image
 
+pytestmark = pytest.mark.once
 ONE = {**QUICK, "epochs": 1, "val": False}
 
 

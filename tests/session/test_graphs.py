@@ -16,6 +16,7 @@ from yolo_rocm.preset.step import graph_of
 from yolo_rocm.session.graphs import Graphs
 
 from ..graphs.trained import stand_in
+from ..small_model import small_model
 
 QUICK = {
     "epochs": 1,
@@ -44,7 +45,7 @@ def train(made_data, tmp_path, monkeypatch):
     def run(name, graph, callback=None, **arguments):
         rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "step": {"graph": graph}}
         rocm |= {"loader": {"context": "fork"}, "report": {"telemetry": False}}
-        yolo = hooks.load_model("yolov8n.yaml")
+        yolo = hooks.load_model(small_model())
         losses = hooks.record_losses(yolo)
         if callback is not None:
             yolo.add_callback("on_train_batch_end", callback)

@@ -16,6 +16,7 @@ from yolo_rocm.conv.report import ConvReport
 from yolo_rocm.session.training import TrainingRun, about_nan
 
 from ..sick_vendor import sick_vendor
+from ..small_model import small_model
 from .test_training import OURS
 
 pytestmark = pytest.mark.once
@@ -30,10 +31,10 @@ def log(caplog):
     logger.removeHandler(caplog.handler)
 
 
-def registered(model="yolov8n.yaml"):
+def registered(model=None):
     from ultralytics import YOLO
 
-    yolo = YOLO(model)
+    yolo = YOLO(model or small_model())
     yolo_rocm.register(yolo, "cpu", OURS)
     return yolo
 
@@ -104,8 +105,8 @@ def test_freeze_close_mosaic_and_early_stopping_do_what_they_do_in_stock(made_da
     from ultralytics import YOLO
 
     # Nothing is learnt at this rate, so that patience runs out: both must stop after the same epoch.
-    arguments = {"epochs": 4, "freeze": 10, "close_mosaic": 2, "patience": 1, "optimizer": "SGD", "lr0": 1e-6}
-    stock, ours, before = YOLO("yolov8n.yaml"), registered(), []
+    arguments = {"epochs": 4, "freeze": 2, "close_mosaic": 2, "patience": 1, "optimizer": "SGD", "lr0": 1e-6}
+    stock, ours, before = YOLO(small_model()), registered(), []
     ours.add_callback("on_train_start", lambda t: before.append(t.model.model[0].conv.weight.detach().clone()))
     wanted, _ = table(stock, made_data(), tmp_path / "stock", **arguments)
     with sick_vendor():
@@ -128,7 +129,7 @@ def test_distillation_runs_teacher_and_student_under_the_preset(made_data, tmp_p
     from ultralytics import YOLO
 
     teacher = tmp_path / "teacher.pt"
-    YOLO("yolov8n.yaml").save(teacher)
+    YOLO(small_model()).save(teacher)
     yolo = registered()
     with sick_vendor():
         rows, _ = table(yolo, made_data(), tmp_path, epochs=1, distill_model=str(teacher))

@@ -17,6 +17,8 @@ import yolo_rocm
 from yolo_rocm.bench.demo_data import make_data
 from yolo_rocm.session import sigterm
 
+from ..small_model import small_model
+
 pytestmark = [
     pytest.mark.once,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs signals and /proc"),
@@ -91,7 +93,7 @@ def alive(processes: dict[int, str]) -> list[int]:
 def interrupt(data: Path, folder: Path, how: str, number: int) -> tuple[int, str]:
     """Train in a process of its own, send it a signal, and see that nothing is left."""
     script, log, temporary = folder / "script.py", folder / "log", folder / "temporary"
-    script.write_text(SCRIPT)
+    script.write_text(SCRIPT.replace("yolov8n.yaml", small_model()))
     temporary.mkdir()
     with log.open("w") as out:
         process = subprocess.Popen(

@@ -16,6 +16,8 @@ from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.session import layout
 from yolo_rocm.session.layout import Times, measure, randomness_kept
 
+from ..small_model import small_model
+
 CPU = torch.device("cpu")
 PLAIN = {"device_type": "cpu", "dtype": torch.bfloat16, "enabled": False}
 
@@ -160,7 +162,7 @@ def train(made_data, tmp_path, monkeypatch):
             return times
 
         monkeypatch.setattr(layout, "measure", measured)
-        yolo = hooks.load_model("yolov8n.yaml")
+        yolo = hooks.load_model(small_model())
         losses = hooks.record_losses(yolo)
         handle = yolo_rocm.register(yolo, "cpu", {**rocm, "step": step or {}})
         said.clear()

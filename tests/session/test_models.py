@@ -15,24 +15,27 @@ pytestmark = pytest.mark.once
 
 FAMILIES = [
     "yolov3-tiny",
+    "yolov8n-ghost",
+    "yolov9t",
+    "yolo12n",
+    "yolo26n",
+    "yolo26n-depth",
+    "yolo26n-obb",
+    "yolov8n-rtdetr",
+    "yoloe-11n-seg",
+]
+# Their layers are those of the others.
+RELATIVES = [
     "yolov5n",
     "yolov6n",
     "yolov8n",
-    "yolov8n-ghost",
-    "yolov9t",
     "yolov10n",
     "yolo11n",
-    "yolo12n",
-    "yolo26n",
     "yolo26n-sem",
-    "yolo26n-depth",
     "yolo26n-pose",
-    "yolo26n-obb",
     "yolo26n-cls",
-    "yolov8n-rtdetr",
     "yolov8n-world",
     "yoloe-v8n",
-    "yoloe-11n-seg",
 ]
 
 
@@ -50,7 +53,7 @@ def difference(got: torch.Tensor, wanted: torch.Tensor) -> float:
     return float((got - wanted).norm() / wanted.norm())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *(pytest.param(name, marks=pytest.mark.deep) for name in RELATIVES)])
 def test_a_step_has_the_outputs_and_gradients_of_torch(name):
     try:
         model = hooks.torch_module(f"{name}.yaml").train()

@@ -13,6 +13,7 @@ import yolo_rocm
 from yolo_rocm.conv import seam
 
 from ..sick_vendor import MESSAGE, sick_vendor
+from ..small_model import small_model
 from .test_training import OURS, an_image
 
 QUICK = {"imgsz": 64, "device": "cpu", "verbose": False}
@@ -173,7 +174,7 @@ def test_training_twice_in_a_process_gives_the_same_twice(made_data, tmp_path):
 
     rows = []
     for name in ("first", "second"):
-        yolo = YOLO("yolov8n.yaml")
+        yolo = YOLO(small_model())
         handle = yolo_rocm.register(yolo, "cpu", OURS)
         with sick_vendor():
             yolo.train(
@@ -206,7 +207,7 @@ def trains_several_data_sets() -> bool:
 def test_several_data_sets_are_trained_one_after_another_under_the_preset(made_data, tmp_path):
     from ultralytics import YOLO
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     yolo_rocm.register(yolo, "cpu", OURS)
     data = [str(made_data()), str(made_data("obb"))]  # boxes are read from its corners too
     with sick_vendor():

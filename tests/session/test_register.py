@@ -21,6 +21,7 @@ from yolo_rocm.errors import ConfigError
 from yolo_rocm.session.events import Events
 
 from ..sick_vendor import MESSAGE, sick_vendor
+from ..small_model import small_model
 from .test_training import OURS, an_image
 
 pytestmark = pytest.mark.once
@@ -36,7 +37,7 @@ def make():
     from ultralytics import YOLO
 
     def build(rocm=None):
-        yolo = YOLO("yolov8n.yaml")
+        yolo = YOLO(small_model())
         return yolo if rocm is None else (yolo, yolo_rocm.register(yolo, "cpu", rocm))
 
     return build
@@ -344,7 +345,7 @@ def test_registering_again_replaces(yolo):
 def test_a_registered_object_can_be_forgotten():
     from ultralytics import YOLO
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     yolo_rocm.register(yolo, "cpu", OURS)
     gone = weakref.ref(yolo)
     del yolo
@@ -385,7 +386,7 @@ def test_registering_sets_what_must_be_there_before_the_runtime_starts(yolo, mon
 def test_variables_of_a_forgotten_object_are_put_back():
     from ultralytics import YOLO
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     yolo_rocm.register(yolo, "cpu", {"env": {"HSA_X": {"value": 1}}})
     assert os.environ["HSA_X"] == "1"
     del yolo

@@ -24,6 +24,8 @@ from yolo_rocm.telemetry.table import TELEMETRY_FILE
 from yolo_rocm.ultralytics_hooks import OptimizerSteps
 from yolo_rocm.utils import atomic
 
+from ..small_model import small_model
+
 # Four images a batch of twelve, sixteen a step: steps fall anywhere in an epoch, gradients are carried across.
 SETTINGS = {
     "epochs": 5, "imgsz": 32, "batch": 4, "nbs": 16, "warmup_epochs": 1, "close_mosaic": 2, "optimizer": "SGD",
@@ -58,7 +60,7 @@ def run(project: Path, data: Path | None, rocm=EXACT, ours=True, callbacks=None,
     from ultralytics import YOLO
 
     folder = project / "run"
-    yolo = YOLO("yolov8n.yaml" if data else str(folder / "weights" / "last.pt"))
+    yolo = YOLO(small_model() if data else str(folder / "weights" / "last.pt"))
     handle = yolo_rocm.register(yolo, "cpu", rocm) if ours else None
     for event, function in (callbacks or {}).items():
         yolo.add_callback(event, function)

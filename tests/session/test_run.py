@@ -24,6 +24,7 @@ from yolo_rocm.session.session import Session
 from ..sick_vendor import sick_vendor
 from .test_training import OURS, QUICK, an_image
 
+pytestmark = pytest.mark.once
 ONE = {**QUICK, "epochs": 1, "val": False}
 
 
@@ -181,7 +182,6 @@ def test_a_run_inside_another_gives_back_the_device_and_workers_of_the_outer_one
     assert (session.device, session.workers) == (None, None)
 
 
-@pytest.mark.once
 def test_tune_trains_its_children_under_the_preset(yolo, made_data, tmp_path, monkeypatch):
     """Ultralytics tunes in child processes; the run's report shows that they were ours."""
     monkeypatch.chdir(tmp_path)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 
+import pytest
 import torch
 
 import yolo_rocm
+from yolo_rocm.conv import seam as conv_seam
+from yolo_rocm.norm import seam as norm_seam
 
+from ..small_model import small_model
 from .test_training import OURS, QUICK, an_image
 
 ONE = {**QUICK, "epochs": 1, "val": False}
@@ -37,10 +41,11 @@ def test_the_report_of_a_run_is_of_that_run_alone(yolo, made_data):
     assert [{problem.input_shape[-1] for problem in problems} for problems in first] == [{64}, {96}]
 
 
+@pytest.mark.once
 def test_two_objects_with_different_presets(made_data):
     from ultralytics import YOLO
 
-    one, two = YOLO("yolov8n.yaml"), YOLO("yolov8n.yaml")
+    one, two = YOLO(small_model()), YOLO(small_model())
     first = yolo_rocm.register(one, "cpu", OURS)
     second = yolo_rocm.register(two, "cpu", {"conv": {"engine": "aten", "devices": ["cpu"]}})
     for yolo in (one, two):
@@ -65,6 +70,7 @@ def test_a_training_measures_its_convolutions_once(made_data, tmp_path, log, mon
         assert "fastest when measured" in reasons
 
 
+@pytest.mark.once
 def test_the_preset_of_a_missing_card_runs_and_says_what_stays_idle(yolo, made_data, tmp_path, log):
     yolo_rocm.register(yolo, "rx5600xt")
     yolo.train(data=str(made_data()), project=str(tmp_path), **ONE)
@@ -74,6 +80,7 @@ def test_the_preset_of_a_missing_card_runs_and_says_what_stays_idle(yolo, made_d
     assert yolo.trainer.args.amp is False
 
 
+@pytest.mark.once
 def test_the_off_switch_means_stock(yolo, made_data, tmp_path, monkeypatch, log):
     monkeypatch.setenv("YOLO_ROCM", "0")
     handle = yolo_rocm.register(yolo, {"base": "cpu", **OURS, "train": {"batch": 2}})
@@ -83,6 +90,7 @@ def test_the_off_switch_means_stock(yolo, made_data, tmp_path, monkeypatch, log)
     assert "ROCm: " not in log.text
 
 
+@pytest.mark.once
 def test_environment_variables_are_set_during_the_run_and_removed(yolo, made_data, tmp_path):
     seen = {}
     rocm = {**OURS, "env": {"MIOPEN_LOG_LEVEL": {"value": 3}, "YOLO_OFFLINE": {"value": "nowhere"}}}
@@ -92,3 +100,21 @@ def test_environment_variables_are_set_during_the_run_and_removed(yolo, made_dat
     assert seen["MIOPEN_LOG_LEVEL"] == "3"
     assert seen["YOLO_OFFLINE"] == "true"  # what the user has set wins
     assert "MIOPEN_LOG_LEVEL" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("engine", "telemetry", "stays"), [("vendor", False, 1), ("vendor", True, 7), ("aten", True, 8)]
+)
+def test_nothing_is_in_the_way_of_a_vendor_library_that_computes_everything(
+    yolo, made_data, tmp_path, engine, telemetry, stays
+):
+    rocm = {"conv": {"engine": engine, "vendor": "on", "devices": ["cpu"]}, "report": {"telemetry": telemetry}}
+    handle = yolo_rocm.register(yolo, "cpu", rocm)
+    convolutions, norms = [], []
+    yolo.add_callback("on_train_batch_start", lambda _: convolutions.append(bool(conv_seam.active_devices())))
+    yolo.add_callback("on_train_batch_start", lambda _: norms.append(bool(norm_seam.active_devices())))
+    for turn in (1, 2) if stays == 1 else (1,):  # each run begins anew
+        yolo.train(data=str(made_data()), project=str(tmp_path), **{**ONE, "batch": 1})
+        assert convolutions == ([True] * stays + [False] * (8 - stays)) * turn
+        assert handle.report.engines()[engine] >= 19  # of 20 layers: the last may be one of validation alone
+    assert set(norms) == {engine != "vendor"}

@@ -15,20 +15,22 @@ import yolo_rocm
 
 from ..conftest import BCCD
 from ..sick_vendor import MESSAGE, sick, sick_vendor
+from ..small_model import small_model
 
 # Forked, for speed: a spawned worker imports torch and Ultralytics again. tests/data trains with spawned ones.
 OURS = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
 QUICK = {"epochs": 2, "imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
+# Each task once; on the second stack those that differ most.
 RUNS = [
-    ("yolov8n.yaml", "detect"),
-    ("yolo11n.yaml", "detect"),
+    pytest.param("yolov8n.yaml", "detect", marks=pytest.mark.deep),
+    pytest.param("yolo11n.yaml", "detect", marks=pytest.mark.deep),
     ("yolo26n.yaml", "detect"),
     ("yolo11n-seg.yaml", "segment"),
-    ("yolov8n-pose.yaml", "pose"),
-    ("yolo11n-obb.yaml", "obb"),
+    pytest.param("yolov8n-pose.yaml", "pose", marks=pytest.mark.once),
+    pytest.param("yolo11n-obb.yaml", "obb", marks=pytest.mark.once),
     ("yolov8n-cls.yaml", "classify"),
-    ("yolo26n-sem.yaml", "semantic"),
-    ("yolo26n-depth.yaml", "depth"),
+    pytest.param("yolo26n-sem.yaml", "semantic", marks=pytest.mark.once),
+    pytest.param("yolo26n-depth.yaml", "depth", marks=pytest.mark.once),
 ]
 FOUND = {"classify": "probs", "obb": "obb", "semantic": "semantic_mask", "depth": "depth"}
 
@@ -48,7 +50,7 @@ def test_stock_ultralytics_dies_on_the_sick_vendor(made_data, tmp_path):
         yolo.train(data=str(made_data()), project=str(tmp_path), **QUICK)
 
 
-@pytest.mark.parametrize(("model", "task"), RUNS, ids=[model for model, _ in RUNS])
+@pytest.mark.parametrize(("model", "task"), RUNS)
 def test_a_whole_run_on_the_sick_vendor(model, task, made_data, tmp_path):
     """Train, validate, final evaluation of the fused best.pt, standalone val, predict."""
     from ultralytics import YOLO
@@ -99,7 +101,7 @@ try:
 except ModuleNotFoundError:
     pass
 from ultralytics import YOLO
-result = YOLO(sys.argv[1]).predict(sys.argv[2], imgsz=64, device="cpu", verbose=False, conf=0.001)[0]
+result = YOLO(sys.argv[1]).predict(sys.argv[2], imgsz=64, device="cpu", verbose=False, conf=0.00001)[0]
 print("BOXES", json.dumps(result.boxes.data.tolist()))
 """
 
@@ -109,12 +111,12 @@ def test_the_checkpoint_needs_nothing_of_us_and_predicts_the_same(made_data, tmp
 
     with sick_vendor():
         yolo_rocm.train(
-            "yolov8n.yaml", data=made_data(), preset="cpu", rocm=OURS, project=str(tmp_path), name="run", **QUICK
+            small_model(), data=made_data(), preset="cpu", rocm=OURS, project=str(tmp_path), name="run", **QUICK
         )
         best, image = str(tmp_path / "run" / "weights" / "best.pt"), an_image(made_data())
         yolo = YOLO(best)
         yolo_rocm.register(yolo, "cpu", OURS)
-        (ours,) = yolo.predict(image, imgsz=64, device="cpu", verbose=False, conf=0.001)
+        (ours,) = yolo.predict(image, imgsz=64, device="cpu", verbose=False, conf=0.00001)
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, best, image], capture_output=True, text=True, check=False, cwd=tmp_path
     )
@@ -124,11 +126,13 @@ def test_the_checkpoint_needs_nothing_of_us_and_predicts_the_same(made_data, tmp
     torch.testing.assert_close(ours.boxes.data, plain, rtol=1e-4, atol=1e-4)
 
 
-def losses(data: Path, folder: Path, steps: int, patched: bool, under=nullcontext, **arguments) -> list[float]:
+def losses(
+    data: Path, folder: Path, steps: int, patched: bool, under=nullcontext, model="yolov8n.yaml", **arguments
+) -> list[float]:
     """Train, in the context that `under` returns, and return the loss of every step."""
     from ultralytics import YOLO
 
-    yolo, seen = YOLO("yolov8n.yaml"), []
+    yolo, seen = YOLO(model), []
 
     def note(trainer) -> None:
         seen.append(float(trainer.loss.detach()))
@@ -143,6 +147,7 @@ def losses(data: Path, folder: Path, steps: int, patched: bool, under=nullcontex
     return seen[:steps]
 
 
+@pytest.mark.deep  # test_normalisations holds them against stock where everything is sick
 def test_losses_follow_stock_for_twenty_steps(made_data, tmp_path):
     stock = losses(made_data(), tmp_path, 20, patched=False, imgsz=32)
     ours = losses(made_data(), tmp_path, 20, patched=True, imgsz=32)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -16,20 +14,13 @@ from tools import compile_kernels
 from yolo_rocm.engines.triton.available import FMA, MFMA, WMMA, amd_family, missing_reason
 
 from ..pages import PROJECT
+from .child import python
+from .samples import ROTATION, listed, sample
 
 pytestmark = pytest.mark.once
 with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 NORMS = ["norm statistics", "norm activation", "norm sums", "norm gradient"]  # each with two tiles
 GEMMS = {"forward", "grad_input", "grad_weight", "grad_weight_rows", "forward_flat"}
-
-
-def python(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with a cache of its own: what is compiled here is compiled now, for a compiler and no interpreter."""
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    environment.pop("TRITON_INTERPRET", None)
-    environment["PYTHONPATH"] = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, *words]
-    return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
 
 
 # Of all curated kernels those that are asked for: target, kernel, tile, dtype and layout of each.
@@ -48,7 +39,7 @@ sys.exit(compile_kernels.main())
 
 def compile_them(tmp_path: Path, wanted: list[tuple[str, ...]]) -> list[dict[str, str]]:
     words = [*dict.fromkeys(target for target, *_ in wanted), "--workers", "1"]  # tests side by side have the cores
-    done = python(tmp_path, "-c", CHOSEN, json.dumps(wanted), *words)
+    done = python(tmp_path, CHOSEN, json.dumps(wanted), *words)
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert done.returncode == 0, (done.stderr[-2000:], [row for row in rows if row["error"] or row["spills"] != "0"])
     return rows
@@ -76,16 +67,6 @@ def multipliers(target: str, dtype: str, kernel: str) -> set[str]:
         return {"v_wmma"}
     # Half precision too: it is widened before the dot product, and v_dot2 is not on every card of the family.
     return {"v_fmac", "v_fma"} | {FMA: set(), WMMA: {"v_dual_fmac"}, MFMA: {"v_pk_fma"}}[family]
-
-
-def listed(targets, dtypes, layouts) -> list[tuple[str, ...]]:
-    return [
-        (target, kernel.name, kernel.tile, dtype, layout)
-        for target in targets
-        for dtype in dtypes
-        for layout in layouts
-        for kernel in compile_kernels.curated(target, dtype, layout == "nhwc")
-    ]
 
 
 def names(rows) -> list[tuple[str, ...]]:
@@ -127,10 +108,19 @@ def chosen(target: str) -> list[tuple[str, ...]]:
 
 
 @with_triton
-@pytest.mark.parametrize("targets", [("gfx1010", "gfx1100", "gfx1201"), ("gfx1030", "gfx1151", "gfx90a", "gfx942")])
-def test_every_tile_compiles(tmp_path, targets):
-    """In two halves, for two workers of pytest-xdist; each is one process, which imports torch and Triton once."""
-    wanted = [row for target in targets for row in chosen(target)]
+def test_every_kernel_compiles(tmp_path):
+    """Each for one target and each target for some: a sample that changes from day to day."""
+    wanted = sample(ROTATION)
+    rows = compile_them(tmp_path, wanted)
+    assert sorted(names(rows)) == sorted(wanted), f"YOLO_ROCM_ROTATION={ROTATION}"
+    check(rows)
+
+
+@with_triton
+@pytest.mark.deep
+@pytest.mark.parametrize("target", COMPILED)
+def test_every_tile_compiles(tmp_path, target):
+    wanted = chosen(target)
     rows = compile_them(tmp_path, wanted)
     assert sorted(names(rows)) == sorted(wanted)
     check(rows)
@@ -175,7 +165,7 @@ print(json.dumps(found))
 @with_triton
 def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path):
     """The check of legality can fail: gfx1030 multiplies half precision by an instruction that gfx1010 lacks."""
-    done = python(tmp_path, "-c", NOT_WIDENED)
+    done = python(tmp_path, NOT_WIDENED)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     multiplies, why, also = found["False"]
@@ -212,7 +202,7 @@ print(json.dumps(found))
 @with_triton
 def test_steps_that_are_rectangles_leave_the_loop_to_the_products(tmp_path):
     """In NCHW, of as many products: half of the other vector instructions, and gradients are read by fours."""
-    done = python(tmp_path, "-c", RECTANGLES)
+    done = python(tmp_path, RECTANGLES)
     assert done.returncode == 0, done.stderr[-2000:]
     for in_order, rectangles in json.loads(done.stdout.splitlines()[-1]).values():
         assert in_order[0] == rectangles[0] > 200
@@ -244,7 +234,7 @@ sys.exit(compile_kernels.main())
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="compiles in forked processes")
 def test_a_compiler_that_dies_is_an_error_in_the_table(tmp_path):
-    done = python(tmp_path, "-c", "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))" + ABORTING)
+    done = python(tmp_path, "import resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0))" + ABORTING)
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert names(rows) == listed(["gfx1100"], ["fp32"], ["nhwc"])
     by_name = {row["kernel"]: row for row in rows}

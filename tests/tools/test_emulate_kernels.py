@@ -7,12 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from datetime import date
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
@@ -23,12 +18,11 @@ from tools.kernel_bounds import CARDS, bound, lds_bytes, matrix_cycles, vector_c
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ..pages import PROJECT
+from .child import python
+from .samples import KERNELS_PER_TARGET, ROTATION, every_row, sample
 
 pytestmark = pytest.mark.once
 with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
-# Which sample it is; a failure says so, and this variable brings it back.
-ROTATION = int(os.environ.get("YOLO_ROCM_ROTATION", date.today().toordinal()))
-KERNELS_PER_TARGET = 4
 
 RUN = """
 import csv, dataclasses, json, sys, torch
@@ -50,30 +44,6 @@ def table() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@lru_cache
-def every_row() -> list[tuple[str, ...]]:
-    return [
-        (target, kernel.name, kernel.tile, dtype, layout)
-        for target in compile_kernels.TARGETS
-        for dtype in compile_kernels.DTYPES
-        for layout in ("nhwc", "nchw")
-        for kernel in compile_kernels.curated(target, dtype, layout == "nhwc")
-    ]
-
-
-def sample(rotation: int) -> list[tuple[str, ...]]:
-    """Return rows of the table: every target, every kernel; tiles, data types and layouts take turns."""
-    rows = every_row()
-    names = list(dict.fromkeys(name for _, name, *_ in rows))
-    chosen = []
-    for number, target in enumerate(compile_kernels.TARGETS):
-        for turn in range(KERNELS_PER_TARGET):
-            name = names[(KERNELS_PER_TARGET * number + turn + rotation) % len(names)]
-            own = [row for row in rows if row[:2] == (target, name)]
-            chosen.append(own[(7 * rotation + 3 * number + 5 * turn) % len(own)])
-    return chosen
-
-
 def test_a_sample_has_every_kernel_and_every_target():
     rows = every_row()
     for rotation in range(40):
@@ -84,23 +54,20 @@ def test_a_sample_has_every_kernel_and_every_target():
     assert len(seen) > len(set(rows)) // 2  # it goes round
 
 
-def python(tmp_path: Path, *words: str):
+def printed(tmp_path: Path, program: str, *words: str):
     """Run a program that compiles, and return what it prints."""
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path / "triton"), "OMP_NUM_THREADS": "1"}
-    environment.pop("TRITON_INTERPRET", None)
-    environment["PYTHONPATH"] = os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-c", *words]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python(tmp_path, program, *words)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @with_triton
-@pytest.mark.parametrize("half", [0, 1])
-def test_a_sample_computes_what_fp64_does(tmp_path, half):
-    """In two halves, for two workers of pytest-xdist."""
-    wanted = sample(ROTATION)[half::2]
-    rows = python(tmp_path, RUN, json.dumps(wanted))
+@pytest.mark.parametrize("later", [0, *(pytest.param(part, marks=pytest.mark.deep) for part in (1, 2, 3))])
+def test_a_sample_computes_what_fp64_does(tmp_path, later):
+    """A kernel for each target, others each day; all of them are compiled each time, by `test_compile_kernels`."""
+    wanted = sample(ROTATION)[(ROTATION + later) % KERNELS_PER_TARGET :: KERNELS_PER_TARGET]
+    assert [target for target, *_ in wanted] == list(compile_kernels.TARGETS)
+    rows = printed(tmp_path, RUN, json.dumps(wanted))
     assert [row["error"] for row in rows] == [""] * len(wanted), f"YOLO_ROCM_ROTATION={ROTATION}: {rows}"
     known = {tuple(row[key] for key in ("target", "kernel", "tile", "dtype", "layout")): row for row in table()}
     for row, key in zip(rows, wanted, strict=True):
@@ -187,7 +154,7 @@ print(json.dumps(found))
 
 @with_triton
 def test_some_workgroups_write_all_of_their_tile(tmp_path):
-    forward, fewer, transpose, none = python(tmp_path, LEFT_OUT)
+    forward, fewer, transpose, none = printed(tmp_path, LEFT_OUT)
     assert (forward, transpose) == (True, True)
     assert fewer.startswith("forward wrote ")
     assert none.startswith("transpose wrote ")
@@ -247,7 +214,7 @@ print(json.dumps(found))
 
 @with_triton
 def test_a_normalisation_that_leaves_out_a_sum_is_found(tmp_path):
-    found = python(tmp_path, BROKEN_NORMS)
+    found = printed(tmp_path, BROKEN_NORMS)
     assert len(found) == 2
     for name, (right, broken) in found.items():
         assert right is True, name
@@ -278,30 +245,32 @@ print(json.dumps(found))
 @with_triton
 def test_on_rdna1_buffer_descriptors_would_write_nothing(tmp_path):
     """Triton leaves out of them how their end is checked; why `engines/triton/buffers.py` is there."""
-    (without, error), (with_them, why) = python(tmp_path, ON_RDNA1)
+    (without, error), (with_them, why) = printed(tmp_path, ON_RDNA1)
     assert (without, error) == (0, 0.0)
     assert with_them > 0
     assert why == f"transpose wrote 0 elements of {2 * 24 * 7 * 15}"
 
 
 SAME = """
-import json
+import json, sys
 from tools import compile_kernels
 from tools.emulate_kernels import USUAL, like
-same = {}
-for target, dtype, last in (("gfx1010", "fp32", False), ("gfx942", "fp16", True), ("gfx1201", "bf16", False)):
-    names = set()
-    for kernel in compile_kernels.curated(target, dtype, last):
-        if kernel.name not in names and not kernel.name.startswith("depthwise"):
-            names.add(kernel.name)
-            texts = [compile_kernels.assembly(each, target)[0] for each in (kernel, like(kernel, target, USUAL))]
-            same[f"{target} {kernel.name}"] = texts[0] == texts[1]
+same, (target, dtype, layout) = {}, sys.argv[1:]
+for kernel in compile_kernels.curated(target, dtype, layout == "nhwc"):
+    if kernel.name not in same and not kernel.name.startswith("depthwise"):
+        texts = [compile_kernels.assembly(each, target)[0] for each in (kernel, like(kernel, target, USUAL))]
+        same[kernel.name] = texts[0] == texts[1]
 print(json.dumps(same))
 """
+WITH_THEIR_OWN_CODE = (("gfx1010", "fp32", "nchw"), ("gfx942", "fp16", "nhwc"), ("gfx1201", "bf16", "nchw"))
 
 
 @with_triton
-def test_what_runs_is_what_the_table_compiles(tmp_path):
-    same = python(tmp_path, SAME)
-    assert len(same) > 15
+@pytest.mark.parametrize(
+    "one", [WITH_THEIR_OWN_CODE[0], *(pytest.param(one, marks=pytest.mark.deep) for one in WITH_THEIR_OWN_CODE[1:])]
+)
+def test_what_runs_is_what_the_table_compiles(tmp_path, one):
+    """What code is specialised by are sizes of a layer: they are the same for every target."""
+    same = printed(tmp_path, SAME, *one)
+    assert len(same) > 5
     assert all(same.values()), same

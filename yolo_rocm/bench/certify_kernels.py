@@ -30,7 +30,7 @@ from ..engines.qualification import ROUNDINGS
 from ..engines.triton.launch import prepare_all
 from .certify_probes import KIND, KernelProbe
 
-# Kernels of Triton exist in several tiles, all of which are compiled: they get the fewest problems.
+# Kernels that are compiled exist in several tiles, all of which are: they get the fewest problems.
 _MOST_COMPILERS: Final = 16
 # A native kernel is gone by where its error is at most this many plain sums'; torch's on a CPU reach 1.1 of one.
 _SUMS: Final = 2.0
@@ -93,7 +93,7 @@ def kernel_probes(quick: bool = False) -> tuple[KernelProbe, ...]:
     Args:
         quick: fp32 alone.
     """
-    engines = [*sorted({a.engine for a in ALGORITHMS} - {*SINGLE}), "gemm", "aten", "triton", "vendor"]
+    engines = [*sorted({a.engine for a in ALGORITHMS} - {*SINGLE}), "gemm", "aten", "triton", "hip", "vendor"]
     return tuple(
         KernelProbe(KIND, engine, dtype, layout, algorithm.name)
         for engine in engines

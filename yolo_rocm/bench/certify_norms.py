@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from ..diagnosis.probe_child import NotSupportedError, answer_all, answers_only
-from ..diagnosis.probes import DTYPES, LAYOUTS, TORCH_NAMES, DeviceProbe
+from ..diagnosis.probes import COMPILED_WAYS, DTYPES, LAYOUTS, TORCH_NAMES, DeviceProbe
 from ..engines.backend_flags import vendor_off
 from ..engines.measure import as_in_the_seam
 from ..engines.names import NATIVE
@@ -66,8 +66,8 @@ PROBLEMS: Final = {
     "large-mean": _Shape((3, 9, 33, 31), mean=100.0),
     "large-sums": _Shape((4, 6, 65, 67), grad=8.0),  # the sums of gradients are above what fp16 can hold
 }
-# Kernels of Triton are compiled for each of their sizes: they get the fewest problems.
-_FOR_TRITON: Final = ("silu", "many-pixels", "many-channels", "alone", "running", "large-sums")
+# Kernels that are compiled exist in several sizes, all of which are: they get the fewest problems.
+_FOR_COMPILED: Final = ("silu", "many-pixels", "many-channels", "alone", "running", "large-sums")
 
 
 def norm_probes(quick: bool = False) -> tuple[KernelProbe, ...]:
@@ -76,7 +76,7 @@ def norm_probes(quick: bool = False) -> tuple[KernelProbe, ...]:
     Args:
         quick: fp32 alone.
     """
-    order = ("gemm", "aten", "triton", "vendor")
+    order = ("gemm", "aten", "triton", "hip", "vendor")
     return tuple(
         KernelProbe(NORM_KIND, engine, dtype, layout, algorithm.name)
         for engine in order
@@ -94,7 +94,7 @@ def problems_of(algorithm: NormAlgorithm, dtype: str, layout: str, device: str) 
         NotSupportedError: It supports none of them here; with its own reason.
     """
     found, reasons = {}, []
-    for name in _FOR_TRITON if algorithm.engine == "triton" else PROBLEMS:
+    for name in _FOR_COMPILED if algorithm.engine in COMPILED_WAYS else PROBLEMS:
         problem = PROBLEMS[name].problem(getattr(torch, TORCH_NAMES[dtype]), device, layout == "nhwc")
         why = algorithm.not_supported_reasons(problem)
         if why:
@@ -175,7 +175,7 @@ def _compile(probes: list[DeviceProbe], device: str) -> None:
             for problem in problems.values():
                 yield from (partial(algorithm.prepare, problem, which) for which in PASSES)
 
-    if any(BY_NAME[probe.shape].engine == "triton" for probe in probes):
+    if any(probe.compiles for probe in probes):
         prepare_all(list(jobs()), min(_MOST_COMPILERS, os.cpu_count() or 1), lambda: False)
 
 

@@ -50,6 +50,7 @@ def doctor_outcome(found: Diagnosis) -> PartOutcome:
             "probes": {each.name: _in_words(each) for each in outcomes},
             "details": {each.name: dict(each.detail) for each in outcomes if each.detail},
             "engine_triton": found.triton,
+            "engine_hip": found.hip,
         },
     )
 

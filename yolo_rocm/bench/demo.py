@@ -4,40 +4,72 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ..api import run_training
 from ..hardware import detect
 
-IMAGES: Final = 96
-SIZE: Final = 96
-EPOCHS: Final = 30
+
+@dataclass(frozen=True)
+class Size:
+    """How much a demo does: what a GPU does in seconds would take minutes on a processor.
+
+    Attributes:
+        model: Model to train.
+        images: Training images.
+        pixels: Their width and height.
+        batch: Images of a step.
+        epochs: Epochs, unless asked otherwise.
+        lr0: Learning rate.
+    """
+
+    model: str
+    images: int
+    pixels: int
+    batch: int
+    epochs: int
+    lr0: float
 
 
-def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[str], None]) -> dict[str, Any]:
-    """Train a nano model and say accuracy, speed, what was patched and where the results are.
+ON_GPU: Final = Size("yolov8n.yaml", images=96, pixels=96, batch=16, epochs=30, lr0=0.002)
+ON_CPU: Final = Size(
+    str(Path(__file__).with_name("demo_model.yaml")), images=96, pixels=64, batch=8, epochs=12, lr0=0.005
+)
+
+
+def size_here() -> Size:
+    """Return how much a demo does on this machine."""
+    # Not torch.cuda.is_available(): it would start the GPU runtime before the preset has set its variables.
+    return ON_CPU if detect().gpu is None else ON_GPU
+
+
+def run_demo(
+    folder: Path, data: Path, size: Size, epochs: int, preset: str, say: Callable[..., None]
+) -> dict[str, Any]:
+    """Train a small model and say accuracy, speed, what was patched and where the results are.
 
     Without a GPU our own kernels compute the convolutions on the CPU, so that the demo shows the product and not torch.
 
     Args:
         folder: Where results go.
-        data: The data set: `IMAGES` images of `SIZE` pixels.
+        data: The data set, of the images that `size` says.
+        size: How much to do.
         epochs: Epochs to train.
         preset: Preset to use.
-        say: Prints a line.
+        say: Prints lines.
 
     Returns:
         The same as data.
     """
-    # Not torch.cuda.is_available(): it would start the GPU runtime before the preset has set its variables.
-    on_gpu = detect().gpu is not None
-    rocm: dict[str, Any] = {} if on_gpu else {"conv": {"engine": "gemm", "devices": ["cpu"]}}
+    rocm: dict[str, Any] = {} if size is ON_GPU else {"conv": {"engine": "gemm", "devices": ["cpu"]}}
     started = time.perf_counter()
+    # nbs: without it Ultralytics would collect the gradients of 64 images before each step, and take few steps.
     outcome = run_training(
-        "yolov8n.yaml", data, preset, rocm, epochs=epochs, imgsz=SIZE, batch=16, optimizer="AdamW", lr0=0.002,
-        warmup_epochs=1, mosaic=0.0, close_mosaic=0, seed=0, plots=False, verbose=False,
-        project=str((folder / "runs").resolve()), name="demo",
+        size.model, data, preset, rocm, epochs=epochs, imgsz=size.pixels, batch=size.batch, nbs=size.batch,
+        optimizer="AdamW", lr0=size.lr0, warmup_epochs=1, mosaic=0.0, close_mosaic=0, seed=0, plots=False,
+        verbose=False, project=str((folder / "runs").resolve()), name="demo",
     )  # fmt: skip
     seconds = time.perf_counter() - started
     import torch
@@ -47,7 +79,7 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
         "map": float(box.map),
         "map50": float(box.map50),
         "epochs": epochs,
-        "images_per_s": IMAGES * epochs / seconds,
+        "images_per_s": size.images * epochs / seconds,
         "seconds": seconds,
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
         "patched": outcome.report.summary() if outcome.report else "nothing, YOLO_ROCM=0",
@@ -57,5 +89,6 @@ def run_demo(folder: Path, data: Path, epochs: int, preset: str, say: Callable[[
     say(
         "speed     {images_per_s:.0f} images/s on {device}, validation included, {seconds:.0f} s in all".format(**facts)
     )
-    say("patched   {patched}\nresults   {folder}".format(**facts))
+    page = Path(facts["folder"]) / "report.html"
+    say("patched   {patched}\nresults   {folder}".format(**facts), f"report    {page}")
     return facts

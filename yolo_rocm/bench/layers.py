@@ -20,7 +20,9 @@ from ..errors import ConfigError, nearest
 from ..utils.progress import progress
 
 T = TypeVar("T")
-OURS = "gemm+triton"  # the engines that a benchmark takes where `engine=` is not given: all of ours
+# The engines that a benchmark takes where `engine=` is not given. Files in docs/benchmarks were measured so: their
+# commands do not name an engine.
+OURS = "gemm+triton"
 LAYOUTS = {"nchw": False, "nhwc": True}  # name on the command line -> channels_last
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
 

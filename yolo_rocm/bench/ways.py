@@ -19,6 +19,7 @@ from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.seam import installed
 from ..engines.backend_flags import vendor_off
+from ..engines.names import OURS
 from ..errors import ConfigError, nearest
 from ..graphs import network
 from ..norm import seam as norm_seam
@@ -207,7 +208,7 @@ def ways(
     if not enabled():
         raise ConfigError("YOLO_ROCM=0 turns the whole package off: there is nothing to compare. Unset it.")
     ours = _Ours(engine, memory_mb, remember)
-    without_vendor = ours.engine if ours.engine != "auto" else "gemm+triton+aten"
+    without_vendor = ours.engine if ours.engine != "auto" else "+".join((*OURS, "aten"))
     found = [
         *(_torch_alone(STOCK_KIND, layout) for layout in (False, True)),
         _torch_alone(STOCK_KIND, None, compiled=True),

@@ -7,50 +7,60 @@ from collections.abc import Iterator
 import torch
 
 from ..norm.algorithms.base import Parameters, Statistics
-from ..norm.autocast import without_autocast
-from ..norm.keeping import Activation, Done, changed
+from ..norm.keeping import Activation, Done, changed, laid_out_again
 from .known import Known
 
 
 class Again(Activation):
-    """How an output is computed again.
+    """How an output is computed again, and all that backward of BatchNorm and activation reads.
 
     Args:
         known: How it was computed.
-        eps: Of the BatchNorm.
         y: Output of the convolution, which nobody else can change; neither can they the statistics.
-        weight: Of the BatchNorm.
-        bias: Of the BatchNorm.
+        p: Of the BatchNorm.
         statistics: Of the batch.
+
+    Attributes:
+        y: The same.
+        p: The same, without what is updated.
+        statistics: The same.
     """
 
-    __slots__ = ("_bias", "_eps", "_known", "_statistics", "_versions", "_weight", "_y")
+    __slots__ = ("_known", "_versions", "p", "statistics", "y")
 
-    def __init__(
-        self,
-        known: Known,
-        eps: float,
-        y: torch.Tensor,
-        weight: torch.Tensor | None,
-        bias: torch.Tensor | None,
-        statistics: Statistics,
-    ) -> None:
-        self._shape, self._stride, self.steps = known.shape, known.strides, 0
-        self._known, self._eps, self._y, self._statistics = known, eps, y, statistics
-        self._weight, self._bias = weight, bias
+    def __init__(self, known: Known, y: torch.Tensor, p: Parameters, statistics: Statistics) -> None:
+        weight, bias = p.weight, p.bias
+        self.steps = 0
+        self._known, self.y, self.statistics = known, y, statistics
+        self.p = Parameters(weight, bias, None, None, 0.0, p.eps)
         self._versions = None if weight is None or bias is None else (weight._version, bias._version)
 
-    def _make(self, done: Done) -> torch.Tensor:
-        weight, bias, versions = self._weight, self._bias, self._versions
-        if versions is not None and weight is not None and bias is not None:
-            for parameter, version in ((weight, versions[0]), (bias, versions[1])):
-                if parameter._version != version:
-                    raise changed(parameter, version)
-        p = Parameters(weight, bias, None, None, 0.0, self._eps)
-        return without_autocast(self._known.norm.activate, self._y, p, self._statistics)
+    def check(self) -> None:
+        """Make sure that nobody has changed what is read.
+
+        Raises:
+            RuntimeError: Somebody has.
+        """
+        if self._versions is None:
+            return
+        for parameter, version in zip(self.p[:2], self._versions, strict=True):
+            if parameter is not None and parameter._version != version:
+                raise changed(parameter, version)
+
+    def made(self, done: Done) -> torch.Tensor:
+        """Compute the output, as a part of something else."""
+        value = done.get(self)
+        if value is None:
+            self.check()
+            known = self._known
+            value = known.norm.activate(self.y, self.p, self.statistics)
+            if value.stride() != known.strides:
+                value = laid_out_again(value, known.shape, known.strides)
+            done[self] = value
+        return value
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield what stays in memory."""
-        for tensor in (self._y, self._weight, self._bias, *self._statistics):
+        for tensor in (self.y, *self.p[:2], *self.statistics):
             if tensor is not None:
                 yield tensor

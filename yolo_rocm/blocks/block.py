@@ -21,17 +21,15 @@ from ..norm.algorithms.base import Parameters, Statistics
 from ..norm.autocast import autocast_dtype, is_on, off
 from ..norm.fused import activated
 from ..norm.fusible import ordinary, watched
-from ..norm.keeping import Keeping
 from ..norm.seam import serving as serving_norms
 from .again import Again
+from .call import Call, LeanCall
 from .known import Known, find
 
 # Where torch does not say whether a graph is going to be used again, what is kept for it goes through torch's hooks.
 _keeps_graph: Final[Callable[[], bool] | None] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
 _is_profiled: Final[Callable[[], bool]] = torch._C._autograd._profiler_enabled
 _CONVOLUTION, _NORMALISATION = "yolo_rocm::convolution", "yolo_rocm::normalisation"
-_pop: Final[Callable[[], None]] = torch._C._autograd._pop_saved_tensors_default_hooks
-_push: Final[Callable[..., None]] = torch._C._autograd._push_saved_tensors_default_hooks
 
 
 def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d, act: nn.Module) -> torch.Tensor | None:
@@ -66,68 +64,30 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
         own["padding_mode"], type(act), slope, mean.shape, mean.dtype, mean.device,
         None if weight is None else weight.dtype,
     )  # fmt: skip
-    table = norms.fused()
-    known: Known | None = table.get(key)
+    found = norms.fused()
+    known: Known | None = found.get(key)
     if known is None or not known.is_current(patch):
-        known = table[key] = find(patch, norms, x, (conv, norm, act), slope, to)
+        known = found[key] = find(patch, norms, x, (conv, norm, act), slope, to)
     route = known.conv
     if route is None:
         return None
     patch.report.count_call(route.served, conv)
     norms.report.count_call(known.norm.served, norm)
     p = Parameters(weight, bias, mean, var, norm.momentum, norm.eps, batches)  # type: ignore[arg-type]
-    call = _Call(known, p, kernel, offset)
     if x.dtype != known.dtype:
         x = x.to(known.dtype)
-    if not recipes.wanted():
-        return _apply(x, kernel, offset, weight, bias, call)  # type: ignore[no-any-return]
-    return _lean(x, call)
-
-
-def _lean(x: torch.Tensor, call: _Call) -> torch.Tensor:
-    """Compute a block while this thread keeps recipes: its input is kept as one, its result has one."""
-    known, weight, bias = call.known, call.p.weight, call.p.bias
-    call.wants_y = True
-    if _keeps_graph is None or not recipes.only_ours():
-        result = _apply(x, call.kernel, call.offset, weight, bias, call)
-    else:
-        if recipes.wanted(x):
-            call.keeping = recipes.pack(x)
-        try:
-            _pop()
-            result = _apply(x, call.kernel, call.offset, weight, bias, call)
-        finally:
-            if not recipes.only_ours():  # Ctrl-C may have come before they were taken off
-                _push(recipes.pack, recipes.unpack)
-    if recipes.wanted(result) and result.requires_grad:
-        recipes.remember(result, Again(known, call.p.eps, call.y, weight, bias, call.statistics))
-    del call.y  # autograd has it, and lets it go after backward
+    table = recipes.here()
+    if table is None:
+        return _apply(x, kernel, offset, weight, bias, Call(known, p, kernel, offset))  # type: ignore[no-any-return]
+    call = LeanCall(known, p, kernel, offset)
+    if _keeps_graph is not None and recipes.only_ours():
+        call.holds, call.keeping = True, table.instead_of(x, known.input_bytes)
+    result = _apply(x, kernel, offset, weight, bias, call)
+    if known.bytes >= table.smallest and result.requires_grad:
+        table.add(result, call.again)  # type: ignore[arg-type]
+    if not call.holds:
+        call.again = None  # autograd has what backward needs, and lets it go afterwards
     return result  # type: ignore[no-any-return]
-
-
-class _Call:
-    """What a call of the function has besides the tensors that autograd keeps.
-
-    Attributes:
-        known: How it is computed.
-        p: Of the BatchNorm.
-        kernel: Weight of the convolution as the layer has it, for gradients of gradients.
-        offset: Its bias, likewise.
-        keeping: The input, where it is kept as a recipe.
-        wants_y: Whether the convolution's output is handed out here.
-        y: That output.
-        statistics: Of the batch.
-    """
-
-    __slots__ = ("keeping", "kernel", "known", "offset", "p", "statistics", "wants_y", "y")
-
-    y: torch.Tensor
-    statistics: Statistics
-
-    def __init__(self, known: Known, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None) -> None:
-        self.known, self.p, self.kernel, self.offset = known, p, kernel, offset
-        self.keeping: Keeping | None = None
-        self.wants_y = False
 
 
 class _Block(torch.autograd.Function):
@@ -141,7 +101,7 @@ class _Block(torch.autograd.Function):
         offset: torch.Tensor | None,
         weight: torch.Tensor | None,
         bias: torch.Tensor | None,
-        call: _Call,
+        call: Call,
     ) -> torch.Tensor:
         known, p = call.known, call.p
         filters, added = kernel, offset
@@ -150,16 +110,16 @@ class _Block(torch.autograd.Function):
             added = None if offset is None else offset.to(known.dtype)
         if known.is_cast and is_on():
             with off():
-                y, result, call.statistics = _computed(known, x, filters, added, p)
+                y, result, statistics = _computed(known, x, filters, added, p)
         else:
-            y, result, call.statistics = _computed(known, x, filters, added, p)
-        if call.keeping is None:
-            ctx.save_for_backward(filters, y, weight, bias, x)
-        else:
-            ctx.save_for_backward(filters, y, weight, bias)
-        ctx.call = call
-        if call.wants_y:
-            call.y = y
+            y, result, statistics = _computed(known, x, filters, added, p)
+        ctx.call, call.statistics = call, statistics
+        if isinstance(call, LeanCall):
+            call.again = Again(known, y, p, statistics)
+            if call.holds:
+                call.hold(filters, x)
+                return result
+        ctx.save_for_backward(filters, y, weight, bias, x)
         return result
 
     @staticmethod
@@ -198,30 +158,39 @@ def _marked(name: str, function: Callable[..., Any], *args: Any) -> Any:
 
 def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     """Return the gradients of all that `forward` takes."""
-    call: _Call = ctx.call
-    known, keeping = call.known, call.keeping
-    kernel, y, weight, bias, *rest = ctx.saved_tensors
+    call: Call = ctx.call
+    known = call.known
     for_x, for_kernel, for_offset, for_weight, for_bias, _ = ctx.needs_input_grad
     norm, conv = known.norm, known.conv
     assert conv is not None  # or there was no call
+    holding = call if isinstance(call, LeanCall) and call.holds else None
+    if holding is not None:
+        kernel, again, keeping, kept_x = holding.held()
+        y, p = again.y, again.p
+        del again
+    else:
+        keeping = None
+        kernel, y, weight, bias, kept_x = ctx.saved_tensors
+        p = Parameters(weight, bias, None, None, 0.0, call.p.eps)
     if grad.stride() != known.strides:
         grad = grad.contiguous(memory_format=known.layout)
     norm.served.backward_calls += 1
     wanted = (for_x or for_kernel or for_offset, for_weight, for_bias)
-    p = Parameters(weight, bias, None, None, 0.0, call.p.eps)
     norm_backward, conv_backward = norm.backward, conv.backward
     if _is_profiled():
         norm_backward = partial(_marked, _NORMALISATION, norm_backward)
         conv_backward = partial(_marked, _CONVOLUTION, conv_backward)
     grad_y, grad_weight, grad_bias = norm_backward(grad, y, p, call.statistics, wanted)
-    if keeping is not None and _keeps_graph is not None and not _keeps_graph():
-        call.keeping = None  # torch forgets saved tensors by itself, and attributes only with the graph
+    if holding is not None and _keeps_graph is not None and not _keeps_graph():
+        holding.let_go()
+    del y  # the input may be made in its place
     if grad_y is None:
         return None, None, None, grad_weight, grad_bias, None
     conv.served.backward_calls += 1
     grad_offset = grad_y.sum((0, 2, 3)) if for_offset else None
     if for_x or for_kernel:
-        x = rest[0] if keeping is None else keeping.value()
+        x = kept_x if keeping is None else keeping.made({})
+        assert x is not None  # one of the two is kept
         grad_x, grad_kernel = conv_backward(grad_y, x, kernel, (for_x, for_kernel))
         if grad_x is not None:
             grad_x = laid_out(grad_x, known.channels_last)
@@ -234,16 +203,20 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
 
 def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     """Return gradients that have gradients: torch's own, of the whole computed anew from the input."""
-    call: _Call = ctx.call
-    if call.keeping is not None:
-        raise RuntimeError(
-            "gradients of gradients need the input of every layer, and lean memory does not keep it: "
-            "train with step.memory: full"
-        )
+    call: Call = ctx.call
     known, kernel, offset = call.known, call.kernel, call.offset
-    _, _, weight, bias, x = ctx.saved_tensors
+    if isinstance(call, LeanCall) and call.holds:
+        _, again, _, x = call.held()
+        weight, bias = again.p[:2]
+        if x is None:
+            raise RuntimeError(
+                "gradients of gradients need the input of every layer, and lean memory does not keep it: "
+                "train with step.memory: full"
+            )
+    else:
+        _, _, weight, bias, x = ctx.saved_tensors
     problem = known.conv.problem  # type: ignore[union-attr]
-    inputs = (x, kernel, offset, weight, bias)
+    inputs: tuple[Any, ...] = (x, kernel, offset, weight, bias)
     if known.convert is not None:
         kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
     y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)

@@ -34,11 +34,13 @@ class Known:
         layout: Of the same.
         channels_last: Whether the convolution's results are laid out so.
         shape: Of the output.
+        bytes: Of the output.
+        input_bytes: Of the input in that data type.
     """
 
     __slots__ = (
-        "channels_last", "conv", "convert", "dtype", "generation", "is_cast", "layout", "norm", "patch", "shape",
-        "strides",
+        "bytes", "channels_last", "conv", "convert", "dtype", "generation", "input_bytes", "is_cast", "layout", "norm",
+        "patch", "shape", "strides",
     )  # fmt: skip
 
     conv: Route | None
@@ -47,6 +49,8 @@ class Known:
     convert: Callable[[torch.Tensor], torch.Tensor] | None
     is_cast: bool
     shape: torch.Size
+    bytes: int
+    input_bytes: int
     strides: tuple[int, ...]
     layout: torch.memory_format
     channels_last: bool
@@ -105,6 +109,8 @@ def find(
     known.convert = _conversion(dtype, found.weight_layout) if converted else None
     known.norm, known.layout = route, _LAYOUTS[route.problem.channels_last]
     known.shape, known.strides, known.channels_last = example.shape, example.stride(), problem.channels_last
+    size = example.element_size()
+    known.bytes, known.input_bytes = example.numel() * size, x.numel() * size
     engines = (found.served.plan["forward"].algorithm.engine, route.engines[0])
     known.is_cast = engines != ("triton", "triton")
     known.conv = found

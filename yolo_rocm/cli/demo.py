@@ -18,15 +18,16 @@ def demo(
     preset: PresetName = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Make a small data set, train a nano model on whatever device there is, and say what happened."""
-    from ..bench.demo import EPOCHS, IMAGES, SIZE, run_demo
+    """Make a small data set, train a small model on whatever device there is, and say what happened."""
+    from ..bench.demo import run_demo, size_here
     from ..bench.demo_data import make_data
     from ..preset.restart import restart_if_late
 
     restart_if_late(preset)
+    size = size_here()
     with stdout_for_json(as_json):
         with progress("making images") as show:
-            data = make_data(folder / "data", images=IMAGES, size=SIZE, progress=show)
-        facts = run_demo(folder, data, epochs or EPOCHS, preset, say)
+            data = make_data(folder / "data", images=size.images, size=size.pixels, progress=show)
+        facts = run_demo(folder, data, size, epochs or size.epochs, preset, say)
     if as_json:
         print_json(facts)

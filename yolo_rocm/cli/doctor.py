@@ -126,16 +126,36 @@ def _print(found: Diagnosis) -> None:
         say(f"{finding.severity} {finding.id}: {finding.finding}", f"    do: {finding.remedy}{sources}")
     if found.outcomes:
         say("")
-        _print_probes([o for o in found.outcomes if not (o.status == "skipped" and o.message == found.triton)])
+        below = (found.triton, found.hip)
+        _print_probes([o for o in found.outcomes if not (o.status == "skipped" and o.message in below)])
         say(*_facts(found.outcomes), *_learned(found))
+    _print_predicting(found)
     machine = found.machine
     gpus = ", ".join(str(gpu) for gpu in machine.gpus) or "no GPU"
     stack = f"torch {machine.torch} ({machine.build}{f' {machine.hip}' if machine.hip else ''})"
     say(
         f"engine triton: {found.triton}",
+        f"engine hip: {found.hip}",
         f"\n{gpus}; {machine.system} {machine.kernel or ''}; {stack}; Ultralytics {machine.ultralytics}; "
         f"Python {machine.python}\n{found.settings.why}",
     )
+
+
+def _print_predicting(found: Diagnosis) -> None:
+    """Print which engines can predict here, what to install for the others, and what is known to be wrong."""
+    if not found.predict:
+        return
+    say("")
+    rows = []
+    for state in found.predict:
+        told = [*(f"{place}: ok" for place in state.works), *state.failed, *state.reasons]
+        rows.append((state.engine, "yes" if state.usable else "no", "; ".join(told)))
+    print_table(("predict engine=", "usable", "what was found"), rows)
+    for state in found.predict:
+        if state.install:
+            say(f"to install {state.engine}: {state.install}")
+        if state.usable:
+            say(*(f"known of {state.engine}: {what} ({source})" for what, source in state.faults))
 
 
 def _print_probes(outcomes: Sequence[ProbeOutcome]) -> None:
@@ -179,7 +199,7 @@ def _facts(outcomes: Sequence[ProbeOutcome]) -> list[str]:
             told = ", ".join(
                 f"{name} {'+'.join(value) if isinstance(value, list) else value}"
                 for name, value in outcome.detail.items()
-                if value is not None and name != "triton"  # has a line of its own
+                if value is not None and name not in ("triton", "hip_engine")  # have lines of their own
             )
-            lines.append(f"{outcome.name}: {told}")
+            lines += [f"{outcome.name}: {told}"] if told else []
     return lines

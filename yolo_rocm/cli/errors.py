@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
-from ..errors import YoloRocmError
+from ..errors import LostRankError, YoloRocmError
 
 DEBUG = "--debug"
 _HINT = f"({DEBUG} shows where it happened)"
@@ -33,7 +34,7 @@ def everyday(error: BaseException) -> str | None:
     for each in _chain(error):
         if isinstance(each, ConnectionError):
             return f"a download failed: {_one_line(each)}"
-    if str(error).startswith("Dataset '"):  # how Ultralytics says that data cannot be used, whatever the cause
+    if str(error).startswith(("Dataset '", "No images")):  # data that cannot be used, whatever the cause
         return _one_line(error)
     return None
 
@@ -48,9 +49,16 @@ def end_in_one_line(error: BaseException) -> None:
     if told is None:
         raise error
     from ..utils.console import console
+    from ..utils.process_group import is_first_to, place
 
     hint = "" if isinstance(error, YoloRocmError) else f" {_HINT}"
-    console(stderr=True).print(f"error: {told}{hint}", markup=False)
+    if place() is None or is_first_to("refusal"):  # all ranks of a training meet the same mistake
+        console(stderr=True).print(f"error: {told}{hint}", markup=False)
+    if isinstance(error, LostRankError):
+        # What is left of a group without one of its members may wait for it when it is taken down.
+        sys.stderr.flush()
+        sys.stdout.flush()
+        os._exit(1)
     sys.exit(1)
 
 

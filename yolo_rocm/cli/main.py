@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,13 +13,15 @@ from .bench import bench
 from .certify import certify
 from .demo import demo
 from .doctor import doctor
+from .env import env
 from .errors import DEBUG, end_in_one_line, split_debug
 from .loader import loader
 from .modes import add_modes
-from .options import KEY_VALUES, in_our_order, say
+from .options import KEY_VALUES, in_our_order, say, with_options
 from .presets import presets
 from .report import report
 from .run import OptionsBeforeTarget, run
+from .setup import setup
 from .tune import tune
 
 app = typer.Typer(
@@ -47,6 +49,7 @@ def _root(
     pass
 
 
+app.command(epilog='Example: yolo-rocm setup --card "RX 7900 XTX"')(setup)
 add_modes(app)
 app.command(epilog="Example: yolo-rocm presets rx5600xt")(presets)
 app.command(epilog="Example: yolo-rocm demo --epochs 5")(demo)
@@ -56,12 +59,19 @@ app.command(context_settings=KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n
 app.command(epilog="Example: yolo-rocm loader --preset rx5600xt")(loader)
 app.add_typer(bench, name="bench")
 app.command(epilog="Example: yolo-rocm doctor train.log")(doctor)
+app.command(epilog="Example: yolo-rocm env")(env)
 app.command(epilog="Example: yolo-rocm certify --out my-card.json")(certify)
 app.command(epilog="Example: yolo-rocm report runs/detect/train runs/detect/train2")(report)
 app.command(
     cls=OptionsBeforeTarget,
     epilog="Example: yolo-rocm run --preset rx5600xt --rocm conv.engine=gemm train.py --epochs 3",
 )(run)
+
+
+def _commands() -> dict[str, Any]:
+    """Return the commands by name."""
+    group: Any = typer.main.get_command(app)
+    return dict(group.commands)
 
 
 def main() -> None:
@@ -72,7 +82,7 @@ def main() -> None:
         rich_utils.COLOR_SYSTEM = None  # of --help and of wrong options; see `console`
     debug, words = split_debug(sys.argv[1:])
     try:
-        app([*words[:debug], *in_our_order(words[debug:])])
+        app([*words[:debug], *with_options(in_our_order(words[debug:]), _commands())], prog_name="yolo-rocm")
     except Exception as error:
         if debug:
             raise

@@ -7,15 +7,22 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from .completion import arguments
 from .options import KEY_VALUES, say
 
 # What each mode does, and its example.
 _COMMANDS: Final = {
     "train": ("Train a model under a preset.", "model=yolo11n.yaml data=coco8.yaml epochs=3 preset=rx5600xt"),
     "val": ("Validate a model under a preset.", "model=best.pt data=coco8.yaml preset=rx5600xt"),
-    "predict": ("Predict images or videos under a preset, and save them.", "model=best.pt source=photos imgsz=640"),
+    "predict": (
+        "Predict images or videos under a preset, and save them; engine=auto takes the fastest engine that agrees.",
+        "model=best.pt source=photos imgsz=640 engine=auto",
+    ),
     "track": ("Track objects through a video under a preset, and save it.", "model=best.pt source=street.mp4"),
-    "export": ("Export a model under a preset, and print the file.", "model=best.pt format=onnx imgsz=640"),
+    "export": (
+        "Export a model, check it against torch where this package predicts with it, and print the file.",
+        "model=best.pt format=ncnn imgsz=640",
+    ),
     "benchmark": ("Export, validate and time a model under a preset.", "model=best.pt format=torchscript imgsz=640"),
 }
 
@@ -32,7 +39,9 @@ def _command(mode: str) -> Callable[..., None]:
         words: Annotated[
             list[str] | None,
             typer.Argument(
-                metavar="[CFG.yaml] [key=value]...", help="Ultralytics arguments, preset=, rocm.SECTION.KEY="
+                metavar="[CFG.yaml] [key=value]...",
+                help="Ultralytics arguments, preset=, rocm.SECTION.KEY=",
+                autocompletion=arguments,
             ),
         ] = None,
         table: Annotated[bool, typer.Option("--table", help="Print every convolution and what computes it.")] = False,
@@ -43,16 +52,18 @@ def _command(mode: str) -> Callable[..., None]:
         from ..preset.restart import restart_if_late
         from ..ultralytics_hooks import reports
 
-        arguments = parse(words or [])
-        if not arguments:
+        given = parse(words or [])
+        if not given:
             least = "data=" if mode == "train" else "model="
             raise typer.BadParameter(f"give a configuration file or key=value pairs, at least {least}")
-        if mode == "train" and arguments.get("task") in TASKS:
-            arguments.setdefault("model", TASKS[arguments["task"]])
-        restart_if_late(arguments.get("preset", "auto"), arguments.get("rocm"), arguments.get("device"))
-        outcome: Any = run_training(**arguments) if mode == "train" else run_mode(mode, **arguments)
+        if mode == "train" and given.get("task") in TASKS:
+            given.setdefault("model", TASKS[given["task"]])
+        restart_if_late(given.get("preset", "auto"), given.get("rocm"), given.get("device"))
+        outcome: Any = run_training(**given, relaunched=True) if mode == "train" else run_mode(mode, **given)
         if table and outcome.report is not None and reports():
             say(outcome.report.table())
+            if outcome.inference is not None and outcome.inference.served:
+                say(outcome.inference.table())
         if mode == "export":  # the last line, for scripts; Ultralytics logs the other results
             say(str(outcome.result))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -10,26 +10,64 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ..utils.console import console
+from .completion import preset_names
 
 out: Final = console()
 AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON, and nothing else, to stdout.")]
-PresetName = Annotated[str, typer.Option(help="A preset's name, `auto`, or a YAML file.")]
+PresetName = Annotated[str, typer.Option(help="A preset's name, `auto`, or a YAML file.", autocompletion=preset_names)]
 
 MODES: Final = ("train", "val", "predict", "track", "export", "benchmark")
 KEY_VALUES: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 BENCH_FOLDER: Final = "yolo-rocm-bench"
 
 
+# Words of `yolo` that are no modes.
+_OTHER_WORDS: Final = {"help": "--help", "version": "--version", "checks": "env"}
+
+
 def in_our_order(words: list[str]) -> list[str]:
     """Turn Ultralytics' `TASK MODE ...` into `MODE task=TASK ...`; everything else stays as it is.
 
-    `detect train data=x.yaml` becomes `train task=detect data=x.yaml`.
+    `detect train data=x` becomes `train task=detect data=x`, and so does `task=detect mode=train data=x`.
     """
     from ..preset.cfg_file import TASKS
 
     if len(words) > 1 and words[0] in TASKS and words[1] in MODES:
         return [words[1], f"task={words[0]}", *words[2:]]
-    return words
+    if words and ("=" in words[0] or words[0] in TASKS):
+        mode = next((word for word in words if word.startswith("mode=")), "")
+        if mode.removeprefix("mode=") in MODES:
+            return [mode.removeprefix("mode="), *(word for word in words if word != mode)]
+    return [_OTHER_WORDS.get(words[0], words[0]), *words[1:]] if words else words
+
+
+def with_options(words: list[str], commands: Mapping[str, Any]) -> list[str]:
+    """Turn `key=value` into `--key=value` where a command has such an option, so that `preset=` is right everywhere.
+
+    Commands that take `key=value` themselves get them as they are, and so does what `run` runs.
+
+    Args:
+        words: The words of a command line.
+        commands: The commands by name.
+    """
+    command = commands.get(words[0]) if words else None
+    if command is None or hasattr(command, "commands") or command.context_settings.get("allow_extra_args"):
+        return words
+    taking = [p for p in command.params if p.param_type_name == "option" and not p.is_flag]
+    options = {name for parameter in taking for name in parameter.opts if name.startswith("--")}
+    turned, rest = [words[0]], list(words[1:])
+    while rest:
+        word = rest.pop(0)
+        key, separator, _ = word.partition("=")
+        if separator and f"--{key}" in options:
+            word = f"--{word}"
+        elif word in options and rest:
+            turned.append(word)
+            word = rest.pop(0)
+        elif words[0] == "run" and not word.startswith("--"):
+            return [*turned, word, *rest]  # from here on the words are the script's
+        turned.append(word)
+    return turned
 
 
 def key_values(words: list[str] | None, defaults: dict[str, Any], first: str = "model") -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from ..utils.console import print_json
+from .completion import preset_names
 from .options import AsJson, print_table, say
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(help="A preset's name, `auto`, or a YAML file.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A preset's name, `auto`, or a YAML file.", autocompletion=preset_names)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the presets, or print every final value of one with the file that set it."""

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..preset.cfg_file import parse
+from .options import PresetName
 
 
 class OptionsBeforeTarget(TyperCommand):
@@ -37,7 +38,7 @@ def run(
             show_default=False,
         ),
     ],
-    preset: Annotated[str, typer.Option(help="A preset's name, `auto`, or a YAML file.")] = "auto",
+    preset: PresetName = "auto",
     rocm: Annotated[
         list[str] | None,
         typer.Option(metavar="SECTION.KEY=VALUE", help="A value over the preset's; may be given more than once."),

@@ -13,6 +13,7 @@ from ..engines.planner import DEFAULT_TUNE_SECONDS, BasePlanner, Plan
 from . import chunking
 from .algorithms import ALGORITHMS, Algorithm
 from .heuristics import preferred
+from .hip.heuristics import preferred as hip_preferred
 from .names import PASSES
 from .problem import ConvProblem, laid_out
 
@@ -20,7 +21,7 @@ __all__ = ["CONVOLUTION", "DEFAULT_TUNE_SECONDS", "ConvPlan", "Operands", "Plann
 
 ConvPlan = Plan[Algorithm]
 # (input channels, output channels, groups) of the small problem that a kernel is qualified on
-_SMALL = {"flat": (3, 20, 1), "depthwise": (24, 24, 24)}
+_SMALL = {"flat": (3, 20, 1), "depthwise": (24, 24, 24), "hip_few": (3, 20, 1), "hip_direct": (24, 24, 24)}
 _SMALL_GEMM = (24, 40, 1)
 
 
@@ -53,6 +54,8 @@ class Convolution(Operator[ConvProblem, Algorithm]):
 
     def preferred(self, problem: ConvProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
         """Return names of algorithms for one pass, best guess first."""
+        if "gemm" not in engines and "triton" not in engines and "hip" in engines:
+            return hip_preferred(problem, which)
         return preferred(problem, which, triton="triton" in engines and "gemm" not in engines)
 
     def reference(self, problem: ConvProblem) -> Algorithm:

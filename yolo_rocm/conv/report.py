@@ -70,6 +70,11 @@ class ConvReport(SeamReport[ConvProblem, Algorithm]):
         self.times = LayerTimes()
         self._budget = budget
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether each convolution is to be told apart now: layers are being named, or timed."""
+        return self.timer is not None or self.is_naming
+
     def restart(self) -> None:
         """Forget everything seen and timed so far."""
         super().restart()

@@ -19,6 +19,7 @@ from ..errors import YoloRocmError
 from .algorithms.base import Grads
 from .algorithms.native import native_convolution, native_convolution_backward
 from .compiling import Compiling
+from .fused.patch import serving as serving_inference
 from .patch import Patch, Route
 from .plan import Planner
 from .problem import laid_out
@@ -49,7 +50,7 @@ def patched(
 
     Args:
         devices: Device types to cover; `cuda` means AMD and NVIDIA GPUs, `cpu` runs the same code without a GPU.
-        engine: `vendor`, `aten`, `gemm`, `triton`, several of these joined by `+`, or `auto`.
+        engine: `vendor`, `aten`, `gemm`, `triton`, `hip`, several of these joined by `+`, or `auto`.
         vendor: Whether `auto` may use the vendor library, because the caller knows it to be healthy.
         memory_mb: Workspace in MiB that a convolution may take in addition to its result.
 
@@ -110,7 +111,13 @@ _compiling = Compiling(_engines)
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any) -> torch.Tensor:
     if dispatcher.CALLERS_COUNT:
         dispatcher.note_caller()
-    patch = _seam.serving.get("cuda" if x.is_cuda else x.device.type)
+    device = "cuda" if x.is_cuda else x.device.type
+    patch = _seam.serving.get(device)
+    inference = serving_inference(device)
+    if patch is not None and inference is not None and not torch.is_grad_enabled() and not patch.report.is_watching:
+        y = inference.convolution(x, weight, bias, geometry, patch.report)
+        if y is not None:
+            return y
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
         return native_convolution(x, weight, bias, *geometry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -20,13 +20,14 @@ def report(diagnosis: Diagnosis, environ: Mapping[str, str] | None = None) -> st
     """Return the report as Markdown, redacted."""
     environ = os.environ if environ is None else environ
     data = diagnosis.as_dict()
-    shown = {name: value for name, value in sorted(environ.items()) if _SHOWN.match(name) and not is_secret(name)}
+    shown = shown_variables(environ)
     values = {key: entry["value"] for key, entry in data["preset"]["values"].items()}
     sections = [
-        ("Machine", {**data["machine"], "triton": data["triton"]}),
+        ("Machine", {**data["machine"], "triton": data["triton"], "hip_engine": data["hip"]}),
         ("Environment", shown),
         ("Findings", data["findings"]),
         ("Probes", {row["name"]: f"{row['status']} {row['message'] or row['error']}" for row in data["probes"]}),
+        ("Prediction", {row["engine"]: _predicts(row) for row in data["predict"]}),
         ("Settings", {"preset": data["preset"]["preset"], "why": data["preset"]["why"], **values}),
     ]
     verdict = data["verdict"]
@@ -40,6 +41,16 @@ def report(diagnosis: Diagnosis, environ: Mapping[str, str] | None = None) -> st
         # Cut only now: half a token at the beginning would not be recognised.
         lines += ["", "## Printed while probing", "", "```", said[-8000:].replace("```", "'''"), "```"]
     return redact("\n".join(lines) + "\n", environ)
+
+
+def _predicts(row: Mapping[str, Any]) -> str:
+    """Return in words what is known of an engine of prediction."""
+    return "; ".join([*(f"works on {place}" for place in row["works"]), *row["failed"], *row["reasons"]]) or "installed"
+
+
+def shown_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that steer what is reported, without those that hold secrets."""
+    return {name: value for name, value in sorted(environ.items()) if _SHOWN.match(name) and not is_secret(name)}
 
 
 def _redacted(value: object, environ: Mapping[str, str]) -> object:

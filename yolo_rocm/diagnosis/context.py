@@ -12,11 +12,12 @@ from typing import Final
 from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Gpu, Machine, overridden_gfx
 from ..hardware.files import text
+from ..install.shell import line
+from ..install.table import table
 from ..preset import variables as environment
 from ..preset.schema import Preset
 from .known_failures import ANY_GFX
 
-MULTI_ARCH_INDEX: Final = "https://repo.amd.com/rocm/whl-multi-arch/"
 THEROCK_RELEASES: Final = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 
 
@@ -98,7 +99,9 @@ class Context:
 def install_command(gpu: Gpu | None) -> str:
     """Return the command that installs torch and torchvision for a card."""
     target = gpu.gfx if gpu is not None and gpu.gfx else ANY_GFX
-    return f'pip install --index-url {MULTI_ARCH_INDEX} "torch[device-{target}]" "torchvision[device-{target}]"'
+    stack = table().stacks["multi-arch"]
+    packages = (each.format(extras=f"device-{target}") for each in stack.packages)
+    return line(["pip", "install", *stack.options, *packages], "linux")
 
 
 def training_environment(preset: Preset, machine: Machine) -> dict[str, str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .._version import __version__
-from ..engines.triton.available import in_words_unasked
+from ..engines.hip.available import in_words_unasked as hip_unasked
+from ..engines.triton.available import in_words_unasked as triton_unasked
 from ..errors import ConfigError
 from ..hardware import Machine, detect
 from ..preset.resolve import resolve
@@ -22,6 +23,7 @@ from .context import Context, miopen_filters, training_environment
 from .findings import ORDER, Finding, Severity
 from .known_failures import LEVELS, FailureMatch, read_text
 from .outcome import Limits, ProbeOutcome
+from .probe_predict import EngineState, engine_states
 from .probe_runner import Answers, child_command, run_probes
 from .probes import all_probes
 from .vendor_health import Health
@@ -45,6 +47,7 @@ _REMEDIES: Final = {
     "pinned/*": "rocm.loader.pin_memory=false",
     "bandwidth/*": "HSA_ENABLE_SDMA=0 is worth a try where copies hang",
     "*/triton/*": "Leave Triton out: rocm.conv.engine=gemm",
+    "*/hip/*": "Leave these kernels out: rocm.conv.engine=gemm",
     "*/?*16": "Train without AMP: amp=False",
     "*/auto/*": "Take another engine: rocm.conv.engine=gemm",
     "*": "Take another engine: rocm.conv.engine=auto",
@@ -66,6 +69,8 @@ class Diagnosis:
         settings: The preset with the origin of every value.
         said: The end of what the probing processes printed.
         triton: Whether the engine `triton` is a candidate on the device: Triton's version, or why it is not.
+        hip: Whether the engine `hip` is: what compiles its kernels, or why it is not.
+        predict: What is known of each engine of `yolo-rocm predict`.
     """
 
     verdict: Verdict
@@ -76,6 +81,8 @@ class Diagnosis:
     settings: Settings
     said: str = ""
     triton: str = ""
+    hip: str = ""
+    predict: tuple[EngineState, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; the shape is stable within one `schema`."""
@@ -89,6 +96,8 @@ class Diagnosis:
             "probes": [dataclasses.asdict(outcome) for outcome in self.outcomes],
             "vendor": {"conv": dict(self.health.conv), "norm": dict(self.health.norm)},
             "triton": self.triton,
+            "hip": self.hip,
+            "predict": [state.as_dict() for state in self.predict],
         }
 
 
@@ -144,8 +153,14 @@ def doctor(
     setup = Setup.of(settings.preset, machine, device)
     findings = sorted([*findings, *probe_findings(outcomes, setup, answers.said, gfx)], key=lambda f: ORDER[f.severity])
     verdict = judge(machine, settings.preset.name, setup, findings, outcomes, device)
-    told = next((o.detail["triton"] for o in outcomes if "triton" in o.detail), in_words_unasked(machine.torch))
-    return Diagnosis(verdict, tuple(findings), outcomes, learned, machine, settings, answers.said, str(told))
+    told = {name: str(words) for outcome in outcomes for name, words in outcome.detail.items()}
+    triton = told.get("triton", triton_unasked(machine.torch))
+    skipped = (o.message for o in outcomes if o.name.startswith("conv/hip/") and o.status == "skipped")
+    hip = told.get("hip_engine") or next(skipped, hip_unasked(machine.torch))
+    # Engines of prediction need no GPU that torch can use; a stand-in for the device is none for them.
+    predict = engine_states(machine, probes=probes and command is None, progress=progress)
+    found = verdict, tuple(findings), outcomes, learned, machine, settings
+    return Diagnosis(*found, answers.said, triton, hip, predict)
 
 
 def probe_findings(

@@ -43,7 +43,7 @@ class Limits:
     Attributes:
         start: For the child's first word; it imports torch before.
         probe: For the answer to one probe.
-        compile: For the answer to one before which Triton may compile kernels.
+        compile: For the answer to one before which kernels may be compiled.
         total: For everything; what has not begun by then is skipped.
         end: For a killed process to vanish. One that the driver holds may never do so.
     """

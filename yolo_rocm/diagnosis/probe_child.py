@@ -78,13 +78,15 @@ def answer_all(probes: Sequence[DeviceProbe], device_name: str, answers: IO[str]
         say(probe=probes[0].name, begin=True)
     import torch
 
-    from ..engines.triton.available import device_reason
+    from ..engines.hip.available import device_reason as hip_reason
+    from ..engines.triton.available import device_reason as triton_reason
 
+    reasons: dict[str, Callable[[str], str | None]] = {"triton": triton_reason, "hip": hip_reason}
     device = torch.device(device_name)
     _exact_arithmetic()
     for probe in probes:
         say(probe=probe.name, begin=True)
-        if probe.way == "triton" and (reason := device_reason(device_name)) is not None:
+        if probe.way in reasons and (reason := reasons[probe.way](device_name)) is not None:
             say(probe=probe.name, skipped=reason)
             continue
         try:
@@ -132,7 +134,8 @@ def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any
     if probe.kind == "gemm":
         return _gemm(probe, device), {}
     with _way(probe.way, device):
-        return (_conv(probe, device) if probe.kind == "conv" else _norm(probe, device)), {}
+        error = _conv(probe, device) if probe.kind == "conv" else _norm(probe, device)
+    return error, _compiled_by(device) if probe.way == "hip" else {}
 
 
 @contextmanager
@@ -149,6 +152,13 @@ def _way(way: str, device: torch.device) -> Iterator[None]:
         else:
             with installed(Patch([device.type], Planner(way, remember=False))):
                 yield
+
+
+def _compiled_by(device: torch.device) -> dict[str, Any]:
+    """Say what compiles for engine `hip`. Not among the facts of the device: a compiler that hangs is not its fault."""
+    from ..engines.hip.available import in_words
+
+    return {"hip_engine": in_words(str(device))}
 
 
 def _device(device: torch.device) -> tuple[float, dict[str, Any]]:

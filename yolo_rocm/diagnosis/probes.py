@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 # vendor: MIOpen, cuDNN or oneDNN. off: torch's own kernels. The others are engines of this package, through its seam.
-CONV_WAYS: Final = ("vendor", "off", "aten", "gemm", "triton", "auto")
+CONV_WAYS: Final = ("vendor", "off", "aten", "gemm", "triton", "hip", "auto")
+COMPILED_WAYS: Final = ("triton", "hip")
 NORM_WAYS: Final = ("vendor", "off")
 DTYPES: Final = ("fp32", "fp16", "bf16")
 TORCH_NAMES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -65,8 +66,8 @@ class DeviceProbe:
 
     @property
     def compiles(self) -> bool:
-        """Whether Triton compiles kernels before there is an answer; `auto` does so only when it measures."""
-        return self.way == "triton"
+        """Whether kernels are compiled before there is an answer; `auto` does so only when it measures."""
+        return self.way in COMPILED_WAYS
 
     @property
     def group(self) -> str:
@@ -88,7 +89,7 @@ def all_probes() -> tuple[DeviceProbe, ...]:
         DeviceProbe("bandwidth"),
     ]
     # The vendor library last: it is the one that brings cards down.
-    for way in ("gemm", "off", "aten", "auto", "triton", "vendor"):
+    for way in ("gemm", "off", "aten", "auto", *COMPILED_WAYS, "vendor"):
         for dtype in DTYPES:
             if way in NORM_WAYS:
                 probes += [DeviceProbe("norm", way, dtype, layout) for layout in LAYOUTS]

@@ -12,6 +12,7 @@ from ..preset.step import AUTO, CHANNELS_LAST, layout_of
 from ..ultralytics_hooks.versions import behaves
 from .findings import Finding
 from .outcome import DEATHS, ProbeOutcome
+from .probes import COMPILED_WAYS
 
 HEALTHY, PROBLEMS, CANNOT_RUN = 0, 1, 2
 _NOTHING_RUNS = (
@@ -74,16 +75,16 @@ class Setup:
     def fails_by(self, outcome: ProbeOutcome) -> bool:
         """Return whether a probe's outcome speaks against it.
 
-        Of Triton as one candidate among others only a crash does: a kernel that errs or does not compile is left out by
-        the run itself, but one that ends the process takes the run with it.
+        Of kernels that are compiled on the spot, as candidates among others, only a crash does: one that errs or does
+        not compile is left out by the run itself, but one that ends the process takes the run with it.
         """
         if outcome.status == "ok":
             return False
         if f"{outcome.name}/".startswith(tuple(f"{group}/" for group in self.groups())):
             return True
-        candidate = self.engine == "auto" or "triton" in self.engine.split("+")
-        tried = outcome.name.startswith(tuple(f"conv/triton/{dtype}/" for dtype in self.dtypes))
-        return candidate and tried and outcome.status in DEATHS
+        ways = [way for way in COMPILED_WAYS if self.engine == "auto" or way in self.engine.split("+")]
+        tried = outcome.name.startswith(tuple(f"conv/{way}/{dtype}/" for way in ways for dtype in self.dtypes))
+        return tried and outcome.status in DEATHS
 
     def works(self, outcomes: Iterable[ProbeOutcome]) -> bool:
         """Return whether every probe it needs gave a correct result; one that was not run is no reason against it."""

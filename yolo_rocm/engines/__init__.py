@@ -2,5 +2,6 @@
 
 An operator such as convolution describes itself by one `operator.Operator` and gets a planner for it. Nothing here
 knows an operator: it imports `hardware`, `utils` and `errors` alone, and `names` not even torch. Change `names` for a
-new engine, `tuning` and `selection` for how candidates are timed and chosen, `triton` for how kernels are launched.
+new engine, `tuning` and `selection` for how candidates are timed and chosen, `triton` and `hip` for how kernels
+are compiled and launched.
 """

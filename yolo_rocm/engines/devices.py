@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 
 T = TypeVar("T")
+# The number of torch's current device, and the handle of its current stream on a device by number. None where torch was
+# built without GPUs.
+current_device: Final[Any] = getattr(torch._C, "_cuda_getDevice", None)
+current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 def on(device: torch.device | str) -> AbstractContextManager[object]:

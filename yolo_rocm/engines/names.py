@@ -6,9 +6,11 @@ from typing import Final
 
 from ..errors import ConfigError, nearest
 
-# vendor: torch's own kernels with the vendor library on; aten: the same with it off; gemm, triton: this package's.
-NATIVE: Final = ("vendor", "aten")
-SINGLE: Final = (*NATIVE, "gemm", "triton")
+# vendor: torch's own kernels with the vendor library on; aten: the same with it off; the others are this package's.
+VENDOR: Final = "vendor"
+NATIVE: Final = (VENDOR, "aten")
+OURS: Final = ("gemm", "triton", "hip")
+SINGLE: Final = (*NATIVE, *OURS)
 ENGINES: Final = ("auto", *SINGLE)
 
 

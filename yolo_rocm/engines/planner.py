@@ -10,7 +10,7 @@ import torch
 
 from ..errors import ConfigError, EngineError
 from . import faults, qualification
-from .names import NATIVE, single_engines
+from .names import NATIVE, OURS, single_engines
 from .operator import A, Operator, P
 from .plan_store import Entry, PlanStore
 from .selection import Timings, fastest, winners
@@ -70,7 +70,7 @@ class BasePlanner(Generic[P, A]):
             raise ConfigError(f"{self.operator.name}.memory_mb must be at least 1, got {memory_mb}.")
         self.engine = engine
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
-        auto = (["vendor"] if vendor_library else []) + ["gemm", "triton", "aten"]
+        auto = (["vendor"] if vendor_library else []) + [*OURS, "aten"]
         self._engines = auto if engine == "auto" else joined
         self._avoid_vendor = frozenset(avoid_vendor if engine == "auto" else ())
         self._remember, self._for_training = remember, for_training

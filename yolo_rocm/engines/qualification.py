@@ -8,10 +8,10 @@ from typing import Any, Final
 import torch
 
 from .faults import in_one_line, raise_if_lost
+from .kernel_errors import Spills
 from .operator import A, Operator, P
+from .quarantine import quarantine_kernel
 from .triton.available import interpreted
-from .triton.launch import Spills
-from .triton.quarantine import quarantine_kernel
 
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
 ROUNDINGS: Final = 64

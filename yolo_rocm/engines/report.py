@@ -54,6 +54,11 @@ class SeamReport(Generic[P, A]):
         self._names: dict[int, str] = {}
         self._naming = threading.local()
 
+    @property
+    def is_naming(self) -> bool:
+        """Whether calls are being attributed to modules."""
+        return bool(self._names)
+
     def entry(self, problem: P, plan: Plan[A]) -> Served[P, A]:
         """Return the entry of a problem, made on first sight."""
         return self.served.setdefault(problem, Served(problem, plan))

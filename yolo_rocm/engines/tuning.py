@@ -13,9 +13,10 @@ from typing import Final
 import torch
 
 from . import faults
+from .kernel_errors import Spills
 from .measure import MOST_RATIO, as_in_the_seam, timed
 from .operator import A, BaseAlgorithm, Operator, P, Tensors
-from .triton.launch import Spills, prepare_all
+from .triton.launch import prepare_all
 
 LOG = logging.getLogger("yolo_rocm")
 # A candidate that needs this many times the best so far is not timed a second time.

@@ -121,12 +121,21 @@ class NetworkGraphs:
         known = self._shapes.get(key)
         if isinstance(known, Captured) and known.is_outgrown:
             del self._shapes[key]
+            self._let_go_of_pool()
             if self._times[key] >= _MOST_TIMES:
                 self._shapes[key] = None
                 self._say(f"device graph off for {_words(key[0])}: the loss does not use the same outputs each time")
         if key not in self._shapes:
             self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else Seen()
         return self._shapes[key]
+
+    def _let_go_of_pool(self) -> None:
+        """Take another pool for what comes after the last graph of this one.
+
+        Torch lets go of a pool with its last graph, pinned memory of the host included, and refuses its handle then.
+        """
+        if not self.recorded:
+            self._pool, self._taken = None, 0
 
     def _end(self, why: str) -> None:
         """Record nothing more of this model."""
@@ -152,8 +161,8 @@ class NetworkGraphs:
                 self._end(f"{_words(x.shape)} could not be recorded: {why}")
                 torch.cuda.empty_cache()
                 return None
-            if captured is None and not self.recorded:
-                self._pool, self._taken = None, 0
+            if captured is None:
+                self._let_go_of_pool()
             torch.cuda.empty_cache()
         if captured is not None:
             self._times[x.shape, x.stride(), x.dtype, x.device, autocast_of_now()] += 1

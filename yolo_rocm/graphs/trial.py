@@ -27,6 +27,8 @@ def departure_of(found: Passes, expected: Passes) -> float:
         if [each is None for each in ours] != [each is None for each in right]:
             return torch.inf
         pairs = [(a.float(), b.float()) for a, b in zip(ours, right, strict=True) if a is not None and b is not None]
+        if not pairs:
+            continue
         lengths = torch.stack([b.norm() for _, b in pairs])
         apart = torch.stack([(a - b).norm() for a, b in pairs])
         # A gradient that is all but zero beside the others is what rounding has left of it.

@@ -89,7 +89,7 @@ class Machine:
                 "HIP_VISIBLE_DEVICES to the number of the card before Python starts"
             )
         elif self.gpu is None and self.gpus and self.gpus[0].vendor == "amd":
-            remedy = "install torch and torchvision from a ROCm index to use it"
+            remedy = "install torch and torchvision for ROCm, with the commands that `yolo-rocm setup` prints"
             advice = "`yolo-rocm doctor` looks for the cause" if self.build == "hip" else remedy
             found.append(f"{self.no_gpu_reason}; {advice}")
         if "container" in self.overlays and self.shm_gb is not None and self.shm_gb < _LEAST_SHM_GB:

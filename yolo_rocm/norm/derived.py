@@ -46,9 +46,10 @@ def _cat(native: Function) -> Function:
     @functools.wraps(native)
     def cat(*args: Any, **kwargs: Any) -> Any:
         result = native(*args, **kwargs)
-        if recipes.wanted() and args and "out" not in kwargs:
+        known = recipes.wanted(result)
+        if known is not None and args and "out" not in kwargs:
             rest = args[1:]
-            recipes.derive(result, lambda *parts: native(parts, *rest, **kwargs), args[0])
+            known.derive(result, lambda *parts: native(parts, *rest, **kwargs), args[0])
         return result
 
     return cat
@@ -58,10 +59,11 @@ def _of_one(native: Function) -> Function:
     @functools.wraps(native)
     def function(*args: Any, **kwargs: Any) -> Any:
         result = native(*args, **kwargs)
-        if recipes.wanted() and args and type(result) is torch.Tensor:
+        known = recipes.wanted(result) if type(result) is torch.Tensor else None
+        if known is not None and args:
             rest = args[1:]
             if all(isinstance(value, _PLAIN) for value in (*rest, *kwargs.values())):
-                recipes.derive(result, lambda part: native(part, *rest, **kwargs), args[:1])
+                known.derive(result, lambda part: native(part, *rest, **kwargs), args[:1])
         return result
 
     return function
@@ -71,8 +73,10 @@ def _add(native: Function) -> Function:
     @functools.wraps(native)
     def __add__(self: torch.Tensor, other: Any) -> Any:
         result = native(self, other)
-        if recipes.wanted() and isinstance(other, torch.Tensor):
-            recipes.derive(result, native, (self, other))
+        if recipes.here() is not None and isinstance(other, torch.Tensor):
+            known = recipes.wanted(result)
+            if known is not None:
+                known.derive(result, native, (self, other))
         return result
 
     return __add__

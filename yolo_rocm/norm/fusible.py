@@ -70,6 +70,11 @@ def ordinary(x: torch.Tensor) -> bool:
     )
 
 
+def any_global_hook() -> bool:
+    """Return whether anybody, we included, has hooks on all modules of the process."""
+    return bool(_PRE or _POST or _BACK or _PRE_BACK)
+
+
 def watched(own: dict[str, Any]) -> object:
     """Return whether somebody sees the calls of the module with these attributes, or has replaced what they do."""
     return (

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
+from .autocast import without_autocast
+
 # More steps than these behind each other are not computed again for one tensor: a sum of sums of sums is kept.
 MOST_STEPS: Final = 4
 
@@ -60,11 +62,11 @@ class _Recipe:
         """Compute the tensor once more: bits, shape and layout are those of the first time."""
         if torch.is_grad_enabled():  # gradients of gradients: torch puts the value into its place in the graph itself
             with torch.no_grad():
-                return self.made({})
-        return self.made({})
+                return without_autocast(self.made, {})
+        return without_autocast(self.made, {})
 
     def made(self, done: Done) -> torch.Tensor:
-        """Compute the tensor as a part of something else.
+        """Compute the tensor as a part of something else, where neither gradients nor autocast are on.
 
         Args:
             done: What was computed for the same tensor before: both halves of a `chunk` come from one activation.
@@ -73,8 +75,7 @@ class _Recipe:
         if value is None:
             value = self._make(done)
             if value.shape != self._shape or value.stride() != self._stride:  # what reads it may differ by the layout
-                laid_out = torch.empty_strided(self._shape, self._stride, dtype=value.dtype, device=value.device)
-                value = laid_out.copy_(value)
+                value = laid_out_again(value, self._shape, self._stride)
             done[self] = value
         return value
 
@@ -156,6 +157,11 @@ class Derived(_Recipe):
 
 
 Keeping: TypeAlias = "Kept | Activation | View | Derived"
+
+
+def laid_out_again(value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...]) -> torch.Tensor:
+    """Return a tensor in the shape and layout of the first time."""
+    return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
 
 
 def changed(tensor: torch.Tensor, version: int) -> RuntimeError:

@@ -78,7 +78,7 @@ class Normalisation(Operator[NormProblem, NormAlgorithm]):
 
     def preferred(self, problem: NormProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
         """Prefer torch's own kernels on a CPU, where they are the fastest, and what fills a GPU there."""
-        return ("aten", "torch") if problem.device.startswith("cpu") else ("triton_l", "torch", "aten")
+        return ("aten", "torch") if problem.device.startswith("cpu") else ("triton_l", "hip_norm", "torch", "aten")
 
     def reference(self, problem: NormProblem) -> NormAlgorithm:
         """Return the one in plain PyTorch."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Final
 
 import torch
 
-IDENTITY, SILU, RELU, LEAKY_RELU = "identity", "silu", "relu", "leaky_relu"
-ACTIVATIONS: Final = (IDENTITY, SILU, RELU, LEAKY_RELU)
+from ..engines.activations import ACTIVATIONS, IDENTITY, LEAKY_RELU, RELU, SILU
+
+__all__ = ["ACTIVATIONS", "IDENTITY", "LEAKY_RELU", "RELU", "SILU", "NormProblem"]
 
 
 @dataclass(frozen=True)

@@ -30,26 +30,84 @@ _top: Final[Callable[[bool], Any] | None] = getattr(torch._C._autograd, "_top_sa
 class _Entry(weakref.ref):  # type: ignore[type-arg]
     """A tensor and how it is kept."""
 
-    __slots__ = ("address", "keeping", "key", "version")
+    __slots__ = ("keeping", "key", "version")
 
     key: int
-    address: int
     version: int
     keeping: Keeping
 
 
-class _Known:
-    """The tensors of one thread that need not be kept, or are kept already, while they live."""
+class Recipes:
+    """The tensors of one thread that need not be kept, or are kept already, while they live.
+
+    Args:
+        smallest: Bytes of a tensor from which on a recipe is kept.
+    """
 
     def __init__(self, smallest: int) -> None:
         self.smallest = smallest
         self._entries: dict[int, _Entry] = {}
+        self._forget = _forgetting(self._entries)
 
     def add(self, tensor: torch.Tensor, keeping: Keeping) -> None:
+        """Remember how a tensor can be kept."""
         entry = _Entry(tensor, self._forget)
-        entry.key, entry.keeping, entry.version = id(tensor), keeping, tensor._version
-        entry.address = tensor.data_ptr()
-        self._entries[entry.key] = entry
+        entry.key = key = id(tensor)
+        entry.keeping, entry.version = keeping, tensor._version
+        self._entries[key] = entry
+
+    def instead_of(self, tensor: torch.Tensor, size: int) -> Keeping | None:
+        """Return what to keep in the place of an input; None where it is small and kept as it is.
+
+        Args:
+            tensor: The input.
+            size: Its bytes, where it is not a view.
+        """
+        keeping = self._of(tensor)
+        if keeping is not None:
+            return keeping
+        base = tensor._base
+        if base is not None:
+            size = base.numel() * base.element_size()
+        return self.keep(tensor) if size >= self.smallest else None
+
+    def keep(self, tensor: torch.Tensor) -> Keeping:
+        """Return what to keep of a tensor that is large enough for a recipe: one, or the tensor."""
+        leaf = tensor.is_leaf
+        keeping = self.find_detached(tensor) if leaf else self.find(tensor)
+        if keeping is None:
+            keeping = _kept(tensor)
+            if not leaf:
+                self.add(tensor, keeping)
+        return keeping
+
+    def derive(
+        self, tensor: torch.Tensor, function: Callable[..., torch.Tensor], parts: Sequence[torch.Tensor]
+    ) -> None:
+        """Say what a tensor was just computed from; it can be computed again where all of the parts can, or are kept.
+
+        Args:
+            tensor: The result; `wanted` has said so.
+            function: Computes it of the parts.
+            parts: What it was computed from.
+        """
+        if tensor.is_leaf:
+            return
+        found: list[Keeping] = []
+        dtype = tensor.dtype
+        for part in parts:
+            if part.dtype != dtype:  # a conversion of autocast, which is off in backward
+                return
+            keeping = self.find(part)
+            if keeping is None:
+                if _bytes(part) >= self.smallest:
+                    return
+                # torch would not keep it for this: a buffer, say, may change before backward.
+                keeping = _kept(part.clone() if part.is_leaf and not part.requires_grad else part)
+            elif keeping.steps == MOST_STEPS:
+                return
+            found.append(keeping)
+        self.add(tensor, Derived(tensor, function, found))
 
     def find(self, tensor: torch.Tensor) -> Keeping | None:
         """Return how a tensor, or what it is a view of, is kept; None where nothing is known of it."""
@@ -67,9 +125,9 @@ class _Known:
 
         A known tensor lives, so nothing else can be at its address.
         """
-        address = tensor.data_ptr()
+        version = tensor._version
         for entry in list(self._entries.values()):
-            if entry.address == address and entry.version == tensor._version:
+            if entry.version == version:
                 other: torch.Tensor | None = entry()  # for this moment only: torch may not know that Python has it
                 if other is not None and _alike(tensor, other):
                     return self._of(other)
@@ -81,9 +139,13 @@ class _Known:
             return None
         return entry.keeping
 
-    def _forget(self, entry: _Entry) -> None:
-        if self._entries.get(entry.key) is entry:
-            del self._entries[entry.key]
+
+def _forgetting(entries: dict[int, _Entry]) -> Callable[[_Entry], None]:
+    def forget(entry: _Entry) -> None:
+        if entries.get(entry.key) is entry:
+            del entries[entry.key]
+
+    return forget
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -96,17 +158,22 @@ def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 class _Thread(threading.local):
-    known: _Known | None = None
+    known: Recipes | None = None
     counted: list[Keeping] | None = None
 
 
 _thread = _Thread()
 
 
-def wanted(tensor: torch.Tensor | None = None) -> bool:
-    """Return whether this thread keeps recipes now; for a tensor, whether it is large enough for one."""
+def here() -> Recipes | None:
+    """Return the recipes of this thread, where it keeps any now."""
+    return _thread.known
+
+
+def wanted(tensor: torch.Tensor) -> Recipes | None:
+    """Return the recipes of this thread, where it keeps any now and a tensor is large enough for one."""
     known = _thread.known
-    return known is not None and (tensor is None or _bytes(tensor) >= known.smallest)
+    return known if known is not None and _bytes(tensor) >= known.smallest else None
 
 
 def offer(
@@ -119,16 +186,9 @@ def offer(
         recompute: Returns it again, with the same bits and layout. Holds nothing that is not kept for backward anyway.
         sources: The tensors that it reads, which must not be changed in place before backward.
     """
-    known = _thread.known
-    if known is not None and _bytes(tensor) >= known.smallest:
-        known.add(tensor, Activation(tensor, recompute, sources))
-
-
-def remember(tensor: torch.Tensor, keeping: Keeping) -> None:
-    """Say how a tensor can be kept, by somebody who has made that already."""
-    known = _thread.known
+    known = wanted(tensor)
     if known is not None:
-        known.add(tensor, keeping)
+        known.add(tensor, Activation(tensor, recompute, sources))
 
 
 def only_ours() -> bool:
@@ -149,33 +209,6 @@ def others_keep() -> bool:
     return hooks is not None and hooks[0] is not pack
 
 
-def derive(tensor: torch.Tensor, function: Callable[..., torch.Tensor], parts: Sequence[torch.Tensor]) -> None:
-    """Say what a tensor was just computed from; it can be computed again where all of the parts can, or are kept.
-
-    Args:
-        tensor: The result.
-        function: Computes it of the parts.
-        parts: What it was computed from.
-    """
-    known = _thread.known
-    if known is None or tensor.is_leaf or _bytes(tensor) < known.smallest:
-        return
-    found: list[Keeping] = []
-    for part in parts:
-        if part.dtype != tensor.dtype:  # a conversion of autocast, which is off in backward
-            return
-        keeping = known.find(part)
-        if keeping is None:
-            if _bytes(part) >= known.smallest:
-                return
-            # torch would not keep it for this: a buffer, say, may change before backward.
-            keeping = _kept(part.clone() if part.is_leaf and not part.requires_grad else part)
-        elif keeping.steps == MOST_STEPS:
-            return
-        found.append(keeping)
-    known.add(tensor, Derived(tensor, function, found))
-
-
 def _bytes(tensor: torch.Tensor) -> int:
     """Return the bytes that a tensor keeps in memory: a view keeps all that it is a view of."""
     base = tensor._base
@@ -193,7 +226,7 @@ def _kept(tensor: torch.Tensor) -> Kept:
 def noted(smallest: int) -> Iterator[None]:
     """Take offers in this thread while the context is open; tensors of fewer bytes than `smallest` are kept."""
     before = _thread.known
-    _thread.known = before or _Known(smallest)
+    _thread.known = before or Recipes(smallest)
     try:
         yield
     finally:
@@ -202,18 +235,14 @@ def noted(smallest: int) -> Iterator[None]:
 
 def pack(tensor: torch.Tensor) -> Keeping:
     """Return what autograd keeps instead of a tensor."""
-    known, leaf = _thread.known, tensor.is_leaf
-    keeping: Keeping | None
-    if leaf and tensor.requires_grad:  # a parameter: most of what is saved
+    known = _thread.known
+    keeping: Keeping
+    if tensor.is_leaf and tensor.requires_grad:  # a parameter: most of what is saved
         keeping = Kept(tensor, tensor._version)
     elif known is None or _bytes(tensor) < known.smallest:
         keeping = _kept(tensor)
     else:
-        keeping = known.find_detached(tensor) if leaf else known.find(tensor)
-        if keeping is None:
-            keeping = _kept(tensor)
-            if not leaf:
-                known.add(tensor, keeping)
+        keeping = known.keep(tensor)
     if _thread.counted is not None:
         _thread.counted.append(keeping)
     return keeping

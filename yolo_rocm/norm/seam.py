@@ -45,7 +45,7 @@ def patched(
 
     Args:
         devices: Device types to cover; `cuda` means AMD and NVIDIA GPUs, `cpu` runs the same code without a GPU.
-        engine: `vendor`, `aten`, `gemm`, `triton`, several of these joined by `+`, or `auto`.
+        engine: `vendor`, `aten`, `gemm`, `triton`, `hip`, several of these joined by `+`, or `auto`.
         vendor: Whether `auto` may use the vendor library, because the caller knows it to be healthy.
         memory_mb: Workspace in MiB that a normalisation may take in addition to its result.
 

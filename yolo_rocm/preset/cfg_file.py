@@ -20,6 +20,7 @@ TASKS: Final = {
     "semantic": "yolo26n-sem.pt",
     "depth": "yolo26n-depth.pt",
 }
+_WEIGHTS: Final = (".pt", ".onnx", ".torchscript", ".engine")
 _EXPONENT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
 
 
@@ -41,6 +42,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         key, separator, text = word.partition("=")
         if separator:
             _put(result, key.strip(), _value(text), word)
+        elif Path(word).suffix in _WEIGHTS:
+            raise ConfigError(f"expected key=value, got {word!r}; did you mean model={word}?")
         elif position == 0:
             result.update(read(Path(word)))
         else:

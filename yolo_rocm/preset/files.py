@@ -60,9 +60,12 @@ def find(name: str, *, own: bool = True) -> tuple[Path, str]:
     shipped = shipped_presets()
     found = name if name in shipped else _sold_as(name, shipped)
     if found is None:
-        near = _near(name, {**shipped, **mine})
+        known = {**shipped, **mine}
+        near = _of_target(name, shipped) or _near(name, known)
+        # Of several that hold the name, such as 7900, none is meant more than the others.
+        several = len(_holding(name, known) or _of_target(name, shipped)) > 1
         raise PresetError(
-            f"unknown preset {name!r}{nearest(name, [*mine, *shipped])} "
+            f"unknown preset {name!r}{'.' if several else nearest(name, [*mine, *shipped])} "
             f"{'Near it: ' + ', '.join(near) + '. ' if near else ''}"
             "`yolo-rocm presets` lists all of them; `auto`, a YAML file and a dictionary are allowed too."
         )
@@ -75,21 +78,39 @@ def plain(name: str | None) -> str:
 
 
 def _sold_as(name: str, shipped: dict[str, Path]) -> str | None:
-    """Return the preset of a card as its box names it; people leave out the `RX` or the `Pro`."""
+    """Return the preset of a card as its box names it; people leave out the `RX` or the `Pro`.
+
+    A name between brackets counts too: `Strix Halo`. A target such as `gfx1151` will do where one preset is for it.
+    """
     wanted = plain(name)
     for prefix in ("", "rx", "pro"):
         for preset, path in shipped.items():
-            names = (read(path).get("match") or {}).get("names", [])
-            if wanted and prefix + wanted in {plain(each) for each in names}:
+            data = read(path)
+            names = [preset, *(data.get("match") or {}).get("names", []), *str(data.get("title", "")).split(",")]
+            parts = {plain(part) for each in names for part in (each, *re.split(r"[()]", each))}
+            if wanted and prefix + wanted in parts:
                 return preset
-    return None
+    alone = _of_target(name, shipped)
+    return alone[0] if len(alone) == 1 else None
+
+
+def _of_target(name: str, shipped: dict[str, Path]) -> list[str]:
+    """Return the presets that are for a target, where the name is one."""
+    wanted = name.strip().lower()
+    if not re.fullmatch(r"gfx[0-9a-f]{3,4}", wanted):
+        return []
+    return [preset for preset, path in shipped.items() if wanted in (read(path).get("match") or {}).get("gfx", [])]
 
 
 def _near(name: str, known: dict[str, Path]) -> list[str]:
     """Return the presets, a handful at most, whose name is like a name that is none, or has a part of it."""
+    close = difflib.get_close_matches(plain(name), known, n=_FEW, cutoff=0.5)
+    return list(dict.fromkeys([*_holding(name, known), *close]))[:_FEW]
+
+
+def _holding(name: str, known: dict[str, Path]) -> list[str]:
     wanted = plain(name)
-    parts = [preset for preset in sorted(known) if len(wanted) > 2 and wanted in plain(preset)]
-    return list(dict.fromkeys([*parts, *difflib.get_close_matches(wanted, known, n=_FEW, cutoff=0.5)]))[:_FEW]
+    return [preset for preset in sorted(known) if len(wanted) > 2 and wanted in plain(preset)]
 
 
 def read(path: Path) -> dict[str, Any]:

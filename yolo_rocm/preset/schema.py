@@ -10,11 +10,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ..engines.names import ENGINES, SINGLE, single_engines
 from ..errors import PresetError, nearest
+from ..utils.process_group import PATIENCE_S
 from . import allowed_variables
 
 # Arguments that say what is run, not how: a model is code, and so is the `download:` of a data set.
 _OF_THE_RUN: Final = ("cfg", "data", "model", "pretrained", "resume", "source", "trainer")
-SECTIONS: Final = ("match", "env", "conv", "step", "loader", "checkpoint", "report", "train")
+SECTIONS: Final = ("match", "env", "conv", "step", "predict", "loader", "checkpoint", "ranks", "report", "train")
 
 
 class _Section(BaseModel):
@@ -116,6 +117,36 @@ class Step(_Section):
         return _word(value)
 
 
+class Predict(_Section):
+    """What predicts, and how networks are computed in prediction and validation."""
+
+    engines: list[Literal["compile", "torchscript", "ncnn", "onnx", "migraphx", "openvino"]] = Field(
+        default=["ncnn", "onnx", "openvino"],
+        description="what `predict engine=auto` measures next to torch, where it is installed",
+    )
+    fuse: Literal["on", "off"] = Field(
+        default="off", description="convolution, BatchNorm and activation in one kernel, chosen by measurement"
+    )
+    layout: Literal["auto", "nchw", "channels_last"] = Field(
+        default="auto", description="of activations; auto: the faster of both, measured once a shape on a GPU"
+    )
+    graph: Literal["auto", "on", "off"] = Field(
+        default="off",
+        description="record the network as a device graph and replay it; auto: where it is faster, measured after "
+        "the first calls of a shape. At most 4 shapes, torch 2.4 or newer, not for models in training",
+    )
+
+    @field_validator("engines", mode="before")
+    @classmethod
+    def _one_name_is_a_list(cls, value: Any) -> Any:
+        return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+
+    @field_validator("fuse", "graph", mode="before")
+    @classmethod
+    def _yaml_reads_on_as_true(cls, value: Any) -> Any:
+        return _word(value)
+
+
 class Loader(_Section):
     """How batches are loaded."""
 
@@ -145,6 +176,17 @@ class Checkpoint(_Section):
     exact_resume: bool = Field(default=False, description="keep all that resuming needs to go on as if never stopped")
 
 
+class Ranks(_Section):
+    """The processes of a training on several GPUs or machines."""
+
+    timeout_s: int = Field(
+        default=PATIENCE_S,
+        ge=10,
+        description="seconds a process waits for the others; after a power failure it ends no sooner. The default is "
+        "Ultralytics' own: while one reads a large data set for the first time, the others wait",
+    )
+
+
 class Report(_Section):
     """What is written about a run, next to its results."""
 
@@ -165,8 +207,10 @@ class Preset(_Section):
     env: dict[Annotated[str, AfterValidator(allowed_variables.check)], Variable] = Field(default_factory=dict)
     conv: Conv = Conv()
     step: Step = Step()
+    predict: Predict = Predict()
     loader: Loader = Loader()
     checkpoint: Checkpoint = Checkpoint()
+    ranks: Ranks = Ranks()
     report: Report = Report()
     train: dict[str, Any] = Field(default_factory=dict, description="Ultralytics arguments")
     evidence: str = "none"

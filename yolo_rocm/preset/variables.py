@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import threading
 from collections import Counter
@@ -17,10 +18,12 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from ..errors import PresetError, StackError
 from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, Machine
 from ..utils.paths import cache_folder
+from ..utils.process_group import place
 from .moments import Moment, moment, passed, vendor_may_have_run
 from .schema import Preset, When
 
 RANK_VARIABLE: Final = "LOCAL_RANK"
+_TRITON: Final = "TRITON_CACHE_DIR"
 _CACHES: Final = {"MIOPEN_USER_DB_PATH": "db", "MIOPEN_CUSTOM_CACHE_DIR": "kernels"}
 # What this process has set by itself: a nested plan must not take it for the user's word.
 _ours: dict[str, str] = {}
@@ -98,11 +101,20 @@ def _hide_integrated(machine: Machine, device: Any) -> Iterator[Decision]:
 
 
 def _own_caches(machine: Machine) -> Iterator[Decision]:
-    """Give every process of a distributed training MIOpen folders of its own: shared ones lock and break."""
-    rank = os.environ.get(RANK_VARIABLE, "")
+    """Give every process of a distributed training MIOpen folders of its own: shared ones lock and break.
+
+    Machines may share the home folder: where there are several, each has its own, for Triton's kernels too.
+    """
+    rank, here = os.environ.get(RANK_VARIABLE, ""), place()
     if machine.build != "hip" or not rank.isdigit():
         return
     top = cache_folder() / "miopen" / (machine.hip or "unknown") / f"rank{rank}"
+    if here is not None and here.spans_machines:
+        node = re.sub(r"[^\w.-]", "_", platform.node()) or "node"
+        top = cache_folder() / "nodes" / node / top.relative_to(cache_folder())
+        if _users(_TRITON) is None:
+            why = "keeps Triton's kernels apart from those of other machines (prime-rl#2305, pytorch#173679)"
+            yield Decision(_TRITON, str(cache_folder() / "nodes" / node / "triton"), "set", why, folder=True)
     for name, folder in _CACHES.items():
         if _users(name) is None:
             why = f"keeps the database of rank {rank} apart from the others' (ROCm/MIOpen#2214, pytorch#60477)"

@@ -11,6 +11,7 @@ _NAMES: Final = {
     "build": "torch build",
     "cores": "processor cores",
     "hip": "HIP",
+    "hip_engine": "engine hip",
     "ram_gb": "memory of the host, GB",
     "rocblas_archs": "GPU targets of rocBLAS",
     "rocm": "ROCm",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import ultralytics_hooks as hooks
+from ..errors import ConfigError
 from ..preset.cfg_file import keys_of, read
 from ..preset.schema import Settings
 from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
@@ -35,7 +36,15 @@ def train_section(settings: Settings, device: Any) -> dict[str, Any]:
 
 
 def train_arguments(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the preset's Ultralytics arguments to those of a call. A resumed run keeps the ones it began with."""
+    """Add the preset's Ultralytics arguments to those of a call. A resumed run keeps the ones it began with.
+
+    Raises:
+        ConfigError: `resume="auto"` of a YOLO object's own `train`, which would resume the newest run of all.
+    """
+    if arguments.get("resume") == "auto":
+        raise ConfigError(
+            'resume="auto" is for yolo_rocm.train and `yolo-rocm train`. Give a last.pt, or use one of them.'
+        )
     if arguments.get("resume"):
         return dict(arguments)
     of_file = keys_of(arguments.get("cfg"))

@@ -34,20 +34,21 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, k
     import torch
     import ultralytics
 
+    from ..engines.hip.available import in_words_so_far
     from ..engines.triton.available import in_words
 
     norms = session.normalisations.report
     assert session.report is not None
-    assert norms is not None
     data = {
         "stack": {
             "torch": torch.__version__,
             "ultralytics": ultralytics.__version__,
             "triton": in_words(str(trainer.device)),
+            "hip_engine": in_words_so_far(str(trainer.device)),
         },
         "settings": session.settings.as_dict(),
         "convolutions": session.report.as_dict(),
-        "normalisations": norms.as_dict(),
+        "normalisations": norms.as_dict() if norms is not None else {},  # left to torch
         **known,
         "step": {**session.report.times.step(), **known.get("step", {})},
         "broken_images": meter.broken,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from .. import ultralytics_hooks as hooks
 from ..data.loader import PolicyLoaderMixin
 from ..data.resume_position import Position
 from ..data.seeding import random_states, set_random_states
-from ..errors import CheckpointError
+from ..errors import CheckpointError, LostRankError
 from ..utils.atomic import free_bytes, no_room, partial, write_file
 from .resume_file import STATE_FILE, StateFile
 
@@ -152,6 +153,16 @@ class Checkpoints:
     def no_room(self, error: OSError) -> CheckpointError:
         """Say of any other file of the run that it does not fit, what is whole, and how to go on."""
         return self._refusal(error.filename or f"a file of {self._last.parent.parent}", error)
+
+    def lost_rank(self, error: BaseException) -> LostRankError:
+        """Say that another rank has gone, what is whole, and how to go on."""
+        here, why = hooks.place_of_rank(), " ".join(str(error).split())[:200]
+        this = "this process" if here is None else f"rank {here.rank} of {here.world} on {platform.node()}"
+        saved = f"{self._last} is whole." if self._whole is None and self._last.exists() else self.saved()
+        return LostRankError(
+            f"{this} has lost another process of its training ({why}). Why that one ended is in its own log. {saved} "
+            f"torchrun goes on by itself where it has restarts left (--max-restarts); by hand: {self._going_on()}"
+        )
 
     def _refusal(self, name: str, error: OSError, *facts: str) -> CheckpointError:
         free = free_bytes(self._last.parent)

@@ -7,11 +7,14 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from ..engines.names import VENDOR
 from ..hardware import Machine
 from ..preset.schema import Settings
 from .operators import Operator
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
+    import torch
+
     from ..conv.patch import Patch
     from ..conv.report import ConvReport
     from ..diagnosis.vendor_health import Advice
@@ -41,6 +44,12 @@ class Convolutions(Operator["Patch"]):
         return self.advice.lines
 
     @property
+    def are_the_vendors(self) -> bool:
+        """Whether the vendor library computes everything, so that a seam has nothing to decide."""
+        by_vendor = self._settings.preset.conv.engine == VENDOR
+        return by_vendor and self.advice.vendor_library and not self.advice.conv_avoids
+
+    @property
     def report(self) -> ConvReport | None:
         """What the convolutions of the newest run were computed by; None before the first."""
         return None if self._patch is None else self._patch.report
@@ -60,16 +69,21 @@ class Convolutions(Operator["Patch"]):
 
         return installed(patch)
 
-    def _make(self) -> Patch:
+    @property
+    def avoided(self) -> list[torch.dtype]:
+        """Data types in which the vendor library is known to be unhealthy."""
         import torch
 
-        from ..conv.patch import Patch
-        from ..conv.plan import Planner
         from ..diagnosis.probes import TORCH_NAMES
 
-        conv, advice = self._settings.preset.conv, self.advice
-        avoid = [getattr(torch, TORCH_NAMES[dtype]) for dtype in advice.conv_avoids]
-        return Patch(conv.devices, Planner(conv.engine, advice.vendor_library, conv.memory_mb, avoid_vendor=avoid))
+        return [getattr(torch, TORCH_NAMES[dtype]) for dtype in self.advice.conv_avoids]
+
+    def _make(self) -> Patch:
+        from ..conv.patch import Patch
+        from ..conv.plan import Planner
+
+        conv, vendor = self._settings.preset.conv, self.advice.vendor_library
+        return Patch(conv.devices, Planner(conv.engine, vendor, conv.memory_mb, avoid_vendor=self.avoided))
 
     @property
     def setting(self) -> str:

@@ -21,6 +21,13 @@ def say_diagnosis(error: BaseException) -> None:
         hooks.say_from_any_rank(f"what to do: {match.remedy()} (known from {' '.join(known.sources)})")
 
 
+def is_lost_rank(error: BaseException) -> bool:
+    """Return whether an error of a rank only says that another one has gone."""
+    if hooks.place_of_rank() is None:
+        return False
+    return known_failures.by_id("lost-rank").search(str(error).encode(errors="replace")) is not None
+
+
 def says_out_of_memory(text: str) -> bool:
     """Return whether an error message is one that AMD's libraries give when the GPU's memory is used up."""
     return known_failures.by_id("oom").search(text.encode(errors="replace")) is not None

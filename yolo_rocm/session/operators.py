@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from .. import ultralytics_hooks as hooks
@@ -48,6 +48,7 @@ class Operator(ABC, Generic[PatchT]):
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._patch: PatchT | None = None
+        self._on = ExitStack()  # what keeps the patch on
 
     @abstractmethod
     def _make(self) -> PatchT:
@@ -62,8 +63,13 @@ class Operator(ABC, Generic[PatchT]):
         """Compute the process's operator by the preset while the context is open."""
         if self._patch is None:
             self._patch = self._make()
-        with self._installed(self._patch):
+        with ExitStack() as self._on:
+            self._on.enter_context(self._installed(self._patch))
             yield
+
+    def step_aside(self) -> None:
+        """Leave the operator to torch until `patched` ends; what was computed so far stays in the report."""
+        self._on.close()
 
     def renew(self) -> None:
         """Start a new report; plans are kept."""

@@ -35,7 +35,7 @@ from ..utils.atomic import no_room
 from ..utils.off_switch import enabled
 from . import sigterm
 from .arguments import train_arguments
-from .failures import say_diagnosis
+from .failures import is_lost_rank, say_diagnosis
 from .handoff import describe
 from .session import Session
 
@@ -88,10 +88,12 @@ class Run:
             return None
         for training in self.trainings:
             training.leave_page()
-        better = None
+        better: YoloRocmError | None = None
         if not isinstance(error, YoloRocmError):
             if self.trainings and isinstance(error, OSError) and no_room(error):
                 better = self.trainings[-1].no_room(error)
+            elif self.trainings and is_lost_rank(error):
+                better = self.trainings[-1].lost_rank(error)
             elif self._explains:
                 self._explains = False
                 say_diagnosis(error)

@@ -19,6 +19,7 @@ from ..utils.off_switch import enabled
 from .announcement import opening_lines
 from .convolutions import Convolutions
 from .failures import says_out_of_memory
+from .inference import Inference
 from .loading import loader_policy
 from .normalisations import Normalisations
 from .run_command import RunCommand, run_command
@@ -40,6 +41,7 @@ class Session:
         workers: Its `workers`, where the user gave them.
         convolutions: What computes the convolutions.
         normalisations: What computes BatchNorm.
+        inference: What computes blocks and networks where nothing is trained.
         trainings: The `TrainingRun` of each training that is going on, by trainer.
         take_over: Called with each trainer that a rank of a distributed training has made; whoever listens to
             Ultralytics' events sets it.
@@ -61,6 +63,7 @@ class Session:
         self.workers: int | None = None
         self.convolutions = Convolutions(self.settings, self.machine)
         self.normalisations = Normalisations(self.settings, self.convolutions)
+        self.inference = Inference(self.settings, self.convolutions, lambda: bool(self.trainings))
         self.trainings = weakref.WeakKeyDictionary()
         self.take_over = lambda trainer: None
         self._lock = threading.RLock()
@@ -97,11 +100,21 @@ class Session:
         """Start new reports for the next run; what has been planned stays planned."""
         self.convolutions.renew()
         self.normalisations.renew()
+        self.inference.renew()
 
     def tune(self) -> None:
         """Measure the algorithms for everything computed so far."""
         self.convolutions.tune()
         self.normalisations.tune()
+
+    def step_aside(self) -> bool:
+        """Leave convolutions to torch from now on where the preset leaves them to the vendor library; return whether.
+
+        The report knows them by then, and a seam that decides nothing costs the host time in each of them.
+        """
+        if self.convolutions.are_the_vendors:
+            self.convolutions.step_aside()
+        return self.convolutions.are_the_vendors
 
     @property
     def loader_policy(self) -> LoaderPolicy:
@@ -206,10 +219,11 @@ class Session:
             hooks.memory_errors_recognised(says_out_of_memory),
             hooks.amp_check_without_wait(),
             hooks.averages_at_once(),
-            hooks.ranks_join(lambda trainer: self.take_over(trainer)),
+            hooks.ranks_join(lambda trainer: self.take_over(trainer), self.settings.preset.ranks.timeout_s),
             hooks.loaders_follow(self.loader_policy),
             self.convolutions.patched(),
             self.normalisations.patched(),
+            self.inference.patched(),
             nullcontext() if graph_of(self.settings.preset) == OFF else hooks.graphed_networks(),
         ):
             switches.enter_context(scope)

@@ -12,11 +12,11 @@ from typing import Any
 
 from .. import ultralytics_hooks as hooks
 from ..data.wait_meter import EpochSummary, Meter
-from ..errors import CheckpointError
+from ..errors import CheckpointError, LostRankError
 from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
 from ..telemetry.watch import watch
 from ..ultralytics_hooks.datasets import AUGMENT_KEY
-from . import sigterm
+from . import relaunch, sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
 from .failures import says_out_of_memory
@@ -41,7 +41,7 @@ class TrainingRun:
         self._began = datetime.now().astimezone()
         self._held = ExitStack()
         self._naming = ExitStack()
-        self._stopped = self._reported = self._validated = self._written = False
+        self._stopped = self._reported = self._validated = self._written = self._aside = False
         self._watches = session.settings.preset.report.telemetry and hooks.is_writer()
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
@@ -53,6 +53,7 @@ class TrainingRun:
         self._checkpoints = Checkpoints(trainer, session.settings, session.command)
         self._layout = Layout(session, trainer)
         self._graphs = Graphs(session)
+        relaunch.remember(self.folder)
 
     def hold(self, undo: Callable[[], object]) -> None:
         """Call `undo` when the trainer is let go."""
@@ -99,7 +100,7 @@ class TrainingRun:
         if not timed or self._session.report is None:
             return
         watch = partial(hooks.step_watched, trainer) if hooks.can_watch_steps(trainer) else None
-        if timed == LAYERS and not self._graphs.are_replayed:
+        if timed == LAYERS and not self._graphs.are_replayed and not self._aside:
             # A hook would make a compiled model compile anew.
             model = None if hooks.is_compiled(trainer.model) else hooks.plain_model(trainer.model)
             self._steps.begin(self._session.report, model, trainer.device, watch)
@@ -119,6 +120,9 @@ class TrainingRun:
             self._reported = True
             self._graphs.begin(trainer)
             hooks.say(f"{self._session.summary()} (each of them in {FACTS_FILE})")
+        # What is compiled would be compiled anew.
+        if self._reported and not self._aside and self._steps.layers_are_known and not hooks.is_compiled(trainer.model):
+            self._aside = self._session.step_aside()
 
     def epoch_trained(self, trainer: Any) -> None:
         """Say how long the epoch waited for data; name layers that only run in validation, in the first epoch."""
@@ -154,6 +158,7 @@ class TrainingRun:
     def finished(self, trainer: Any) -> None:
         """Write what is known of the run next to `results.csv`, as data and as a page."""
         self._checkpoints.finished()
+        relaunch.forget()
         if self._write_facts(trainer):
             write_run_page(trainer, self._session.settings)
             self._written = True
@@ -164,6 +169,7 @@ class TrainingRun:
             facts = {
                 "step": self._steps.facts(getattr(trainer, "accumulate", 1)),
                 "graphs": self._graphs.said,
+                "ranks": 1 if (here := hooks.place_of_rank()) is None else here.world,
                 "batch": {"asked": self._asked_batch, "used": getattr(trainer, "batch_size", None)},
             }
             write_facts(trainer, self._session, self.meter, self._began, facts)
@@ -200,6 +206,10 @@ class TrainingRun:
     def no_room(self, error: OSError) -> CheckpointError:
         """Return the error that says what is whole, and how to go on, when a file of the run does not fit the disk."""
         return self._checkpoints.no_room(error)
+
+    def lost_rank(self, error: BaseException) -> LostRankError:
+        """Return the error that says what is whole, and how to go on, when another rank has gone."""
+        return self._checkpoints.lost_rank(error)
 
     def close(self) -> None:
         """Let go of the trainer; safe to call twice."""

@@ -42,6 +42,11 @@ class SampledSteps:
         self._watched = ExitStack()
         self._by_class, self._by_launch = Medians(), Medians()
 
+    @property
+    def layers_are_known(self) -> bool:
+        """Whether the first steps whose layers are timed are over, or none is."""
+        return not self._wanted or self._step >= max(_FIRST)
+
     def epoch_starts(self) -> None:
         """Count an epoch."""
         self._epochs += 1

@@ -9,12 +9,15 @@ Ultralytics has moved something: what is relied on is a row in `probes`, and a p
 from .amp_check import amp_check_without_wait
 from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
 from .averages import averages_at_once
+from .backends import compiled_backend, network_of, predict_backend, require_backends, traced
 from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
 from .fused_blocks import fused_blocks
 from .graphed_networks import graphed_networks, why_not_graphed
+from .inference_blocks import inference_blocks
+from .inference_networks import inference_networks
 from .layouts import (
     autocast_of,
     first_batch_kept,
@@ -39,14 +42,29 @@ from .models import (
     torch_module,
     wrap_modes,
 )
+from .ncnn_precision import ncnn_computes_in
+from .predicting import (
+    compiles_predictions,
+    export_weights,
+    first_images,
+    providers_of,
+    register_migraphx,
+    sample_images,
+    size_of,
+    takes_vulkan,
+    weights_of,
+)
 from .probes import (
     AUGMENT_STEP,
     CHILDREN,
+    CHOSEN_ENGINE,
     DAMAGED_IMAGES,
     DEVICE_AUGMENT,
     EARLY_CALLBACKS,
     FUSED_BLOCKS,
+    GRAPHED_INFERENCE,
     GRAPHED_NETWORKS,
+    INFERENCE_BLOCKS,
     LEAN_NETWORKS,
     PREDICT_CALLBACKS,
     REDUCED_DECODE,
@@ -59,11 +77,13 @@ from .resuming import (
     check_resumable,
     code_of_script,
     drop_unfinished_results,
+    epochs_in,
     finished_epochs,
     is_last_epoch,
     restore_trainer,
     resume_facts,
     resumed_from,
+    run_folder,
     trainer_state,
 )
 from .step_places import can_watch_steps, step_watched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import glob
 import inspect
 import re
@@ -76,8 +77,13 @@ def check_data(data: Any) -> None:
     downloads = {"mnist", "fashion-mnist", "cifar10", "cifar100", "caltech101", "caltech256"}
     if name.startswith("imagen") or name in downloads or any(place.exists() for place in places):
         return
+    # By their stems: all of them end alike.
+    files = [*Path().glob("*.y*ml"), *places[2].parent.glob("*.yaml")]
+    close = difflib.get_close_matches(Path(name).stem, [file.stem for file in files], n=1, cutoff=0.7)
+    meant = next((file.name for file in files if file.stem in close), None)
+    told = f"; did you mean {meant!r}?" if meant else "."
     raise MissingFileError(
-        f"data {name!r} does not exist: no file or folder of that name here or in {DATASETS_DIR}. "
+        f"data {name!r} does not exist{told} It is neither here nor in {DATASETS_DIR}. "
         "Give the path of a data set YAML, or of a folder for classification."
     )
 

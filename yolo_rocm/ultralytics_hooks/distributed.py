@@ -8,6 +8,7 @@ It knows no distributed training on a CPU: the tests, which have no GPUs, make G
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 import time
@@ -23,6 +24,7 @@ from ..utils.scoped_patch import attribute
 from .ranks import rank
 
 _FOLDER_PATIENCE: Final = 10.0  # seconds a network file system may take to show a new folder
+_FIRST: Final = "torch_distributed_zero_first"
 TakeOver = Callable[[Any], None]
 
 
@@ -33,17 +35,18 @@ def runs_launched_file() -> bool:
 
 
 @contextmanager
-def ranks_join(take_over: TakeOver) -> Iterator[None]:
+def ranks_join(take_over: TakeOver, patience_s: float = process_group.PATIENCE_S) -> Iterator[None]:
     """Make every trainer of this process a rank of the launcher's training. Without a launcher nothing happens.
 
     Args:
         take_over: Called with each trainer when it has been made: `on_pretrain_routine_start` is for rank 0 alone.
+        patience_s: How long a rank waits for the others.
     """
     here = process_group.place()
     if here is None or rank() == -1:
         yield
         return
-    this = _Rank(here, take_over)
+    this = _Rank(here, take_over, patience_s)
     trainer, base = "ultralytics.engine.trainer", "ultralytics.engine.trainer:BaseTrainer"
     with ExitStack() as undo:
         for target, name, make in (
@@ -55,19 +58,29 @@ def ranks_join(take_over: TakeOver) -> Iterator[None]:
             ("ultralytics.engine.validator", "AutoBackend", this.loaded_on_own_device),
         ):
             undo.enter_context(attribute(target, name).on(make, "rank"))
+        for module in _once_for_all() if here.spans_machines else ():
+            undo.enter_context(attribute(module, _FIRST).on(this.in_turn, "rank"))
         yield
+
+
+def _once_for_all() -> list[str]:
+    """Return the modules that let the first process of each machine do something before the others."""
+    for name in ("trainer", "validator"):
+        importlib.import_module(f"ultralytics.engine.{name}")
+    loaded = [(name, module) for name, module in sys.modules.items() if name.startswith("ultralytics.")]
+    return [name for name, module in loaded if _FIRST in vars(module)]
 
 
 class _Rank:
     """What makes trainers of this process ranks. Its methods return what takes the place of Ultralytics' own."""
 
-    def __init__(self, here: Place, take_over: TakeOver) -> None:
-        self._here, self._take_over = here, take_over
+    def __init__(self, here: Place, take_over: TakeOver, patience_s: float = process_group.PATIENCE_S) -> None:
+        self._here, self._take_over, self._patience_s = here, take_over, patience_s
         self._device: Any = None
 
     def _join(self, arguments: Any) -> None:
         self._device = process_group.local_device(arguments.device, self._here)
-        process_group.join(self._here, self._device)
+        process_group.join(self._here, self._device, self._patience_s)
 
     def _take_place(self, trainer: Any) -> None:
         trainer.device = self._device
@@ -126,6 +139,14 @@ class _Rank:
             return result
 
         return _do_train
+
+    def in_turn(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Let rank 0 go before the first processes of other machines, which may write the same files as it."""
+
+        def first(local_rank: int) -> Any:
+            return process_group.in_turn(self._here) if process_group.is_joined() else original(local_rank)
+
+        return first
 
     def loaded_on_own_device(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Let the final evaluation run on the device of this rank, not on the one CUDA names first."""

@@ -28,6 +28,7 @@ EARLY_CALLBACKS: Final = "callbacks before the model is built"
 PREDICT_CALLBACKS: Final = "prediction through callbacks alone"
 BENCH_LOADER: Final = "bench loader"
 BENCH_TRAIN: Final = "bench train"
+BENCH_MODEL: Final = "bench predict-model"
 COMPILE_MODE: Final = "bench train with compile"
 WHOLE_CHECKPOINTS: Final = "whole checkpoints"
 EXACT_RESUME: Final = "exact resuming"
@@ -37,9 +38,14 @@ MEMORY_ERRORS: Final = "halving the batch on AMD's memory errors"
 LAYOUT: Final = "step.layout by measurement"
 AMP_CHECK: Final = "skipping the test of mixed precision without its weights"
 FUSED_BLOCKS: Final = "BatchNorm and activation as one"
+INFERENCE_BLOCKS: Final = "predict.fuse"
+GRAPHED_INFERENCE: Final = "predict.graph"
 LEAN_NETWORKS: Final = "step.memory: lean"
 GRAPHED_NETWORKS: Final = "step.graph"
 STEP_PLACES: Final = "the step by class of operator in the report"
+VULKAN: Final = "predict engine=ncnn on a GPU"
+MIGRAPHX: Final = "predict engine=migraphx"
+CHOSEN_ENGINE: Final = "predict engine=auto"
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,8 @@ BLOCKS: Final[dict[str, Callable[..., Any]]] = {
     "Conv": lambda self, x: self.act(self.bn(self.conv(x))),
     "ConvTranspose": lambda self, x: self.act(self.bn(self.conv_transpose(x))),
 }
+# What `Conv` computes after BatchNorm has been folded into its convolution.
+FUSED_CODE: Final[Callable[..., Any]] = lambda self, x: self.act(self.conv(x))  # noqa: E731  (compared as code)
 
 PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.YOLO",), TRAINING, "making models"),
@@ -191,7 +199,11 @@ PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.engine.trainer.subprocess",), CHILDREN, "starting trainings in processes of their own"),
     Need((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
     Need(("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")),
-    Need(("ultralytics.engine.trainer.get_save_dir",), WHOLE_CHECKPOINTS, "checking the run folder"),
+    Need(
+        ("ultralytics.engine.trainer.get_save_dir", "ultralytics.cfg.get_save_dir"),
+        WHOLE_CHECKPOINTS,
+        "checking the run folder",
+    ),
     Need((f"{_TRAINER}.resume_training",), EXACT_RESUME, "going on from a checkpoint", takes=("ckpt",)),
     Need((f"{_TRAINER}.optimizer_step",), EXACT_RESUME, "knowing the last step of the optimizer"),
     Need((f"{_TRAINER}._setup_ddp",), SEVERAL_GPUS, "joining the other processes"),
@@ -229,6 +241,15 @@ PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.cfg.get_cfg",), BENCH_TRAIN, "giving a loss its gains"),
     Need(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch", "preds")),
     Need(
+        ("ultralytics.nn.autobackend.AutoBackend",), BENCH_MODEL, "calling a model as a predictor does", takes=("fp16",)
+    ),
+    Need(
+        ("ultralytics.utils.torch_utils.attempt_compile",),
+        BENCH_MODEL,
+        "compiling as the predictor does",
+        takes=("model", "device", "mode"),
+    ),
+    Need(
         ("ultralytics.utils.torch_utils.attempt_compile",),
         COMPILE_MODE,
         "compiling as the trainer does",
@@ -241,6 +262,24 @@ PROBES: Final[tuple[Need, ...]] = (
         "knowing where a network is computed",
         takes=("x",),
     ),
+    Need(
+        ("ultralytics.nn.tasks.BaseModel._predict_once",),
+        GRAPHED_INFERENCE,
+        "knowing where a network is computed",
+        takes=("x",),
+    ),
+    Need(
+        ("ultralytics.nn.modules.conv.Conv.forward",),
+        INFERENCE_BLOCKS,
+        "computing blocks as one",
+        computes=BLOCKS["Conv"],
+    ),
+    Need(
+        ("ultralytics.nn.modules.conv.Conv.forward_fuse",),
+        INFERENCE_BLOCKS,
+        "computing blocks as one",
+        computes=FUSED_CODE,
+    ),
     Need(("ultralytics.nn.tasks.BaseModel._predict_once",), STEP_PLACES, "knowing where a network is computed"),
     Need(
         (f"{_TRAINER}._do_train",),
@@ -248,6 +287,25 @@ PROBES: Final[tuple[Need, ...]] = (
         "knowing where a step is",
         names=("scaler", "scale", "backward", "optimizer_step"),
     ),
+    Need(
+        ("ultralytics.nn.backends.ncnn.NCNNBackend.load_model", "ultralytics.nn.autobackend.AutoBackend.__init__"),
+        VULKAN,
+        "choosing the device of ncnn",
+        says=("vulkan",),
+    ),
+    Need(
+        ("ultralytics.nn.backends.onnx._register_migraphx_ep",),
+        MIGRAPHX,
+        "letting ONNX Runtime use an AMD GPU",
+        takes=("onnxruntime",),
+    ),
+    Need(
+        ("ultralytics.data.build.load_inference_source",),
+        CHOSEN_ENGINE,
+        "comparing engines on the first images",
+        takes=("source", "batch"),
+    ),
+    Need(("ultralytics.utils.ASSETS",), CHOSEN_ENGINE, "comparing engines where there are no images"),
     *(
         Need((f"ultralytics.nn.modules.conv.{name}.forward",), FUSED_BLOCKS, "keeping less for backward", computes=code)
         for name, code in BLOCKS.items()

@@ -7,6 +7,7 @@ training, nor gradients that are being accumulated, nor random states. It stays 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -46,15 +47,30 @@ def code_of_script(trainer: Any) -> str:
     return " and ".join(found)
 
 
+def epochs_in(yolo: Any) -> int | None:
+    """Return how many epochs the checkpoint of an unfinished training holds; None where there is nothing to resume."""
+    checkpoint = getattr(yolo, "ckpt", None) or {}
+    epoch = checkpoint.get("epoch", -1)
+    return epoch + 1 if epoch >= 0 and checkpoint.get("optimizer") is not None else None
+
+
+def run_folder(task: str, arguments: Mapping[str, Any]) -> Path:
+    """Return the folder of a run by the rules of Ultralytics, whether or not it exists; nothing is made."""
+    from ultralytics.cfg import get_cfg, get_save_dir
+
+    named = {name: arguments[name] for name in ("project", "name", "save_dir") if arguments.get(name)}
+    return Path(get_save_dir(get_cfg(overrides={**named, "task": task, "mode": "train", "exist_ok": True})))
+
+
 def check_resumable(yolo: Any) -> None:
     """Refuse to resume what is no checkpoint of an unfinished training: Ultralytics would begin one on its own data.
 
     Raises:
         ConfigError: It is something else, or its training is complete.
     """
-    checkpoint = getattr(yolo, "ckpt", None) or {}
-    if checkpoint.get("epoch", -1) >= 0 and checkpoint.get("optimizer") is not None:
+    if epochs_in(yolo) is not None:
         return
+    checkpoint = getattr(yolo, "ckpt", None) or {}
     name = getattr(yolo, "ckpt_path", None) or yolo.model_name
     why = "its training is complete" if checkpoint else "it is no checkpoint"
     raise ConfigError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -13,7 +14,7 @@ from typing import Any, Final
 from ..errors import ConfigError, StackError
 
 # What Ultralytics waits for a rank that validates or caches images.
-_PATIENCE: Final = timedelta(hours=3)
+PATIENCE_S: Final = 3 * 3600
 _BLOCKING: Final = "TORCH_NCCL_BLOCKING_WAIT"  # without it NCCL and RCCL ignore the timeout
 _ended_well = False
 
@@ -33,6 +34,11 @@ class Place:
     local_rank: int
     world: int
     local_world: int
+
+    @property
+    def spans_machines(self) -> bool:
+        """Whether some of the processes run on other machines."""
+        return self.world > self.local_world
 
 
 def place() -> Place | None:
@@ -88,7 +94,7 @@ def local_device(asked: Any, here: Place) -> Any:
     return torch.device("cuda", index)
 
 
-def join(here: Place, device: Any) -> None:
+def join(here: Place, device: Any, patience_s: float = PATIENCE_S) -> None:
     """Join the group of all processes, once; it holds as long as this process lives.
 
     A group cannot be joined a second time with the same launcher, so a second training uses the first one's.
@@ -96,6 +102,7 @@ def join(here: Place, device: Any) -> None:
     Args:
         here: The place of this process.
         device: Its device. GPUs communicate by NCCL, which is RCCL on AMD, CPUs by Gloo.
+        patience_s: How long a process waits for the others before it gives up.
 
     Raises:
         StackError: This torch was built without distributed training.
@@ -112,8 +119,17 @@ def join(here: Place, device: Any) -> None:
         return
     backend = "nccl" if on_gpu and distributed.is_nccl_available() else "gloo"
     os.environ.setdefault(_BLOCKING, "1")  # as long as the group, which is as long as this process
-    distributed.init_process_group(backend, timeout=_PATIENCE, rank=here.rank, world_size=here.world)
+    distributed.init_process_group(
+        backend, timeout=timedelta(seconds=patience_s), rank=here.rank, world_size=here.world
+    )
     atexit.register(_leave)
+
+
+def is_joined() -> bool:
+    """Return whether this process has joined the others."""
+    from torch import distributed
+
+    return bool(distributed.is_available() and distributed.is_initialized())
 
 
 def training_ended(well: bool) -> None:
@@ -139,14 +155,43 @@ def from_first(value: Any) -> Any:
     return values[0]
 
 
+def gathered(value: Any) -> list[Any]:
+    """Return what every rank has passed, by rank."""
+    from torch import distributed
+
+    values: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
+
+
+@contextmanager
+def in_turn(here: Place) -> Iterator[None]:
+    """Let rank 0 go first, then the first process of every other machine, then all others.
+
+    What it guards is done once where machines share a disk, and once for each machine where they do not.
+    """
+    from torch import distributed
+
+    turn = 0 if here.rank == 0 else 1 if here.local_rank == 0 else 2
+    for _ in range(turn):
+        distributed.barrier()
+    yield
+    for _ in range(2 - turn):
+        distributed.barrier()
+
+
 def is_first_to(deed: str) -> bool:
-    """Return whether this process is the first of its group to ask for `deed`; True where there is no group."""
+    """Return whether this process is the first of its group to ask for `deed`; True where there is no group.
+
+    Where the group can no longer be asked, the first process of each machine is.
+    """
     from torch import distributed
 
     try:
-        if not (distributed.is_available() and distributed.is_initialized()):
+        if not is_joined():
             return True
         store = distributed.distributed_c10d._get_default_store()
         return bool(store.add(f"yolo_rocm/{deed}", 1) == 1)
-    except Exception:  # the store went with the rank that held it
-        return True
+    except Exception:  # the store went with the machine that held it
+        here = place()
+        return here is None or here.local_rank == 0

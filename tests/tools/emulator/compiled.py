@@ -1,14 +1,8 @@
-"""Convolutions as Triton compiles them for AMD targets, small enough to be run many times.
-
-They are compiled by a process of its own: in this one the kernels may have been loaded for Triton's interpreter.
-"""
+"""Convolutions as Triton compiles them for AMD targets, small enough to be run many times."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
@@ -24,7 +18,7 @@ from yolo_rocm.conv.kernels.calls import strides
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.measure import relative_error
 
-from ...pages import PROJECT
+from ..child import python
 
 CHANNELS, OUT_CHANNELS, SIZE, TAPS = 12, 10, (4, 7), (2, 3)
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
@@ -139,13 +133,8 @@ def tensors(dtype: str, layout: str, groups: int) -> tuple[torch.Tensor, torch.T
 
 def compile_all(folder: Path, wanted: list[Wanted]) -> list[Compiled]:
     """Compile forward passes; modules of their own are looked for in the folder."""
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(folder / "triton")}
-    environment.pop("TRITON_INTERPRET", None)
-    paths = [str(PROJECT), str(folder), os.environ.get("PYTHONPATH", "")]
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
     result = folder / "compiled.json"
-    command = [sys.executable, "-c", COMPILE, json.dumps(wanted), str(result)]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    done = python(folder, COMPILE, json.dumps(wanted), str(result))
     assert done.returncode == 0, done.stderr[-2000:]
     rows = json.loads(result.read_text(encoding="utf-8"))
     return [

@@ -1,12 +1,13 @@
-"""The algorithms of convolution, one idea a file: native kernels, pure PyTorch (`gemm`), Triton.
+"""The algorithms of convolution, one idea a file: native, pure PyTorch (`gemm`), Triton, kernels in C++ (`hip`).
 
-Algorithms import `base`, `problem`, `kernels` (those of Triton) and `engines`; nothing here chooses between them. A new
-one is a new file and a line below, a removed one the same: plan files that name it are measured again. The order breaks
-ties where nothing has been measured.
+Algorithms import `base`, `problem`, `kernels` (those of Triton) and `engines`; nothing here chooses between them. Those
+of `hip` are in a package of their own, next to their sources. A new one is a new file and a line below, a removed one
+the same: plan files that name it are measured again. The order breaks ties where nothing has been measured.
 """
 
 from __future__ import annotations
 
+from ..hip import algorithms as hip_algorithms
 from ..kernels.tiles import ROW_SIZES, SIZES
 from .base import Algorithm
 from .columns import Columns
@@ -44,6 +45,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     *_TILES,
     *(TritonChannelsLast(tile) for tile in _TILES),
     TritonTransposed((TritonGemm("l"),)),
+    *hip_algorithms(),
     Aten(),
 )
 BY_NAME: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in ALGORITHMS}

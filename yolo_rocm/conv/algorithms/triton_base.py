@@ -13,7 +13,7 @@ import torch
 from ...engines.triton.call import Call
 from ...engines.triton.launch import launch, prepare
 from ..kernels import calls
-from ..kernels.calls import Strides, strides
+from ..kernels.calls import PLAIN, Epilogue, Strides, strides
 from ..problem import ConvProblem
 from .base import Algorithm, Bound
 from .triton_bound import bound_passes
@@ -27,7 +27,9 @@ class TritonAlgorithm(Algorithm):
     packs: ClassVar[bool] = False  # whether `packed` copies weights
 
     @abstractmethod
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
+    def forward_call(
+        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
+    ) -> Call:
         """Describe the launch of the forward pass; tensors: input, packed weight, bias or anything, output."""
 
     @abstractmethod

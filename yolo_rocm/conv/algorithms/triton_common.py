@@ -9,9 +9,9 @@ from typing import Final
 import torch
 
 from ...engines.precision import tf32_allowed
+from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import FMA, NVIDIA, device_reason, family
 from ...engines.triton.call import Call
-from ...engines.triton.quarantine import quarantine_reason
 from ..kernels.calls import Dot, strides
 from ..problem import ConvProblem
 from .base import Algorithm, common_reasons

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...engines.triton.available import family, processors
 from ...engines.triton.call import Call
 from ..kernels import calls
-from ..kernels.calls import Strides, is_half
+from ..kernels.calls import PLAIN, Epilogue, Strides, is_half
 from ..kernels.tiles import Block, block
 from ..problem import ConvProblem
 from .triton_base import TritonAlgorithm
@@ -33,9 +33,11 @@ class TritonDepthwise(TritonAlgorithm):
             reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
         return reasons + triton_reasons(problem, self)
 
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
+    def forward_call(
+        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
+    ) -> Call:
         """Describe the forward pass."""
-        return calls.depthwise(problem, x, weight, y, bias, _block(problem), back=False)
+        return calls.depthwise(problem, x, weight, y, bias, _block(problem), False, epilogue)
 
     def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
         """Describe the gradient of the input."""

@@ -11,7 +11,7 @@ import torch
 from ...engines.triton.available import family, processors
 from ...engines.triton.call import Call
 from ..kernels import calls
-from ..kernels.calls import Strides, group_channels, is_half, strides
+from ..kernels.calls import PLAIN, Epilogue, Strides, group_channels, is_half, strides
 from ..kernels.tiles import FEW_CHANNELS, SIZES, Tile, Tiles, fits, measured, tiles
 from ..problem import ConvProblem
 from .triton_base import TritonAlgorithm
@@ -76,9 +76,11 @@ class TritonGemm(TritonAlgorithm):
             return _by_output(problem.weight_shape)
         return strides(problem.weight_shape, math.prod(problem.kernel) > 1 or problem.channels_last)
 
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
+    def forward_call(
+        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
+    ) -> Call:
         """Describe the forward pass."""
-        return calls.forward(problem, x, weight, y, bias, self._tile(problem, "forward"), dot(problem))
+        return calls.forward(problem, x, weight, y, bias, self._tile(problem, "forward"), dot(problem), epilogue)
 
     def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
         """Describe the gradient of the input."""
@@ -143,9 +145,11 @@ class TritonFlat(TritonGemm):
         """Return whether it is the forward pass of a layer that is not depthwise; the others are the plain tiles'."""
         return which == "forward" and not _is_depthwise(problem)
 
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
+    def forward_call(
+        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
+    ) -> Call:
         """Describe the forward pass."""
-        return calls.forward_flat(problem, x, weight, y, bias, _tiles(problem).flat, dot(problem))
+        return calls.forward_flat(problem, x, weight, y, bias, _tiles(problem).flat, dot(problem), epilogue)
 
 
 def _by_output(weight_shape: Sequence[int]) -> Strides:

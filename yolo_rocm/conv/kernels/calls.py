@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
+from ...engines.activations import IDENTITY
 from ...engines.triton.call import Call
 from ..problem import ConvProblem
 from .steps import steps
@@ -36,6 +37,26 @@ class Dot:
 
     upcast: bool = False
     precision: str = "ieee"
+
+
+class Epilogue(NamedTuple):
+    """What a forward pass computes of its result before it is written.
+
+    Attributes:
+        activation: One of `ACTIVATIONS`.
+        slope: Of a leaky ReLU below zero.
+    """
+
+    activation: str = IDENTITY
+    slope: float = 0.0
+
+    def constants(self, problem: ConvProblem) -> dict[str, Any]:
+        """Return it as constants of a kernel; where nothing is computed, they are the same for all problems."""
+        exact = self.activation != IDENTITY and not is_half(problem)
+        return {"ACTIVATION": self.activation, "SLOPE": self.slope, "EXACT": exact}
+
+
+PLAIN: Final = Epilogue()
 
 
 def is_half(problem: ConvProblem) -> bool:
@@ -84,7 +105,16 @@ def needs_int64(*tensors: tuple[Shape, Strides]) -> bool:
     return any(sum((n - 1) * s for n, s in zip(shape, by, strict=True)) >= 2**31 for shape, by in tensors)
 
 
-def forward(problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, tile: Tile, dot: Dot) -> Call:
+def forward(
+    problem: ConvProblem,
+    x: Strides,
+    weight: Strides,
+    y: Strides,
+    bias: bool,
+    tile: Tile,
+    dot: Dot,
+    epilogue: Epilogue = PLAIN,
+) -> Call:
     """Describe the forward pass of `gather_gemm`; tensors: input, weight, bias (or anything), output."""
     channels, out_channels = group_channels(problem)
     size = problem.output_size  # which is also the only phase
@@ -99,6 +129,7 @@ def forward(problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias:
             **_NO_PHASES,
             "GRAD_INPUT": False,
             "BIAS": bias,
+            **epilogue.constants(problem),
             **_gemm_constants(problem, x, y, tile, dot),
         },
         tile.warps,
@@ -123,6 +154,7 @@ def grad_input(problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides
             **phase_constants(problem),
             "GRAD_INPUT": True,
             "BIAS": False,
+            **PLAIN.constants(problem),
             **_gemm_constants(problem, gx, grad, tile, dot),
         },
         tile.warps,
@@ -131,7 +163,14 @@ def grad_input(problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides
 
 
 def forward_flat(
-    problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, tile: Tile, dot: Dot
+    problem: ConvProblem,
+    x: Strides,
+    weight: Strides,
+    y: Strides,
+    bias: bool,
+    tile: Tile,
+    dot: Dot,
+    epilogue: Epilogue = PLAIN,
 ) -> Call:
     """Describe the forward pass of `flat_gemm`; tensors as in `forward`."""
     channels, out_channels = group_channels(problem)
@@ -141,7 +180,13 @@ def forward_flat(
         "flat_gemm",
         (_pixel_tiles(problem, tile) * cdiv(out_channels, tile.n), problem.groups, 1),
         (*sizes, *x, out_channels * weight[0], *weight, *y),
-        {"C": channels, **geometry(problem), "BIAS": bias, **_gemm_constants(problem, x, y, tile, dot)},
+        {
+            "C": channels,
+            **geometry(problem),
+            "BIAS": bias,
+            **epilogue.constants(problem),
+            **_gemm_constants(problem, x, y, tile, dot),
+        },
         tile.warps,
         tile.stages,
     )
@@ -224,7 +269,14 @@ def transpose(shape: Shape) -> Call:
 
 
 def depthwise(
-    problem: ConvProblem, src: Strides, weight: Strides, out: Strides, bias: bool, block: Block, back: bool
+    problem: ConvProblem,
+    src: Strides,
+    weight: Strides,
+    out: Strides,
+    bias: bool,
+    block: Block,
+    back: bool,
+    epilogue: Epilogue = PLAIN,
 ) -> Call:
     """Describe a depthwise forward pass, or with `back` the gradient of the input; tensors as for the GEMMs."""
     by_out, _, *by_tap = weight
@@ -244,6 +296,7 @@ def depthwise(
             **(phase_constants(problem) if back else _NO_PHASES),
             "GRAD_INPUT": back,
             "BIAS": bias,
+            **epilogue.constants(problem),
             "INT64": needs_int64((src_shape, src), (out_shape, out)),
             "BLOCK_P": block.pixels,
             "BLOCK_C": block.channels,

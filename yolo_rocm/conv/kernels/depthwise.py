@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ...engines.triton.values import activated
 from .implicit_gemm import SIZES, first_tap
 
 
@@ -31,6 +32,8 @@ def depthwise(
     MODINV_H: tl.constexpr, MODINV_W: tl.constexpr,    # see `first_tap`; 0 in a forward pass
     GRAD_INPUT: tl.constexpr,                          # gradient of the input instead of the forward pass
     BIAS: tl.constexpr,                                # whether `bias` is added
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,     # of the result, see `activated`; "identity" leaves it as it is
+    EXACT: tl.constexpr,                               # whether the activation divides exactly
     INT64: tl.constexpr,                               # whether offsets need 64 bits
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,      # tile: pixels, channels
 ):  # fmt: skip
@@ -108,6 +111,7 @@ def depthwise(
                 acc = tl.fma(values, taps[None, :], acc)
     if BIAS:
         acc += tl.load(bias + c, mask=channel_mask, other=0.0).to(tl.float32)[None, :]
+    acc = activated(acc, ACTIVATION, SLOPE, EXACT)
     pointers = out + (out_row * out_y + out_column * out_x)[:, None] + (b * out_n + c * out_c)[None, :]
     tl.store(pointers, acc.to(out.dtype.element_ty), mask=pixel_mask[:, None] & channel_mask[None, :])
 

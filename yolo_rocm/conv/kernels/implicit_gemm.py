@@ -13,6 +13,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ...engines.triton.values import activated
+
 # Sizes that only bound loops or masks: a kernel per value would buy nothing and cost a compilation each.
 SIZES = ["batch", "phase_h", "phase_w", "out_h", "out_w", "src_h", "src_w"]
 
@@ -43,6 +45,8 @@ def gather_gemm(
     MODINV_H: tl.constexpr, MODINV_W: tl.constexpr,    # see `first_tap`; 0 in a forward pass
     GRAD_INPUT: tl.constexpr,                          # gradient of the input instead of the forward pass
     BIAS: tl.constexpr,                                # whether `bias` is added
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,     # of the result, see `activated`; "identity" leaves it as it is
+    EXACT: tl.constexpr,                               # whether the activation divides exactly
     INT64: tl.constexpr,                               # whether offsets need 64 bits
     UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
     PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
@@ -146,6 +150,7 @@ def gather_gemm(
         ty = tl.where(next_row, ty + 1, ty)
     if BIAS:
         acc += tl.load(bias + group * out_channels + n, mask=channel_mask, other=0.0).to(tl.float32)[None, :]
+    acc = activated(acc, ACTIVATION, SLOPE, EXACT)
     out += group * out_channels * out_c
     pointers = out + (b * out_n + out_row * out_y + out_column * out_x)[:, None] + (n * out_c)[None, :]
     tl.store(pointers, acc.to(out.dtype.element_ty), mask=pixel_mask[:, None] & channel_mask[None, :])
@@ -165,6 +170,8 @@ def flat_gemm(
     PH: tl.constexpr, PW: tl.constexpr,                # padding, pixels
     DH: tl.constexpr, DW: tl.constexpr,                # dilation, pixels
     BIAS: tl.constexpr,                                # whether `bias` is added
+    ACTIVATION: tl.constexpr, SLOPE: tl.constexpr,     # of the result, see `activated`; "identity" leaves it as it is
+    EXACT: tl.constexpr,                               # whether the activation divides exactly
     INT64: tl.constexpr,                               # whether offsets need 64 bits
     UPCAST: tl.constexpr,                              # whether operands are widened to fp32 before the product
     PRECISION: tl.constexpr,                           # of the products: "ieee" or "tf32"
@@ -224,6 +231,7 @@ def flat_gemm(
         acc = tl.dot(values, taps, acc, input_precision=PRECISION)
     if BIAS:
         acc += tl.load(bias + group * out_channels + n, mask=channel_mask, other=0.0).to(tl.float32)[None, :]
+    acc = activated(acc, ACTIVATION, SLOPE, EXACT)
     out += group * out_channels * out_c
     pointers = out + (b * out_n + oy * out_y + ox * out_x)[:, None] + (n * out_c)[None, :]
     tl.store(pointers, acc.to(out.dtype.element_ty), mask=pixel_mask[:, None] & channel_mask[None, :])

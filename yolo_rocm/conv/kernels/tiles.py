@@ -170,6 +170,42 @@ def tiles(family: str, half: bool) -> Tiles:
     return _TABLE[family][half]
 
 
+# Forward passes of inference have these too. With a batch of one, the tiles of a training are too few to fill a card;
+# with many channels, steps of twice the channels are half as many.
+INFERENCE_SIZES: Final = ("16x32", "32x32", "32x64", "64x32", "64x64", "128x32", "128x64", "64x128", "128x128")
+FLAT: Final = "flat"  # of layers with few input channels, where it is another than a training's
+_SMALL_FMA: Final = {"32x32": Tile(32, 32, 16)}
+# With a bias the training's tile spills on gfx1030, gfx1100 and gfx1151 in NCHW (compiled).
+_FMA_FP32: Final = {**_SMALL_FMA, FLAT: Tile(128, 16, 32)}
+_INFERENCE: Final[dict[str, tuple[dict[str, Tile], dict[str, Tile]]]] = {
+    NVIDIA: (
+        {"32x32": Tile(32, 32, 32, 4, 3), "32x64": Tile(32, 64, 16, 4, 3)},
+        {
+            "16x32": Tile(16, 32, 64, 2, 4),
+            "32x32": Tile(32, 32, 64, 4, 4),
+            "32x64": Tile(32, 64, 64, 4, 4),
+            "64x32": Tile(64, 32, 64, 4, 4),
+            "64x64": Tile(64, 64, 64, 4, 4),
+            "128x32": Tile(128, 32, 64, 4, 3),
+            "128x64": Tile(128, 64, 64, 4, 3),
+            "64x128": Tile(64, 128, 64, 4, 3),
+            "128x128": Tile(128, 128, 64, 8, 3),
+        },
+    ),
+    FMA: (_FMA_FP32, _SMALL_FMA),
+    WMMA: (_FMA_FP32, {"32x32": Tile(32, 32, 32), "32x64": Tile(32, 64, 32)}),
+    MFMA: (
+        {"32x32": Tile(32, 32, 16, 4, 2)},
+        {"32x32": Tile(32, 32, 32, 4, 2), "32x64": Tile(32, 64, 32, 4, 2), "64x64": Tile(64, 64, 64, 4, 2)},
+    ),
+}
+
+
+def inference_tile(family: str, half: bool, size: str) -> Tile | None:
+    """Return a tile of inference alone, for fp32 or for half precision; None where a family has no such tile."""
+    return _INFERENCE[family][half].get(size)
+
+
 # Depthwise kernels of this many taps are unrolled by LLVM with the loads of all taps in flight at once: with a whole
 # tile of pixels they need more registers than there are (compiled for gfx1030; 7 x 7 stays a loop).
 _UNROLLED: Final = range(10, 37)

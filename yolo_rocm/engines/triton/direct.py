@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 
+from .. import devices
 from .available import triton_version
 from .call import Call
 
@@ -31,8 +32,8 @@ READ: Final = (3, 6)  # what `run` does
 _LARGEST_COMPARED: Final = 2**26  # bytes: a result is copied for the comparison, and smaller ones come first
 _BITS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 # None where torch was built without GPUs: then nothing is ever repeated.
-current_stream: Final[Any] = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-current_device: Final[Any] = getattr(torch._C, "_cuda_getDevice", None)
+current_device: Final[Any] = devices.current_device
+current_stream: Final[Any] = devices.current_stream
 _proven: set[tuple[str, str]] = set()
 _given_up: list[str] = []  # why, where it was
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from ..devices import on
+from ..kernel_errors import CompilerError, Spills
 from . import direct
 from .available import gfx_target, interpreted
 from .buffers import without_broken_buffers
@@ -33,14 +34,6 @@ _ready: dict[Hashable, Callable[..., bool]] = {}  # see `repeating`
 _prepared: dict[Hashable, _Failure | None] = {}
 _lock = threading.Lock()
 _address: Final = torch.Tensor.data_ptr
-
-
-class Spills(RuntimeError):
-    """A kernel needs more registers than there are: slower than another tile, and not worth timing."""
-
-
-class CompilerError(RuntimeError):
-    """A kernel could not be compiled, or does not fit the device."""
 
 
 @dataclass(frozen=True)

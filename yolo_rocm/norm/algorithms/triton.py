@@ -10,9 +10,9 @@ from typing import ClassVar, Final
 
 import torch
 
+from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import device_reason
 from ...engines.triton.launch import prepare
-from ...engines.triton.quarantine import quarantine_reason
 from ..kernels.tiles import MOST_WHOLE, SIZES
 from ..problem import NormProblem
 from .base import NormAlgorithm, NormBound, NormGrads, Parameters, Statistics

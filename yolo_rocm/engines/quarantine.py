@@ -22,7 +22,7 @@ def quarantine_kernel(operator: str, device: str, kernel: str, dtype: torch.dtyp
     with _lock:
         if (operator, device, kernel, dtype) not in _reasons:
             _reasons[operator, device, kernel, dtype] = why
-            LOG.warning("Triton kernel '%s' is left out on %s for %s: %s", kernel, device, dtype, why)
+            LOG.warning("kernel '%s' is left out on %s for %s: %s", kernel, device, dtype, why)
 
 
 def forget() -> None:

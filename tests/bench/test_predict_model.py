@@ -1,0 +1,84 @@
+"""`bench predict-model`: every way is measured in a process of its own, compared, and put into a table."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+
+import pytest
+from typer.testing import CliRunner
+
+from yolo_rocm.bench import predict_model, predict_model_child
+from yolo_rocm.bench.predict_model import OURS, OURS_FUSED, STOCK, TORCHSCRIPT, WAYS, Latency
+from yolo_rocm.cli.main import app
+from yolo_rocm.errors import ConfigError
+
+from ..small_model import SMALL
+
+GIVEN = {"imgsz": 32, "half": True, "rounds": 1, "calls": 3}
+ON_CPU = {"conv": {"devices": ["cpu"], "engine": "gemm"}}
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> str:
+    file = tmp_path_factory.mktemp("model") / "small.yaml"
+    file.write_text(SMALL)
+    return str(file)
+
+
+def test_ways_are_measured_in_turns_and_compute_the_same(small):
+    rows = []
+    given = {**GIVEN, "model": small, "batch": 2, "ways": [STOCK, TORCHSCRIPT, OURS, OURS_FUSED], "rocm": ON_CPU}
+    predict_model_child.measure(given, rows.append)
+    assert [row.way for row in rows] == given["ways"]
+    for row in rows:
+        assert not row.error
+        assert row.median_ms > 0
+        assert row.departure < 1e-4
+    assert rows[0].to_stock == 1
+    assert "inference" not in rows[2].said
+    assert "inference convolution shapes" in rows[3].said
+
+
+def test_a_way_that_fails_does_not_take_the_others_with_it(small, monkeypatch):
+    rows = []
+
+    def broken(*_):
+        raise RuntimeError("no compiler\nand so on")
+
+    monkeypatch.setattr(predict_model_child.hooks, "traced", broken)
+    predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]}, rows.append)
+    assert {row.way: row.error for row in rows} == {TORCHSCRIPT: "RuntimeError: no compiler", STOCK: ""}
+
+
+def test_a_process_that_dies_costs_its_batch(monkeypatch):
+    answered = json.dumps({"way": STOCK, "batch": 8, "median_ms": 2.0})
+
+    def run(command, **_):
+        batch = json.loads(command[-1])["batch"]
+        return subprocess.CompletedProcess(command, -11 if batch == 8 else 0, f"{answered}\n", "it was\nsegmentation")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    rows = predict_model.rows({**GIVEN, "model": "m", "batch": "8", "ways": OURS}, lambda *_: None)
+    assert rows[0] == Latency(STOCK, 8, 2.0)
+    assert rows[1].error == "the process ended with -11: segmentation"
+
+
+@pytest.mark.parametrize(("key", "value"), [("batch", "0"), ("batch", "a,b"), ("ways", "fastest")])
+def test_mistakes_are_named(key, value):
+    given = {**GIVEN, "model": "m", "batch": "1", "ways": "all", key: value}
+    with pytest.raises(ConfigError, match=value.split(",")[0]):
+        predict_model.rows(given, lambda *_: None)
+
+
+def test_the_command_writes_and_prints_a_table(monkeypatch, tmp_path):
+    found = [Latency(way, 1, 1.5, 2.0, 0.5, 0.1, 1e-3) for way in WAYS[:-1]] + [Latency(WAYS[-1], 1, error="no GPU")]
+    monkeypatch.setattr(predict_model, "rows", lambda given, show: found)
+    result = CliRunner().invoke(app, ["bench", "predict-model", "batch=1", f"out={tmp_path}"])
+    assert result.exit_code == 0, result.output
+    assert "0.50x" in result.output
+    assert "not runnable here: no GPU" in result.output
+    (file,) = tmp_path.glob("predict-model-*.csv")
+    with file.open(newline="") as rows:
+        assert [row["way"] for row in csv.DictReader(rows)] == list(WAYS)

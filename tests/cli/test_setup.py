@@ -1,0 +1,190 @@
+"""`setup` and `env`: what they print before anything is installed, and what `setup --run` does and refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from yolo_rocm.cli import main
+from yolo_rocm.cli.main import app
+from yolo_rocm.install import plan, shell
+
+pytestmark = pytest.mark.once
+BARE = """
+import sys
+from importlib.machinery import ModuleSpec
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision", "ultralytics", "numpy", "cv2", "triton"):
+            return ModuleSpec(name, self)
+    def create_module(self, spec):
+        raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
+sys.meta_path.insert(0, Missing())
+from yolo_rocm.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("words", [("setup", "--card", "RX 7900 XTX", "--json"), ("env", "--json")])
+def test_they_need_neither_torch_nor_ultralytics_nor_numpy(words, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    if words[0] == "env":
+        assert found["torch"] == "not installed"
+    elif words[0] == "setup":
+        assert "torch[device-gfx1100]" in found["steps"][1]["command"]
+
+
+def test_a_bare_clone_says_what_to_type(tmp_path):
+    from ..pages import PROJECT
+
+    bare = "import runpy, sys; sys.modules['typer'] = None; runpy.run_module('yolo_rocm', run_name='__main__')"
+    command = [sys.executable, "-c", bare, "setup"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=PROJECT)
+    assert done.returncode == 1
+    (told,) = done.stderr.splitlines()
+    assert ".venv-setup/bin/pip install ." in told.replace("\\", "/")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder, and a plan that writes a file there."""
+    monkeypatch.chdir(tmp_path)
+    note = "open('ran', 'a').write('x')"
+    steps = [plan.Step(f"step {code}", (sys.executable, "-c", f"{note}; exit({code})")) for code in (0, 1)]
+    made = plan.Plan(("card: made",), "cpu", "torch", "because", "https://x", (), tuple(steps))
+    monkeypatch.setattr(plan, "make_plan", lambda *_, **__: made)
+    monkeypatch.setattr(shell, "to_run", lambda plan, env: list(plan.steps))
+    return tmp_path
+
+
+def test_nothing_is_run_unless_asked_and_answered(here, monkeypatch):
+    assert CliRunner().invoke(app, ["setup"]).exit_code == 0
+    refused = CliRunner().invoke(app, ["setup", "--run"])  # no terminal: nobody could answer
+    assert "add --yes" in str(refused.exception)
+    both = CliRunner().invoke(app, ["setup", "--run", "--json"])
+    assert both.exit_code == 2
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert not (here / "ran").exists()
+
+
+def test_run_ends_with_the_verdict_of_the_last_command(here):
+    done = CliRunner().invoke(app, ["setup", "--run", "--yes"])
+    assert done.exit_code == 1
+    assert (here / "ran").read_text() == "xx"
+    assert "[2 of 2]" in done.output
+
+
+def test_env_is_ready_to_paste_and_hides_names(monkeypatch):
+    monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", "10.3.0")
+    monkeypatch.setenv("YOLO_API_KEY", "0123456789abcdef")
+    monkeypatch.setenv("MIOPEN_USER_DB_PATH", "/home/somebody/db")
+    done = CliRunner().invoke(app, ["env"])
+    assert done.output.startswith("```text\n")
+    assert done.output.endswith("\n```\n")
+    for word in ("torch", "ultralytics", "numpy", "GPU", "HSA_OVERRIDE_GFX_VERSION", "10.3.0"):
+        assert word in done.output
+    assert "0123456789abcdef" not in done.output
+    assert "somebody" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["doctor", "preset=cpu", "train.log"], ["doctor", "--preset=cpu", "train.log"]),
+        (["demo", "epochs=5", "preset=7900 xtx"], ["demo", "--epochs=5", "--preset=7900 xtx"]),
+        (["run", "preset=cpu", "--rocm", "conv.engine=gemm", "x.py", "preset=y", "epochs=3"],
+         ["run", "--preset=cpu", "--rocm", "conv.engine=gemm", "x.py", "preset=y", "epochs=3"]),
+        (["run", "-m", "preset=y"], ["run", "-m", "preset=y"]),
+        (["train", "preset=cpu", "data=x"], ["train", "preset=cpu", "data=x"]),
+        (["bench", "conv", "preset=cpu"], ["bench", "conv", "preset=cpu"]),
+        (["report", "a=b"], ["report", "a=b"]),
+        (["nothing", "preset=cpu"], ["nothing", "preset=cpu"]),
+        ([], []),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_key_value_is_an_option_where_there_is_one(words, meant):
+    from yolo_rocm.cli.options import with_options
+
+    assert with_options(words, main._commands()) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["task=detect", "mode=train", "data=x"], ["train", "task=detect", "data=x"]),
+        (["detect", "mode=val", "model=m.pt"], ["val", "detect", "model=m.pt"]),
+        (["mode=nothing"], ["mode=nothing"]),
+        (["checks"], ["env"]),
+        (["version"], ["--version"]),
+        (["help"], ["--help"]),
+        (["train", "mode=val"], ["train", "mode=val"]),
+    ],
+    ids=str,
+)
+def test_more_words_of_ultralytics(words, meant):
+    from yolo_rocm.cli.options import in_our_order
+
+    assert in_our_order(words) == meant
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["train", "preset", "=", "rx79"], ["rx7900xtx", "rx7900xt", "rx7900gre"]),  # bash takes words apart
+        (["train", "preset=rx79"], ["preset=rx7900xtx", "preset=rx7900xt", "preset=rx7900gre"]),
+        (["train", "data=x", "epo"], ["epochs="]),
+        (["doctor", "--preset", "mi35"], ["mi350x"]),
+        (["presets", "strix"], ["strixhalo"]),
+        (["pres"], ["presets"]),
+    ],
+    ids=str,  # lists, not sets: pytest-xdist wants the same ids in every process
+)
+def test_a_shell_completes_presets_and_arguments(typed, offered, monkeypatch, capsys):
+    words = ["yolo-rocm", *typed]
+    monkeypatch.setenv("_YOLO_ROCM_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(words))
+    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
+    monkeypatch.setattr(sys, "argv", ["yolo-rocm"])
+    with pytest.raises(SystemExit):
+        main.main()
+    assert sorted(capsys.readouterr().out.split()) == sorted(offered)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("7900 xtx", "rx7900xtx"),
+        ("AMD Radeon RX 7900 XTX", "rx7900xtx"),
+        ("Ryzen AI Max+ 395", "strixhalo"),
+        ("Ryzen AI Max+ PRO 395", "strixhalo"),
+        ("strix halo", "strixhalo"),
+        ("steam deck", "vangogh"),
+        ("van gogh", "vangogh"),
+        ("780m", "radeon780m"),
+        ("gfx1151", "strixhalo"),
+        ("mi 355x", "mi350x"),
+    ],
+)
+def test_presets_by_what_people_call_their_card(name, preset):
+    from yolo_rocm.preset.files import find
+
+    assert find(name)[0].stem == preset
+
+
+def test_a_name_that_fits_several_cards_offers_all_of_them():
+    from yolo_rocm.errors import PresetError
+    from yolo_rocm.preset.files import find
+
+    for name in ("7900", "gfx1100"):
+        with pytest.raises(PresetError, match=r"Near it: .*rx7900gre, rx7900xt, rx7900xtx") as error:
+            find(name)
+        assert "did you mean" not in str(error.value)

@@ -1,0 +1,1 @@
+"""Engine `hip` on machines without its GPU."""

@@ -1,0 +1,249 @@
+"""Compilers in processes of their own: what they are told, what they say, and what becomes of those that are ill."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.engines.hip import available, compiler, workers
+from yolo_rocm.engines.hip.compiler import Compiler
+from yolo_rocm.engines.hip.program import Program
+from yolo_rocm.engines.hip.store import STORE, Store, key_of
+from yolo_rocm.engines.hip.target import Target
+from yolo_rocm.engines.kernel_errors import CompilerError
+
+from .stand_in import forget, needs_cc
+
+pytestmark = needs_cc
+ADD = Program("KERNEL(64) void add() {}", "add.cpp", {"SIZE": 4, "TYPE": "float"})
+
+
+@pytest.mark.parametrize(
+    ("wheel", "library", "options"),
+    [
+        ("rocm5.2", "libamdhip64.so", "--offload-arch=gfx1010:xnack- -O3 -std=c++17 -ffp-contract=on"),
+        ("rocm6", "libhiprtc.so", "--offload-arch=gfx1010:xnack- -O3 -std=c++17 -ffp-contract=on"),
+        ("cuda12", "libnvrtc.so.12", "--gpu-architecture=sm_90 --std=c++17"),
+    ],
+)
+def test_each_call_of_the_compiler(pretend, wheels, caplog, wheel, library, options):
+    caplog.set_level(logging.INFO, "yolo_rocm")
+    stand_in = pretend(wheel)
+    arch = options.split()[0].partition("=")[2]
+    path = wheels(wheel) / "torch" / "lib" / library
+    assert available.device_reason("cuda:0") is None
+    assert available.in_words("cuda:0") == f"available ({path} for {arch}, runtime 50221153)"
+    ADD.prepare("cuda:0")
+    ADD.prepare("cuda:0")  # in the store by now
+    assert stand_in.calls() == [
+        line
+        for name in ("trial", "add.cpp")
+        for line in (f"create {name} headers=0 1 1 kernel=1", f"compile {name} {options}", f"destroy {name}")
+    ]
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == f"kernels are compiled for {arch}, once: they are kept in {STORE.folder}"
+
+
+def test_a_second_process_compiles_nothing(old):
+    ADD.prepare("cuda:0")
+    old.calls()
+    forget()
+    old.mode("abort")
+    assert available.device_reason("cuda:0") is None
+    ADD.prepare("cuda:0")
+    assert old.calls() == []
+
+
+def test_what_differs_is_another_object():
+    by = Compiler("libhiprtc.so", Target("hip", "gfx1010"), "50221153 libhiprtc.so 7")
+    others = [
+        by.key("b"),
+        Compiler(by.library, Target("hip", "gfx1030"), by.version).key("a"),
+        Compiler(by.library, by.target, "60000000 libhiprtc.so 7").key("a"),
+        Compiler(by.library, Target("cuda", "gfx1010"), by.version).key("a"),  # other options
+    ]
+    assert len({by.key("a"), *others}) == 5
+    assert by.key("a") == Compiler("elsewhere/libhiprtc.so", by.target, by.version).key("a")
+
+
+def test_an_error_has_the_compilers_words_and_is_not_asked_for_twice(old):
+    assert available.device_reason("cuda:0") is None
+    old.mode("refuse")
+    with pytest.raises(
+        CompilerError, match=r"^add.cpp: hiprtcCompileProgram: RTC_ERROR_COMPILATION \(6\): k.cpp\(3\): error: no"
+    ):
+        ADD.prepare("cuda:0")
+    old.calls()
+    with pytest.raises(CompilerError) as again:
+        ADD.prepare("cuda:0")
+    assert again.value.log.splitlines() == ["warning: nothing", "k.cpp(3): error: no such thing", "1 error"]
+    assert old.calls() == []
+    assert not STORE.path(Compiler("x", Target("hip", "gfx1010"), "").key(ADD.text())).exists()
+
+
+def test_a_compiler_that_aborts_costs_a_line_and_no_process(old, caplog):
+    assert available.device_reason("cuda:0") is None
+    old.mode("abort")
+    with pytest.raises(CompilerError, match=r"ended its process \(SIGABRT\): LLVM ERROR: Cannot select"):
+        ADD.prepare("cuda:0")
+    old.mode("")
+    Program("KERNEL(64) void other() {}", "other.cpp").prepare("cuda:0")  # by a new worker
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_hanging_compiler_costs_a_line_and_the_others_serve(old, monkeypatch, caplog):
+    monkeypatch.setattr(compiler, "FIRST_LIMIT_S", 0.5)
+    old.mode("hang")
+    began = time.monotonic()
+    why = available.device_reason("cuda:0")
+    assert why is not None
+    assert why.endswith("libamdhip64.so: the compiler has not answered within 0 s")
+    assert time.monotonic() - began < 20
+    (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert record.getMessage() == f"engine 'hip' is left out: {why}"
+    with pytest.raises(CompilerError, match=r"nothing compiles for cuda:0: .*not answered"):
+        ADD.prepare("cuda:0")
+    # The next process does not wait again.
+    forget()
+    old.calls()
+    later = available.device_reason("cuda:0")
+    assert later is not None
+    assert "has hung when it was last tried; delete" in later
+    assert old.calls() == []
+    next(STORE.folder.glob("*.hung")).unlink()
+    forget()
+    old.mode("")
+    monkeypatch.setattr(compiler, "FIRST_LIMIT_S", 30.0)
+    assert available.device_reason("cuda:0") is None
+
+
+def test_a_compiler_without_a_function_gives_way_to_the_next(pretend, wheels, tmp_path):
+    stand_in = pretend("rocm6")
+    broken = tmp_path / "site" / "torch" / "lib"
+    broken.mkdir(parents=True)
+    (broken / "libhiprtc.so").write_bytes(b"no library at all")
+    (broken / "libamdhip64.so").symlink_to(wheels("rocm5.2") / "torch" / "lib" / "libamdhip64.so")
+    stand_in.monkeypatch.setattr("yolo_rocm.engines.hip.libraries.torch_folder", lambda: broken.parent)
+    forget()
+    assert available.in_words("cuda:0").startswith(f"available ({broken}/libamdhip64.so for gfx1010")
+    (broken / "libamdhip64.so").unlink()
+    (broken / "libamdhip64.so").symlink_to(wheels("rocm6") / "torch" / "lib" / "libamdhip64.so")  # no hiprtc inside
+    stand_in.monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "another"))
+    forget()
+    why = available.device_reason("cuda:0")
+    assert why is not None
+    assert "libhiprtc.so cannot be used: " in why
+
+
+def test_threads_compile_at_once_and_each_text_once(old):
+    assert available.device_reason("cuda:0") is None
+    old.calls()
+    old.mode("together")  # each waits for the other
+    old.monkeypatch.setattr(compiler, "POOL", workers.Pool(most=2))
+    programs = [Program(f"KERNEL(64) void k{i}() {{}}", f"k{i}.cpp") for i in range(2)] * 2
+    threads = [threading.Thread(target=program.kernel, args=("k", "cuda:0")) for program in programs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    calls = [line.split()[:2] for line in old.calls() if line.startswith(("compile", "destroy"))]
+    assert sorted(calls[:2]) == [["compile", "k0.cpp"], ["compile", "k1.cpp"]]  # before either was done
+    assert sorted(calls[2:]) == [["destroy", "k0.cpp"], ["destroy", "k1.cpp"]]
+
+
+def test_a_hanging_compiler_ends_with_its_parent(old):
+    """The doctor's probing process may be killed while its compiler hangs."""
+    script = (
+        "import subprocess, sys; sys.path.insert(0, sys.argv[2]); from yolo_rocm.engines.hip.workers import Worker\n"
+        "worker = Worker()\n"
+        "print(worker._process.pid, flush=True)\n"
+        "worker.ask({'library': sys.argv[1], 'family': 'hip', 'text': '', 'name': 'k', 'options': []}, 60.0)"
+    )
+    old.mode("hang")
+    library = compiler.find(compiler.stack_of("hip").compiler, compiler.stack_of("hip"))[0]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, library, str(Path(workers.__file__).parents[3])],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    worker = int(parent.stdout.readline())
+    while not any(line.startswith("compile") for line in old.calls()):
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    until = time.monotonic() + 30
+    while _runs(worker) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not _runs(worker)
+
+
+def _runs(number: int) -> bool:
+    status = Path(f"/proc/{number}/status")
+    return status.exists() and "State:\tZ" not in status.read_text()  # nobody may collect it here
+
+
+def test_idle_workers_end(old):
+    pool = workers.Pool(most=2, idle_s=0.2)
+    made = []
+    starting = workers.Worker
+    old.monkeypatch.setattr(workers, "Worker", lambda: made.append(starting()) or made[-1])
+    library = str(compiler.find(compiler.stack_of("hip").compiler, compiler.stack_of("hip"))[0])
+    for name in ("a", "b"):
+        assert pool.compile(library, "hip", "text", name, [], 20.0)[0] == f"code of {name}, 4 bytes".encode()
+    (worker,) = made  # one after the other: one process
+    assert worker._process.wait(20.0) is not None
+
+
+# --- the store ----------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_object_is_made_again_with_one_line(tmp_path, caplog):
+    store, made, key = Store(tmp_path), [], key_of("text")
+
+    def make() -> bytes:
+        made.append(1)
+        return b"code"
+
+    assert store.get_or_make(key, make) == store.get_or_make(key, make) == b"code"
+    path = store.path(key)
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[:10], b"", whole[:-1] + b"x", b"another\n" + whole):
+        path.write_bytes(damaged)
+        assert store.get_or_make(key, make) == b"code"
+        (record,) = caplog.records
+        assert record.getMessage() == f"the compiled kernel {path} is damaged: it is compiled again"
+        caplog.clear()
+    assert len(made) == 6
+    assert path.read_bytes() == whole
+
+
+def test_a_disk_that_takes_nothing_costs_a_line(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    assert Store(tmp_path / "file" / "kernels").get_or_make(key_of("a"), lambda: b"code") == b"code"
+    (record,) = caplog.records
+    assert record.getMessage().startswith("a compiled kernel cannot be kept ([Errno 20] ")
+    assert record.getMessage().endswith("): the next run compiles it again")
+
+
+def test_two_processes_make_an_object_once(tmp_path):
+    script = (
+        "import sys, time; from pathlib import Path; from yolo_rocm.engines.hip.store import Store, key_of\n"
+        "def make():\n"
+        "    with open(sys.argv[1] + '/made', 'a') as file: file.write('x')\n"
+        "    time.sleep(0.5)\n"
+        "    return b'code'\n"
+        "print(Store(Path(sys.argv[1])).get_or_make(key_of('text'), make))"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    assert [process.communicate(timeout=60)[0].strip() for process in both] == ["b'code'"] * 2
+    assert (tmp_path / "made").read_text() == "x"

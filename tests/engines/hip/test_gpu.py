@@ -1,0 +1,203 @@
+"""Engine `hip` on a real GPU: streams, graphs, threads, shared memory, storage types. NVRTC compiles on NVIDIA."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+import pytest
+import torch
+
+from yolo_rocm.engines.hip import available
+from yolo_rocm.engines.hip.program import Kernel, Program
+from yolo_rocm.engines.hip.target import wave_size
+from yolo_rocm.engines.kernel_errors import LaunchError
+
+from .stand_in import forget
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+SOURCE = """
+KERNEL(256) void add(const T* a, const T* b, T* c, i64 n, float s) {
+    i64 i = i64(block_x()) * 256 + thread_x();
+    if (i < n) c[i] = from_float<T>(fma_f(to_float(a[i]), s, to_float(b[i])));
+}
+KERNEL(256) void sums(const float* a, float* c) {
+    u32 i = block_x() * 256 + thread_x();
+    c[i] = wave_sum(a[i]);
+}
+KERNEL(256) void turned(const float* a, float* c, i32 n) {
+    DYNAMIC_SHARED(float, kept);
+    for (i32 i = thread_x(); i < n; i += 256) kept[i] = a[i];
+    barrier();
+    for (i32 i = thread_x(); i < n; i += 256) c[i] = kept[n - 1 - i];
+}
+KERNEL(256) void functions(const T* a, T* c) {
+    u32 i = 4 * (block_x() * 256 + thread_x());
+    f4 v = load4f(a + i);
+    v.x = sigmoid_f(v.x);
+    v.y = exp_f(v.y);
+    v.z = rsqrt_f(v.z);
+    store4f(c + i, v);
+}
+"""
+N = 1 << 16
+TYPES = {torch.float32: "float", torch.float16: "half_t", torch.bfloat16: "bf16_t"}
+
+
+@pytest.fixture(autouse=True)
+def _anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
+    forget()
+    why = available.device_reason("cuda:0")
+    if why is not None:
+        pytest.skip(why)
+    yield
+    forget()
+
+
+def made(dtype: torch.dtype = torch.float32, **defines: int) -> Program:
+    """Return the program for a data type."""
+    return Program(SOURCE, "test.cpp", {"T": TYPES[dtype], **defines})
+
+
+def operands(dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return two tensors and a result that is all NaN."""
+    generator = torch.Generator(device="cuda").manual_seed(1)
+    a, b = (torch.randn(N, device="cuda", generator=generator).to(dtype) for _ in range(2))
+    return a, b, torch.full_like(a, float("nan"))
+
+
+def launch(kernel: Kernel, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    """Compute `c = 2.5 a + b`."""
+    kernel((N // 256, 1, 1), 256, a, b, c, ctypes.c_int64(N), 2.5)
+
+
+def right(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
+    """Return whether it is."""
+    expected = (a.double() * 2.5 + b.double()).to(c.dtype)
+    return torch.allclose(c.double(), expected.double(), rtol=2 * torch.finfo(c.dtype).eps, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_storage_types(dtype):
+    a, b, c = operands(dtype)
+    kernel = made(dtype).kernel("add", "cuda:0")
+    launch(kernel, a, b, c)
+    assert right(a, b, c)
+    assert kernel.registers > 0
+    assert kernel.local_bytes == 0
+    special = torch.tensor([float("inf"), -float("inf"), float("nan"), 1e30, -0.0, 6e-8], device="cuda").to(dtype)
+    a = torch.zeros(N, device="cuda", dtype=dtype)
+    a[:6] = special
+    launch(kernel, torch.zeros_like(a), a, c)
+    assert torch.equal(c[:6].nan_to_num(7.0), special.nan_to_num(7.0))
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_functions_of_the_prelude(dtype):
+    x = (torch.rand(N, device="cuda") * 4 + 0.5).to(dtype)
+    y = torch.full_like(x, float("nan"))
+    made(dtype).kernel("functions", "cuda:0")((N // 1024, 1, 1), 256, x, y)
+    v = x.double().view(-1, 4)
+    expected = torch.stack((v[:, 0].sigmoid(), v[:, 1].exp(), v[:, 2].rsqrt(), v[:, 3]), 1).view(-1)
+    assert float(((y.double() - expected) / expected).abs().max()) <= 4 * torch.finfo(dtype).eps
+
+
+def test_sums_over_a_wave():
+    a, _, c = operands()
+    made().kernel("sums", "cuda:0")((N // 256, 1, 1), 256, a, c)
+    wave = wave_size("cuda:0")
+    expected = a.double().view(-1, wave).sum(1, keepdim=True).expand(-1, wave).reshape(-1)
+    assert torch.allclose(c.double(), expected, atol=1e-4)
+
+
+def test_64_kb_of_shared_memory():
+    a, _, c = operands()
+    size = 16384
+    made().kernel("turned", "cuda:0", 4 * size)((1, 1, 1), 256, a, c, size)
+    assert torch.equal(c[:size], a[:size].flip(0))
+
+
+def test_a_launch_is_on_the_current_stream():
+    a, b, c = operands()
+    kernel, side = made().kernel("add", "cuda:0"), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    torch.cuda._sleep(1_000_000_000)  # the default stream is busy
+    with torch.cuda.stream(side):
+        launch(kernel, a, b, c)
+    side.synchronize()
+    assert not torch.cuda.default_stream().query()
+    with torch.cuda.stream(side):
+        assert right(a, b, c)
+    torch.cuda.synchronize()
+
+
+def test_a_graph_is_recorded_even_where_the_kernel_is_loaded_meanwhile():
+    a, b, c = operands()
+    c.zero_()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch(made(ANOTHER=1).kernel("add", "cuda:0"), a, b, c)
+    torch.cuda.synchronize()
+    assert float(c.abs().sum()) == 0.0
+    graph.replay()
+    assert right(a, b, c)
+
+
+def test_threads_that_never_set_a_device_launch():
+    a, b, _ = operands()
+    kernel = made().kernel("add", "cuda:0")
+    again = kernel.bound((N // 256, 1, 1), 256, a, b, a, ctypes.c_int64(N), 2.5)
+    results = [torch.full_like(a, float("nan")) for _ in range(4)]
+    torch.cuda.synchronize()
+    threads = [
+        threading.Thread(target=lambda c=c: [again(a.data_ptr(), b.data_ptr(), c.data_ptr()) for _ in range(50)])
+        for c in results
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert all(right(a, b, c) for c in results)
+
+
+def test_autograds_own_thread_launches():
+    a, b, c = operands()
+    kernel = made().kernel("add", "cuda:0")
+
+    class Added(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            launch(kernel, grad, b, c)
+            return c
+
+    Added.apply(a.requires_grad_()).backward(b)
+    assert right(b, b, c)
+
+
+def test_a_refused_launch_leaves_the_device_alive():
+    a, b, c = operands()
+    kernel = made().kernel("add", "cuda:0")
+    with pytest.raises(LaunchError, match=r"test.cpp:add on cuda:0 was not launched: .+ \(\d+\)"):
+        kernel((1, 1, 1), 4096, a, b, c, ctypes.c_int64(N), 2.5)
+    launch(kernel, a, b, c)
+    assert right(a, b, c)
+
+
+def test_a_tensor_of_many_gigabytes_is_reached_by_its_last_address():
+    count = 2**31 + 4096
+    if torch.cuda.mem_get_info()[0] < 3 * count * 2:
+        pytest.skip("needs 13 GB of GPU memory")
+    a = torch.zeros(count, device="cuda", dtype=torch.float16)
+    a[-4096:] = 2.0
+    blocks = (count + 255) // 256
+    made(torch.float16).kernel("add", "cuda:0")((blocks, 1, 1), 256, a, a, a, ctypes.c_int64(count), 2.5)
+    assert float(a[-4096:].float().sum()) == 7.0 * 4096
+    assert float(a[: 1 << 20].float().abs().sum()) == 0.0

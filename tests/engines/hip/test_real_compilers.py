@@ -1,0 +1,101 @@
+"""The prelude under the compilers that are here: NVRTC of torch's own wheels, and hiprtc where there is one.
+
+No GPU is needed to compile. `YOLO_ROCM_HIPRTC` names a libamdhip64 or libhiprtc to compile with.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from yolo_rocm.engines.hip.libraries import STACKS, candidates, folders, torch_folder
+from yolo_rocm.engines.hip.program import Program
+from yolo_rocm.engines.hip.target import Target
+from yolo_rocm.engines.hip.workers import Pool
+from yolo_rocm.engines.kernel_errors import CompilerError
+
+from .test_gpu import SOURCE
+
+# Everything in the prelude, in all storage types.
+EVERYTHING = """
+KERNEL(256) void everything(const T* a, T* c, float* f, i64 n) {
+    SHARED f4 tile[256];
+    DYNAMIC_SHARED(float, more);
+    i64 i = (i64(block_z()) * 7 + block_y() * 3 + block_x()) * 256 + thread_x();
+    if (i >= n) return;
+    f4 v = load4f(a + 4 * i);
+    v.x = wave_sum(fma_f(v.x, v.y, v.z)) + to_float(a[i]);
+    v.y = max_f(sigmoid_f(v.y), min_f(exp_f(v.z), rsqrt_f(v.w)));
+    tile[thread_x()] = v;
+    more[thread_x()] = rcp_f(v.x);
+    barrier();
+    f2 pair = load2(more + 2 * (thread_x() / 2));
+    store2(f + 2 * i, pair);
+    store4(f + 4 * i, tile[255 - thread_x()]);
+    store4f(c + 4 * i, load4(f + 4 * i));
+    c[i] = from_float<T>(v.y + float(WAVE + IS_AMD + IS_NVIDIA + RDNA));
+}
+KERNEL_WAVES(128, 4) void waves(float* f) { UNROLL for (i32 k = 0; k < 4; k++) f[thread_x() * 4 + k] = float(k); }
+"""
+TYPES = ("float", "half_t", "bf16_t")
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Compile in processes of their own."""
+    made = Pool(most=1)
+    yield made
+    made.close()
+
+
+def nvrtc() -> str | None:
+    """Return NVRTC of the installed torch."""
+    stack = STACKS["cuda", "linux"]
+    places = folders(stack, torch_folder(), {})
+    return next((path for path in candidates(stack.compiler, places, []) if Path(path).is_absolute()), None)
+
+
+def built(pool: Pool, library: str, target: Target, program: Program) -> bytes:
+    """Compile a program."""
+    return pool.compile(library, target.family, program.text(), program.name, target.options(), 120.0)[0]
+
+
+@pytest.mark.skipif(nvrtc() is None, reason="this torch brings no NVRTC")
+@pytest.mark.parametrize("kind", TYPES)
+def test_nvrtc_compiles_the_prelude(pool, kind):
+    code = built(pool, str(nvrtc()), Target("cuda", "sm_80"), Program(EVERYTHING, "everything.cpp", {"T": kind}))
+    assert code.startswith(b"\x7fELF")
+    assert b"everything" in code
+    assert b"waves" in code
+
+
+@pytest.mark.skipif(nvrtc() is None, reason="this torch brings no NVRTC")
+def test_the_source_of_the_gpu_tests_compiles(pool):
+    assert built(pool, str(nvrtc()), Target("cuda", "sm_80"), Program(SOURCE, "gpu.cpp", {"T": "bf16_t"}))
+
+
+@pytest.mark.skipif(nvrtc() is None, reason="this torch brings no NVRTC")
+def test_nvrtc_names_the_line_of_the_source(pool):
+    with pytest.raises(CompilerError, match=r"broken.cpp\(2\): error: identifier .?nothing.? is undefined"):
+        built(
+            pool,
+            str(nvrtc()),
+            Target("cuda", "sm_80"),
+            Program("KERNEL(64) void broken() {\nint y = nothing; }", "broken.cpp"),
+        )
+
+
+HIPRTC = os.environ.get("YOLO_ROCM_HIPRTC")
+
+
+@pytest.mark.skipif(not HIPRTC or platform.system() != "Linux", reason="YOLO_ROCM_HIPRTC names no compiler")
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("arch", ["gfx1010", "gfx1030", "gfx90a"])
+def test_hiprtc_compiles_the_prelude(pool, arch, kind):
+    code = built(pool, str(HIPRTC), Target("hip", arch), Program(EVERYTHING, "everything.cpp", {"T": kind}))
+    assert code.startswith(b"\x7fELF")
+    assert int.from_bytes(code[18:20], "little") == 224  # EM_AMDGPU
+    assert b"everything.kd" in code

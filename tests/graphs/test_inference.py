@@ -1,0 +1,264 @@
+"""Networks that only compute: counted, measured, recorded and replayed, on a CPU with a stand-in for device graphs."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch import nn
+
+from yolo_rocm.graphs import inference, network, trial
+from yolo_rocm.graphs.inference import CALLS_BEFORE_MEASURING, CALLS_BEFORE_RECORDING, InferenceNetworks, Wanted
+
+BEFORE = CALLS_BEFORE_RECORDING
+
+
+class Network(nn.Module):
+    """A convolution, a scale that is an attribute, and anchors that a pass keeps for a shape, as heads do."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.scale, self.anchors, self.shape = 2.0, torch.zeros(0), None
+        self.calls, self.asks, self.draws = 0, False, False
+
+    def compute(self, x):
+        """Return two outputs."""
+        if not recording:
+            type(self).passes += 1
+        elif self.asks:
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
+        if self.draws:
+            torch.rand(1)
+        if self.shape != x.shape:
+            self.shape, self.anchors = x.shape, torch.arange(float(x.shape[-1] - 2))
+        y = self.conv(x) * self.scale
+        return y + self.anchors, {"raw": y}
+
+
+Network.passes = 0
+recording = []
+
+
+class StandIn:
+    """Records what a model computes by copying all of it but its tensors: what is set later makes no difference."""
+
+    model = None
+
+    def __init__(self, device):
+        pass
+
+    @contextmanager
+    def side_stream(self):
+        """There is one stream."""
+        yield
+
+    def recorded(self, function):
+        """Compute, and keep a copy of the model with the same tensors."""
+        recording.append(1)
+        try:
+            result = function()
+        finally:
+            recording.pop()
+        same = {id(tensor): tensor for tensor in StandIn.model.state_dict(keep_vars=True).values()}
+        return Replayed(copy.deepcopy(StandIn.model, same), function, result[0]), result
+
+
+class Replayed:
+    """What was recorded."""
+
+    def __init__(self, model, function, outputs):
+        self._model, self._outputs = model, outputs
+        self._x = next(c.cell_contents for c in function.__closure__ if hasattr(c.cell_contents, "_x"))
+
+    def replay(self):
+        """Compute into the same memory."""
+        recording.append(1)
+        found, raw = self._model.compute(self._x._x)
+        recording.pop()
+        for place, value in zip(self._outputs, (found, raw["raw"]), strict=True):
+            place.copy_(value)
+
+
+@pytest.fixture(autouse=True)
+def cpu_has_graphs(monkeypatch):
+    monkeypatch.setattr(inference, "DEVICES", ["cpu"])
+    monkeypatch.setattr(network, "DEVICES", ["cpu"])
+    monkeypatch.setattr(network, "OLDEST", (1, 13))
+    monkeypatch.setattr(inference, "Pool", StandIn)
+    monkeypatch.setattr(trial, "_REPEATS", 1)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    Network.passes = 0
+
+
+class Computed:
+    """A model and what computes it."""
+
+    def __init__(self, graph="on", layout="auto", unmeasured=0):
+        torch.manual_seed(0)
+        self.model, self.said, self.tuned = Network().eval(), [], []
+        StandIn.model = self.model
+        self.networks = InferenceNetworks(
+            Wanted(graph, layout), lambda: unmeasured, lambda: self.tuned.append(1), self.said.append
+        )
+
+    def __call__(self, x):
+        """Compute."""
+        with torch.no_grad():
+            return self.networks(self.model, self.model.compute, x)
+
+    def check(self, x):
+        """Compute, and compare with the model itself."""
+        found, raw = self(x)
+        with torch.no_grad():
+            wanted, wanted_raw = copy.deepcopy(self.model).compute(x)
+        assert torch.allclose(found, wanted, atol=1e-6)
+        assert torch.allclose(raw["raw"], wanted_raw["raw"], atol=1e-6)
+        return found
+
+
+def image(seed=0, size=12):
+    return torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_shape_is_recorded_after_its_first_calls_and_replayed():
+    given = Computed()
+    for number in range(BEFORE + 1):
+        given.check(image(number))
+        assert given.networks.recorded == (number == BEFORE)
+    assert given.tuned == [1]
+    assert len(given.said) == 1
+    assert given.said[0].startswith("inference of 1x3x12x12 takes ")
+    assert " ms recorded in " in given.said[0]
+    passes = Network.passes
+    for number in range(3):
+        given(image(number))
+    assert Network.passes == passes
+
+
+def test_what_is_handed_out_is_not_overwritten_by_the_next_call():
+    given = Computed()
+    for number in range(BEFORE + 1):
+        given(image(number))
+    first = given(image(1))[0]
+    kept = first.clone()
+    given(image(2))
+    assert torch.equal(first, kept)
+
+
+def test_algorithms_are_measured_after_more_calls_than_a_picture_makes():
+    given = Computed("auto", unmeasured=5)
+    for number in range(CALLS_BEFORE_MEASURING):
+        given(image(number))
+    assert given.tuned == []
+    given(image())
+    assert given.tuned == [1]
+
+
+@pytest.mark.parametrize("change", ["attribute", "in place", "other memory", "module", "training"])
+def test_a_model_that_is_changed_is_computed_as_it_is_then(change):
+    given = Computed()
+    for number in range(BEFORE + 2):
+        given.check(image(number))
+    model = given.model
+    if change == "attribute":
+        model.scale = 3.0
+    elif change == "in place":
+        with torch.no_grad():
+            model.conv.weight.mul_(2)
+    elif change == "other memory":
+        model.conv.weight.data = model.conv.weight.data * 2
+    elif change == "module":
+        model.conv = nn.Conv2d(3, 8, 3)
+    else:
+        model.conv.train()
+    given.check(image(7))
+    assert given.networks.recorded == 0
+    for number in range(BEFORE + 2):
+        given.check(image(number))
+    assert given.networks.recorded == 1
+
+
+def test_several_shapes_share_what_passes_keep_in_modules():
+    given = Computed()
+    for number in range(BEFORE + 3):
+        for size in (12, 14):
+            given.check(image(number, size))
+    assert given.networks.recorded == 2
+
+
+def test_only_some_shapes_are_recorded():
+    given = Computed()
+    for size in range(10, 16):
+        for number in range(BEFORE + 2):
+            given.check(image(number, size))
+    assert given.networks.recorded == 4
+    assert len(given.said) == 4
+
+
+def test_hooks_see_each_call():
+    given = Computed()
+    for number in range(BEFORE + 2):
+        given(image(number))
+    seen = []
+    hook = given.model.conv.register_forward_hook(lambda *_: seen.append(1))
+    given.check(image(3))
+    assert seen
+    hook.remove()
+    passes = Network.passes
+    given(image(4))
+    assert Network.passes == passes  # replayed again
+
+
+@pytest.mark.parametrize(("how", "said"), [("asks", "not permitted"), ("draws", "draws random numbers")])
+def test_what_cannot_be_recorded_is_computed_and_said_once(how, said):
+    given = Computed()
+    setattr(given.model, how, True)
+    for number in range(BEFORE + 3):
+        given.check(image(number))
+    assert given.networks.recorded == 0
+    assert len(given.said) == 1
+    assert said in given.said[0]
+    assert "more" not in given.said[0]
+
+
+def test_graph_off_measures_the_layout_alone():
+    given = Computed("off", "channels_last")
+    for number in range(BEFORE + 2):
+        assert given.check(image(number)).stride()[1] != 1 or number >= BEFORE
+    assert given.networks.recorded == 0
+    assert given.said[0].endswith("in channels_last, not recorded: rocm.predict.graph=off")
+
+
+def test_other_devices_and_inputs_are_left_alone(monkeypatch):
+    given = Computed()
+    monkeypatch.setattr(inference, "DEVICES", ["cuda"])
+    for number in range(BEFORE + 2):
+        given.check(image(number))
+    assert given.said == []
+
+
+def test_nothing_keeps_a_model_alive():
+    given = Computed()
+    for number in range(BEFORE + 2):
+        given(image(number))
+    gone = weakref.ref(given.model)
+    given.model = StandIn.model = None
+    gc.collect()
+    assert gone() is None
+    assert given.networks.recorded == 0
+
+
+def test_forget_lets_go_and_begins_anew():
+    given = Computed()
+    for number in range(BEFORE + 2):
+        given(image(number))
+    given.networks.forget()
+    assert given.networks.recorded == 0
+    given.check(image(5))

@@ -1,0 +1,170 @@
+"""`predictor`: Ultralytics' own results by the engine that was chosen, remembered, and torch where anything fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import yolo_rocm
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.inference import predictor as module
+from yolo_rocm.inference.agreement import Agreement
+from yolo_rocm.inference.measure import Measured
+from yolo_rocm.inference.ways import BASE, Way
+
+pytestmark = pytest.mark.once
+QUICK = {"imgsz": 64, "device": "cpu", "verbose": False, "conf": 0.05, "max_det": 20}
+SCRIPT = Way("torchscript")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "predict.json"
+
+
+@pytest.fixture
+def surveys(monkeypatch):
+    """Measurements by a stand-in: TorchScript is fastest and agrees; a list of what was asked."""
+    asked = []
+
+    def survey(weights, task, images, ways, **options):
+        asked.append((task, len(images), list(ways)))
+        right = Agreement(1.0, 9, 0.0)
+        slow = Measured(BASE, images_per_s=1.0, median_ms=9.0, agreement=right)
+        return [slow, Measured(SCRIPT, images_per_s=2.0, median_ms=4.5, agreement=right)]
+
+    monkeypatch.setattr(module, "survey", survey)
+    return asked
+
+
+@pytest.fixture
+def lines(monkeypatch):
+    said = []
+    monkeypatch.setattr(module.hooks, "say", lambda line, warning=False: said.append(line))
+    return said
+
+
+def plain(weights, source, **more):
+    from ultralytics import YOLO
+
+    return YOLO(weights).predict(source, **QUICK, rect=False, **more)
+
+
+def assert_same(got, wanted):
+    got = list(got)
+    assert len(got) == len(wanted) > 0
+    assert sum(len(result) for result in wanted) > 0
+    for mine, theirs in zip(got, wanted, strict=True):
+        assert type(mine) is type(theirs)
+        assert mine.path == theirs.path
+        torch.testing.assert_close(mine.boxes.data, theirs.boxes.data, rtol=1e-3, atol=1e-2)
+
+
+def test_the_fastest_predicts_is_remembered_and_streams(ready_weights, photos, surveys, lines, cache):
+    """A folder with images of two sizes and one that cannot be read: as Ultralytics takes it."""
+    predict = yolo_rocm.predictor(str(ready_weights), preset="cpu", **QUICK)
+    assert_same(predict(str(photos)), plain(ready_weights, str(photos)))
+    assert predict.choice.way == SCRIPT
+    assert [line for line in lines if line.startswith("predicting with torchscript: torchscript cpu fp32, 4.5 ms")]
+    assert (ready_weights.parent / "busy_yolo_rocm").is_dir()
+    stream = predict(str(photos), stream=True)
+    first = next(stream)
+    assert first.path.endswith("0.png")
+    stream.close()
+    array = np.zeros((64, 64, 3), dtype=np.uint8)
+    assert len(predict(array)) == 1
+    assert len(surveys) == 1
+
+    again = yolo_rocm.predictor(str(ready_weights), preset="cpu", **QUICK)
+    assert len(again(str(photos))) == 4
+    assert len(surveys) == 1
+    assert "measured before" in again.choice.why
+    assert len(json.loads(cache.read_text())) == 1
+
+
+def test_tracking(ready_weights, tmp_path, surveys):
+    pytest.importorskip("lap")
+    import cv2
+
+    clip = tmp_path / "clip.avi"
+    writer = cv2.VideoWriter(str(clip), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 64))
+    for shift in range(3):
+        draw = np.random.default_rng(0).integers(0, 255, (8, 8, 3), dtype=np.uint8)
+        writer.write(np.roll(cv2.resize(draw, (64, 64)), shift, axis=1))
+    writer.release()
+    predict = yolo_rocm.predictor(str(ready_weights), preset="cpu", **QUICK)
+    frames = list(predict.track(str(clip), stream=True))
+    assert len(frames) == 3
+    assert predict.choice.way == SCRIPT
+    assert any(frame.boxes.id is not None for frame in frames)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_that_fails_falls_back_to_torch_with_one_line(ready_weights, photos, surveys, lines, cache, stream):
+    predict = yolo_rocm.predictor(str(ready_weights), preset="cpu", **QUICK)
+    file = module.exported(ready_weights, "torchscript", SCRIPT.export_arguments(64, 1)).file
+    file.write_bytes(b"no model")
+    lines.clear()
+    assert_same(predict(str(photos), stream=stream), plain(ready_weights, str(photos)))
+    (told,) = [line for line in lines if "has failed" in line]
+    assert told.startswith("torchscript cpu fp32 has failed")
+    assert predict.choice.engine == "torch"
+    assert json.loads(cache.read_text()) == {}
+    lines.clear()
+    predict(str(photos / "0.png"))
+    assert lines == []
+
+
+def test_where_nothing_agrees_torch_predicts(weights, photos, lines, monkeypatch):
+    wrong = Measured(Way("onnx"), images_per_s=9.0, median_ms=1.0, agreement=Agreement(0.5, 9, 0.2))
+    monkeypatch.setattr(module, "survey", lambda *args, **more: [wrong])
+    predict = yolo_rocm.predictor(str(weights), preset="cpu", **QUICK)
+    assert len(predict(str(photos))) == 4
+    assert predict.choice.engine == "torch"
+    assert "onnx cpu fp32 is left out: 0.500 of the objects are the same" in lines
+
+
+def test_an_engine_that_is_not_installed_says_what_to_install(weights, photos, lines, monkeypatch):
+    monkeypatch.setattr(module, "ways", lambda *args, **more: [BASE])
+    predict = yolo_rocm.predictor(str(weights), engine="migraphx", preset="cpu", **QUICK)
+    assert len(predict(str(photos / "0.png"))) == 1
+    assert any("engine migraphx cannot be used: " in line for line in lines)
+
+
+def test_torch_is_ultralytics_as_it_is(weights, photos, surveys):
+    predict = yolo_rocm.predictor(str(weights), engine="torch", preset="cpu", **QUICK)
+    assert_same(predict(str(photos), rect=False), plain(weights, str(photos)))
+    assert surveys == []
+
+
+def test_mistakes(weights, tmp_path, surveys):
+    with pytest.raises(ConfigError, match="unknown engine 'tensorrt'"):
+        yolo_rocm.predictor(str(weights), engine="tensorrt")
+    with pytest.raises(ConfigError, match="a model for detect, not for segment"):
+        yolo_rocm.predictor(str(weights), task="segment")
+    with pytest.raises(ConfigError, match="needs the weights of a model"):
+        yolo_rocm.predictor("yolov8n.yaml", engine="ncnn")
+    (tmp_path / "empty").mkdir()
+    predict = yolo_rocm.predictor(str(weights), preset="cpu", **QUICK)
+    with pytest.raises(ConfigError, match="No images"):
+        predict(str(tmp_path / "empty"))
+    with pytest.raises(ConfigError, match="no source"):
+        predict()
+    assert not (weights.parent / "busy_yolo_rocm").exists()
+    assert surveys == []
+
+
+def test_the_command(ready_weights, photos, surveys, tmp_path, capsys):
+    from yolo_rocm.api import run_mode
+
+    outcome = run_mode(
+        "predict", str(ready_weights), "cpu", source=str(photos), engine="auto", project=str(tmp_path), **QUICK
+    )
+    assert outcome.result == 4
+    assert len([path for path in Path(tmp_path).rglob("*.jpg") if "photos" not in str(path)]) == 4
+    assert len(surveys) == 1

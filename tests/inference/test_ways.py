@@ -1,0 +1,111 @@
+"""Which ways a machine has: packages, cards, systems and devices decide."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from yolo_rocm.diagnosis.predict_engines import PREDICT_ENGINES
+from yolo_rocm.diagnosis.vulkan import VulkanDevice
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.hardware import Gpu
+from yolo_rocm.inference import ways as module
+from yolo_rocm.inference.ways import BASE, Way, check_engine, on_device, ways
+from yolo_rocm.preset.files import presets
+from yolo_rocm.preset.resolve import load_preset
+
+pytestmark = pytest.mark.once
+MIGRAPHX = ("onnx", "onnxruntime", "onnxruntime-ep-migraphx", "migraphx-libs")
+
+
+def machine(*packages, gfx=None, system="linux"):
+    gpus = () if gfx is None else (Gpu("amd", gfx=gfx),)
+    return SimpleNamespace(
+        system=system, gpus=gpus, packages=SimpleNamespace(version=lambda name: "1" if name in packages else None)
+    )
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch):
+    monkeypatch.setattr(module, "vulkan_devices", lambda: (VulkanDevice(0, "AMD Radeon RX 5600 XT", "discrete GPU"),))
+    monkeypatch.setattr(module, "_torch_gpus", lambda: [])
+    monkeypatch.setattr(module.hooks, "takes_vulkan", lambda: True)
+
+
+def test_torch_on_the_cpu_is_always_the_first():
+    assert ways(machine(), ["onnx"]) == [BASE]
+    assert ways(machine("onnx", "onnxruntime"), ["onnx"], device=0) == [BASE]
+
+
+def test_ncnn_has_two_data_types_on_every_vulkan_device():
+    found = ways(machine("ncnn", "pnnx", gfx="gfx1010"), ["ncnn"])
+    assert [way.name for way in found[1:]] == ["ncnn cpu fp32", "ncnn vulkan:0 fp32", "ncnn vulkan:0 fp16"]
+    assert found[3].arguments() == {"device": "vulkan:0"}
+
+
+def test_a_driver_that_computes_on_the_cpu_is_for_those_who_ask(monkeypatch):
+    monkeypatch.setattr(module, "vulkan_devices", lambda: (VulkanDevice(0, "llvmpipe", "CPU"),))
+    here = machine("ncnn", "pnnx")
+    assert len(ways(here, ["ncnn"])) == 4
+    assert ways(here, ["ncnn"], software=False) == [BASE, Way("ncnn")]
+
+
+def test_torch_on_a_gpu(monkeypatch):
+    monkeypatch.setattr(module, "_torch_gpus", lambda: ["cuda:0"])
+    found = ways(machine(gfx="gfx1100"), ["torch"])
+    assert found[1:] == [Way("torch", "cuda:0"), Way("torch", "cuda:0", "fp16")]
+    assert found[2].arguments() == {"device": "0", "half": True}
+
+
+@pytest.mark.parametrize(("gfx", "has"), [("gfx1010", False), ("gfx1031", False), ("gfx1100", True), ("gfx942", True)])
+def test_migraphx_is_for_cards_it_has_kernels_for(gfx, has, monkeypatch):
+    monkeypatch.setattr("sys.version_info", (3, 12, 0))
+    engine = PREDICT_ENGINES["migraphx"]
+    assert bool(engine.unfit(machine(*MIGRAPHX, gfx=gfx))) is not has
+    assert not has or engine.reasons_against(machine(*MIGRAPHX, gfx=gfx)) == []
+    assert "linux only" in engine.unfit(machine(*MIGRAPHX, gfx=gfx, system="windows"))[0]
+
+
+def test_what_is_missing_is_named():
+    assert PREDICT_ENGINES["ncnn"].reasons_against(machine("ncnn")) == ["pnnx is not installed"]
+    assert PREDICT_ENGINES["ncnn"].not_installed(machine("ncnn"), exports=False) == []
+    assert "mesa-vulkan-drivers" in PREDICT_ENGINES["ncnn"].install_line("linux")
+    assert "mesa" not in PREDICT_ENGINES["ncnn"].install_line("windows")
+
+
+def test_no_install_line_can_replace_torch():
+    """Neither torch itself nor what requires it may be asked of pip with its dependencies."""
+    lines = [line for engine in PREDICT_ENGINES.values() for line in engine.install.values() if "pip" in line]
+    assert lines
+    assert all("--no-deps" in line for line in lines if "pnnx" in line)
+    assert not any(f" {name} " in f"{line} " for line in lines for name in ("torch", "torchvision", "ultralytics"))
+
+
+def test_presets_name_migraphx_for_the_cards_it_has_kernels_for():
+    targets = PREDICT_ENGINES["migraphx"].gfx
+    for name in presets():
+        preset = load_preset(name)
+        for gfx in preset.match.gfx:
+            assert ("migraphx" in preset.predict.engines) is gfx.startswith(targets), (name, gfx)
+
+
+@pytest.mark.parametrize(
+    ("asked", "way", "fits"),
+    [
+        (None, Way("ncnn", "vulkan:0"), True),
+        ("cpu", Way("onnx"), True),
+        ("cpu", Way("ncnn", "vulkan:0"), False),
+        (0, Way("torch", "cuda:0"), True),
+        ("0", Way("torch", "cuda:1"), False),
+        ("vulkan:0", Way("ncnn", "vulkan:0", "fp16"), True),
+        ([0], Way("torch", "cuda:0"), True),
+    ],
+)
+def test_a_device_leaves_the_ways_on_it(asked, way, fits):
+    assert on_device(way, asked) is fits
+
+
+def test_an_unknown_engine_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'ncnn'"):
+        check_engine("ncn")

@@ -1,0 +1,46 @@
+"""The table of installations: every card of a preset has a row, every row a source, and rows fit each other."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from yolo_rocm.install.table import Table, table
+from yolo_rocm.preset.files import read, shipped_presets
+
+pytestmark = pytest.mark.once
+
+
+def test_every_card_with_a_preset_has_a_row():
+    known = {gfx for path in shipped_presets().values() for gfx in (read(path).get("match") or {}).get("gfx", [])}
+    without = {gfx for gfx in known if table().cards_of(gfx) is None}
+    assert without == {"gfx90c"}  # no wheel has kernels for it
+
+
+def test_rows_name_stacks_that_have_kernels_for_their_cards():
+    found = table()
+    for row in found.cards:
+        for name in row.stacks:
+            assert set(row.targets) <= set(found.stacks[name].targets), name
+    for row in found.before:
+        for target in row.targets:
+            assert found.cards_of(target) is not None
+
+
+def test_a_row_without_a_source_is_refused():
+    whole = table().model_dump()
+    for part in ("cards", "before"):
+        rows = [{**row} for row in whole[part]]
+        del rows[0]["source"]
+        with pytest.raises(ValidationError, match="source"):
+            Table.model_validate({**whole, part: rows})
+    with pytest.raises(ValidationError, match="pattern"):
+        Table.model_validate({**whole, "cards": [{**whole["cards"][0], "source": "somebody said so"}]})
+
+
+def test_the_oldest_torch_keeps_numpy_1_in_both_commands():
+    """Ultralytics brings an OpenCV that brings numpy 2, under which torch 1.13.1 fails."""
+    old = table().stacks["rocm5.2"]
+    assert "numpy<2" in old.packages
+    assert "torch1" in old.extras
+    assert old.pythons == ("3.10",)

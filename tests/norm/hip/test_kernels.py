@@ -1,0 +1,59 @@
+"""The BatchNorm kernels of engine hip, run as host code through their algorithm and compared with fp64."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from yolo_rocm.norm.hip import algorithms, batch_norm
+from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
+
+from ...conv.hip import on_host
+from ..calls import computed, drawn
+from ..test_algorithms import assert_exact
+
+pytestmark = [pytest.mark.once, pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler")]
+SOURCE = Path(batch_norm.__file__).with_name("batch_norm.hip.cpp")
+(HIP,) = algorithms()
+
+
+@pytest.fixture(autouse=True)
+def host(monkeypatch: pytest.MonkeyPatch):
+    """Launch on the CPU, on three processors."""
+
+    def launch_of(problem, kernel, grid, *numbers):
+        return on_host.bound(on_host.compiled(SOURCE, batch_norm.defines_of(problem))[kernel], grid, 256, numbers)
+
+    monkeypatch.setattr(batch_norm, "launch_of", launch_of)
+    monkeypatch.setattr(batch_norm, "device_reason", lambda device: None)
+    monkeypatch.setattr(batch_norm, "processors", lambda device: 3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels_last", "activation", "training", "dtype"),
+    [
+        ((2, 8, 6, 6), False, SILU, True, torch.float32),
+        ((2, 36, 5, 7), True, SILU, True, torch.float32),
+        ((3, 5, 7, 5), False, LEAKY_RELU, True, torch.float32),
+        ((3, 5, 7, 5), True, "relu", False, torch.float32),
+        ((2, 8, 6, 6), True, "identity", True, torch.bfloat16),
+    ],
+    ids=str,
+)
+def test_values_statistics_and_gradients(shape, channels_last, activation, training, dtype) -> None:
+    slope = 0.1 if activation == LEAKY_RELU else 0.0
+    problem = NormProblem(shape, dtype, "cpu", channels_last, training, True, activation, slope)
+    assert HIP.not_supported_reasons(problem) == []
+    assert_exact(HIP, problem, drawn(problem))
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+def test_many_parts_and_a_large_mean(channels_last: bool) -> None:
+    """Parts are combined, few digits cancel, and the same input gives the same bits."""
+    shape = (3, 8, 72, 72)
+    problem = NormProblem(shape, torch.float32, "cpu", channels_last, activation=SILU)
+    assert batch_norm._cut(problem)[3] > 1
+    tensors = drawn(problem, mean=1000.0)
+    first, _ = assert_exact(HIP, problem, tensors)
+    second = computed(HIP, problem, tensors)
+    assert all(torch.equal(first[name], second[name]) for name in first)

@@ -1,0 +1,141 @@
+"""A training that is started again: from which checkpoint, with which batch, and when it has nothing left to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.session import relaunch
+from yolo_rocm.session.arguments import train_arguments
+from yolo_rocm.session.failures import is_lost_rank
+from yolo_rocm.session.relaunch import start
+from yolo_rocm.session.session import Session
+from yolo_rocm.utils.process_group import Place
+
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def yolo() -> SimpleNamespace:
+    """A YOLO object that a new training begins with."""
+    return SimpleNamespace(task="detect")
+
+
+@pytest.fixture
+def launched(monkeypatch, tmp_path):
+    """This process was started by a launcher, whose notes are in a folder of the test."""
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "none"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def checkpoint(tmp_path, monkeypatch):
+    """A run with a checkpoint that holds three epochs, or as many as `held` says."""
+    held = {"epoch": 2, "optimizer": {}}
+    last = tmp_path / "runs" / "mine" / "weights" / "last.pt"
+    last.parent.mkdir(parents=True)
+    last.touch()
+    monkeypatch.setattr(hooks, "load_model", lambda path: SimpleNamespace(ckpt=held, path=path))
+    return SimpleNamespace(last=last, folder=last.parents[1], held=held)
+
+
+def test_resume_auto_goes_on_from_the_run_of_its_name(yolo, checkpoint):
+    asked = {"project": str(checkpoint.folder.parent), "name": "mine", "resume": "auto", "epochs": 5, "device": "cpu"}
+    begin = start(yolo, asked, TIMEOUT_S, relaunched=False)
+    assert begin.yolo.path == checkpoint.last
+    assert begin.arguments == {"device": "cpu", "resume": True}  # the rest is in the checkpoint
+    assert begin.complete is None
+
+
+def test_resume_auto_begins_a_run_of_its_name_where_there_is_none(yolo, tmp_path):
+    asked = {"project": str(tmp_path), "name": "mine", "resume": "auto", "epochs": 5}
+    begin = start(yolo, asked, TIMEOUT_S, relaunched=False)
+    assert begin.yolo is yolo
+    # The same folder again, also after a start that saved nothing.
+    assert begin.arguments == {"project": str(tmp_path), "name": "mine", "epochs": 5, "exist_ok": True}
+
+
+def test_a_complete_training_has_nothing_left_to_do(yolo, checkpoint):
+    checkpoint.held.update(epoch=-1, optimizer=None)
+    asked = {"project": str(checkpoint.folder.parent), "name": "mine", "resume": "auto"}
+    assert start(yolo, asked, TIMEOUT_S, relaunched=False).complete == checkpoint.folder
+
+
+def test_resume_auto_needs_a_name(yolo):
+    with pytest.raises(ConfigError, match=r"resume=auto .* give a name="):
+        start(yolo, {"resume": "auto"}, TIMEOUT_S, relaunched=False)
+
+
+def test_a_yolo_object_of_ones_own_is_not_resumed_by_name():
+    """Ultralytics would take the word for a missing file, and resume the newest run of all."""
+    with pytest.raises(ConfigError, match=r"resume=\"auto\" is for yolo_rocm\.train"):
+        train_arguments(Session("cpu", None).settings, {"resume": "auto"})
+
+
+def test_the_name_may_be_in_a_file(yolo, checkpoint, tmp_path):
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text(json.dumps({"project": str(checkpoint.folder.parent), "name": "mine"}))
+    begin = start(yolo, {"cfg": str(cfg), "resume": "auto"}, TIMEOUT_S, relaunched=False)
+    assert begin.yolo.path == checkpoint.last
+
+
+@pytest.mark.parametrize(("then", "batch"), [(4, 16), (2, 32), (1, None)], ids=["of 4", "of 2", "of as many"])
+def test_fewer_ranks_get_as_many_images_each(yolo, checkpoint, then, batch):
+    (checkpoint.folder / "rocm.json").write_text(json.dumps({"ranks": then, "batch": {"asked": 128, "used": 64}}))
+    asked = {"project": str(checkpoint.folder.parent), "name": "mine", "resume": "auto"}
+    assert start(yolo, asked, TIMEOUT_S, relaunched=False).arguments.get("batch") == batch
+
+
+def test_a_launcher_that_starts_again_is_known_by_its_note(yolo, checkpoint, launched):
+    begin = start(yolo, {"epochs": 5}, TIMEOUT_S, relaunched=True)
+    assert begin.arguments == {"epochs": 5}  # the first start
+    relaunch.remember(checkpoint.folder)
+    assert start(yolo, {"epochs": 5}, TIMEOUT_S, relaunched=True).yolo.path == checkpoint.last
+    for told, once in (
+        ({"resume": True}, True),
+        ({"epochs": 5}, False),
+    ):  # a word of the user; a script of many trainings
+        assert start(yolo, told, TIMEOUT_S, relaunched=once).yolo is yolo
+    relaunch.forget()
+    assert start(yolo, {}, TIMEOUT_S, relaunched=True).yolo is yolo
+
+
+def test_a_note_of_another_launcher_with_the_same_number_is_not_taken(yolo, checkpoint, launched):
+    relaunch.remember(checkpoint.folder)
+    note = relaunch._note()
+    assert str(os.getppid()) in note.name
+    note.write_text(json.dumps({**json.loads(note.read_text()), "launcher_began": 1.0}))
+    assert start(yolo, {}, TIMEOUT_S, relaunched=True).yolo is yolo
+    note.write_text("{")  # a disk that was full
+    assert start(yolo, {}, TIMEOUT_S, relaunched=True).yolo is yolo
+
+
+def test_only_the_first_rank_of_a_machine_leaves_notes(launched, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    relaunch.remember(tmp_path)
+    assert not relaunch._note().exists()
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    relaunch.remember(tmp_path)  # no launcher
+    assert relaunch._note() is None
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:18610", True),
+        ("NCCL error in: NCCLUtils.hpp:268\nncclRemoteError: A call failed possibly due to a network error", True),
+        ("[Errno 104] Connection reset by peer", False),  # a download
+        ("CUDA out of memory", False),
+    ],
+)
+def test_the_loss_of_a_rank_is_told_from_other_errors(monkeypatch, text, lost):
+    assert not is_lost_rank(RuntimeError(text))  # one process trains
+    monkeypatch.setattr(hooks, "place_of_rank", lambda: Place(1, 1, 4, 2))
+    assert is_lost_rank(RuntimeError(text)) is lost

@@ -1,0 +1,111 @@
+"""The pages for newcomers: steps in order, and the script that follows them in CI."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from importlib.machinery import SourceFileLoader
+
+import pytest
+
+from .pages import PROJECT
+
+pytestmark = pytest.mark.once
+START = sorted((PROJECT / "docs" / "start").glob("*.md"))
+every_page = pytest.mark.parametrize("path", START, ids=[path.stem for path in START])
+
+
+@pytest.fixture(scope="module")
+def script():
+    """The script `.ci/follow`, imported."""
+    loader = SourceFileLoader("follow", str(PROJECT / ".ci" / "follow"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("follow", loader))
+    dont, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    loader.exec_module(module)
+    sys.dont_write_bytecode = dont
+    return module
+
+
+def test_there_is_a_page_for_each_of_five():
+    assert {path.stem for path in START} == {"rx5600xt", "rx7900xtx_windows", "strix_halo", "mi300x", "own_script"}
+
+
+@every_page
+def test_steps_are_numbered_and_nothing_of_what_a_reader_needs_is_missing(path):
+    text = path.read_text(encoding="utf-8")
+    steps = [int(number) for number in re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)]
+    assert steps == list(range(1, len(steps) + 1))
+    for words in ("report", "doctor", "## What to expect", "## When something stops you", "place of AMD's"):
+        assert words in text
+
+
+@every_page
+def test_ci_follows_the_page_with_its_card(path, script):
+    from yolo_rocm.preset.files import find
+
+    text = path.read_text(encoding="utf-8")
+    (card,) = script.CARD.findall(text)
+    assert find(card)
+    names = [name for kind, name, _ in script.blocks(text, None) if kind == "commands"]
+    assert {"install", "doctor", "demo"} <= set(names)
+    assert f"docs/start/{path.name}" in (PROJECT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_what_stands_in_for_index_and_powershell(script):
+    typed = script.as_typed(r".venv-setup\Scripts\yolo-rocm setup --run", "RX 7900 XTX")
+    assert typed[0] == '.venv-setup/bin/yolo-rocm setup --card "RX 7900 XTX" > setup.sh'
+    assert script.as_typed("py -3.12 -m venv .venv", "x") == ["python3.12 -m venv .venv"]
+    wheels = (
+        'pip install --index-url https://repo.amd.com/x/ "torch[device-gfx1,device-gfx2]" "torchvision[device-gfx1]"'
+    )
+    assert script.with_stand_ins(wheels) == "pip install torch torchvision"
+    old = 'pip install --extra-index-url https://x/y "numpy<2" torch==1.13.1+rocm5.2 torchvision==0.14.1+rocm5.2'
+    assert script.with_stand_ins(old) == 'pip install "numpy<2" torch==1.13.1 torchvision==0.14.1'
+    other = '.venv/bin/pip install ".[ultralytics,torch1]"'
+    assert script.with_stand_ins(other) == other
+
+
+PAGE = """
+<!-- card: RX 5600 XT -->
+1. **A**
+
+   <!-- commands: one -->
+   ```bash
+   echo one >> log
+   # yolo-rocm demo
+   ```
+
+   <!-- file: a.py -->
+   ```python
+   if True:
+       print(1)
+   ```
+
+<!-- commands: two -->
+```bash
+echo one >> log
+echo two >> log
+false
+echo three >> log
+```
+
+```bash
+echo never >> log
+```
+"""
+
+
+def test_lines_run_once_and_a_failure_ends_it(script, tmp_path, capfd):
+    clone, page = tmp_path / "clone", tmp_path / "page.md"
+    clone.mkdir()
+    page.write_text(PAGE)
+    done: list[str] = []
+    script.follow(clone, f"{page}:one", False, done)
+    with pytest.raises(SystemExit, match="exit code 1: false"):
+        script.follow(clone, str(page), False, done)
+    assert (clone / "log").read_text() == "one\ntwo\n"
+    assert (clone / "a.py").read_text() == "if True:\n    print(1)\n"
+    with pytest.raises(SystemExit, match="no block has a mark"):
+        script.follow(clone, f"{page}:three", False, done)
+    assert "$ echo one >> log" in capfd.readouterr().out

@@ -1,0 +1,68 @@
+"""Kernels with an activation in their epilogue, for AMD cards that are not there: compiled, and a sample executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tools.compile_kernels import TARGETS, curated, curated_inference
+from yolo_rocm.engines.triton.available import missing_reason
+
+from ..pages import PROJECT
+
+pytestmark = pytest.mark.once
+with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
+
+RUN = """
+import dataclasses, json, sys, torch
+from tools import compile_kernels
+from tools.emulate_kernels import emulated
+torch.set_num_threads(1)
+answer = emulated if sys.argv[1] == "execute" else None
+kernels = [
+    (next(k for k in compile_kernels.curated_inference(target, dtype, layout == "nhwc") if k.name == name), target)
+    for target, name, dtype, layout in json.loads(sys.argv[2])
+]
+rows = compile_kernels.build_all(kernels, 1, answer)
+print(json.dumps([dataclasses.asdict(row) for row in rows]))
+"""
+
+
+def built(how, wanted, tmp_path):
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-c", RUN, how, json.dumps(wanted)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, env=environment, timeout=600)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+@with_triton
+def test_a_tile_that_adds_a_bias_and_activates_compiles_without_spills(tmp_path):
+    wanted = [("gfx1100", "forward_flat silu", "fp32", "nchw"), ("gfx942", "forward silu", "fp16", "nhwc")]
+    for row in built("compile", wanted, tmp_path):
+        assert not row["error"], row
+        assert row["spills"] == 0, row
+
+
+@with_triton
+def test_an_activation_in_the_epilogue_computes_what_fp64_does(tmp_path):
+    (row,) = built("execute", [("gfx1100", "depthwise 3x3 silu", "fp32", "nchw")], tmp_path)
+    assert not row["error"], row
+    assert row["relative_error"] <= row["allowed_error"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_tile_of_a_forward_pass_has_an_epilogue_and_inference_has_more(target):
+    plain = {kernel.tile for kernel in curated(target, "fp16", True) if kernel.name == "forward"}
+    fused = {kernel.tile for kernel in curated_inference(target, "fp16", True) if kernel.name == "forward silu"}
+    assert plain < fused
+
+
+def test_without_an_activation_calls_have_the_constants_they_had():
+    for kernel in curated("gfx1100", "fp16", True):
+        if "ACTIVATION" in kernel.call.constants and "norm" not in kernel.call.module:
+            assert (kernel.call.constants["ACTIVATION"], kernel.call.constants["EXACT"]) == ("identity", False)

@@ -1,0 +1,107 @@
+"""`yolo-rocm bench predict-model`: latency of the network alone, as a predictor calls it, next to its rivals.
+
+All ways of one batch run in one process of its own, in turns, so that a clock that changes hits all of them; a process
+that crashes or hangs costs its batch and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ConfigError
+
+STOCK, TORCHSCRIPT, COMPILED, COMPILED_GRAPHS = "stock", "torchscript", "compile", "compile reduce-overhead"
+OURS, OURS_FUSED, OURS_GRAPH = "ours", "ours fused", "ours fused + graph"
+WAYS: Final = (STOCK, TORCHSCRIPT, COMPILED, COMPILED_GRAPHS, OURS, OURS_FUSED, OURS_GRAPH)
+_TIMEOUT_S: Final = 900
+
+
+@dataclass(frozen=True)
+class Latency:
+    """What one way takes for one batch.
+
+    Attributes:
+        way: One of `WAYS`.
+        batch: Images.
+        median_ms: Of all calls, from the call until the device is done.
+        p95_ms: Of all calls.
+        to_stock: The median, divided by that of stock.
+        setup_s: From the first call until it is as fast as it gets: compiling, measuring, recording.
+        departure: Distance from stock's predictions in fp32 on the same device, relative to their length.
+        said: What our own ways have decided, in words.
+        error: Why there is nothing else.
+    """
+
+    way: str
+    batch: int
+    median_ms: float | None = None
+    p95_ms: float | None = None
+    to_stock: float | None = None
+    setup_s: float | None = None
+    departure: float | None = None
+    said: str = ""
+    error: str = ""
+
+
+def rows(given: dict[str, Any], progress: Callable[[int, int], None]) -> list[Latency]:
+    """Return the latencies of every way for every batch.
+
+    Args:
+        given: `model`, `batch` (one, or several by commas), `imgsz`, `half`, `ways` (names by commas, or `all`),
+            `rounds` and `calls` of each round.
+        progress: Called with (batches done, all).
+
+    Raises:
+        ConfigError: One of them is wrong.
+    """
+    batches, ways = _numbers(given["batch"]), _names(given["ways"])
+    found: list[Latency] = []
+    for done, batch in enumerate(batches):
+        progress(done, len(batches))
+        found += _in_child({**given, "batch": batch, "ways": ways})
+    progress(len(batches), len(batches))
+    return found
+
+
+def _numbers(text: Any) -> list[int]:
+    try:
+        numbers = [int(part) for part in str(text).strip("[]()").split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise ConfigError(f"batch takes numbers above 0 joined by commas, such as 1,8,32; got {text!r}.")
+    return numbers
+
+
+def _names(text: str) -> list[str]:
+    names = list(WAYS) if text == "all" else [part.strip() for part in text.split(",")]
+    unknown = [name for name in names if name not in WAYS]
+    if unknown:
+        raise ConfigError(f"unknown way {unknown[0]!r}. Allowed: all, or some of: {', '.join(WAYS)}.")
+    return list(dict.fromkeys([STOCK, *names]))
+
+
+def _in_child(given: dict[str, Any]) -> list[Latency]:
+    package = str(Path(__file__).parents[2])
+    path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), package) if part)
+    command = [sys.executable, "-m", "yolo_rocm.bench.predict_model_child", json.dumps(given)]
+    lines: Sequence[str] = ()
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, env={**os.environ, "PYTHONPATH": path}
+        )
+        lines, last = ended.stdout.splitlines(), [line for line in ended.stderr.splitlines() if line.strip()][-1:]
+        why = f"the process ended with {ended.returncode}: {(last or ['no output'])[0][:200]}"
+    except subprocess.TimeoutExpired as error:
+        lines = (error.stdout or b"").decode(errors="replace").splitlines()
+        why = f"no answer within {_TIMEOUT_S} s"
+    answers = [json.loads(line) for line in lines if line.startswith('{"way"')]
+    by_way = {answer["way"]: Latency(**answer) for answer in answers}
+    return [by_way.get(way) or Latency(way, given["batch"], error=why) for way in given["ways"]]

@@ -1,0 +1,90 @@
+"""Blocks of a network that only computes: `act(conv(x))` and `act(norm(conv(x)))` of running statistics, as one."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from ..conv.fused.patch import FusedPatch, FusedRoute, serving
+from ..conv.fused.weights import Made
+from ..conv.kernels.calls import Epilogue
+from ..conv.seam import serving as serving_convolutions
+from ..norm.autocast import autocast_dtype
+from ..norm.fusible import ACTIVATION_MODULES, any_global_hook, ordinary, watched
+
+_KINDS: Final = (nn.Parameter, torch.Tensor)
+
+
+def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
+    """Return `act(conv(x))`, or `act(norm(conv(x)))` in eval mode; None where the modules must be called.
+
+    To be called where autograd is off. Nothing of the modules is changed; what is made of their weights is kept.
+
+    Args:
+        x: Input of the convolution.
+        conv: The convolution.
+        norm: The BatchNorm between the two; None where there is none.
+        act: The activation.
+    """
+    activation = ACTIVATION_MODULES.get(type(act))
+    if type(conv) is not nn.Conv2d or activation is None or not ordinary(x):
+        return None
+    device = "cuda" if x.is_cuda else x.device.type
+    patch = serving(device)
+    own = conv.__dict__
+    if patch is None or autocast_dtype(device) is not None or any_global_hook():
+        return None
+    if watched(own) or watched(act.__dict__) or own["padding_mode"] != "zeros" or isinstance(own["padding"], str):
+        return None
+    filters = own["_parameters"]
+    weight, bias = filters.get("weight"), filters.get("bias")
+    if not _usable(x, weight) or not (bias is None or _usable(x, bias)):
+        return None
+    if norm is not None and not _foldable(norm, x):
+        return None
+    slope = float(act.negative_slope) if type(act) is nn.LeakyReLU else 0.0
+    geometry = (own["stride"], own["padding"], own["dilation"], own["groups"])
+    added = bias is not None or norm is not None
+    route = patch.route(x, weight, added, geometry, Epilogue(activation, slope))
+    if route is None:
+        return None
+    convolutions = serving_convolutions(device)
+    patch.count(route, None if convolutions is None else convolutions.report)
+    if norm is None:
+        return route.forward(x, patch.packed(route, weight), bias)
+    return route.forward(x, *_folded(patch, route, conv, norm))
+
+
+def _usable(x: torch.Tensor, parameter: Any) -> bool:
+    return type(parameter) in _KINDS and parameter.dtype == x.dtype and parameter.device == x.device
+
+
+def _foldable(norm: Any, x: torch.Tensor) -> bool:
+    """Return whether a BatchNorm scales and shifts channels by what it has: in eval mode, unwatched, complete."""
+    if type(norm) is not nn.BatchNorm2d or norm.training or not norm.track_running_stats or watched(norm.__dict__):
+        return False
+    tensors: list[Any] = [norm._parameters.get(name) for name in ("weight", "bias")]
+    tensors += [norm._buffers.get(name) for name in ("running_mean", "running_var")]
+    return all(type(each) in _KINDS and each.device == x.device and each.is_floating_point() for each in tensors)
+
+
+def _folded(patch: FusedPatch, route: FusedRoute, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Made:
+    """Return weight and bias of the convolution with the BatchNorm in them, computed in fp32 at least."""
+    mean, var = norm._buffers["running_mean"], norm._buffers["running_var"]
+    sources = (conv.weight, conv.bias, norm.weight, norm.bias, mean, var)
+
+    def make() -> Made:
+        assert mean is not None  # or it is not foldable
+        assert var is not None
+        wide = torch.promote_types(conv.weight.dtype, torch.float32)
+        scale = norm.weight.to(wide) * torch.rsqrt(var.to(wide) + norm.eps)
+        shift = norm.bias.to(wide) - mean.to(wide) * scale
+        if conv.bias is not None:
+            shift = shift + conv.bias.to(wide) * scale
+        weight = (conv.weight.to(wide) * scale[:, None, None, None]).to(conv.weight.dtype)
+        return route.algorithm.packed(weight), shift.to(conv.weight.dtype)
+
+    with torch.no_grad():
+        return patch.weights.get(sources, ("folded", route.algorithm.name, norm.eps), make)

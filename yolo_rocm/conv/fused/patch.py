@@ -1,0 +1,203 @@
+"""A patch: convolutions with activations go through our kernels while it serves, as plans say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+
+from ...engines.planner import PassChoice, Plan
+from ...engines.report import SeamReport, Served
+from ...engines.seam import Seam, checked_devices
+from ..kernels.calls import Epilogue
+from ..names import PASSES
+from ..problem import ConvProblem, is_channels_last
+from ..report import ConvReport
+from .algorithms import FusedAlgorithm
+from .plan import FORWARD, FusedPlanner, supports
+from .problem import FusedProblem
+from .weights import Weights
+
+FusedServed = Served[FusedProblem, FusedAlgorithm]
+Geometry = tuple[Any, ...]
+
+
+class FusedReport(SeamReport[FusedProblem, FusedAlgorithm]):
+    """Filled while a patch serves."""
+
+    noun = "inference convolution"
+    kinds: ClassVar[tuple[type[torch.nn.Module], ...]] = (torch.nn.modules.conv._ConvNd,)
+
+    def table(self) -> str:
+        """Return every problem as text, a line each: how often it was computed, by what, and why."""
+        rows = [
+            (str(served.problem), f"{served.forward_calls}x", choice.algorithm.name, choice.reason)
+            for served in self.served.values()
+            for choice in served.plan.values()
+        ]
+        widths = [max(len(row[i]) for row in rows) for i in range(3)] if rows else []
+        return "\n".join(
+            "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
+        )
+
+
+class FusedRoute:
+    """What calls of a kind need, found out once.
+
+    Attributes:
+        problem: The problem.
+        served: Its entry in the report.
+        algorithm: What computes it.
+        forward: Takes input, packed weight and bias.
+    """
+
+    __slots__ = ("algorithm", "forward", "problem", "served")
+
+    def __init__(
+        self,
+        problem: FusedProblem,
+        algorithm: FusedAlgorithm,
+        served: Served[FusedProblem, FusedAlgorithm],
+        budget: int,
+    ) -> None:
+        self.problem, self.served, self.algorithm = problem, served, algorithm
+        self.forward = algorithm.bound(problem, budget)
+
+
+class FusedPatch:
+    """One request to compute convolutions with activations on some device types; the newest that is on decides.
+
+    Attributes:
+        devices: Device types.
+        planner: Chooses the algorithms.
+        report: What was computed how.
+        weights: What was packed.
+        is_on: Otherwise it only keeps older patches from deciding.
+    """
+
+    is_on = True
+
+    def __init__(self, devices: Sequence[str], planner: FusedPlanner, weights: Weights | None = None) -> None:
+        self.devices, self.planner = checked_devices(devices), planner
+        self.report = FusedReport()
+        self.weights = weights or Weights()
+        self._known: dict[tuple[Any, ...], FusedRoute | None] = {}
+        self._generation = planner.generation
+
+    def renewed(self) -> FusedPatch:
+        """Return the same patch with an empty report; what has been planned stays planned."""
+        return FusedPatch(self.devices, self.planner, self.weights)
+
+    def route(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: bool, geometry: Geometry, epilogue: Epilogue
+    ) -> FusedRoute | None:
+        """Return how calls of a kind are computed; None for those that are left to torch.
+
+        Args:
+            x: Input; only its shape, strides, data type and device count.
+            weight: Of the convolution, likewise.
+            bias: Whether there is one.
+            geometry: Stride, padding, dilation and groups.
+            epilogue: The activation.
+        """
+        if self._generation != self.planner.generation:
+            self._generation, self._known = self.planner.generation, {}
+        key = (x.shape, x.stride(), x.dtype, x.device, weight.shape, weight.stride(), bias, geometry, epilogue)
+        try:
+            return self._known[key]
+        except KeyError:
+            found = self._known[key] = self._find(x, weight, bias, geometry, epilogue)
+            return found
+
+    def convolution(
+        self,
+        x: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        geometry: Geometry,
+        report: ConvReport | None = None,
+    ) -> torch.Tensor | None:
+        """Compute a convolution of the dispatcher without an activation; None where it is left to others.
+
+        Args:
+            x: Input.
+            weight: Weight.
+            bias: Bias.
+            geometry: As `aten::convolution` has it.
+            report: Where else the call is counted.
+        """
+        stride, padding, dilation, transposed, _, groups = geometry
+        dtypes = (weight.dtype, x.dtype if bias is None else bias.dtype)
+        if transposed or x.dim() != 4 or dtypes != (x.dtype, x.dtype) or torch._C._get_tracing_state() is not None:
+            return None
+        sizes = (tuple(stride), tuple(padding), tuple(dilation))
+        if any(len(each) != 2 for each in sizes) or weight.device != x.device:
+            return None
+        route = self.route(x, weight, bias is not None, (*sizes, groups), Epilogue())
+        if route is None:
+            return None
+        self.count(route, report)
+        return route.forward(x, self.packed(route, weight), bias)
+
+    def packed(self, route: FusedRoute, weight: torch.Tensor) -> torch.Tensor:
+        """Return a weight as a route's algorithm reads it, packed once."""
+        algorithm = route.algorithm
+        made = self.weights.get(
+            (weight,), ("packed", algorithm.name), lambda: (algorithm.packed(weight.detach()), None)
+        )
+        return made[0]
+
+    def count(self, route: FusedRoute, convolutions: ConvReport | None) -> None:
+        """Note a call, also in the report of convolutions, where a reader looks for it.
+
+        There all passes are shown by the algorithm of the only one that runs.
+        """
+        route.served.forward_calls += 1
+        if convolutions is None:
+            return
+        conv = route.problem.conv
+        known = convolutions.served.get(conv)
+        if known is None:
+            choice = PassChoice(route.algorithm.inner, route.served.plan[FORWARD].reason)
+            known = convolutions.entry(conv, Plan(dict.fromkeys(PASSES, choice)))
+        known.forward_calls += 1
+
+    def _find(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: bool, geometry: Geometry, epilogue: Epilogue
+    ) -> FusedRoute | None:
+        stride, padding, dilation, groups = geometry
+        if x.dim() != 4 or weight.dim() != 4 or not x.is_floating_point():
+            return None
+        # Some channels of a channels_last tensor are laid out as it is, though not contiguous.
+        last = is_channels_last(weight) or (x.stride(1) == 1 and not x.is_contiguous())
+        conv = ConvProblem(
+            tuple(x.shape), tuple(weight.shape), stride, padding, dilation, (0, 0), groups, False, x.dtype,
+            str(x.device), last,
+        )  # fmt: skip
+        if not supports(conv):
+            return None
+        problem = FusedProblem(conv, bias, epilogue)
+        plan = self.planner.plan(problem)
+        served = self.report.entry(problem, plan)
+        return FusedRoute(problem, plan[FORWARD].algorithm, served, self.planner.budget)
+
+
+_seam: Seam[FusedPatch] = Seam(lambda key: {})  # nothing of it goes through the dispatcher
+installed = _seam.installed
+
+
+def serving(device_type: str) -> FusedPatch | None:
+    """Return the patch that decides for a device type now; None where nobody does, or it is off."""
+    patch = _seam.serving.get(device_type)
+    return patch if patch is not None and patch.is_on else None
+
+
+@contextmanager
+def left_alone(devices: Sequence[str]) -> Iterator[None]:
+    """Leave convolutions with activations to torch while the context is open, whatever an older patch wants."""
+    patch = FusedPatch(devices, FusedPlanner(remember=False))
+    patch.is_on = False
+    with installed(patch):
+        yield

@@ -1,0 +1,19 @@
+"""Which algorithm of engine hip to take before anything has been measured on this device."""
+
+from __future__ import annotations
+
+from ..problem import ConvProblem
+from .tiles import TILES
+
+
+def preferred(problem: ConvProblem, which: str) -> tuple[str, ...]:
+    """Return names of algorithms for one pass of `problem`, best guess first: the tile with the least padding."""
+    channels = (problem.in_channels if which == "grad_input" else problem.out_channels) // problem.groups
+
+    def cost(name: str) -> tuple[int, int]:
+        gather, weight = TILES[name]
+        tile = weight.m if which == "grad_weight" else gather.n
+        return -(-channels // tile) * tile, -tile
+
+    few = ("hip_few_channels",) if which == "forward" else ()
+    return ("hip_transposed", "hip_depthwise", *few, *(f"hip_{name}" for name in sorted(TILES, key=cost)))

@@ -1,0 +1,195 @@
+"""The runtime of the GPU behind ctypes: load code, find kernels in it, launch them. HIP's and CUDA's are alike.
+
+Names of the functions are data. A launch is one call with eleven arguments; everything else happens once per kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from ..kernel_errors import LaunchError
+from .libraries import find, open_library, stack_of
+
+# Attributes of a function: the numbers are the same in both.
+SHARED_BYTES, LOCAL_BYTES, REGISTERS, MOST_DYNAMIC_SHARED = 1, 3, 4, 8
+PLAIN_SHARED_BYTES: Final = 48 * 1024  # more of it has to be asked for on NVIDIA
+# No context, that of another device, or a device of another thread's: torch sets these only when it has to.
+_ELSEWHERE: Final = (101, 201, 400)
+_RELAXED: Final = 2  # capture mode: what this thread does is not recorded, and not refused
+
+
+@dataclass(frozen=True)
+class Names:
+    """What functions are called. `set_attribute` is empty where nothing has to be asked for."""
+
+    version: str
+    load: str
+    unload: str
+    function: str
+    launch: str
+    attribute: str
+    capture_mode: str
+    words: str
+    set_attribute: str = ""
+
+
+NAMES: Final[Mapping[str, Names]] = {
+    "hip": Names(
+        version="hipRuntimeGetVersion",
+        load="hipModuleLoadData",
+        unload="hipModuleUnload",
+        function="hipModuleGetFunction",
+        launch="hipModuleLaunchKernel",
+        attribute="hipFuncGetAttribute",
+        capture_mode="hipThreadExchangeStreamCaptureMode",
+        words="hipGetErrorString",
+    ),
+    "cuda": Names(
+        version="cuDriverGetVersion",
+        load="cuModuleLoadData",
+        unload="cuModuleUnload",
+        function="cuModuleGetFunction",
+        launch="cuLaunchKernel",
+        attribute="cuFuncGetAttribute",
+        capture_mode="cuThreadExchangeStreamCaptureMode",
+        words="cuGetErrorString",
+        set_attribute="cuFuncSetAttribute",
+    ),
+}
+
+
+class Driver:
+    """One runtime.
+
+    Args:
+        library: The loaded library.
+        family: `hip` or `cuda`.
+
+    Attributes:
+        launch: Takes function, grid (three), block (three), shared bytes, stream, arguments and None; returns a status.
+            All of them are objects of ctypes, which saves their conversion at every launch.
+
+    Raises:
+        AttributeError: The library lacks a function.
+    """
+
+    def __init__(self, library: ctypes.CDLL, family: str) -> None:
+        self._library, self._family, self._names = library, family, NAMES[family]
+        self._contexts: dict[int, ctypes.c_void_p] = {}
+        self._lock = threading.Lock()
+        self.launch: Callable[..., int] = getattr(library, self._names.launch)
+        for name in (self._names.load, self._names.function, self._names.words):
+            getattr(library, name)
+
+    def version(self) -> int:
+        """Return the version of the runtime."""
+        number = ctypes.c_int()
+        self._check(self._names.version, ctypes.byref(number))
+        return number.value
+
+    def make_current(self, number: int) -> None:
+        """Make a device the current one of this thread, as torch's own `set_device` does, for the runtime alone."""
+        if self._family == "hip":
+            self._check("hipSetDevice", ctypes.c_int(number))
+            return
+        with self._lock:
+            if number not in self._contexts:
+                device, context = ctypes.c_int(), ctypes.c_void_p()
+                self._check("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
+                self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._contexts[number] = context
+        self._check("cuCtxSetCurrent", self._contexts[number])
+
+    def load(self, number: int, code: bytes) -> ctypes.c_void_p:
+        """Load a code object onto a device, also while a graph is being recorded."""
+        module = ctypes.c_void_p()
+        self.make_current(number)
+        with self._unrecorded():
+            self._check(self._names.load, ctypes.byref(module), ctypes.c_char_p(code))
+        return module
+
+    def unload(self, module: ctypes.c_void_p) -> None:
+        """Unload what `load` has returned."""
+        self._check(self._names.unload, module)
+
+    def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
+        """Return a kernel of a module."""
+        function = ctypes.c_void_p()
+        with self._unrecorded():
+            self._check(self._names.function, ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+        return function
+
+    def attribute(self, function: ctypes.c_void_p, which: int) -> int:
+        """Return an attribute of a kernel, 0 where the runtime does not say."""
+        value = ctypes.c_int()
+        ask = getattr(self._library, self._names.attribute, None)
+        return value.value if ask is not None and not ask(ctypes.byref(value), ctypes.c_int(which), function) else 0
+
+    def allow_shared(self, function: ctypes.c_void_p, size: int) -> None:
+        """Let a kernel be launched with this much dynamic shared memory."""
+        if self._names.set_attribute and size > PLAIN_SHARED_BYTES:
+            self._check(self._names.set_attribute, function, ctypes.c_int(MOST_DYNAMIC_SHARED), ctypes.c_int(size))
+
+    def elsewhere(self, status: int) -> bool:
+        """Return whether a launch may have failed because this thread has no device, or another one."""
+        return status in _ELSEWHERE
+
+    def words(self, status: int) -> str:
+        """Return what a status means, in the runtime's own words."""
+        said = getattr(self._library, self._names.words)
+        if self._family == "hip":
+            said.restype = ctypes.c_char_p
+            text = said(ctypes.c_int(status))
+        else:
+            found = ctypes.c_char_p()
+            text = None if said(ctypes.c_int(status), ctypes.byref(found)) else found.value
+        return f"{text.decode('utf-8', 'replace') if text else 'error'} ({status})"
+
+    def architecture(self, number: int) -> str | None:
+        """Return the target that the HIP runtime reports for a device, an override included; None where it does not.
+
+        The properties are a structure that every release lays out anew; the target is the one text in it of its form.
+        """
+        ask = getattr(self._library, "hipGetDeviceProperties", None)
+        if ask is None:
+            return None
+        properties = ctypes.create_string_buffer(8192)
+        if ask(properties, ctypes.c_int(number)):
+            return None
+        found = re.search(rb"gfx[0-9a-f]{3,4}(?::[a-z]+[+-])*(?=\0)", properties.raw)
+        return None if found is None else found[0].decode()
+
+    @contextmanager
+    def _unrecorded(self) -> Iterator[None]:
+        exchange = getattr(self._library, self._names.capture_mode, None)
+        mode = ctypes.c_int(_RELAXED)
+        changed = exchange is not None and exchange(ctypes.byref(mode)) == 0
+        try:
+            yield
+        finally:
+            if changed and exchange is not None:
+                exchange(ctypes.byref(mode))  # which holds the mode that was there before
+
+    def _check(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            raise LaunchError(f"{name}: {self.words(status)}")
+
+
+@lru_cache(maxsize=2)
+def driver(family: str) -> Driver | str:
+    """Return the runtime of `hip` or `cuda` in this process, or in words why there is none."""
+    stack, tried = stack_of(family), []
+    for name in find(stack.driver, stack):
+        try:
+            return Driver(open_library(name, stack.driver), family)
+        except (OSError, AttributeError) as error:
+            tried.append(str(error))
+    return f"the runtime ({stack.driver.by_name[-1]}) cannot be loaded: {tried[0] if tried else 'not found'}"

@@ -1,0 +1,106 @@
+"""Compiled objects on disk: one file each, named by all that it was made from; several processes may write them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
+
+from ...utils.atomic import write_file
+from ...utils.paths import cache_folder
+
+LOG = logging.getLogger("yolo_rocm")
+_MAGIC: Final = b"yolo_rocm kernel 1\n"
+_DIGEST_BYTES: Final = 32
+_LOCKS: Final = 64  # lock files stay: not one for each object
+_LOCK_SECONDS: Final = 300.0  # as long as a compiler may take
+
+
+def key_of(*parts: str) -> str:
+    """Return the name of an object from all that it is made from."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
+
+
+class Store:
+    """Objects in a folder. One that is damaged costs a line and is made again; a disk that is full costs a line too.
+
+    Args:
+        folder: Where they are; `kernels` in the cache folder by default.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """Where they are."""
+        return self._folder or cache_folder() / "kernels"
+
+    def path(self, key: str) -> Path:
+        """Return the file of an object."""
+        return self.folder / f"{key}.bin"
+
+    def get(self, key: str) -> bytes | None:
+        """Return an object, None where there is no whole one."""
+        try:
+            data = self.path(key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            LOG.warning("the compiled kernel %s cannot be read (%s): it is compiled again", self.path(key), error)
+            return None
+        head, code = data[: len(_MAGIC) + _DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
+        if head == _MAGIC + hashlib.sha256(code).digest():
+            return code
+        LOG.warning("the compiled kernel %s is damaged: it is compiled again", self.path(key))
+        self.drop(key)
+        return None
+
+    def get_or_make(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """Return an object, made where there is none; processes that want the same one wait for the first to make it.
+
+        Raises:
+            CompilerError: As `make` does.
+        """
+        found = self.get(key)
+        if found is not None:
+            return found
+        with self._turn(key):
+            found = self.get(key)
+            if found is None:
+                found = make()
+                self._put(key, found)
+        return found
+
+    def drop(self, key: str) -> None:
+        """Remove an object."""
+        with suppress(OSError):
+            self.path(key).unlink()
+
+    def _put(self, key: str, code: bytes) -> None:
+        try:
+            write_file(self.path(key), _MAGIC + hashlib.sha256(code).digest() + code)
+        except OSError as error:
+            LOG.warning("a compiled kernel cannot be kept (%s): the next run compiles it again", error)
+
+    @contextmanager
+    def _turn(self, key: str) -> Iterator[None]:
+        lock = FileLock(self.folder / f"lock-{int(key[:8], 16) % _LOCKS:02d}", timeout=_LOCK_SECONDS)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except (OSError, Timeout):  # no folder, or one who holds it for ever: what is made twice is right twice
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+STORE: Final = Store()

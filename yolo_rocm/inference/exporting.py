@@ -1,0 +1,101 @@
+"""`yolo-rocm export`: on the CPU, whatever the GPU's libraries do, and delivered when it predicts as torch does."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from .. import ultralytics_hooks as hooks
+from ..diagnosis.predict_engines import PREDICT_ENGINES
+from ..errors import ExportError
+from ..hardware import Machine, detect
+from .exported import new_export, put_in_place
+from .measure import Measured, Trial, keep_images, measure, reference
+from .ways import Way
+
+_BUILT_IN_CONF: Final = 0.25  # Ultralytics' own, in models that are exported with nms=True
+_IMAGES: Final = 4
+_FORMATS: Final = ("torchscript", "ncnn", "onnx", "migraphx", "openvino")
+
+
+def is_checked(model: Any, arguments: Mapping[str, Any]) -> bool:
+    """Return whether an export is one of those that are checked: weights, and a format that this package predicts."""
+    return str(arguments.get("format", "torchscript")) in _FORMATS and str(model).endswith(".pt")
+
+
+def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Path:
+    """Export weights beside them; the file is there when it has predicted what torch predicts, and not before.
+
+    Args:
+        model: Weights.
+        task: Their task, where the file does not tell.
+        **arguments: Ultralytics' arguments of `export`. `format` may be `migraphx` too: an ONNX file of a fixed shape.
+
+    Raises:
+        ExportError: It cannot be exported, or does not agree; nothing is left behind, an older file stays.
+    """
+    engine = str(arguments.pop("format", "torchscript"))
+    machine = detect()
+    gone = PREDICT_ENGINES["onnx" if engine == "migraphx" else engine].not_installed(machine)
+    if gone:
+        line = PREDICT_ENGINES["onnx" if engine == "migraphx" else engine].install_line(machine.system)
+        raise ExportError(f"format={engine} needs {' and '.join(gone)}. Run: {line}")
+    yolo = hooks.load_model(model, task)
+    weights = hooks.weights_of(yolo)
+    if weights is None:
+        raise ExportError(f"{model} has no weights to export. Give a .pt file.")
+    imgsz = arguments.setdefault("imgsz", hooks.size_of(yolo))
+    way = Way(engine)
+    given = {**(way.export_arguments(imgsz, arguments.get("batch", 1)) if engine == "migraphx" else {}), **arguments}
+    with hooks.progress_bar(f"exporting to {engine}, then comparing with torch") as show:
+        show(0, 2)
+        with new_export(weights, way.format, given, weights.parent) as product:
+            show(1, 2)
+            by = _checking_way(engine, machine)
+            row = _compared(weights, yolo.task, product, by, given)
+            _judge(row, engine, given)
+            put_in_place(product, weights.parent / product.name)
+        return weights.parent / product.name
+
+
+def _checking_way(engine: str, machine: Machine) -> Way:
+    """Return what computes the exported model: the CPU, where MIGraphX or its GPU is not here."""
+    if engine != "migraphx":
+        return Way(engine)
+    return Way("onnx") if PREDICT_ENGINES[engine].reasons_against(machine) else Way(engine, "cuda:0")
+
+
+def _compared(weights: Path, task: str, product: Path, way: Way, given: Mapping[str, Any]) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="yolo-rocm-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        (folder / "images").mkdir()
+        keep_images(hooks.first_images(hooks.sample_images(), _IMAGES), folder / "images")
+        conf = _BUILT_IN_CONF if given.get("nms") else None
+        batch = int(given.get("batch") or 1)
+        trial = Trial(weights, task, given["imgsz"], batch, folder / "images", folder, conf, seconds=0.0)
+        trial, _ = reference(trial)
+        return replace(measure(trial, way, product), conf=trial.conf)
+
+
+def _judge(row: Measured, engine: str, given: Mapping[str, Any]) -> None:
+    """Say that an exported model agrees, or raise that it does not."""
+    if row.error:
+        raise ExportError(f"the exported model does not predict, and is thrown away: {row.error}")
+    assert row.agreement is not None
+    share, objects = row.agreement.share, row.agreement.objects
+    if not objects:
+        hooks.say(f"the exported model was not compared with torch: on {_IMAGES} photographs it finds nothing")
+    elif row.agreement.agrees:
+        by = "" if row.way.engine == engine else f", computed by {row.way.name}"
+        hooks.say(f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same{by}")
+    elif given.get("int8") or str(given.get("quantize", "")) in ("8", "int8"):
+        hooks.say(f"in int8 {share:.3f} of {objects} objects are those of torch", warning=True)
+    else:
+        raise ExportError(
+            f"the exported model does not agree with torch, and is thrown away: {share:.3f} of {objects} objects are "
+            f"the same, scores differ by up to {row.agreement.score:.2f}. Another format may, or another version of "
+            "the runtime: `yolo-rocm doctor` knows what is wrong with each."
+        )

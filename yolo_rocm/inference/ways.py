@@ -1,0 +1,123 @@
+"""The ways to predict that a machine has: each engine that is installed, on every device it can use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .. import ultralytics_hooks as hooks
+from ..diagnosis.predict_engines import PREDICT_ENGINES
+from ..diagnosis.vulkan import vulkan_devices
+from ..errors import ConfigError, nearest
+from ..hardware import Machine
+
+AUTO: Final = "auto"
+TORCH: Final = "torch"
+ENGINES: Final = (AUTO, *PREDICT_ENGINES)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to predict.
+
+    Attributes:
+        engine: One of `PREDICT_ENGINES`.
+        device: `cpu`, `cuda:N` or `vulkan:N`.
+        dtype: `fp32` or `fp16`.
+    """
+
+    engine: str
+    device: str = "cpu"
+    dtype: str = "fp32"
+
+    @property
+    def name(self) -> str:
+        """The way in words, e.g. `ncnn vulkan:0 fp16`."""
+        return f"{self.engine} {self.device} {self.dtype}"
+
+    @property
+    def format(self) -> str:
+        """What the weights are exported to; empty where they are used as they are."""
+        return PREDICT_ENGINES[self.engine].format
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments with which Ultralytics predicts this way."""
+        found: dict[str, Any] = {"device": self.device.removeprefix("cuda:")}
+        if self.dtype == "fp16" and self.engine in (TORCH, "compile", "torchscript"):
+            found["half"] = True
+        if self.engine == "compile":
+            found["compile"] = True
+        return found
+
+    def export_arguments(self, imgsz: Any, batch: int) -> dict[str, Any]:
+        """Return the arguments with which the weights are exported for this way."""
+        if self.engine in ("onnx", "openvino"):  # any size: images are not padded to a square
+            return {"imgsz": imgsz, "dynamic": True}
+        if self.engine == "migraphx":  # compiled for one shape
+            return {"imgsz": imgsz, "batch": batch, "dynamic": False}
+        return {"imgsz": imgsz}
+
+
+BASE: Final = Way(TORCH)  # what everything is compared with
+
+
+def check_engine(engine: str) -> str:
+    """Return an engine's name as it is.
+
+    Raises:
+        ConfigError: There is none of that name.
+    """
+    if engine not in ENGINES:
+        raise ConfigError(f"unknown engine {engine!r}{nearest(str(engine), ENGINES)} Allowed: {', '.join(ENGINES)}.")
+    return engine
+
+
+def ways(
+    machine: Machine, engines: Sequence[str] | None = None, device: Any = None, software: bool = True
+) -> list[Way]:
+    """Return the ways that a machine has, torch on the CPU first.
+
+    Args:
+        machine: The machine.
+        engines: Only these; all by default.
+        device: Ultralytics' `device` argument: only ways on it.
+        software: Whether Vulkan drivers that compute on the CPU count: they are right, and slower than the CPU itself.
+    """
+    found = [BASE]
+    for name, engine in PREDICT_ENGINES.items():
+        if (engines is None or name in engines) and not engine.reasons_against(machine):
+            found += [way for way in _of_engine(name, software) if way not in found]
+    return [way for way in found if way == BASE or on_device(way, device)]
+
+
+def _of_engine(name: str, software: bool) -> Iterator[Way]:
+    if name == "compile" and not hooks.compiles_predictions():
+        return
+    if name != "migraphx":
+        yield Way(name)
+    if name == "ncnn" and hooks.takes_vulkan():
+        for device in vulkan_devices():
+            if device.is_software and not software:
+                continue
+            yield from (Way(name, f"vulkan:{device.index}", dtype) for dtype in ("fp32", "fp16"))
+    if name in (TORCH, "compile", "torchscript", "migraphx"):
+        for gpu in _torch_gpus():
+            yield Way(name, gpu)
+            if name != "migraphx":
+                yield Way(name, gpu, "fp16")
+
+
+def _torch_gpus() -> list[str]:
+    import torch
+
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+
+
+def on_device(way: Way, device: Any) -> bool:
+    """Return whether a way computes on the device that was asked for; None and empty ask for none."""
+    if device is None or str(device) == "":
+        return True
+    wanted = str(device[0] if isinstance(device, list | tuple) and device else device).lower()
+    wanted = f"cuda:{wanted}" if wanted.isdigit() else {"cuda": "cuda:0", "vulkan": "vulkan:0"}.get(wanted, wanted)
+    return way.device == wanted

@@ -1,0 +1,89 @@
+"""The table `configs/install.yaml`: stacks of torch, the cards they suit, and what a system needs before them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from ..preset.files import config_root
+from ..utils.limited_files import read_yaml
+
+Address = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+Version = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+(\.\d+)?$")]
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: Address = Field(description="where the row is from")
+
+
+class Stack(_Row):
+    """A torch and what goes with it.
+
+    Attributes:
+        systems: Where it runs: `linux`, `wsl`, `windows`, `macos`.
+        processors: Processors it has wheels for.
+        pythons: Interpreters it has wheels for, the best choice first.
+        options: Options of pip that name its index.
+        packages: What pip is asked for; `{extras}` stands for the extras of the card's targets.
+        extras: Extras of this package that go with it.
+        targets: Targets it has kernels for; empty for one that uses no AMD GPU.
+    """
+
+    title: str
+    systems: tuple[str, ...]
+    processors: tuple[str, ...]
+    pythons: tuple[Version, ...] = Field(min_length=1)
+    options: tuple[str, ...] = ()
+    packages: tuple[str, ...] = Field(min_length=1)
+    extras: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+
+
+class Cards(_Row):
+    """Targets, and the stacks that suit them, the best first, with the reason for the first."""
+
+    targets: tuple[str, ...]
+    stacks: tuple[str, ...] = Field(min_length=1)
+    why: str
+
+
+class Before(_Row):
+    """Something a person has to see to before anything is installed.
+
+    Attributes:
+        systems: Where, as for a stack.
+        targets: For which targets; all where empty.
+        kernel_before: For Linux kernels older than this one only.
+        text: What to do.
+        command: The command for it, where there is one.
+    """
+
+    systems: tuple[str, ...]
+    targets: tuple[str, ...] = ()
+    kernel_before: Version | None = None
+    text: str
+    command: tuple[str, ...] = ()
+
+
+class Table(BaseModel):
+    """All of it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stacks: dict[str, Stack]
+    cards: tuple[Cards, ...]
+    before: tuple[Before, ...]
+
+    def cards_of(self, target: str) -> Cards | None:
+        """Return the row of a target; None where no wheel has kernels for it."""
+        return next((row for row in self.cards if target in row.targets), None)
+
+
+@cache
+def table() -> Table:
+    """Return the table."""
+    return Table.model_validate(read_yaml(config_root() / "install.yaml"))

@@ -1,0 +1,95 @@
+"""Validation and prediction in a session: blocks as one, and networks in the layout and recording that are fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .. import ultralytics_hooks as hooks
+from ..engines.names import NATIVE, single_engines
+from ..preset.schema import Settings
+from .convolutions import Convolutions
+from .operators import Operator
+
+if TYPE_CHECKING:  # these import torch, and a preset's variables come first
+    from ..conv.fused.patch import FusedPatch, FusedReport
+    from ..graphs.inference import InferenceNetworks
+
+
+class Inference(Operator["FusedPatch"]):
+    """One patch of blocks that only compute, kept with its plans and recorded networks from one run to the next.
+
+    Args:
+        settings: Of the session.
+        convolutions: Of the session.
+        trains: Returns whether a training is going on: the weights of its model change, so nothing is recorded.
+    """
+
+    what: ClassVar[str] = "inference convolutions"
+
+    def __init__(self, settings: Settings, convolutions: Convolutions, trains: Callable[[], bool]) -> None:
+        super().__init__(settings)
+        self._convolutions, self._trains = convolutions, trains
+
+    @property
+    def report(self) -> FusedReport | None:
+        """What blocks were computed by in the newest run; None before the first."""
+        return None if self._patch is None else self._patch.report
+
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Compute the process's blocks by the preset while the context is open, and its networks as measured."""
+        conv, wanted = self._settings.preset.conv, self._settings.preset.predict
+        if wanted.fuse == "off" or set(single_engines(conv.engine)) <= set(NATIVE):
+            from ..conv.fused.patch import left_alone
+
+            with left_alone(conv.devices):
+                yield
+            return
+        with super().patched(), hooks.inference_blocks(), hooks.inference_networks(self._compute):
+            yield
+
+    def close(self) -> None:
+        """Let go of recorded networks and their memory."""
+        if "_networks" in vars(self):
+            self._networks.forget()
+
+    @cached_property
+    def _networks(self) -> InferenceNetworks:
+        from ..graphs.inference import InferenceNetworks, Wanted
+
+        predict = self._settings.preset.predict
+        return InferenceNetworks(Wanted(predict.graph, predict.layout), self._unmeasured, self.tune, hooks.say)
+
+    def _compute(self, model: Any, run: Callable[[Any], Any], x: Any) -> Any:
+        from ..conv.fused.patch import serving
+
+        ours = self._patch is not None and serving(x.device.type) is self._patch  # not another session's inside of it
+        return run(x) if self._trains() or not ours else self._networks(model, run, x)
+
+    def _unmeasured(self) -> int:
+        patch = self._patch
+        if patch is None or self._settings.preset.conv.tune == "off" or not patch.planner.tunable:
+            return 0
+        return len(patch.planner.unmeasured(patch.report.served))
+
+    def _installed(self, patch: FusedPatch) -> AbstractContextManager[None]:
+        from ..conv.fused.patch import installed
+
+        return installed(patch)
+
+    def _make(self) -> FusedPatch:
+        from ..conv.fused.patch import FusedPatch
+        from ..conv.fused.plan import FusedPlanner
+
+        conv, advice = self._settings.preset.conv, self._convolutions.advice
+        planner = FusedPlanner(
+            conv.engine,
+            advice.vendor_library,
+            conv.memory_mb,
+            avoid_vendor=self._convolutions.avoided,
+            for_training=False,
+        )
+        return FusedPatch(conv.devices, planner)

@@ -1,0 +1,46 @@
+"""Where a validation or a prediction computes the network: what is laid out and recorded as measured."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..utils.scoped_patch import attribute
+from .probes import GRAPHED_INFERENCE, missing
+
+Compute = Callable[[Any, Callable[[Any], Any], Any], Any]
+
+
+@contextmanager
+def inference_networks(compute: Compute) -> Iterator[None]:
+    """Let `compute` decide how networks compute that only do so, while the context is open.
+
+    A network with a forward pass of its own, such as RT-DETR, is computed as it is, and so is a compiled one.
+
+    Args:
+        compute: Takes a model, its forward pass as a function of an input, and the input.
+    """
+    if missing(GRAPHED_INFERENCE):
+        yield
+        return
+    place = attribute("ultralytics.nn.tasks:BaseModel", "_predict_once")
+    with place.on(functools.partial(_computed, compute), "networks of inference"):
+        yield
+
+
+def _computed(compute: Compute, original: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    from ..norm.autocast import is_on
+    from ..norm.fusible import is_compiling, ordinary
+
+    @functools.wraps(original)
+    def run(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = not any(args) and not any(kwargs.values())  # a profile or embeddings of layers are something else
+        if not plain or is_compiling() or torch.is_grad_enabled() or self.training or is_on() or not ordinary(x):
+            return original(self, x, *args, **kwargs)
+        return compute(self, functools.partial(original, self), x)
+
+    return run

@@ -1,0 +1,108 @@
+"""Prediction and export by Ultralytics: images of a source, models in other formats, and what a model is for."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, StackError
+from .arguments import check_source, knows_argument
+from .models import load_model
+from .probes import MIGRAPHX, VULKAN, missing
+
+
+def first_images(source: Any, most: int) -> list[Any]:
+    """Return the first images of a source as arrays in BGR, as Ultralytics reads them.
+
+    Args:
+        source: Anything that `predict` takes.
+        most: How many, at most. Of a camera or a network stream none is taken: it would be lost to the caller.
+
+    Raises:
+        ConfigError: The source is missing, or holds nothing that can be read.
+    """
+    if type(source).__module__.partition(".")[0] in ("numpy", "PIL"):
+        source = [source]
+    check_source(source)
+    if _is_live(source):
+        return []
+    from ultralytics.data.build import load_inference_source
+
+    try:
+        batches = load_inference_source(source, batch=1)
+        found = list(itertools.islice((image for _, images, _ in batches for image in images), most))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{_first_line(error)} Give source= images, a folder of them, or a video.") from error
+    if not found:
+        raise ConfigError(f"source {str(source)!r} holds no image that can be read. Give source= other images.")
+    return found
+
+
+def _is_live(source: Any) -> bool:
+    name = str(source).lower()
+    live = isinstance(source, str | int | Path) and (
+        name.isnumeric() or name.startswith(("rtsp://", "rtmp://", "tcp://", "screen")) or name.endswith(".streams")
+    )
+    return live or not isinstance(source, str | Path | list | tuple)
+
+
+def sample_images() -> str:
+    """Return the folder of the photographs that Ultralytics carries."""
+    from ultralytics.utils import ASSETS
+
+    return str(ASSETS)
+
+
+def size_of(yolo: Any) -> Any:
+    """Return the image size that a model predicts with where none is given."""
+    return yolo.overrides.get("imgsz") or 640
+
+
+def weights_of(yolo: Any) -> Path | None:
+    """Return the file a YOLO object's weights come from; None where it has none, or is no torch model."""
+    file = Path(str(getattr(yolo, "ckpt_path", None) or "")).absolute()
+    return file if file.suffix == ".pt" and file.is_file() else None
+
+
+def export_weights(weights: Path, format: str, arguments: dict[str, Any]) -> Path:
+    """Let Ultralytics export weights; return the file or folder it has written."""
+    # A graph is the same wherever it is traced, and the CPU needs no vendor library.
+    return Path(load_model(weights).export(format=format, **{"device": "cpu", **arguments}))
+
+
+def takes_vulkan() -> bool:
+    """Return whether the installed Ultralytics can let ncnn use a GPU."""
+    return not missing(VULKAN)
+
+
+def compiles_predictions() -> bool:
+    """Return whether the installed Ultralytics can compile a model that predicts."""
+    return knows_argument("compile")
+
+
+def register_migraphx() -> str:
+    """Make AMD's MIGraphX known to ONNX Runtime in this process; return the name of its provider.
+
+    Raises:
+        StackError: The installed Ultralytics does not know it.
+    """
+    if missing(MIGRAPHX):
+        raise StackError(f"{'. '.join(missing(MIGRAPHX))}. Run: pip install -U --no-deps ultralytics")
+    import onnxruntime
+    from ultralytics.nn.backends.onnx import _register_migraphx_ep
+
+    return str(_register_migraphx_ep(onnxruntime))
+
+
+def providers_of(yolo: Any) -> list[str]:
+    """Return what ONNX Runtime computes a model with that has predicted; nothing where it does not compute it."""
+    backend = getattr(getattr(yolo, "predictor", None), "model", None)
+    session = getattr(backend, "session", None)
+    return list(session.get_providers()) if session is not None else []
+
+
+def _first_line(error: BaseException) -> str:
+    text = (str(error).splitlines() or [""])[0].encode("ascii", "ignore").decode()
+    text = text.partition(" Supported formats")[0].strip()
+    return text if text.endswith(".") else f"{text}."

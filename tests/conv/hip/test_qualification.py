@@ -1,4 +1,4 @@
-"""What a kernel of engine hip has to show on a device before its first use, shown by its host code: none is left out."""
+"""What kernels of engine hip have to show before their first use on a device, shown by their host code."""
 
 from dataclasses import replace
 

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 import torch
+
+
+@pytest.fixture(scope="module", params=["triton", "hip"])
+def engine(request):
+    """Each engine whose kernels are compiled on the spot, where it compiles for the GPU."""
+    module = importlib.import_module(f"yolo_rocm.engines.{request.param}.available")
+    why = module.device_reason("cuda:0") if torch.cuda.is_available() else "no GPU"
+    if why is not None:
+        pytest.skip(why)
+    return request.param
+
+
+@pytest.fixture
+def ieee(monkeypatch):
+    """Compare like with like: no TF32 on either side."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 @pytest.fixture

@@ -1,3 +1,3 @@
 """Fixtures for kernels."""
 
-from ..kernel_fixtures import fresh, poisoned  # noqa: F401
+from ..kernel_fixtures import engine, fresh, ieee, poisoned  # noqa: F401

@@ -10,6 +10,8 @@ import torch
 
 from yolo_rocm.conv import step_timer
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
+from yolo_rocm.conv.hip import base as hip_base
+from yolo_rocm.conv.hip import launching
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
@@ -22,7 +24,7 @@ from yolo_rocm.engines.tuning import compile_ahead, time_candidates
 from ..conv.problems import made_problem
 from ..conv.triton_machines import TwoCards
 
-TRITON = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "triton"]
+TRITON, HIP = ([algorithm for algorithm in ALGORITHMS if algorithm.engine == engine] for engine in ("triton", "hip"))
 CARD = "cuda:1"
 
 
@@ -82,6 +84,33 @@ def test_kernels_are_compiled_for_the_card(cards, monkeypatch, algorithm):
     compile_ahead(CONVOLUTION, [problem], lambda p: [algorithm])
     assert algorithm.name == "triton_transposed" or {"compile", "load"} == {what for what, _ in cards.happened}
     assert {number for _, number in cards.happened} <= {1}
+    assert cards.asked == {1}
+
+
+@pytest.mark.parametrize("algorithm", HIP, ids=lambda a: a.name)
+def test_hip_kernels_are_compiled_and_launched_for_the_card(cards, monkeypatch, algorithm):
+    """Both kinds of strides, on tensors of the CPU that are said to be on the card."""
+    compiled, launched = set(), []
+
+    class Kernel:
+        local_bytes = 0
+
+        def bound(self, *arguments):
+            return lambda *addresses: launched.append(addresses)
+
+    monkeypatch.setattr(hip_base, "device_reason", lambda device: None)
+    monkeypatch.setattr(launching, "_kernel", lambda call, device: (compiled.add(device), Kernel())[1])
+    launching.forget()
+    problem = served(algorithm, CARD)
+    for which in PASSES:
+        algorithm.prepare(problem, which)
+    x, weight, grad = Operands.of(replace(problem, device="cpu"))
+    forward, backward = algorithm.bound(problem)
+    forward(x, weight, None)
+    backward(grad, x, weight, (True, True))
+    launching.forget()
+    assert compiled == {CARD}
+    assert len(launched) >= 4  # forward, grad-input, grad-weight and its sum
     assert cards.asked == {1}
 
 

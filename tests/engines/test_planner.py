@@ -97,6 +97,17 @@ def test_only_what_fits_the_budget_is_a_candidate_unless_nothing_does(monkeypatc
     assert planner_of(operator, memory_mb=2).candidates(Product(4)) == [large, small]
 
 
+def test_what_becomes_a_candidate_because_another_is_left_out_is_qualified_too(monkeypatch):
+    """Nothing that fits the budget works: what does not fit is a candidate now, and has to work as well."""
+    fitting, large = (Compiled(name, lambda result: result * 1.01) for name in ("fitting", "large"))
+    large.kernel = "another"
+    operator = Products(fitting, large, plain := Plain())
+    taken = {"fitting": 1 << 20, "large": 3 << 20, "plain": 3 << 20}
+    monkeypatch.setattr(operator, "smallest_workspace", lambda algorithm, problem: taken[algorithm.name])
+    assert planner_of(operator, memory_mb=2).checked_candidates(Product(4)) == [plain]
+    assert (fitting.ran, large.ran) == (["forward"], ["forward"])
+
+
 def test_a_wrong_budget_is_named_after_the_operator():
     with pytest.raises(ConfigError, match=r"toy\.memory_mb must be at least 1, got 0"):
         planner_of(Products(Plain()), memory_mb=0)

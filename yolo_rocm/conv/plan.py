@@ -20,9 +20,15 @@ from .problem import ConvProblem, laid_out
 __all__ = ["CONVOLUTION", "DEFAULT_TUNE_SECONDS", "ConvPlan", "Operands", "Planner"]
 
 ConvPlan = Plan[Algorithm]
-# (input channels, output channels, groups) of the small problem that a kernel is qualified on
-_SMALL = {"flat": (3, 20, 1), "depthwise": (24, 24, 24), "hip_few": (3, 20, 1), "hip_direct": (24, 24, 24)}
-_SMALL_GEMM = (24, 40, 1)
+# (input channels, output channels, groups, stride) of the small problem that a kernel is qualified on
+_SMALL = {
+    "flat": (3, 20, 1, 2),
+    "depthwise": (24, 24, 24, 2),
+    "hip_few": (3, 20, 1, 2),
+    "hip_direct": (24, 24, 24, 2),
+    "hip_winograd_kernel": (24, 40, 1, 1),
+}
+_SMALL_GEMM = (24, 40, 1, 2)
 
 
 class Operands(NamedTuple):
@@ -90,13 +96,13 @@ class Convolution(Operator[ConvProblem, Algorithm]):
         return replace(problem, dtype=dtype, device=device)
 
     def small(self, problem: ConvProblem, kernel: str) -> ConvProblem:
-        """Return a problem with odd sizes and a stride that a kernel supports."""
-        channels, out_channels, groups = _SMALL.get(kernel, _SMALL_GEMM)
+        """Return a problem with odd sizes that a kernel supports, strided where it supports that."""
+        channels, out_channels, groups, stride = _SMALL.get(kernel, _SMALL_GEMM)
         return replace(
             problem,
             input_shape=(2, channels, 13, 11),
             weight_shape=(out_channels, channels // groups, 3, 3),
-            stride=(2, 2),
+            stride=(stride, stride),
             padding=(1, 1),
             dilation=(1, 1),
             output_padding=(0, 0),

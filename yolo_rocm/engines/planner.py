@@ -100,9 +100,13 @@ class BasePlanner(Generic[P, A]):
     def checked_candidates(self, problem: P) -> list[A]:
         """Return the candidates that work on the problem's device, after the qualification of their kernels."""
         faults.recall(problem.device)  # a benchmark too does without what has made the device fault
-        for algorithm in self.candidates(problem):
-            qualification.check(self.operator, algorithm, problem)
-        return self.candidates(problem)
+        checked: list[A] = []
+        # Where the last one that fits the budget has just been left out, others are candidates: not checked yet.
+        while (found := self.candidates(problem)) != checked:
+            for algorithm in found:
+                qualification.check(self.operator, algorithm, problem)
+            checked = found
+        return checked
 
     def _engines_for(self, problem: P) -> list[str]:
         return [e for e in self._engines if e != "vendor" or problem.dtype not in self._avoid_vendor]

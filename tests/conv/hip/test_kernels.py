@@ -5,9 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from yolo_rocm.conv.exactness import allowed_error
-from yolo_rocm.conv.hip import algorithms, base
-from yolo_rocm.conv.hip import depthwise as depthwise_module
-from yolo_rocm.conv.hip import gemm as gemm_module
+from yolo_rocm.conv.hip import algorithms
 from yolo_rocm.conv.hip.depthwise import HipDepthwise
 from yolo_rocm.conv.hip.few_channels import HipFewChannels
 from yolo_rocm.conv.hip.gemm import HipGemm
@@ -18,7 +16,11 @@ from yolo_rocm.engines.measure import relative_error
 
 from . import on_host
 
-pytestmark = [pytest.mark.once, pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler")]
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler"),
+    pytest.mark.usefixtures("host"),
+]
 
 SMALL = HipGemm("small", Tile(32, 16, 8, 4, 4), Tile(16, 32, 8, 4, 4))
 # input, weight, stride, padding, dilation, groups
@@ -49,19 +51,6 @@ CASES = [
     (HipWinograd(), EVEN_WINOGRAD, NCHW),
     (HipWinograd(), ODD_WINOGRAD, NHWC),
 ]
-
-
-@pytest.fixture(autouse=True)
-def host(monkeypatch: pytest.MonkeyPatch):
-    """Launch on the CPU, on three processors, with new memory full of NaN where torch can do that."""
-    monkeypatch.setattr(base, "launch_of", on_host.launch_of)
-    monkeypatch.setattr(base, "device_reason", lambda device: None)
-    for module in (gemm_module, depthwise_module):
-        monkeypatch.setattr(module, "processors", lambda device: 3)
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    yield
-    torch.use_deterministic_algorithms(before)
 
 
 def check(algorithm, case, channels_last: bool, dtype: torch.dtype = torch.float32) -> None:

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from yolo_rocm.engines import qualification
+from yolo_rocm.engines.quarantine import quarantine_reason
 from yolo_rocm.norm.hip import algorithms, batch_norm
+from yolo_rocm.norm.plan import NORMALISATION
 from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
 
 from ...conv.hip import on_host
@@ -57,3 +60,13 @@ def test_many_parts_and_a_large_mean(channels_last: bool) -> None:
     first, _ = assert_exact(HIP, problem, tensors)
     second = computed(HIP, problem, tensors)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+def test_the_kernels_qualify(fresh, monkeypatch, channels_last: bool) -> None:
+    """On the small problem that a device is tried on before their first use."""
+    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    problem = NORMALISATION.small(NormProblem((2, 8, 6, 6), torch.float32, "cpu", channels_last), HIP.kernel)
+    assert HIP.not_supported_reasons(problem) == []
+    qualification.check(NORMALISATION, HIP, problem)
+    assert quarantine_reason("norm", "cpu", HIP.kernel, problem.dtype) is None

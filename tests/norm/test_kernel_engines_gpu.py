@@ -1,4 +1,4 @@
-"""BatchNorm in Triton on a GPU, NVIDIA or AMD; skipped where there is none or Triton does not compile for it."""
+"""BatchNorm by each engine of compiled kernels on a GPU, NVIDIA or AMD; skipped where none compiles for it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ import torch
 
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton import direct, launch
-from yolo_rocm.engines.triton.available import device_reason, triton_version
-from yolo_rocm.norm.algorithms import triton_passes
-from yolo_rocm.norm.algorithms.triton import TRITON
+from yolo_rocm.engines.triton.available import triton_version
+from yolo_rocm.norm.algorithms import ALGORITHMS, triton_passes
+from yolo_rocm.norm.hip import batch_norm
 from yolo_rocm.norm.problem import ACTIVATIONS, SILU, NormProblem
 
 from .cases import Exact, drawn, parameters
 
 DEVICE = "cuda:0"
-pytestmark = [
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"),
-    pytest.mark.skipif(torch.cuda.is_available() and device_reason(DEVICE) is not None, reason="no Triton for it"),
-]
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 ALL = (True, True, True)
 FULL = 4e-6  # what is computed in fp32, relative to its size
 # Layers of yolov8n, and sizes that are multiples of nothing.
@@ -30,6 +27,16 @@ SHAPES = [
 ]  # fmt: skip
 
 
+def of_engine(engine):
+    return [algorithm for algorithm in ALGORITHMS if algorithm.engine == engine]
+
+
+def forget():
+    """Launches are made anew."""
+    for module in (triton_passes, launch, batch_norm):
+        module.forget()
+
+
 def allowed(problem):
     return FULL if problem.dtype == torch.float32 else torch.finfo(problem.dtype).eps
 
@@ -37,14 +44,14 @@ def allowed(problem):
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_size_against_fp64(shape, dtype, last):
+def test_every_size_against_fp64(engine, shape, dtype, last):
     number = SHAPES.index(shape)
     activation = SILU if number % 2 == 0 else ACTIVATIONS[number // 2 % 4]
     for training in (True, False):
         problem = NormProblem(shape, dtype, DEVICE, last, training, True, activation, 0.1)
         x, grad = drawn(problem)
         exact = Exact(problem, x, grad, parameters(problem))
-        for algorithm in TRITON:
+        for algorithm in of_engine(engine):
             p = parameters(problem, count=True)
             y, statistics = algorithm.forward(problem, x, p)
             grads = algorithm.backward(problem, grad, x, p, statistics, ALL)
@@ -63,14 +70,13 @@ def test_every_size_against_fp64(shape, dtype, last):
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_the_same_bits_again(dtype, last):
+def test_the_same_bits_again(engine, dtype, last):
     """Also the activation that is recomputed, and whichever way a launch is made."""
     for shape in ((8, 64, 40, 40), (4, 80, 80, 80), (3, 5, 37, 29)):
         problem = NormProblem(shape, dtype, DEVICE, last, True, True, SILU)
         x, grad = drawn(problem)
-        for algorithm in TRITON:
-            triton_passes.forget()
-            launch.forget()
+        for algorithm in of_engine(engine):
+            forget()
             kept = []
             for _ in range(3):
                 p = parameters(problem, count=True)
@@ -81,28 +87,28 @@ def test_the_same_bits_again(dtype, last):
                 kept.append([y, *statistics, *grads, p.running_mean, p.running_var, p.batches])
             for other in kept[1:]:
                 assert all(torch.equal(one, two) for one, two in zip(kept[0], other, strict=True)), algorithm.name
-    if direct.OLDEST <= triton_version() <= direct.NEWEST:
+    if engine == "triton" and direct.OLDEST <= triton_version() <= direct.NEWEST:
         assert direct.given_up() is None
 
 
-def test_large_means_and_tiny_variances():
+def test_large_means_and_tiny_variances(engine):
     for last in (False, True):
         problem = NormProblem((8, 16, 80, 80), torch.float32, DEVICE, last)
         x, grad = drawn(problem, mean=1000.0, deviation=0.01)
         p = parameters(problem, eps=1e-12)
         exact = Exact(problem, x, grad, p)
-        for algorithm in TRITON:
+        for algorithm in of_engine(engine):
             _, statistics = algorithm.forward(problem, x, parameters(problem, eps=1e-12))
             assert relative_error(statistics.mean.cpu(), exact.mean) <= 1e-7
             assert relative_error(statistics.invstd.cpu(), exact.invstd) <= 1e-5
 
 
-def test_in_a_graph():
+def test_in_a_graph(engine):
     """Recorded and replayed: every launch is among what is recorded."""
     problem = NormProblem((4, 32, 40, 40), torch.float16, DEVICE, True, True, True, SILU)
     x, grad = drawn(problem)
     p = parameters(problem, count=True)
-    for algorithm in TRITON:
+    for algorithm in of_engine(engine):
         y, statistics = algorithm.forward(problem, x, p)
         expected = algorithm.backward(problem, grad, x, p, statistics, ALL)
         torch.cuda.synchronize()
@@ -117,7 +123,7 @@ def test_in_a_graph():
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
-def test_beyond_2_to_the_31(last):
+def test_beyond_2_to_the_31(engine, last):
     """Offsets of 64 bits, in a tensor that says of each plane, or row, which it is."""
     shape = (2, 2, 23171, 23171)
     if torch.cuda.get_device_properties(0).total_memory < 16 * 2**30:
@@ -129,7 +135,7 @@ def test_beyond_2_to_the_31(last):
     x[-1, :, -1, -4:] = torch.arange(8.0, device=DEVICE).view(2, 4)
     p = parameters(problem)
     tail = x[-1:, :, -1:, -4:].contiguous(memory_format=layout)
-    for algorithm in TRITON[:2]:
+    for algorithm in of_engine(engine)[:2]:
         y, _ = algorithm.forward(problem, x, p)
         assert torch.equal(y[-1:, :, -1:, -4:], algorithm.forward(small, tail, p)[0])
         del y

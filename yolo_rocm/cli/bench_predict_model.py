@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def bench_predict_model(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL] [batch=1,8,32] [imgsz=] [half=true|false] [ways=all|NAMES] [preset=] [rounds=] [out=]"),
+        typer.Argument(
+            metavar="[MODEL] [batch=1,8,32] [imgsz=] [half=true|false] [ways=all|NAMES] [preset=] [rounds=] [out=]"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

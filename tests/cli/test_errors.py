@@ -270,10 +270,13 @@ def test_the_shell_can_complete_commands(tmp_path, monkeypatch):
     assert done.stdout.split() == ["predict", "presets"]
 
 
-@pytest.mark.parametrize("words", ["demo", "train model=yolov8n.yaml data=coco8.yaml preset=cpu"])
-def test_a_system_without_graphics_is_told_what_to_install(tmp_path, words):
+@pytest.mark.parametrize(
+    ("words", "library"),
+    [("demo", "libxcb.so.1"), ("train model=yolov8n.yaml data=coco8.yaml preset=cpu", "libGL.so.1")],
+)
+def test_a_system_without_graphics_is_told_what_to_install(tmp_path, words, library):
     """As the dynamic loader says it for OpenCV, in a process of its own: here it has been imported already."""
-    said = "libGL.so.1: cannot open shared object file: No such file or directory"
+    said = f"{library}: cannot open shared object file: No such file or directory"
     write(tmp_path / "lacking/cv2.py", f"raise ImportError({said!r})\n")
     path = os.pathsep.join((str(tmp_path / "lacking"), str(Path(yolo_rocm.__file__).parents[1])))
     done = subprocess.run(
@@ -282,5 +285,5 @@ def test_a_system_without_graphics_is_told_what_to_install(tmp_path, words):
     )  # fmt: skip
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: OpenCV, which Ultralytics imports, needs libGL.so.1")
+    assert line.startswith(f"error: OpenCV, which Ultralytics imports, needs {library}")
     assert "apt install libgl1 libglib2.0-0" in line

@@ -6,7 +6,14 @@ import re
 from typing import Final, NamedTuple
 
 # As the dynamic loader says it on Linux. A server or a container without graphics has none of them.
-_MISSING: Final = re.compile(r"(lib(?:GL|glib-2\.0|gthread-2\.0)\.so[.\d]*): cannot open shared object file")
+# Which is named first differs among OpenCV's releases: libGL in 4, libxcb in 5.
+_MISSING: Final = re.compile(
+    r"(lib(?:GL|glib-2\.0|gthread-2\.0|xcb|X11|Xext|SM|ICE)\.so[.\d]*): cannot open shared object file"
+)
+
+
+# Packages of Debian and Ubuntu that hold them.
+OPENCV_PACKAGES: Final = ("libgl1", "libglib2.0-0")
 
 
 class MissingLibrary(NamedTuple):
@@ -27,6 +34,6 @@ def missing_library(error: BaseException | str) -> MissingLibrary | None:
         return None
     return MissingLibrary(
         f"OpenCV, which Ultralytics imports, needs {found[1]}, and this system does not have it",
-        "On Debian and Ubuntu, as root: apt install libgl1 libglib2.0-0. Elsewhere install the packages that hold "
-        "libGL.so.1 and libgthread-2.0.so.0",
+        f"On Debian and Ubuntu, as root: apt install {' '.join(OPENCV_PACKAGES)}. Elsewhere install the packages that "
+        "hold libGL.so.1, libxcb.so.1 and libgthread-2.0.so.0",
     )

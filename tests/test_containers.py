@@ -1,4 +1,4 @@
-"""Containerfiles: from the install table, for an ordinary user, without caches; every line of the CPU one is executed."""
+"""Containerfiles: made from the install table, for an ordinary user, without caches; one is executed line by line."""
 
 from __future__ import annotations
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -266,3 +268,22 @@ def test_the_shell_can_complete_commands(tmp_path, monkeypatch):
     script = "import sys; sys.argv = ['yolo-rocm']; from yolo_rocm.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.split() == ["predict", "presets"]
+
+
+@pytest.mark.parametrize(
+    ("words", "library"),
+    [("demo", "libxcb.so.1"), ("train model=yolov8n.yaml data=coco8.yaml preset=cpu", "libGL.so.1")],
+)
+def test_a_system_without_graphics_is_told_what_to_install(tmp_path, words, library):
+    """As the dynamic loader says it for OpenCV, in a process of its own: here it has been imported already."""
+    said = f"{library}: cannot open shared object file: No such file or directory"
+    write(tmp_path / "lacking/cv2.py", f"raise ImportError({said!r})\n")
+    path = os.pathsep.join((str(tmp_path / "lacking"), str(Path(yolo_rocm.__file__).parents[1])))
+    done = subprocess.run(
+        [sys.executable, "-m", "yolo_rocm", *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: OpenCV, which Ultralytics imports, needs {library}")
+    assert "apt install libgl1 libglib2.0-0" in line

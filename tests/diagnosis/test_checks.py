@@ -56,6 +56,7 @@ class Ward:
         tree=None,
         prepare=None,
         lacks=None,
+        opencv_error="",
         packages=(),
         **torch_facts,
     ) -> Context:
@@ -76,7 +77,7 @@ class Ward:
             self.root, os_name=os_name, torch_folder=folder, environ=environ, adapters=lambda: adapters if cards else []
         )
         vars(machine).update({"ultralytics": "8.4.190", "python": "3.11.7", "cores": 8, **(facts or {})})
-        return Context(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {})
+        return Context(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {}, opencv_error)
 
 
 @pytest.fixture
@@ -122,6 +123,10 @@ CASES = {
     "opencv-too-old": (
         {"packages": [("numpy", "2.2.6"), ("opencv-python", "4.9.0.80")]},
         {"packages": [("numpy", "2.2.6"), ("opencv-python", "4.10.0.84")]},
+    ),
+    "opencv-without-its-libraries": (
+        {"opencv_error": "ImportError: libGL.so.1: cannot open shared object file: No such file or directory"},
+        {"opencv_error": "ModuleNotFoundError: No module named 'cv2'"},
     ),
     "torchvision-for-another-torch": (
         {"packages": [("torchvision", "0.24.1", "torch (==2.9.1)")]},

@@ -6,6 +6,7 @@ from typing import Final
 
 from packaging.version import InvalidVersion, Version
 
+from ..hardware.libraries import missing_library
 from .context import Context, install_command
 from .findings import Checks, Found
 
@@ -31,6 +32,12 @@ def numpy_too_new(context: Context) -> Found:
 def opencv_too_old(context: Context) -> Found:
     """An OpenCV built for NumPy 1 cannot be imported together with NumPy 2, and Ultralytics imports it."""
     return context.machine.packages.opencv_misfit()
+
+
+@CHECKS.check("error", "https://github.com/opencv/opencv-python/issues/370")
+def opencv_without_its_libraries(context: Context) -> Found:
+    """OpenCV's package brings no libGL and no GLib; servers and containers have none, and Ultralytics imports it."""
+    return missing_library(context.opencv_error)
 
 
 @CHECKS.check(

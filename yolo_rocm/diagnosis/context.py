@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,7 @@ from ..preset import variables as environment
 from ..preset.schema import Preset
 from .known_failures import ANY_GFX
 
+_IMPORT_S: Final = 60
 THEROCK_RELEASES: Final = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 
 
@@ -32,6 +35,7 @@ class Context:
         home: The user's home folder.
         filters_before: `MIOPEN_DEBUG_*` variables at the last examination; None where there was none.
         lacks: Features that the installed Ultralytics has no place for, and why.
+        opencv_error: What OpenCV said when it could not be imported; empty where it could, or nobody has tried.
     """
 
     machine: Machine
@@ -40,6 +44,7 @@ class Context:
     home: Path = Path("/home/user")
     filters_before: Mapping[str, str] | None = None
     lacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    opencv_error: str = ""
 
     @property
     def hip(self) -> bool:
@@ -108,6 +113,16 @@ def training_environment(preset: Preset, machine: Machine) -> dict[str, str]:
     """Return the variables a training with this preset would see."""
     added = {d.name: d.value for d in environment.plan(preset, machine) if d.action == "set"}
     return {**os.environ, **added}
+
+
+def import_error(package: str) -> str:
+    """Return the last line of what a package says when it cannot be imported in a process of its own, else nothing."""
+    command = [sys.executable, "-c", f"import {package}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_IMPORT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
 
 
 def miopen_filters(environ: Mapping[str, str]) -> dict[str, str]:

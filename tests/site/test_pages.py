@@ -90,5 +90,4 @@ def test_nothing_is_loaded_from_a_network(site):
     assert len(loaded) > 10
     assert [link for link in loaded if urlsplit(link).scheme not in ("", "data") or urlsplit(link).netloc] == []
     for sheet in site.root.rglob("*.css"):
-        found = re.findall(r"url\([\"']?([^\"')]+)|@import\s+([^;]+)", sheet.read_text(encoding="utf-8"))
-        assert [link for pair in found for link in pair if re.match(r"[\"']?(https?:)?//", link)] == [], sheet.name
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")) == []

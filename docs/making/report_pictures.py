@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Take the pictures of the report in training.md: `python docs/making/report_pictures.py`, by hand, with Chromium.
 
-Two short trainings on made data, by two engines, are looked at as anybody would: on a screen, in the dark, on a phone,
-on paper, and one over the other. Trainings that are in the folder already are used again.
+Two short trainings on made data, by two engines, are looked at on a screen, in the dark, on a phone, on paper, and one
+over the other. Trainings that are in the folder already are used again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -44,26 +45,31 @@ def main() -> None:
 
 
 def _take(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    os.chdir(folder)  # short names: a comparison shows what was typed
     runs = [_trained(folder, engine, epochs) for engine, epochs in RUNS.items()]
     one, _ = write_page(runs[0], out=folder / "one.html")
-    two, _ = write_page(*runs, out=folder / "two.html")
+    two, _ = write_page(runs[0], runs[1], out=folder / "two.html")
     with Browser() as browser:
         _shoot(browser.open(one.as_uri(), 1100, 1000), "light")
-        _shoot(browser.open(one.as_uri(), 1100, 900, "dark"), "dark", at="#device")
+        _shoot(browser.open(two.as_uri(), 1100, 900, "dark"), "dark", at="#learning")
         _shoot(browser.open(one.as_uri(), 390, 844), "phone")
         _shoot(browser.open(two.as_uri(), 1100, 1000), "two")
-        browser.open(one.as_uri(), scheme="dark").pdf(folder / "one.pdf")
+        paper = browser.open(one.as_uri(), scheme="dark")
+        paper.media("dark", "print")
+        paper.pdf(folder / "one.pdf")
     _paper(folder / "one.pdf")
 
 
 def _trained(folder: Path, engine: str, epochs: int) -> Path:
-    run = folder / engine
+    run = Path("runs", engine)
     if not (run / "results.csv").exists():
         data = make_data(folder / "data", images=ON_CPU.images, size=ON_CPU.pixels)
         train(
             ON_CPU.model, data, rocm={"conv": {"engine": engine, "devices": ["cpu"]}}, device="cpu", epochs=epochs,
             imgsz=ON_CPU.pixels, batch=ON_CPU.batch, nbs=ON_CPU.batch, optimizer="AdamW", lr0=ON_CPU.lr0, mosaic=0.0,
-            warmup_epochs=1, close_mosaic=0, seed=0, plots=False, verbose=False, project=str(folder), name=engine,
+            warmup_epochs=1, close_mosaic=0, seed=0, plots=False, verbose=False, project=str(folder / "runs"),
+            name=engine,
         )  # fmt: skip
     return run
 
@@ -78,18 +84,8 @@ def _paper(pdf: Path) -> None:
     """Make a picture of the second page, which has charts."""
     if shutil.which("pdftoppm") is None:
         raise SystemExit("the picture of a printed page needs pdftoppm, from poppler-utils")
-    command = [
-        "pdftoppm",
-        "-png",
-        "-singlefile",
-        "-r",
-        "80",
-        "-f",
-        "2",
-        str(pdf),
-        str(_picture("print").with_suffix("")),
-    ]
-    subprocess.run(command, check=True)
+    to = _picture("print").with_suffix("")
+    subprocess.run(["pdftoppm", "-png", "-singlefile", "-r", "80", "-f", "2", str(pdf), str(to)], check=True)
     _check("print")
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import re
 
 import pytest
 
 from yolo_rocm.report.spread import both_tails, differ, later_half, settled, typical
+
+from ..pages import PROJECT
 
 pytestmark = pytest.mark.once
 
@@ -65,15 +68,24 @@ def epochs(chance: random.Random, likeness: float, count: int) -> list[float]:
     return values
 
 
-@pytest.mark.parametrize(
-    ("likeness", "count", "least", "most"),
-    [(0.0, 5, 0.02, 0.06), (0.0, 10, 0.03, 0.07), (0.0, 30, 0.03, 0.08), (0.8, 5, 0.30, 0.40)],
-)
-def test_how_many_runs_that_are_alike_are_told_apart(likeness, count, least, most):
-    """5 % where epochs are independent; the docs say what they are told where one is like the one before."""
+def told_by_the_docs() -> list[tuple[float, int, float]]:
+    """Return the table of training.md: autocorrelation, epochs, and how many percent are told apart."""
+    page = (PROJECT / "docs/training.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (0[.\d]*) \| (\d+) % \| (\d+) % \| (\d+) % \|$", page, re.MULTILINE)
+    return [
+        (float(likeness), count, float(share))
+        for likeness, *shares in rows
+        for count, share in zip((5, 10, 30), shares, strict=True)
+    ]
+
+
+def test_how_many_runs_that_are_alike_are_told_apart():
+    table = told_by_the_docs()
+    assert len(table) == 12
     chance = random.Random(0)
-    told = sum(differ(epochs(chance, likeness, count), epochs(chance, likeness, count)) for _ in range(2000))
-    assert least < told / 2000 < most
+    for likeness, count, share in table:
+        told = sum(differ(epochs(chance, likeness, count), epochs(chance, likeness, count)) for _ in range(600))
+        assert told / 6 == pytest.approx(share, abs=6), (likeness, count)
 
 
 def test_the_first_epoch_warms_up():

@@ -21,6 +21,8 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +140,7 @@ class Page:
 
     Attributes:
         said: What it wrote to the console, and its errors, as `kind: text`.
-        asked: The addresses it has loaded or tried to load, its own first.
+        asked: The addresses it has loaded or tried to load, its own first; not what is inside it (`data:`).
     """
 
     def __init__(self, browser: Browser, session: str, context: str) -> None:
@@ -156,7 +158,8 @@ class Page:
         if event == "Page.loadEventFired":
             self._loaded = True
         elif event == "Network.requestWillBeSent":
-            self.asked.append(facts["request"]["url"])
+            if not facts["request"]["url"].startswith("data:"):
+                self.asked.append(facts["request"]["url"])
         elif event == "Runtime.consoleAPICalled":
             text = " ".join(str(each.get("value", each.get("description"))) for each in facts["args"])
             self.said.append(f"{facts['type']}: {text}")
@@ -165,13 +168,19 @@ class Page:
             self.said.append(f"error: {details.get('exception', {}).get('description', details['text'])}")
 
     def go(self, url: str) -> None:
-        """Load another address, and wait until it has loaded."""
+        """Load another address."""
+        with self.loading():
+            if error := self.send("Page.navigate", url=url).get("errorText"):
+                raise BrowserError(f"{url}: {error}")
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Wait at the end until the page has loaded that something in between leads to, such as a click."""
         self._loaded = False
-        if error := self.send("Page.navigate", url=url).get("errorText"):
-            raise BrowserError(f"{url}: {error}")
+        yield
         ends = time.monotonic() + PATIENCE
         while not self._loaded:
-            self.browser.hear(ends, url)
+            self.browser.hear(ends, "a page that loads")
 
     def resize(self, width: int, height: int) -> None:
         """Change the screen."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.diagnosis.vulkan import vulkan_devices
 from yolo_rocm.inference import chooser
+from yolo_rocm.inference.agreement import Agreement
+from yolo_rocm.inference.measure import Measured
 from yolo_rocm.inference.survey import survey
 from yolo_rocm.inference.ways import BASE, Way
 
@@ -32,9 +36,16 @@ def device():
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("cache")]
 
 
+@pytest.fixture(scope="module")
+def weights(busy_weights, tmp_path_factory):
+    """One folder for all: what one test exports, the next one finds."""
+    return shutil.copy(busy_weights, tmp_path_factory.mktemp("vulkan"))
+
+
 def test_fp32_finds_what_torch_finds_and_fp16_does_or_ends_in_its_own_process(weights, photos):
-    images = hooks.first_images(str(photos), 4)
-    rows = {row.way: row for row in survey(weights, "detect", images, [BASE, FP32, FP16], imgsz=64, seconds=0.0)}
+    images = hooks.first_images(str(photos), 2)
+    found = survey(Path(weights), "detect", images, [BASE, FP32, FP16], imgsz=64, seconds=0.0)
+    rows = {row.way: row for row in found}
     assert rows[FP32].error == ""
     assert rows[FP32].agrees, rows[FP32].agreement
     assert rows[FP32].agreement.objects >= 8
@@ -45,8 +56,9 @@ def test_fp32_finds_what_torch_finds_and_fp16_does_or_ends_in_its_own_process(we
 def test_a_registered_object_predicts_on_the_device(weights, photos, lines, monkeypatch):
     from ultralytics import YOLO
 
-    monkeypatch.setattr(chooser, "_SECONDS", 0.0)
-    monkeypatch.setattr(chooser, "ways", lambda *args, **more: [BASE, FP32])
+    right = Agreement(1.0, 9, 0.0)
+    rows = [Measured(way, images_per_s=1.0, median_ms=1.0, agreement=right) for way in (BASE, FP32)]
+    monkeypatch.setattr(chooser, "survey", lambda *args, **more: rows)
     yolo = YOLO(weights)
     handle = yolo_rocm.register(yolo, "cpu", engine="ncnn")
     assert_same(yolo(str(photos), **{**QUICK, "device": "vulkan:0"}), plain(weights, str(photos)))

@@ -144,15 +144,21 @@ def test_callbacks_and_arguments_are_those_of_the_object(yolo, handle, photos):
     assert len(late) == 1
 
 
-def test_tracking(yolo, handle, tmp_path):
+def test_tracking(yolo, handle, monkeypatch):
     """Tracks go on from frame to frame with `persist`, and torch's own trackers have no part in them."""
     pytest.importorskip("lap")
+    from ultralytics.trackers import BYTETracker
+
+    update, updates = BYTETracker.update, []
+    monkeypatch.setattr(BYTETracker, "update", lambda *args, **more: (updates.append(1), update(*args, **more))[1])
     draw = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    arguments = {**QUICK, "conf": 0.01}
+    arguments = {**QUICK, "conf": 0.01, "tracker": "bytetrack.yaml"}
     yolo.track(draw, persist=True, augment=True, **arguments)
     assert handle.choice.engine == "torch"
+    updates.clear()
     frames = [yolo.track(np.roll(draw, shift, axis=1), persist=True, **arguments)[0] for shift in range(3)]
     assert handle.choice.engine == "torchscript"
+    assert len(updates) == 3  # once for each frame
     known = [set(frame.boxes.id.int().tolist()) for frame in frames if frame.boxes.id is not None]
     assert len(known) >= 2
     assert known[-1] & known[-2]

@@ -38,6 +38,12 @@ MISTAKES = {
     "bench conv yolov8z.yaml": "model 'yolov8z.yaml' does not exist",
     "detect train model=nope.pt data=coco8.yaml": "model 'nope.pt' does not exist",
     "train --data": "--data needs a value: data=VALUE",
+    "detect trian data=coco8.yaml": "unknown mode 'trian'; did you mean 'train'?",
+    "task=detect mode=trian data=coco8.yaml": "unknown mode 'trian'; did you mean 'train'?",
+    "segment doctor": "unknown mode 'doctor'. Modes: train, val,",
+    "detect data=coco8.yaml": "'detect' is a task, and needs a mode",
+    "train modle=yolov8n.yaml data=coco8.yaml": "unknown argument 'modle'; did you mean 'model'?",
+    "detect predict modle=best.pt source=photos": "unknown argument 'modle'; did you mean 'model'?",
 }
 
 
@@ -235,7 +241,7 @@ def test_an_option_without_a_value_is_named():
 
 def test_task_before_mode():
     assert in_our_order(["detect", "train", "data=x"]) == ["train", "task=detect", "data=x"]
-    for words in ([], ["detect"], ["train", "data=x"], ["detect", "doctor"], ["run", "detect", "train"]):
+    for words in ([], ["train", "data=x"], ["doctor"], ["run", "detect", "train"], ["data=x", "val"]):
         assert in_our_order(words) == words
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from packaging.version import InvalidVersion, Version
 
 from ..hardware.libraries import missing_library
-from .context import Context, install_command
+from .context import Context
 from .findings import Checks, Found
 
 CHECKS: Final = Checks()
@@ -55,5 +55,5 @@ def torchvision_for_another_torch(context: Context) -> Found:
     return (
         f"torchvision {context.machine.packages.version('torchvision')} was built for torch {wanted}, "
         f"and torch {torch} is installed: validation would end in `operator torchvision::nms does not exist`",
-        install_command(context.gpu) if context.hip else together,
+        context.install_command(context.gpu) if context.hip else together,
     )

@@ -14,6 +14,7 @@ from typing import Final
 from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Gpu, Machine, overridden_gfx
 from ..hardware.files import text
+from ..install.plan import first_stack
 from ..install.shell import line
 from ..install.table import table
 from ..preset import variables as environment
@@ -21,6 +22,7 @@ from ..preset.schema import Preset
 from .known_failures import ANY_GFX
 
 _IMPORT_S: Final = 60
+SETUP: Final = "yolo-rocm setup"
 THEROCK_RELEASES: Final = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 
 
@@ -93,20 +95,25 @@ class Context:
         folder = self.machine.torch_folder
         return folder is not None and (folder.parent / "torchvision").is_dir()
 
+    def install_command(self, gpu: Gpu | None) -> str:
+        """Return the command that brings torch and torchvision for a card.
+
+        That is pip's, unless the card's stack needs an environment of its own, which `setup` makes.
+        """
+        target = gpu.gfx if gpu is not None and gpu.gfx else ANY_GFX
+        # Wheels are for x86-64 only: on another processor there is nothing better to name.
+        stack = first_stack(self.machine, target, "x86_64") or table().stacks["multi-arch"]
+        if not stack.has_one_command:
+            return SETUP
+        packages = (each.format(extras=f"device-{target}") for each in stack.packages)
+        return line(["pip", "install", *stack.options, *packages], "linux")
+
     def build_tag(self, package: str) -> str | None:
         """Return the local part of a version next to torch, e.g. `rocm7.0`; None where there is none."""
         folder = self.machine.torch_folder
         source = "" if folder is None else text(folder.parent / package / "version.py")
         version = re.search(r"__version__\s*=\s*['\"]([^'\"]+)", source)
         return version.group(1).partition("+")[2] or None if version else None
-
-
-def install_command(gpu: Gpu | None) -> str:
-    """Return the command that installs torch and torchvision for a card."""
-    target = gpu.gfx if gpu is not None and gpu.gfx else ANY_GFX
-    stack = table().stacks["multi-arch"]
-    packages = (each.format(extras=f"device-{target}") for each in stack.packages)
-    return line(["pip", "install", *stack.options, *packages], "linux")
 
 
 def training_environment(preset: Preset, machine: Machine) -> dict[str, str]:

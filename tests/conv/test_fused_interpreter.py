@@ -51,10 +51,10 @@ def in_fp64(given, operands):
 
 def of_kind(algorithm, dtype, last, **epilogue):
     """Return a problem with odd sizes that an algorithm supports."""
-    if algorithm.kernel == "depthwise":
+    if algorithm.kernel in ("depthwise", "hip_direct"):
         return problem((1, 20, 5, 7), 20, 3, groups=20, dtype=dtype, last=last, **epilogue)
-    channels = 3 if algorithm.kernel == "flat" else 20
-    return problem((1, channels, 5, 7), 20, 3, stride=2, dtype=dtype, last=last, **epilogue)
+    channels, stride = (3 if algorithm.kernel in ("flat", "hip_few") else 20), (2 if algorithm.exact else 1)
+    return problem((1, channels, 5, 7), 20, 3, stride=stride, dtype=dtype, last=last, **epilogue)
 
 
 def error_share(algorithm, given, operands=None):

@@ -84,7 +84,7 @@ def _folded(patch: FusedPatch, route: FusedRoute, conv: nn.Conv2d, norm: nn.Batc
         if conv.bias is not None:
             shift = shift + conv.bias.to(wide) * scale
         weight = (conv.weight.to(wide) * scale[:, None, None, None]).to(conv.weight.dtype)
-        return route.algorithm.packed(weight), shift.to(conv.weight.dtype)
+        return route.algorithm.packed(route.problem, weight), shift.to(conv.weight.dtype)
 
     with torch.no_grad():
-        return patch.weights.get(sources, ("folded", route.algorithm.name, norm.eps), make)
+        return patch.weights.get(sources, ("folded", route.algorithm.name, conv.groups, norm.eps), make)

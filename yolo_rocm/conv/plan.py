@@ -60,9 +60,11 @@ class Convolution(Operator[ConvProblem, Algorithm]):
 
     def preferred(self, problem: ConvProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
         """Return names of algorithms for one pass, best guess first."""
-        if "gemm" not in engines and "triton" not in engines and "hip" in engines:
-            return hip_preferred(problem, which)
-        return preferred(problem, which, triton="triton" in engines and "gemm" not in engines)
+        compiled = [engine for engine in ("triton", "hip") if engine in engines and "gemm" not in engines]
+        if not compiled:
+            return preferred(problem, which)
+        triton = preferred(problem, which, triton=True) if "triton" in compiled else ()
+        return (*triton, *(hip_preferred(problem, which) if "hip" in compiled else ()))
 
     def reference(self, problem: ConvProblem) -> Algorithm:
         """Return the plain sum."""

@@ -92,6 +92,12 @@ static float exp_f(float x) { return expf(x); }
 static float rsqrt_f(float x) { return 1.0f / sqrtf(x); }
 static float rcp_f(float x) { return 1.0f / x; }
 static float sigmoid_f(float x) { return 1.0f / (1.0f + expf(-x)); }
+template <int ACT> static float activated(float z, float slope) {
+    if (ACT == 1) return z * sigmoid_f(z);
+    if (ACT == 2) return z > 0.0f || z != z ? z : 0.0f;
+    if (ACT == 3) return z > 0.0f ? z : z * slope;
+    return z;
+}
 struct half_t { _Float16 value; };
 struct bf16_t { u16 bits; };
 static float to_float(float value) { return value; }

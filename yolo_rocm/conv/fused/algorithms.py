@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, ClassVar, Final
 
 import torch
 
 from ...engines.activations import activate_in_place
-from ...engines.operator import BaseAlgorithm
-from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import family
 from ...engines.triton.call import Call
 from ...engines.triton.launch import Launch, prepare
@@ -21,36 +18,15 @@ from ..algorithms.triton_channels_last import TritonChannelsLast
 from ..algorithms.triton_common import dot, tf32
 from ..algorithms.triton_depthwise import TritonDepthwise
 from ..algorithms.triton_gemm import TritonFlat, TritonGemm
+from ..hip import algorithms as hip_algorithms
+from ..hip.base import HipAlgorithm
 from ..kernels import calls
 from ..kernels.calls import Strides, group_channels, is_half, strides
 from ..kernels.tiles import FLAT, INFERENCE_SIZES, SIZES, fits, inference_tile
 from ..problem import ConvProblem, laid_out
+from .base import NAME, Forward, FusedAlgorithm, quarantined
+from .hip import HipEpilogued
 from .problem import FusedProblem
-
-NAME: Final = "fused"  # of the operator, on disk and in quarantine
-Forward = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
-
-
-class FusedAlgorithm(BaseAlgorithm[FusedProblem]):
-    """One way to compute a convolution and its activation."""
-
-    inner: Algorithm  # the convolution's own, whose forward pass it is
-
-    @abstractmethod
-    def bound(self, problem: FusedProblem, budget: int) -> Forward:
-        """Return the pass for a problem, a function of input, packed weight and bias, in `budget` bytes of workspace.
-
-        Inputs may be views, such as some channels of a tensor.
-        """
-
-    def packed(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return a weight in the layout that the pass reads, which is kept; the weight itself where that is it."""
-        return weight
-
-
-def _quarantined(algorithm: FusedAlgorithm, problem: FusedProblem) -> list[str]:
-    names = (algorithm.kernel or "", algorithm.name)
-    return [why for name in names if (why := quarantine_reason(NAME, problem.device, name, problem.dtype))]
 
 
 class Separate(FusedAlgorithm):
@@ -64,7 +40,7 @@ class Separate(FusedAlgorithm):
 
     def not_supported_reasons(self, problem: FusedProblem) -> list[str]:
         """Support what the algorithm supports."""
-        return self.inner.not_supported_reasons(problem.conv) or _quarantined(self, problem)
+        return self.inner.not_supported_reasons(problem.conv) or quarantined(self, problem)
 
     def worth_measuring(self, problem: FusedProblem, which: str) -> bool:
         """Return what the algorithm says of its forward pass."""
@@ -105,7 +81,7 @@ class Epilogued(FusedAlgorithm):
 
     def not_supported_reasons(self, problem: FusedProblem) -> list[str]:
         """Support what the algorithm supports."""
-        return self._inner.not_supported_reasons(problem.conv) or _quarantined(self, problem)
+        return self._inner.not_supported_reasons(problem.conv) or quarantined(self, problem)
 
     def worth_measuring(self, problem: FusedProblem, which: str) -> bool:
         """Return whether the tile fits the layer's channels; those of NCHW are read as they are stored."""
@@ -115,7 +91,7 @@ class Epilogued(FusedAlgorithm):
         """Nothing: a packed weight is kept, and counts as one of the model's."""
         return 0
 
-    def packed(self, weight: torch.Tensor) -> torch.Tensor:
+    def packed(self, problem: FusedProblem, weight: torch.Tensor) -> torch.Tensor:
         """Return the weight as the kernel reads it."""
         return self._inner.packed("forward", weight)
 
@@ -213,7 +189,8 @@ _INNER: Final[tuple[TritonAlgorithm, ...]] = (
     *(InferenceGemm(size) for size in INFERENCE_SIZES),
 )
 FUSED_ALGORITHMS: Final[tuple[FusedAlgorithm, ...]] = (
-    *(Separate(algorithm) for algorithm in ALGORITHMS if algorithm.engine != "triton"),
+    *(Separate(algorithm) for algorithm in ALGORITHMS if algorithm.engine not in ("triton", "hip")),
     *(Epilogued(algorithm) for algorithm in _INNER),
     *(Separate(algorithm) for algorithm in ALGORITHMS if isinstance(algorithm, TritonChannelsLast)),
+    *(HipEpilogued(algorithm) for algorithm in hip_algorithms() if isinstance(algorithm, HipAlgorithm)),
 )

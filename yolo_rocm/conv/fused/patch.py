@@ -15,7 +15,7 @@ from ..kernels.calls import Epilogue
 from ..names import PASSES
 from ..problem import ConvProblem, is_channels_last
 from ..report import ConvReport
-from .algorithms import FusedAlgorithm
+from .base import FusedAlgorithm
 from .plan import FORWARD, FusedPlanner, supports
 from .problem import FusedProblem
 from .weights import Weights
@@ -144,10 +144,8 @@ class FusedPatch:
     def packed(self, route: FusedRoute, weight: torch.Tensor) -> torch.Tensor:
         """Return a weight as a route's algorithm reads it, packed once."""
         algorithm = route.algorithm
-        made = self.weights.get(
-            (weight,), ("packed", algorithm.name), lambda: (algorithm.packed(weight.detach()), None)
-        )
-        return made[0]
+        kind = ("packed", algorithm.name, route.problem.conv.groups)
+        return self.weights.get((weight,), kind, lambda: (algorithm.packed(route.problem, weight.detach()), None))[0]
 
     def count(self, route: FusedRoute, convolutions: ConvReport | None) -> None:
         """Note a call, also in the report of convolutions, where a reader looks for it.

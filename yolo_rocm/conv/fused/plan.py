@@ -10,10 +10,12 @@ import torch
 from ...engines.operator import Operator, Tensors
 from ...engines.planner import BasePlanner
 from ..heuristics import preferred
+from ..hip.heuristics import preferred as hip_preferred
 from ..plan import CONVOLUTION
 from ..plan import Operands as ConvOperands
 from ..problem import ConvProblem
-from .algorithms import FUSED_ALGORITHMS, NAME, FusedAlgorithm, Separate
+from .algorithms import FUSED_ALGORITHMS, Separate
+from .base import NAME, FusedAlgorithm
 from .problem import FusedProblem
 
 FORWARD = "forward"
@@ -42,11 +44,12 @@ class FusedConvolution(Operator[FusedProblem, FusedAlgorithm]):
     algorithms = FUSED_ALGORITHMS
 
     def preferred(self, problem: FusedProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
-        """Return names of algorithms, best guess first: Triton's, which write once what others write three times."""
-        guesses = preferred(problem.conv, FORWARD, triton=False)
-        if "triton" in engines and problem.dtype != torch.float64:
-            channels_last = [name for name in preferred(problem.conv, FORWARD, triton=True)]
-            return (*channels_last, *guesses)
+        """Return names of algorithms, best guess first: compiled ones write once what others write three times."""
+        guesses = list(preferred(problem.conv, FORWARD, triton=False))
+        if "hip" in engines:
+            guesses = [*hip_preferred(problem.conv, FORWARD), *guesses]
+        if "triton" in engines:
+            guesses = [*preferred(problem.conv, FORWARD, triton=True), *guesses]
         return guesses
 
     def reference(self, problem: FusedProblem) -> FusedAlgorithm:
@@ -63,7 +66,8 @@ class FusedConvolution(Operator[FusedProblem, FusedAlgorithm]):
     ) -> Callable[[], torch.Tensor]:
         """Return the pass as a network runs it: the weight was packed before."""
         x, weight, bias = operands
-        run, packed, added = algorithm.bound(problem, budget), algorithm.packed(weight), bias if problem.bias else None
+        run, packed = algorithm.bound(problem, budget), algorithm.packed(problem, weight)
+        added = bias if problem.bias else None
         return lambda: run(x, packed, added)
 
     def cast(self, problem: FusedProblem, dtype: torch.dtype, device: str) -> FusedProblem:

@@ -13,7 +13,7 @@ import torch
 from ...engines.hip.available import device_reason
 from ...engines.quarantine import quarantine_reason
 from ..algorithms.base import Algorithm, Bound, Grads, common_reasons
-from ..kernels.calls import strides
+from ..kernels.calls import PLAIN, Epilogue, strides
 from ..problem import ConvProblem
 from . import calls
 from .calls import STORAGE, HipCall, Strides
@@ -43,8 +43,19 @@ class HipAlgorithm(Algorithm):
     engine: ClassVar[str] = "hip"
 
     @abstractmethod
-    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> Steps:
-        """Describe forward, or with `back` grad-input; tensors of the kernel: source, weight, bias or None, result."""
+    def gather_steps(
+        self,
+        problem: ConvProblem,
+        back: bool,
+        src: Strides,
+        weight: Strides,
+        out: Strides,
+        epilogue: Epilogue = PLAIN,
+    ) -> Steps:
+        """Describe forward, or with `back` grad-input; tensors of the kernel: source, weight, bias or None, result.
+
+        The epilogue is that of a forward pass.
+        """
 
     @abstractmethod
     def weight_steps(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[HipCall, int]:

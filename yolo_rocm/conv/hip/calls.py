@@ -11,6 +11,8 @@ from typing import Final
 
 import torch
 
+from ...engines.activations import ACTIVATIONS
+from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
 from .tiles import Tile
 
@@ -48,12 +50,16 @@ def group_channels(problem: ConvProblem) -> tuple[int, int]:
     return problem.in_channels // problem.groups, problem.out_channels // problem.groups
 
 
-def forward(problem: ConvProblem, x: Strides, y: Strides, tile: Tile) -> HipCall:
+def activation(epilogue: Epilogue) -> dict[str, int | str]:
+    """Return what a kernel computes of its sums before it writes them, as its source names that."""
+    return {"ACT": ACTIVATIONS.index(epilogue.activation), "SLOPE": f"{epilogue.slope:.9e}f"}
+
+
+def forward(problem: ConvProblem, x: Strides, y: Strides, tile: Tile, epilogue: Epilogue = PLAIN) -> HipCall:
     """Describe the forward pass; tensors: input, packed weight, bias or None, output."""
+    sizes = (problem.output_size, problem.output_size, problem.input_size)
     channels, outputs = group_channels(problem)
-    return _gather_gemm(
-        problem, problem.output_size, problem.output_size, problem.input_size, channels, outputs, x, y, tile, back=False
-    )
+    return _gather_gemm(problem, *sizes, channels, outputs, x, y, tile, False, epilogue)
 
 
 def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> HipCall:
@@ -61,7 +67,7 @@ def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> 
     channels, outputs = group_channels(problem)
     phase = tuple(cdiv(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
     return _gather_gemm(
-        problem, phase, problem.input_size, problem.output_size, outputs, channels, grad, gx, tile, back=True
+        problem, phase, problem.input_size, problem.output_size, outputs, channels, grad, gx, tile, True, PLAIN
     )
 
 
@@ -134,6 +140,7 @@ def _gather_gemm(
     out: Strides,
     tile: Tile,
     back: bool,
+    epilogue: Epilogue,
 ) -> HipCall:
     area = math.prod(phase)
     tiles_m, tiles_n = cdiv(problem.batch * area, tile.m), cdiv(outputs, tile.n)
@@ -141,13 +148,14 @@ def _gather_gemm(
     one_to_one = problem.stride == (1, 1)
     pointwise = not src_last and one_to_one and problem.kernel == (1, 1) and problem.padding == (0, 0)
     whole = phase == out_size and _pixels_by_four(out, out_size)
-    defines = {
+    defines: dict[str, int | str] = {
         "BACK": int(back),
         "SRC_LAST": int(src_last),
         "POINTWISE": int(pointwise and _pixels_by_four(src, src_size)),
         "OUT_LAST": int(out_last),
         "VEC_OUT": int(_channels_by_four(out, outputs) if out_last else whole),
         "EVEN_K": int(channels % tile.k == 0),
+        **activation(epilogue),
     }
     sizes = (problem.batch, *phase, *out_size, *src_size, channels, outputs)
     weight_row = problem.groups * tiles_n * tile.n
@@ -164,7 +172,7 @@ def _geometry(problem: ConvProblem) -> tuple[int, ...]:
     return (*problem.kernel, *problem.stride, *problem.padding, *problem.dilation)
 
 
-def _defines(problem: ConvProblem, tile: Tile, **more: int) -> tuple[tuple[str, int | str], ...]:
+def _defines(problem: ConvProblem, tile: Tile, **more: int | str) -> tuple[tuple[str, int | str], ...]:
     return (("T", STORAGE[problem.dtype]), *tile.defines().items(), *more.items())
 
 
@@ -183,17 +191,19 @@ def _pixels_by_four(strides: Strides, size: Shape) -> bool:
     )
 
 
-def few_channels(problem: ConvProblem, x: Strides, weight: Strides, y: Strides) -> HipCall:
+def few_channels(problem: ConvProblem, x: Strides, weight: Strides, y: Strides, epilogue: Epilogue = PLAIN) -> HipCall:
     """Describe the forward pass of a convolution of few channels; tensors: input, weight, bias or None, output."""
     outputs = min(32, cdiv(problem.out_channels, 16) * 16)
     last = _channels_by_four(y, problem.out_channels)
     grid = (cdiv(problem.batch * math.prod(problem.output_size), 256), cdiv(problem.out_channels, outputs), 1)
     numbers = (problem.batch, *problem.output_size, *problem.input_size, problem.out_channels, *x, *y, *weight)
-    more = {"CHANNELS": problem.in_channels, "OUTPUTS": outputs, "OUT_LAST": int(last)}
+    more = {"CHANNELS": problem.in_channels, "OUTPUTS": outputs, "OUT_LAST": int(last), **activation(epilogue)}
     return HipCall("few_channels", _fixed_geometry(problem, **more), grid, 128, numbers)
 
 
-def depthwise(problem: ConvProblem, src: Strides, weight: Strides, out: Strides, back: bool) -> HipCall:
+def depthwise(
+    problem: ConvProblem, src: Strides, weight: Strides, out: Strides, back: bool, epilogue: Epilogue = PLAIN
+) -> HipCall:
     """Describe a depthwise forward pass, or with `back` grad-input; tensors: source, weight, bias or None, result."""
     sizes = (problem.input_size, problem.output_size)
     src_size, out_size = reversed(sizes) if back else sizes
@@ -204,7 +214,7 @@ def depthwise(problem: ConvProblem, src: Strides, weight: Strides, out: Strides,
     grid = blocks * (cdiv(problem.batch * area, 32 * pixels) if last else problem.batch * channels)
     by_out, _, *by_tap = weight
     numbers = (problem.batch, *out_size, *src_size, channels, *src, *out, by_out, *by_tap, blocks)
-    more = {"BACK": int(back), "LAST": int(last), "PIXELS": pixels}
+    more = {"BACK": int(back), "LAST": int(last), "PIXELS": pixels, **activation(epilogue)}
     return HipCall("depthwise", _fixed_geometry(problem, **more), (grid, 1, 1), 256, numbers)
 
 
@@ -222,6 +232,6 @@ def depthwise_weight(problem: ConvProblem, grad: Strides, x: Strides, processors
     return HipCall("depthwise_weight", defines, (blocks, splits, 1), 256, numbers), splits
 
 
-def _fixed_geometry(problem: ConvProblem, **more: int) -> tuple[tuple[str, int | str], ...]:
+def _fixed_geometry(problem: ConvProblem, **more: int | str) -> tuple[tuple[str, int | str], ...]:
     names = ("KH", "KW", "SH", "SW", "PH", "PW", "DH", "DW")
     return (("T", STORAGE[problem.dtype]), *zip(names, _geometry(problem), strict=True), *more.items())

@@ -2,7 +2,8 @@
 // memory sets the pace and a tap that does not meet a pixel costs a comparison.
 //
 // Defines: T storage; KH, KW, SH, SW, PH, PW, DH, DW geometry; BACK 1 for grad-input; LAST 1: channels are contiguous, and
-// source and result can be read and written four at a time; PIXELS (LAST 1): pixels of a thread.
+// source and result can be read and written four at a time; PIXELS (LAST 1): pixels of a thread; ACT and SLOPE of the
+// activation.
 
 #define TAPS (KH * KW)
 #define THREADS 256
@@ -51,6 +52,7 @@ KERNEL(THREADS) void depthwise(
                 sum.w = fma_f(v.w, w.w, sum.w);
             }
         }
+        sum = f4{activated<ACT>(sum.x, SLOPE), activated<ACT>(sum.y, SLOPE), activated<ACT>(sum.z, SLOPE), activated<ACT>(sum.w, SLOPE)};
         store4f(out + (i64)sample * out_n + (y * out_y + x * out_x + c), sum);
     }
 }
@@ -82,6 +84,6 @@ KERNEL(THREADS) void depthwise(
         if (meets && (u32)sy < (u32)src_h && (u32)sx < (u32)src_w)
             sum = fma_f(to_float(from[sy * src_y + sx * src_x]), to_float(taps[tap / KW * by_y + tap % KW * by_x]), sum);
     }
-    out[(i64)sample * out_n + (i64)c * out_c + (y * out_y + x * out_x)] = from_float<T>(sum);
+    out[(i64)sample * out_n + (i64)c * out_c + (y * out_y + x * out_x)] = from_float<T>(activated<ACT>(sum, SLOPE));
 }
 #endif

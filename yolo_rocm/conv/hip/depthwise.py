@@ -6,6 +6,7 @@ import math
 from typing import ClassVar
 
 from ...engines.triton.available import processors
+from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
 from . import calls
 from .base import HipAlgorithm, Steps, hip_reasons
@@ -31,9 +32,17 @@ class HipDepthwise(HipAlgorithm):
             reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
         return reasons + hip_reasons(problem, self)
 
-    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> Steps:
+    def gather_steps(
+        self,
+        problem: ConvProblem,
+        back: bool,
+        src: Strides,
+        weight: Strides,
+        out: Strides,
+        epilogue: Epilogue = PLAIN,
+    ) -> Steps:
         """Describe forward or grad-input."""
-        return Steps(calls.depthwise(problem, src, weight, out, back))
+        return Steps(calls.depthwise(problem, src, weight, out, back, epilogue))
 
     def weight_steps(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[HipCall, int]:
         """Describe the partial sums of grad-weight."""

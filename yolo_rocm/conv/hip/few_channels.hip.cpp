@@ -2,7 +2,7 @@
 // values under each of its two pixels once, and multiplies them with the weights of OUTPUTS channels in shared memory.
 //
 // Defines: T storage; KH, KW, SH, SW, PH, PW, DH, DW geometry; CHANNELS of the input; OUTPUTS of a thread, a multiple of
-// four; OUT_LAST 1: outputs are contiguous and can be written four at a time.
+// four; OUT_LAST 1: outputs are contiguous and can be written four at a time; ACT and SLOPE of the activation.
 
 #define TAPS (KH * KW)
 #define THREADS 128
@@ -65,6 +65,8 @@ KERNEL(THREADS) void few_channels(
 #pragma unroll
     for (i32 p = 0; p < PIXELS; ++p)
         if (place[p] >= 0) {
+#pragma unroll
+            for (i32 n = 0; n < OUTPUTS; ++n) sums[p][n] = activated<ACT>(sums[p][n], SLOPE);
 #pragma unroll
             for (i32 n = 0; n < OUTPUTS; n += 4) {
 #if OUT_LAST

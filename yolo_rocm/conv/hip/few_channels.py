@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
 from . import calls
 from .base import Steps, hip_reasons
@@ -40,8 +41,16 @@ class HipFewChannels(HipGemm):
         """Return whether it is the forward pass; the others are the plain tiles'."""
         return which == "forward"
 
-    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> Steps:
+    def gather_steps(
+        self,
+        problem: ConvProblem,
+        back: bool,
+        src: Strides,
+        weight: Strides,
+        out: Strides,
+        epilogue: Epilogue = PLAIN,
+    ) -> Steps:
         """Describe forward by this kernel, grad-input by the plain one."""
         if back:
             return super().gather_steps(problem, back, src, weight, out)
-        return Steps(calls.few_channels(problem, src, weight, out))
+        return Steps(calls.few_channels(problem, src, weight, out, epilogue))

@@ -9,7 +9,8 @@
 //
 // Defines: T storage; BM, BN, BK, TM, TN; BACK 1 for grad-input; SRC_LAST 1: channels are contiguous and can be read four
 // at a time; POINTWISE 1 (SRC_LAST 0): one tap, step 1, no padding, four pixels at a time; OUT_LAST 1: outputs are
-// contiguous; VEC_OUT 1: results can be written four at a time; EVEN_K 1: channels are a multiple of BK.
+// contiguous; VEC_OUT 1: results can be written four at a time; EVEN_K 1: channels are a multiple of BK; ACT and SLOPE
+// of the activation.
 
 #define ROWS (BM / TM)                  // threads along pixels
 #define COLS (BN / TN)                  // threads along outputs
@@ -274,8 +275,10 @@ KERNEL_BLOCKS(THREADS, BLOCKS) void gather_gemm(
             const i32 n = n0 + (j / 4 * COLS + tn) * 4 + j % 4;
             if (n < outputs) {
                 const float more = bias ? to_float(bias[group * outputs + n]) : 0.0f;
-                store4f(to + (i64)n * out_c, f4{sums[4 * i][j] + more, sums[4 * i + 1][j] + more,
-                                                sums[4 * i + 2][j] + more, sums[4 * i + 3][j] + more});
+                store4f(to + (i64)n * out_c, f4{activated<ACT>(sums[4 * i][j] + more, SLOPE),
+                                                activated<ACT>(sums[4 * i + 1][j] + more, SLOPE),
+                                                activated<ACT>(sums[4 * i + 2][j] + more, SLOPE),
+                                                activated<ACT>(sums[4 * i + 3][j] + more, SLOPE)});
             }
         }
 #else
@@ -291,7 +294,8 @@ KERNEL_BLOCKS(THREADS, BLOCKS) void gather_gemm(
 #pragma unroll
                     for (i32 v = 0; v < 4; ++v) {
                         const bool biased = bias && n + v < outputs;
-                        values[v] = sums[4 * i + s][4 * j + v] + (biased ? to_float(bias[group * outputs + n + v]) : 0.0f);
+                        const float more = biased ? to_float(bias[group * outputs + n + v]) : 0.0f;
+                        values[v] = activated<ACT>(sums[4 * i + s][4 * j + v] + more, SLOPE);
                     }
 #if VEC_OUT
                     if (n < outputs) store4f(to + n, f4{values[0], values[1], values[2], values[3]});

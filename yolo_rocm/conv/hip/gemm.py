@@ -6,6 +6,7 @@ import math
 from typing import ClassVar
 
 from ...engines.triton.available import processors
+from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
 from . import calls
 from .base import HipAlgorithm, Steps, hip_reasons
@@ -37,10 +38,20 @@ class HipGemm(HipAlgorithm):
             return fits(self.weight.m, outputs) and fits(self.weight.n, width)
         return fits(self.gather.n, outputs if which == "forward" else channels)
 
-    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> Steps:
+    def gather_steps(
+        self,
+        problem: ConvProblem,
+        back: bool,
+        src: Strides,
+        weight: Strides,
+        out: Strides,
+        epilogue: Epilogue = PLAIN,
+    ) -> Steps:
         """Describe forward or grad-input, and the packing of the weight before it."""
-        describe = calls.grad_input if back else calls.forward
-        kernel = describe(problem, src, out, self.gather)
+        if back:
+            kernel = calls.grad_input(problem, src, out, self.gather)
+        else:
+            kernel = calls.forward(problem, src, out, self.gather, epilogue)
         pack = calls.pack_weight(problem, weight, self.gather, back)
         return Steps(kernel, pack, math.prod(calls.packed_shape(problem, self.gather, back)))
 

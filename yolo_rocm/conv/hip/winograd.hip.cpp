@@ -7,7 +7,7 @@
 // Multiplications are 4/9 of a plain sum's.
 //
 // Defines: T storage; SRC_LAST 1: channels are contiguous; OUT_LAST 1: outputs are; VEC_OUT 1: two results of a row can be
-// written at once (OUT_LAST 0); EVEN_K 1: channels are a multiple of 8.
+// written at once (OUT_LAST 0); EVEN_K 1: channels are a multiple of 8; ACT and SLOPE of the activation.
 
 #define THREADS 256
 #define TILES 32
@@ -166,8 +166,8 @@ WINOGRAD_KERNEL void winograd(
 #pragma unroll
                 for (i32 i = 0; i < 2; ++i)
                     if (y + i < out_h) {
-                        const float first = e[4 * i] + e[4 * i + 1] + e[4 * i + 2] + more;
-                        const float second = e[4 * i + 1] - e[4 * i + 2] - e[4 * i + 3] + more;
+                        const float first = activated<ACT>(e[4 * i] + e[4 * i + 1] + e[4 * i + 2] + more, SLOPE);
+                        const float second = activated<ACT>(e[4 * i + 1] - e[4 * i + 2] - e[4 * i + 3] + more, SLOPE);
 #if VEC_OUT
                         store2((float*)(to + i * out_y), f2{first, second});
 #else

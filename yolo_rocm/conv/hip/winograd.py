@@ -7,9 +7,10 @@ from typing import ClassVar, Final
 
 import torch
 
+from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
 from .base import Steps, hip_reasons
-from .calls import STORAGE, HipCall, Strides, cdiv
+from .calls import STORAGE, HipCall, Strides, activation, cdiv
 from .gemm import HipGemm
 from .tiles import TILES
 
@@ -47,7 +48,15 @@ class HipWinograd(HipGemm):
         """Return whether it is forward or grad-input of a layer whose channels fill a step."""
         return which != "grad_weight" and min(problem.in_channels, problem.out_channels) >= 16
 
-    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> Steps:
+    def gather_steps(
+        self,
+        problem: ConvProblem,
+        back: bool,
+        src: Strides,
+        weight: Strides,
+        out: Strides,
+        epilogue: Epilogue = PLAIN,
+    ) -> Steps:
         """Describe forward or grad-input, and the transform of the weight before it."""
         sizes = (problem.input_size, problem.output_size)
         src_size, out_size = reversed(sizes) if back else sizes
@@ -58,12 +67,13 @@ class HipWinograd(HipGemm):
         padding = tuple(2 - p for p in problem.padding) if back else problem.padding
         out_last = out[1] == 1
         pairs = not out_last and out[3] == 1 and all(by % 2 == 0 for by in (*out[:3], out_size[1]))
-        defines = (
+        defines: tuple[tuple[str, int | str], ...] = (
             ("T", STORAGE[problem.dtype]),
             ("SRC_LAST", int(src[1] == 1)),
             ("OUT_LAST", int(out_last)),
             ("VEC_OUT", int(pairs)),
             ("EVEN_K", int(channels % _DEPTH == 0)),
+            *activation(epilogue).items(),
         )
         tiles = problem.batch * math.prod(cdiv(size, 2) for size in out_size)
         numbers = (

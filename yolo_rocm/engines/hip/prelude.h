@@ -99,6 +99,14 @@ DEVICE float rcp_f(float x) { return __builtin_amdgcn_rcpf(x); }
 DEVICE float exp_f(float x) { return exp2_f(x * 1.44269504f); }  // for arguments whose result is at most about 1
 DEVICE float sigmoid_f(float x) { return rcp_f(1.0f + exp2_f(x * -1.44269504f)); }  // 0 and 1 far out, never NaN
 
+// What follows a layer; ACT 0 nothing, 1 SiLU, 2 ReLU, 3 leaky ReLU: the order of `engines/activations.py`.
+template <int ACT> DEVICE float activated(float z, float slope) {
+    if (ACT == 1) return z * sigmoid_f(z);
+    if (ACT == 2) return z > 0.0f || z != z ? z : 0.0f;
+    if (ACT == 3) return z > 0.0f ? z : z * slope;
+    return z;
+}
+
 // 16-bit storage, computed with as float. Conversions round to nearest even; too large a value becomes infinite.
 struct half_t { u16 bits; };
 struct bf16_t { u16 bits; };

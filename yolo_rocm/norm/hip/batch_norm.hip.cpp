@@ -71,15 +71,7 @@ DEVICE Scale scale_of(const float* mean, const float* invstd, const float* weigh
 }
 
 DEVICE float activated(float z) {
-#if ACT == 1
-    return z * sigmoid_f(z);
-#elif ACT == 2
-    return z > 0.0f || z != z ? z : 0.0f;
-#elif ACT == 3
-    return z > 0.0f ? z : z * SLOPE;
-#else
-    return z;
-#endif
+    return activated<ACT>(z, SLOPE);
 }
 
 DEVICE float derived(float z) {

@@ -1,0 +1,43 @@
+"""The contract of a candidate."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from ...engines.operator import BaseAlgorithm
+from ...engines.quarantine import quarantine_reason
+from ..algorithms import Algorithm
+from .problem import FusedProblem
+
+NAME: Final = "fused"  # of the operator, on disk and in quarantine
+Forward = Callable[[torch.Tensor, torch.Tensor, "torch.Tensor | None"], torch.Tensor]
+
+
+class FusedAlgorithm(BaseAlgorithm[FusedProblem]):
+    """One way to compute a convolution and its activation."""
+
+    inner: Algorithm  # the convolution's own, whose forward pass it is
+
+    @abstractmethod
+    def bound(self, problem: FusedProblem, budget: int) -> Forward:
+        """Return the pass for a problem, a function of input, packed weight and bias, in `budget` bytes of workspace.
+
+        Inputs may be views, such as some channels of a tensor.
+        """
+
+    def packed(self, problem: FusedProblem, weight: torch.Tensor) -> torch.Tensor:
+        """Return a weight in the layout that the pass reads, which is kept; the weight itself where that is it.
+
+        Of the problem only what a layer has by itself may count: kernel, channels, groups and data type.
+        """
+        return weight
+
+
+def quarantined(algorithm: FusedAlgorithm, problem: FusedProblem) -> list[str]:
+    """Return why an algorithm's kernel or tile is not used on the device any more."""
+    names = (algorithm.kernel or "", algorithm.name)
+    return [why for name in names if (why := quarantine_reason(NAME, problem.device, name, problem.dtype))]

@@ -52,6 +52,20 @@ def test_ci_follows_the_page_with_its_card(path, script):
     assert f"docs/start/{path.name}" in (PROJECT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+@every_page
+def test_numbers_of_a_page_are_those_of_its_preset_and_of_ci(path, script):
+    import yolo_rocm
+
+    text = " ".join(path.read_text(encoding="utf-8").split())
+    (card,) = script.CARD.findall(path.read_text(encoding="utf-8"))
+    told = re.findall(r"preset's batch(?: for 640 px is|,) (\d+)", text)
+    assert told == ([str(yolo_rocm.load_preset(card).train["batch"])] if "preset's batch" in text else [])
+    old = path.stem == "rx5600xt"
+    constraints = (PROJECT / ".ci" / f"constraints{'-torch1' * old}.txt").read_text(encoding="utf-8")
+    (version,) = re.findall(r"^torch==([\d.]+)", constraints, re.MULTILINE)
+    assert f"CPU wheels of torch {version if old else version.rpartition('.')[0]} in place of AMD's" in text
+
+
 def test_what_stands_in_for_index_and_powershell(script):
     typed = script.as_typed(r".venv-setup\Scripts\yolo-rocm setup --run", "RX 7900 XTX")
     assert typed[0] == '.venv-setup/bin/yolo-rocm setup --card "RX 7900 XTX" > setup.sh'

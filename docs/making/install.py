@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from yolo_rocm.hardware import Machine, family_of
 from yolo_rocm.install.plan import Plan, make_plan
@@ -51,10 +52,17 @@ def stacks() -> str:
                 "; ".join([*first, *second]) or "no AMD GPU",
                 joined(_SYSTEMS[system] for system in stack.systems),
                 joined(stack.pythons),
-                f"[source]({stack.source})",
+                _link(stack.source),
             )
         )
-    return rows_of(("stack", "what it is", "for", "systems", "Python, best first", "rests on"), rows)
+    return rows_of(("stack", "what it is", "for", "systems", "Python, best first", "source"), rows)
+
+
+def _link(address: str) -> str:
+    """Return a link that says whose page it is."""
+    parts = urlsplit(address)
+    repository = "/".join(parts.path.split("/")[1:3])
+    return f"[{repository if parts.hostname == 'github.com' else parts.hostname}]({address})"
 
 
 def _cards(targets: tuple[str, ...]) -> str:
@@ -64,17 +72,17 @@ def _cards(targets: tuple[str, ...]) -> str:
 
 
 def before() -> str:
-    """Return what a person has to see to, by system."""
+    """Return what a person has to do before the installation, by system."""
     rows = (
         (
             joined(_SYSTEMS[system] for system in row.systems),
             joined(row.targets) or "all",
             row.text + (f": {code(line(row.command, row.systems[0]))}" if row.command else ""),
-            f"[source]({row.source})",
+            _link(row.source),
         )
         for row in table().before
     )
-    return rows_of(("system", "targets", "what to do", "rests on"), rows)
+    return rows_of(("system", "targets", "what to do", "source"), rows)
 
 
 def targets() -> str:

@@ -22,8 +22,8 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     "Use": {
         "docs/training.md": "ways in, resuming, several GPUs, the report",
         "docs/predict.md": "the fastest engine that finds what torch finds",
-        "docs/inference.md": "validation and prediction through our engines: fused blocks, graphs",
         "docs/loading.md": "workers that report a hang, for any data set",
+        "docs/containers.md": "an image for each torch, and the options that hand over the card",
         "docs/clusters.md": "torchrun, SLURM, Kubernetes; what follows when a machine fails",
         "examples/README.md": "scripts that show one thing each",
     },
@@ -49,7 +49,7 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 # Names in the navigation of pages whose own title would not tell.
-NAMES: Final = {"README.md": "Overview", "docs/api.md": "Python API", "docs/inference.md": "Networks without gradients"}
+NAMES: Final = {"README.md": "Overview", "docs/api.md": "Python API"}
 
 _INTRODUCTION: Final = """\
 # yolo_rocm

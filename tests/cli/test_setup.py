@@ -122,7 +122,6 @@ def test_key_value_is_an_option_where_there_is_one(words, meant):
     [
         (["task=detect", "mode=train", "data=x"], ["train", "task=detect", "data=x"]),
         (["detect", "mode=val", "model=m.pt"], ["val", "detect", "model=m.pt"]),
-        (["mode=nothing"], ["mode=nothing"]),
         (["checks"], ["env"]),
         (["version"], ["--version"]),
         (["help"], ["--help"]),

@@ -140,7 +140,7 @@ class Folder:
     def run(self, command: list[str] | str) -> str:
         """Run a command, or a line of a shell, and return what it printed."""
         words = ["/bin/sh", "-ec", self.inside(command)] if isinstance(command, str) else command
-        place = self.root / "work" if (self.root / "work").exists() else self.root
+        place = self.root / "data" if (self.root / "data").exists() else self.root
         done = subprocess.run(
             words,
             cwd=place,
@@ -180,16 +180,16 @@ def test_every_line_of_the_cpu_image_runs_and_so_does_its_demo(tmp_path):
         "apt-get update",
         "apt-get install --yes --no-install-recommends libgl1 libglib2.0-0",
         "useradd --create-home --uid 1000 yolo",
-        f"chown yolo {tmp_path}/work",
+        f"chown yolo {tmp_path}/data",
     ]
     assert not any((tmp_path / "var/lib/apt/lists").iterdir())
     (entry,), (place,) = of_kind("cpu", "ENTRYPOINT"), of_kind("cpu", "WORKDIR")
-    assert folder.inside(place) == str(tmp_path / "work")
+    assert folder.inside(place) == str(tmp_path / "data")
     program = shutil.which(*json.loads(entry), path=str(tmp_path / "usr/local/bin"))
     assert program is not None
     found = folder.run(["python", "-c", "import yolo_rocm; print(yolo_rocm.__file__)"]).strip()
     assert Path(found).is_relative_to(tmp_path / "usr/local")  # what was installed, not what the tests use
     told = json.loads(folder.run([program, "demo", "--epochs", "1", "--json"]))
     assert told["epochs"] == 1
-    assert (tmp_path / "work/yolo-rocm-demo/runs/demo/weights/best.pt").exists()
+    assert (tmp_path / "data/yolo-rocm-demo/runs/demo/weights/best.pt").exists()
     assert json.loads(of_kind("cpu", "CMD")[0])[0] in folder.run([program, "--help"])

@@ -53,7 +53,7 @@ def _lines(image: Image, stack: Stack) -> Iterator[str]:
         f"RUN apt-get update && apt-get install --yes --no-install-recommends {libraries} && "
         "rm -rf /var/lib/apt/lists/*"
     )
-    yield f"RUN useradd --create-home --uid 1000 {USER} && mkdir /work && chown {USER} /work"
+    yield f"RUN useradd --create-home --uid 1000 {USER} && mkdir /data && chown {USER} /data"
     yield ""
     yield "# torch and torchvision, in a layer of their own: it is large, and changes seldom."
     yield f"ARG INDEX={index}"
@@ -70,6 +70,6 @@ def _lines(image: Image, stack: Stack) -> Iterator[str]:
     yield f'RUN pip install --no-cache-dir "{SOURCE}[{",".join(stack.extras)}]"'
     yield ""
     yield f"USER {USER}"
-    yield "WORKDIR /work"
+    yield "WORKDIR /data"
     yield 'ENTRYPOINT ["yolo-rocm"]'
     yield 'CMD ["doctor"]'

@@ -20,7 +20,11 @@ from .landing import GROUPS, landing
 PROJECT: Final = Path(__file__).resolve().parents[2]
 # What pages link to besides pages: pictures and measurements as they are, and texts that become pages.
 _AS_THEY_ARE: Final = ("docs/images/*", "docs/*.csv", "docs/benchmarks/*.csv", "examples/*.ipynb")
-_TEXTS: Final = ("LICENSE", "examples/*.py", "examples/*.sh", "examples/*.yaml", "configs/*/*.yaml", "configs/*/*.json")
+_TEXTS: Final = (
+    "LICENSE",
+    *(f"examples/{name}" for name in ("*.py", "*.sh", "*.yaml", "containers/*")),
+    *(f"configs/*/{name}" for name in ("*.yaml", "*.json")),
+)
 _LANGUAGES: Final = {".py": "python", ".sh": "bash", ".yaml": "yaml", ".json": "json"}
 
 
@@ -34,7 +38,7 @@ def prepare(source: Path) -> None:
         _write(source / f"{name}.md", _text_page(name.as_posix(), path.read_text(encoding="utf-8"), path.suffix))
         folders.setdefault(name.parent, []).append(name.name)
     for folder, names in folders.items():
-        if folder.parts[:1] == ("configs",):
+        if len(folder.parts) > 1:
             links = "\n".join(f"- [{name}]({folder.name}/{name})" for name in names)
             _write(source / f"{folder}.md", f"---\norphan: true\n---\n# {folder.as_posix()}\n\n{links}\n")
     _write(source / "index.md", landing({page: _title(PROJECT / page) for pages in GROUPS.values() for page in pages}))

@@ -52,6 +52,13 @@ def test_the_guide_has_the_test_command_of_the_readme():
     assert f"```bash\n{command}\n```" in read("CONTRIBUTING.md")
 
 
+def test_ci_types_the_first_command_of_the_readme():
+    """On the install page, which CI follows; there it has a mark."""
+    (command,) = re.findall(r"^python3 -m venv \.venv-setup .*$", read("README.md"), re.MULTILINE)
+    assert f"<!-- commands: setup -->\n```bash\n{command}\n```" in read("docs/install.md")
+    assert "docs/install.md:setup" in read(".ci/run")
+
+
 def test_the_workflow_runs_what_developers_run():
     (job,) = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]

@@ -106,11 +106,17 @@ def compiled(source: str, defines: tuple[tuple[str, int | str], ...], target: st
     text = program_of(source, defines).text()
     done = subprocess.run(command, input=text, text=True, capture_output=True, check=True, timeout=300)
 
+    return read_needs(done.stdout, done.stdout)
+
+
+def read_needs(text: str, metadata: str) -> Compiled:
+    """Return a kernel's instructions with what its metadata, as YAML, says that it needs."""
+
     def said(word: str) -> int:
-        return int(next(iter(re.findall(rf"\.{word}:\s+(\d+)", done.stdout)), 0))
+        return int(next(iter(re.findall(rf"\.{word}:\s+(\d+)", metadata)), 0))
 
     spilled = said("vgpr_spill_count") + said("sgpr_spill_count") + said("private_segment_fixed_size")
-    return Compiled(done.stdout, said("vgpr_count"), spilled, said("group_segment_fixed_size"))
+    return Compiled(text, said("vgpr_count"), spilled, said("group_segment_fixed_size"))
 
 
 def execute(

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ from making import (  # noqa: E402
     benchmarks,
     commands,
     compiled,
+    containers,
     engines,
     environment,
     evidence,
@@ -68,6 +70,10 @@ BLOCKS: Final[Mapping[str, Maker]] = {
 # Files that are made as a whole.
 FILES: Final[Mapping[Path, Maker]] = {
     DOCS / "images" / "convolutions.svg": lambda: picture.convolutions(DOCS / "benchmarks"),
+    **{
+        PROJECT / "examples" / "containers" / f"Containerfile.{name}": partial(containers.containerfile, name)
+        for name in containers.IMAGES
+    },
 }
 
 

@@ -71,6 +71,17 @@ def made_data(tmp_path_factory: pytest.TempPathFactory):
     return get
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """A Chromium to open pages in; tests that use it are skipped where there is none."""
+    from .browser import CHROMIUM, Browser
+
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with Browser() as chromium:
+        yield chromium
+
+
 @pytest.fixture(autouse=True)
 def torch_is_left_as_found() -> Iterator[None]:
     """Nothing of this package may stay behind in torch or Ultralytics after any test."""

@@ -60,5 +60,7 @@ class CheckpointError(YoloRocmError, OSError):
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the allowed word closest to `word`, or a full stop."""
-    matches = difflib.get_close_matches(str(word), [str(a) for a in allowed], n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(str(word), [str(a) for a in allowed], n=3, cutoff=0.6)
+    # Two letters changed places: `modle` is nearer to `model` than to `mode`.
+    matches.sort(key=lambda match: sorted(match) != sorted(str(word)))
     return f"; did you mean '{matches[0]}'?" if matches else "."

@@ -38,7 +38,7 @@ def _command(name: str, command: Any) -> str:
     options = [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
     usage = f"yolo-rocm {name} {'[OPTIONS] ' if options else ''}{' '.join(words)}".strip()
     about = " ".join((command.help or "").split())
-    parts = [f"### `{name}`", about, f"```text\n{usage}\n```"]
+    parts = [f"## `{name}`", about, f"```text\n{usage}\n```"]
     if options:
         rows = ((code(", ".join([*p.opts, *p.secondary_opts])), p.help or "") for p in options)
         parts.append(table(("option", "meaning"), rows))

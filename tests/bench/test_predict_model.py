@@ -41,6 +41,19 @@ def test_ways_are_measured_in_turns_and_compute_the_same(small):
     assert "inference convolution shapes" in rows[3].said
 
 
+def test_an_untrained_network_shows_what_is_computed_wrong(small, monkeypatch):
+    rows, traced = [], predict_model_child.hooks.traced
+
+    def wrong(backend, x):
+        network = predict_model_child.hooks.network_of(backend)
+        next(network.parameters()).data.mul_(1.1)
+        return traced(backend, x)
+
+    monkeypatch.setattr(predict_model_child.hooks, "traced", wrong)
+    predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]}, rows.append)
+    assert rows[0].departure < 1e-4 < 1e-3 < rows[1].departure
+
+
 def test_a_way_that_fails_does_not_take_the_others_with_it(small, monkeypatch):
     rows = []
 

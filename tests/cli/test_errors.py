@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,12 @@ MISTAKES = {
     "bench conv yolov8z.yaml": "model 'yolov8z.yaml' does not exist",
     "detect train model=nope.pt data=coco8.yaml": "model 'nope.pt' does not exist",
     "train --data": "--data needs a value: data=VALUE",
+    "detect trian data=coco8.yaml": "unknown mode 'trian'; did you mean 'train'?",
+    "task=detect mode=trian data=coco8.yaml": "unknown mode 'trian'; did you mean 'train'?",
+    "segment doctor": "unknown mode 'doctor'. Modes: train, val,",
+    "detect data=coco8.yaml": "'detect' is a task, and needs a mode",
+    "train modle=yolov8n.yaml data=coco8.yaml": "unknown argument 'modle'; did you mean 'model'?",
+    "detect predict modle=best.pt source=photos": "unknown argument 'modle'; did you mean 'model'?",
 }
 
 
@@ -233,7 +241,7 @@ def test_an_option_without_a_value_is_named():
 
 def test_task_before_mode():
     assert in_our_order(["detect", "train", "data=x"]) == ["train", "task=detect", "data=x"]
-    for words in ([], ["detect"], ["train", "data=x"], ["detect", "doctor"], ["run", "detect", "train"]):
+    for words in ([], ["train", "data=x"], ["doctor"], ["run", "detect", "train"], ["data=x", "val"]):
         assert in_our_order(words) == words
 
 
@@ -266,3 +274,22 @@ def test_the_shell_can_complete_commands(tmp_path, monkeypatch):
     script = "import sys; sys.argv = ['yolo-rocm']; from yolo_rocm.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.stdout.split() == ["predict", "presets"]
+
+
+@pytest.mark.parametrize(
+    ("words", "library"),
+    [("demo", "libxcb.so.1"), ("train model=yolov8n.yaml data=coco8.yaml preset=cpu", "libGL.so.1")],
+)
+def test_a_system_without_graphics_is_told_what_to_install(tmp_path, words, library):
+    """As the dynamic loader says it for OpenCV, in a process of its own: here it has been imported already."""
+    said = f"{library}: cannot open shared object file: No such file or directory"
+    write(tmp_path / "lacking/cv2.py", f"raise ImportError({said!r})\n")
+    path = os.pathsep.join((str(tmp_path / "lacking"), str(Path(yolo_rocm.__file__).parents[1])))
+    done = subprocess.run(
+        [sys.executable, "-m", "yolo_rocm", *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: OpenCV, which Ultralytics imports, needs {library}")
+    assert "apt install libgl1 libglib2.0-0" in line

@@ -236,3 +236,17 @@ def test_torch_is_as_it_was(monkeypatch):
     assert seen[0] == ("mm", "shapes")
     assert seen[1][1] != "shapes"
     assert "('cpu', 'gemm')" in seen[1][1]
+
+
+def test_a_compiler_that_measures_calls_the_kernels_that_are_there_now():
+    # While it compiles, torch dispatches in Python and remembers kernels; a forgotten one ends the process.
+    dispatching = importlib.import_module("torch._dispatch.python").enable_python_dispatcher
+    x, weight = torch.rand(1, 2, 4, 4), torch.rand(3, 2, 3, 3)
+    with dispatching():
+        expected = torch.conv2d(x, weight)
+    for _ in range(2):
+        with yolo_rocm.patched(CPU, "gemm") as report, dispatching():
+            torch.testing.assert_close(torch.conv2d(x, weight), expected)
+        assert [served.forward_calls for served in report.served.values()] == [1]
+        with dispatching():
+            assert torch.equal(torch.conv2d(x, weight), expected)

@@ -76,9 +76,8 @@ def test_whole_networks_in_half_precision_are_as_near_to_fp32_as_torch_is(engine
     wide = network()
     model = copy.deepcopy(wide).half()
     images = [torch.rand(2, 3, 160, 160, device=DEVICE) for _ in range(3)]
-    session = Session(
-        "generic", {"predict": {"graph": graph, "layout": layout}, "conv": {"tune": "off", "engine": engine}}
-    )
+    predict = {"fuse": "on", "graph": graph, "layout": layout}
+    session = Session("generic", {"predict": predict, "conv": {"tune": "off", "engine": engine}})
     with torch.inference_mode():
         exact = [flattened(wide(x))[0] for x in images]
         stock = [flattened(model(x.half()))[0] for x in images]

@@ -12,7 +12,9 @@ from tests.fake_trees import (
     PYTORCH_ORG_ARCHS,
     RADEON780M,
     RAPHAEL,
+    RX5500XT,
     RX5600XT,
+    RX5700XT,
     RX6600,
     RX6900XT,
     RX7600,
@@ -27,7 +29,7 @@ from tests.fake_trees import (
 )
 from yolo_rocm.diagnosis import checks
 from yolo_rocm.diagnosis.checks import CHECKS, run_checks
-from yolo_rocm.diagnosis.context import Context
+from yolo_rocm.diagnosis.context import SETUP, Context
 from yolo_rocm.hardware import detect
 from yolo_rocm.preset.schema import Preset
 
@@ -56,6 +58,7 @@ class Ward:
         tree=None,
         prepare=None,
         lacks=None,
+        opencv_error="",
         packages=(),
         **torch_facts,
     ) -> Context:
@@ -76,7 +79,7 @@ class Ward:
             self.root, os_name=os_name, torch_folder=folder, environ=environ, adapters=lambda: adapters if cards else []
         )
         vars(machine).update({"ultralytics": "8.4.190", "python": "3.11.7", "cores": 8, **(facts or {})})
-        return Context(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {})
+        return Context(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {}, opencv_error)
 
 
 @pytest.fixture
@@ -122,6 +125,10 @@ CASES = {
     "opencv-too-old": (
         {"packages": [("numpy", "2.2.6"), ("opencv-python", "4.9.0.80")]},
         {"packages": [("numpy", "2.2.6"), ("opencv-python", "4.10.0.84")]},
+    ),
+    "opencv-without-its-libraries": (
+        {"opencv_error": "ImportError: libGL.so.1: cannot open shared object file: No such file or directory"},
+        {"opencv_error": "ModuleNotFoundError: No module named 'cv2'"},
     ),
     "torchvision-for-another-torch": (
         {"packages": [("torchvision", "0.24.1", "torch (==2.9.1)")]},
@@ -254,7 +261,8 @@ def test_every_tree_can_be_examined(ward, tree, torch):
     assert all(finding.remedy for finding in findings)
     gpu = patient.gpu
     if gpu is not None and gpu.gfx not in patient.machine.archs:
-        assert any(f"device-{gpu.gfx}" in f.remedy for f in findings if f.id == "arch-not-in-torch")
+        told = SETUP if gpu.family == "rdna1" else f"device-{gpu.gfx}"
+        assert any(told in f.remedy for f in findings if f.id == "arch-not-in-torch")
 
 
 def test_a_check_that_fails_takes_no_other_with_it(ward, monkeypatch):
@@ -305,7 +313,26 @@ def test_the_published_settings_of_an_rx_5600_xt_are_fine(ward):
 def test_an_rx_5600_xt_with_a_wheel_that_lacks_it(ward):
     (first, *_) = run_checks(ward.admit(RX5600XT))
     assert first.id == "arch-not-in-torch"
-    assert '"torch[device-gfx1010]"' in first.remedy
+    assert first.remedy == SETUP
+
+
+@pytest.mark.parametrize("card", [RX5500XT, RX5600XT, RX5700XT, RX7900XTX], ids=["5500", "5600", "5700", "7900"])
+@pytest.mark.parametrize(("torch", "id"), [(None, "torch-missing"), (make_torch, "torch-wrong-build")])
+def test_a_card_whose_torch_needs_an_environment_of_its_own_is_sent_to_setup(ward, card, torch, id):
+    """Another Python, pins and two indexes: that is no single line of pip."""
+    facts = {} if torch is None else {"hip": None}
+    (finding,) = [f for f in run_checks(ward.admit(card, torch=torch, torchvision=None, **facts)) if f.id == id]
+    if card is RX7900XTX:
+        assert finding.remedy.startswith("pip install --index-url https://repo.amd.com/rocm/whl-multi-arch/ ")
+    else:
+        assert finding.remedy == SETUP
+
+
+def test_on_windows_an_rx_5600_xt_has_one_command(ward):
+    """The old ROCm exists for Linux only, so AMD's own wheels are the ones to take."""
+    patient = ward.admit(RX5600XT, torch=None, torchvision=None, os_name="windows")
+    (finding,) = [f for f in run_checks(patient) if f.id == "torch-missing"]
+    assert '"torch[device-gfx1010]"' in finding.remedy
 
 
 def test_a_native_build_for_an_rx_5600_xt(ward):
@@ -340,7 +367,7 @@ def test_packages_that_do_not_fit_come_first_and_have_the_command(ward):
     assert first.finding.startswith("torch 1.13.1 was built for NumPy 1 and cannot use the installed NumPy 2.2.6")
     assert first.remedy == 'pip install "numpy<2" "opencv-python<4.12"'
     assert second.finding.startswith("torchvision 0.15.2 was built for torch 2.0.1, and torch 1.13.1 is installed")
-    assert '"torchvision[device-gfx1010]"' in second.remedy
+    assert second.remedy == SETUP
 
 
 def test_torchvision_beside_a_cpu_torch_is_repaired_without_touching_torch(ward):

@@ -24,8 +24,8 @@ def ids(matches):
 
 
 def test_the_size_of_the_knowledge():
-    assert len(signatures()) == 52
-    assert len({entry.id for entry in signatures()}) == 52
+    assert len(signatures()) == 53
+    assert len({entry.id for entry in signatures()}) == 53
     assert sum(not entry.auto_match for entry in signatures()) == 1
 
 

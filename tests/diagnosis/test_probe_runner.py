@@ -78,9 +78,9 @@ def test_all_is_well(tmp_path):
 
 def test_how_long_an_answer_took(tmp_path):
     started = time.monotonic()
-    before, slow, after = ask(tmp_path, "time.sleep(0.4)", Limits(start=30.0, probe=20.0, total=90.0)).outcomes
+    before, slow, after = ask(tmp_path, "time.sleep(1)", Limits(start=30.0, probe=20.0, total=90.0)).outcomes
     elapsed = time.monotonic() - started
-    assert 0.4 <= slow.seconds < elapsed
+    assert 0.5 < slow.seconds < elapsed  # from when its beginning was heard, which may be late
     assert 0 < before.seconds + slow.seconds + after.seconds <= elapsed
 
 
@@ -90,7 +90,7 @@ CULPRITS = {
     "busy hang": ("while True: pass", "hang", "no answer"),
     "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", "segfault", "SIGSEGV"),
     "bus error": ("os.kill(os.getpid(), signal.SIGBUS)", "segfault", "SIGBUS"),
-    "abort": ("sys.stderr.write('rocBLAS error: no kernel'); os.abort()", "abort", "SIGABRT: rocBLAS error: no kernel"),
+    "abort": ("os.write(2, b'rocBLAS error: no kernel'); os.abort()", "abort", "SIGABRT: rocBLAS error: no kernel"),
     "other signal": ("os.kill(os.getpid(), signal.SIGFPE)", "signal", "SIGFPE"),
     "nan": ("say(probe=name, error=float('nan'))", "nan", "NaN"),
     "infinity": ("say(probe=name, error=float('inf'))", "nan", "infinity"),
@@ -143,6 +143,25 @@ def test_a_flood_is_cut_off_and_fills_no_memory(tmp_path, monkeypatch, stream, t
     assert culprit.status == "no answer"
     assert "only noise" in culprit.message
     assert max(kept) <= probe_process._TAIL_BYTES
+
+
+@pytest.mark.once
+@linux_only
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_an_answer_before_a_flood_is_heard_after_it(tmp_path, monkeypatch, stream):
+    """On a busy machine a whole flood can come while answers wait to be heard: it is not their probes' fault."""
+    monkeypatch.setattr(probe_process, "_FLOOD_BYTES", 1 << 20)
+    listen = probe_process.ProbeProcess._listen
+
+    def late(self, *args):
+        while self._noise <= 1 << 20 and PROBES[1].name in self._probes:  # the process that floods
+            time.sleep(0.01)
+        return listen(self, *args)
+
+    monkeypatch.setattr(probe_process.ProbeProcess, "_listen", late)
+    limits = Limits(start=30.0, probe=20.0, total=90.0)
+    outcomes = ask(tmp_path, f"while True: sys.{stream}.write('x' * 65536 + chr(10))", limits).outcomes
+    assert [outcome.status for outcome in outcomes] == ["ok", "no answer", "ok"]
 
 
 @pytest.mark.once

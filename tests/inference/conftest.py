@@ -8,6 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from yolo_rocm.inference import chooser
+from yolo_rocm.inference.agreement import Agreement
+from yolo_rocm.inference.measure import Measured
+from yolo_rocm.inference.ways import BASE, Way
+
 from .test_agreement import liven
 
 
@@ -62,3 +67,33 @@ def photos(tmp_path_factory) -> Path:
     (folder / "broken.jpg").write_bytes(b"no image")
     (folder / "notes.txt").write_text("none")
     return folder
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Path:
+    """The file of remembered choices, in a folder of its own."""
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "predict.json"
+
+
+@pytest.fixture
+def surveys(monkeypatch) -> list:
+    """Measurements by a stand-in: TorchScript is fastest and agrees; a list of what was asked."""
+    asked = []
+
+    def survey(weights, task, images, ways, **options):
+        asked.append((task, len(images), list(ways)))
+        right = Agreement(1.0, 9, 0.0)
+        slow = Measured(BASE, images_per_s=1.0, median_ms=9.0, agreement=right)
+        return [slow, Measured(Way("torchscript"), images_per_s=2.0, median_ms=4.5, agreement=right)]
+
+    monkeypatch.setattr(chooser, "survey", survey)
+    return asked
+
+
+@pytest.fixture
+def lines(monkeypatch) -> list[str]:
+    """What is said in the log."""
+    said: list[str] = []
+    monkeypatch.setattr(chooser.hooks, "say", lambda line, warning=False: said.append(line))
+    return said

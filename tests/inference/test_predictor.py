@@ -11,42 +11,14 @@ import torch
 
 import yolo_rocm
 from yolo_rocm.errors import ConfigError
-from yolo_rocm.inference import predictor as module
+from yolo_rocm.inference import chooser as module
 from yolo_rocm.inference.agreement import Agreement
 from yolo_rocm.inference.measure import Measured
 from yolo_rocm.inference.ways import BASE, Way
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.usefixtures("cache")]
 QUICK = {"imgsz": 64, "device": "cpu", "verbose": False, "conf": 0.05, "max_det": 20}
 SCRIPT = Way("torchscript")
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "predict.json"
-
-
-@pytest.fixture
-def surveys(monkeypatch):
-    """Measurements by a stand-in: TorchScript is fastest and agrees; a list of what was asked."""
-    asked = []
-
-    def survey(weights, task, images, ways, **options):
-        asked.append((task, len(images), list(ways)))
-        right = Agreement(1.0, 9, 0.0)
-        slow = Measured(BASE, images_per_s=1.0, median_ms=9.0, agreement=right)
-        return [slow, Measured(SCRIPT, images_per_s=2.0, median_ms=4.5, agreement=right)]
-
-    monkeypatch.setattr(module, "survey", survey)
-    return asked
-
-
-@pytest.fixture
-def lines(monkeypatch):
-    said = []
-    monkeypatch.setattr(module.hooks, "say", lambda line, warning=False: said.append(line))
-    return said
 
 
 def plain(weights, source, **more):

@@ -44,3 +44,7 @@ def test_the_oldest_torch_keeps_numpy_1_in_both_commands():
     assert "numpy<2" in old.packages
     assert "torch1" in old.extras
     assert old.pythons == ("3.10",)
+
+
+def test_which_stacks_pip_installs_by_one_command():
+    assert {name for name, stack in table().stacks.items() if not stack.has_one_command} == {"rocm5.2"}

@@ -174,7 +174,7 @@ follows = any(type(finder).__name__ == "AfterImport" for finder in sys.meta_path
 print(os.environ.get("MALLOC_YOLO_ROCM_TEST"), os.environ.get("HSA_YOLO_ROCM_TEST"), follows, flush=True)
 if follows:
     from yolo_rocm.launch.import_hook import events_of_run
-    print(events_of_run().session.settings.preset.conv.engine)
+    print(events_of_run().session.settings.preset.conv.engine, flush=True)
 if len(sys.argv) == 1:
     subprocess.run([sys.executable, __file__, "again"], cwd="..")
 """

@@ -92,6 +92,25 @@ def make_run(
     return folder
 
 
+def change_facts(folder, **facts):
+    path = folder / "rocm.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
+
+
+def change_column(path, column, values):
+    """Give the rows of a table other values in a column, which is added at the end where it is not there."""
+    head, *rows = path.read_text().splitlines()
+    columns = head.split(",")
+    cells = [row.split(",") for row in rows]
+    if column not in columns:
+        columns.append(column)
+        cells = [[*row, ""] for row in cells]
+    place = columns.index(column)
+    for row, value in zip(cells, values, strict=False):
+        row[place] = str(value)
+    path.write_text("\n".join(",".join(row) for row in [columns, *cells]) + "\n")
+
+
 def _facts(layers: int, engine: str) -> dict:
     rows = []
     for i in range(layers):

@@ -1,8 +1,9 @@
-"""The page in a real Chromium; see conftest.py for where that is skipped."""
+"""The page in a real Chromium: what is drawn where, on a screen, on a phone, in the dark and on paper."""
 
 from __future__ import annotations
 
 import json
+from itertools import combinations
 
 import pytest
 
@@ -12,7 +13,7 @@ from .made_runs import EVIL, make_run
 
 pytestmark = pytest.mark.once
 
-CONTRASTS = """() => {
+CONTRASTS = """(() => {
   const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
   const light = (rgb) => {
     const [r, g, b] = rgb.map((v) => (v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4));
@@ -36,7 +37,21 @@ CONTRASTS = """() => {
     found.push([(high + 0.05) / (low + 0.05), element.tagName, walker.currentNode.textContent.trim().slice(0, 40)]);
   }
   return found.sort((a, b) => a[0] - b[0]);
-}"""
+})()"""
+
+
+BACK = "getComputedStyle(document.body).backgroundColor"
+LABELS = """[...document.querySelectorAll('figure.chart')].map((figure) => {
+  const box = (each) => (({left, top, right, bottom}) => [left, top, right, bottom])(each.getBoundingClientRect());
+  const lines = [...figure.querySelectorAll('path.line')].map((each) => getComputedStyle(each));
+  return {
+    title: figure.querySelector('figcaption').innerText,
+    box: box(figure.querySelector('svg')),
+    labels: [...figure.querySelectorAll('text')].map((each) => [each.textContent, ...box(each)]),
+    colours: lines.map((each) => each.stroke),
+    dashes: lines.map((each) => each.strokeDasharray),
+  };
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -48,99 +63,122 @@ def folders(browser, tmp_path_factory):
     return gpu, data
 
 
+def text(page, selector):
+    return page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+
+
+def texts(page, selector):
+    """Return the texts of the elements that can be seen."""
+    return page.evaluate(
+        f"[...document.querySelectorAll({json.dumps(selector)})].filter(e => e.checkVisibility()).map(e => e.innerText)"
+    )
+
+
+def width(page):
+    return page.evaluate("document.documentElement.scrollWidth")
+
+
 def test_a_long_run_that_is_gpu_bound(visit, folders):
     page = visit(write_page(folders[0])[0])
-    assert page.locator(".verdict").get_attribute("data-kind") == "compute"
-    assert page.locator(".verdict").inner_text().startswith("GPU-bound: only 1.0%")
-    assert page.locator("h1").inner_text().startswith("gpu <script>")
-    assert page.locator("figure.chart").count() == 11
+    assert page.evaluate("document.querySelector('.verdict').dataset.kind") == "compute"
+    assert text(page, ".verdict").startswith("GPU-bound: only 1.0%")
+    assert text(page, "h1").startswith("gpu <script>")
+    assert len(texts(page, "figure.chart")) == 11
 
 
 def test_a_long_run_that_is_data_bound(visit, folders):
     page = visit(write_page(folders[1])[0])
-    assert page.locator(".verdict").get_attribute("data-kind") == "data"
-    assert "33.3%" in page.locator(".verdict").inner_text()
+    assert page.evaluate("document.querySelector('.verdict').dataset.kind") == "data"
+    assert "33.3%" in text(page, ".verdict")
 
 
 def test_the_table_sorts_and_filters(visit, folders):
     page = visit(write_page(folders[1])[0])
-    rows = page.locator("table.sortable tbody tr")
 
     def column(number: int) -> list[str]:
-        return rows.evaluate_all(f"rows => rows.map(row => row.cells[{number}].textContent)")
+        return texts(page, f"table.sortable tbody tr > :nth-child({number})")
 
-    head = page.locator("table.sortable thead button")
-    time = next(i for i in range(head.count()) if head.nth(i).inner_text().startswith("time"))
-    arrow = "each => getComputedStyle(each, '::after').content"
-    assert head.nth(time).evaluate(arrow) == '" \u25bc"'  # the slowest first, before any click
-    assert head.nth(0).evaluate(arrow) == "none"
-    found = [float(text) for text in column(time)]
+    def heading(number: int) -> str:
+        return f"table.sortable thead th:nth-child({number}) button"
+
+    def arrow(number: int) -> str:
+        return page.evaluate(f"getComputedStyle(document.querySelector('{heading(number)}'), '::after').content")
+
+    assert text(page, heading(2)) == "time, ms"
+    assert arrow(2) == '" \u25bc"'  # the slowest first, before any click
+    assert arrow(1) == "none"
+    found = [float(each) for each in column(2)]
     assert found == sorted(found, reverse=True)
     assert found[0] > found[-1]
-    head.nth(time).click()
-    assert [float(text) for text in column(time)] == sorted(found)
-    assert head.nth(time).evaluate(arrow) == '" \u25b2"'
-    head.nth(0).click()
-    assert column(0)[:11] == [f"model.{i}.conv" for i in range(11)]  # by number, not 0 1 10 11
-    page.locator(".finder input").fill("3x3 model.1")
-    seen = page.locator("table.sortable tbody tr:visible")
-    assert seen.count() == 6  # 1, 11, 13, 15, 17, 19
-    assert page.locator(".count").inner_text() == "6 of 60 rows"
-    page.locator(".finder input").fill("")
-    assert seen.count() == 60
+    page.click(heading(2))
+    assert [float(each) for each in column(2)] == sorted(found)
+    assert arrow(2) == '" \u25b2"'
+    page.click(heading(1))
+    assert column(1)[:11] == [f"model.{i}.conv" for i in range(11)]  # by number, not 0 1 10 11
+    page.write(".finder input", "3x3 model.1")
+    assert len(column(1)) == 6  # 1, 11, 13, 15, 17, 19
+    assert text(page, ".count") == "6 of 60 rows"
+    page.write(".finder input", "")
+    assert len(column(1)) == 60
 
 
 def test_the_timeline_zooms_moves_and_tells(visit, folders):
     page = visit(write_page(folders[1])[0])
-    lanes = page.locator(".lanes")
 
     def window() -> tuple[float, float]:
-        return tuple(float(lanes.get_attribute(f"data-{end}")) for end in ("from", "to"))
+        low, high = page.evaluate("(({from, to}) => [from, to])(document.querySelector('.lanes').dataset)")
+        return float(low), float(high)
+
+    def choose(epoch: str) -> None:
+        page.evaluate(
+            f"(each => {{ each.value = [...each.options].find(o => o.text === '{epoch}').value;"
+            " each.dispatchEvent(new Event('change')); })(document.querySelector('.timeline select'))"
+        )
 
     first = window()
-    page.locator('[data-do="in"]').click()
+    page.click('[data-do="in"]')
     second = window()
     assert second[1] - second[0] == pytest.approx((first[1] - first[0]) / 2)
     assert first[0] < second[0] < second[1] < first[1]
-    page.locator('[data-do="right"]').click()
+    page.click('[data-do="right"]')
     assert window()[0] > second[0]
-    lanes.scroll_into_view_if_needed()
-    box = lanes.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    x, y = page.point(".lanes")
+    page.mouse("mouseMoved", x, y)
     before = window()
-    page.mouse.wheel(0, -100)
-    page.wait_for_function("from => document.querySelector('.lanes').dataset.from != from", arg=str(before[0]))
+    page.mouse("mouseWheel", x, y, deltaX=0, deltaY=-100)
+    page.wait_for(f"document.querySelector('.lanes').dataset.from != {before[0]}")
     assert window()[1] - window()[0] < before[1] - before[0]
     before = window()
-    page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] / 2 - 80, box["y"] + 20, steps=4)
-    page.mouse.up()
-    assert window()[0] > before[0]
-    page.locator('[data-do="all"]').click()
+    page.mouse("mousePressed", x, y, button="left", clickCount=1)
+    for step in (20, 40, 60, 80):
+        page.mouse("mouseMoved", x - step, y, button="left")
+    page.mouse("mouseReleased", x - 80, y, button="left", clickCount=1)
+    page.wait_for(f"document.querySelector('.lanes').dataset.from > {before[0]}")
+    page.click('[data-do="all"]')
     assert window()[0] <= 0
-    assert lanes.locator("rect.gap").count() > 0  # between the stretches that were kept
-    page.locator(".timeline select").select_option(label="2")
-    lanes.locator("rect.step").nth(3).hover()
-    assert "images, worker" in page.locator("#tip").inner_text()
-    assert "step: 100.0 ms" in page.locator("#tip").inner_text()
-    page.locator(".timeline select").select_option(label="300")
-    assert "epoch 300:" in page.locator(".told").inner_text()
-    chart = page.locator("figure.chart svg").first
-    chart.hover()
-    assert "share of the epoch: 33." in page.locator("#tip").inner_text()
+    assert page.evaluate("document.querySelectorAll('.lanes rect.gap').length") > 0  # between the stretches kept
+    choose("2")
+    page.evaluate("document.querySelectorAll('.lanes rect.step')[3].id = 'fourth'")
+    page.hover("#fourth")
+    page.wait_for("!document.getElementById('tip').hidden")
+    assert "images, worker" in text(page, "#tip")
+    assert "step: 100.0 ms" in text(page, "#tip")
+    choose("300")
+    assert "epoch 300:" in text(page, ".told")
+    page.hover("figure.chart svg")
+    page.wait_for("document.getElementById('tip').textContent.includes('share of the epoch: 33.')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("chosen", [False, True], ids=["by the system", "by the button"])
 def test_every_text_is_legible(visit, folders, scheme, chosen):
     system = scheme if not chosen else {"light": "dark", "dark": "light"}[scheme]
-    page = visit(write_page(*folders)[0], color_scheme=system)
+    page = visit(write_page(*folders)[0], scheme=system)
     if chosen:
-        page.locator("#scheme").click()
+        page.click("#scheme")
     page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
-    page.locator("figure.chart svg").first.hover()
-    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (back == "rgb(255, 255, 255)") is (scheme == "light")
+    page.hover("figure.chart svg")
+    assert (page.evaluate(BACK) == "rgb(255, 255, 255)") is (scheme == "light")
     found = page.evaluate(CONTRASTS)
     assert len(found) > 500
     assert found[0][0] >= 4.5, found[:5]
@@ -152,40 +190,97 @@ def test_layers_that_were_not_timed_are_there_when_asked_for(visit, tmp_path):
     for row in facts["convolutions"]["layers"][:3]:
         del row["times_ms"]
     (folder / "rocm.json").write_text(json.dumps(facts))
-    page = visit(write_page(folder)[0], viewport={"width": 390, "height": 800})
-    seen = page.locator("table.sortable tbody tr:visible")
-    assert (seen.count(), page.locator(".count").inner_text()) == (5, "5 of 8 rows")
-    page.locator(".finder input.untimed").check()
-    assert (seen.count(), page.locator(".count").inner_text()) == (8, "8 rows")
-    assert page.locator(".cue").is_visible()  # the table is wider than a phone
+    page = visit(write_page(folder)[0], width=390, height=800)
+    rows = "table.sortable tbody tr"
+    assert (len(texts(page, rows)), text(page, ".count")) == (5, "5 of 8 rows")
+    page.click(".finder input.untimed")
+    assert (len(texts(page, rows)), text(page, ".count")) == (8, "8 rows")
+    assert texts(page, ".cue")  # the table is wider than a phone
 
 
 def test_charts_of_two_runs_tell_both_under_the_pointer(visit, tmp_path):
     page = visit(write_page(make_run(tmp_path / "a", epochs=3), make_run(tmp_path / "b", epochs=9, wait=0.05))[0])
-    chart = page.locator("figure.chart", has_text="Images per second").locator("svg")
-    chart.hover(position={"x": chart.bounding_box()["width"] - 20, "y": 40})
-    first, *lines = page.locator("#tip").inner_text().splitlines()
+    page.evaluate(
+        "[...document.querySelectorAll('figure.chart')].find(e => e.innerText.startsWith('Images per s'))"
+        ".querySelector('circle.line-1').id = 'last'"
+    )
+    page.hover("#last")
+    page.wait_for("!document.getElementById('tip').hidden")
+    first, *lines = text(page, "#tip").splitlines()
     assert first == "epoch 9"
     assert [line.partition(":")[0] for line in lines] == ["A images/s", "B images/s"]
 
 
-@pytest.mark.parametrize("width", [320, 768])
-def test_a_narrow_screen_needs_no_scrolling_sideways(visit, folders, width):
-    page = visit(write_page(*folders)[0], viewport={"width": width, "height": 700})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator(".tick").first.evaluate("each => each.getBoundingClientRect().height") >= 8
+CROWDED = {  # columns of results.csv of which the lines end on top of each other, and names of every width
+    "metrics/precision(B)": 0.5, "metrics/recall(B)": 0.5, "metrics/mAP50(B)": 0.5, "metrics/mAP50-95(B)": 0.499,
+    "metrics/WWWWWWWWWWWWWWWWWWWW(B)": 0.0, "metrics/MMMMMMMMMMMMMMMM(B)": 0.0,
+    "train/box_loss": 0.0, "train/cls_loss": 0.0, "train/dfl_loss": 1.0, "train/seg_loss": 1.0, "train/pose_loss": 0.1,
+    "lr/pg0": 0.1, "lr/pg1": 0.1, "lr/pg2": 0.2,
+}  # fmt: skip
 
 
-def test_paper_shows_what_was_folded(visit, folders, tmp_path):
-    page = visit(write_page(folders[1])[0], color_scheme="dark", viewport={"width": 794, "height": 1123})  # A4
-    page.pdf(path=tmp_path / "page.pdf")  # prints; the events of printing fold and unfold
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("details").evaluate_all("all => all.every(each => each.open)")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 794
-    assert not page.locator(".controls").first.is_visible()
+@pytest.mark.parametrize("two", [False, True])
+@pytest.mark.parametrize("screen", [1280, 390])
+def test_every_label_is_inside_its_chart_and_on_no_other(visit, tmp_path, screen, two):
+    runs = [make_run(tmp_path / name) for name in "ab"[: 1 + two]]
+    rows = [[1, *(2 * value for value in CROWDED.values())], [2, *CROWDED.values()]]
+    for run in runs:
+        table = [["epoch", *CROWDED], *rows]
+        (run / "results.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in table))
+    page = visit(write_page(*runs)[0], width=screen)
+    charts = page.evaluate(LABELS)
+    assert sum(len(chart["labels"]) for chart in charts) >= 16
+    for chart in charts:
+        left, top, right, bottom = chart["box"]
+        for label, *box in chart["labels"]:
+            inside = left <= box[0] and top <= box[1] and box[2] <= right and box[3] <= bottom
+            assert inside, (chart["title"], label)
+        for (one, *a), (other, *b) in combinations(chart["labels"], 2):
+            apart = (
+                a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] + 1 or b[3] <= a[1] + 1
+            )  # a pixel between lines of text
+            assert apart, (chart["title"], one, other)
+        assert len(set(chart["colours"])) == len(set(chart["dashes"])) == len(chart["colours"])
+
+
+@pytest.mark.parametrize("screen", [320, 390, 768])
+def test_a_narrow_screen_needs_no_scrolling_sideways(visit, folders, screen):
+    page = visit(write_page(*folders)[0], width=screen, height=700)
+    page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+    assert width(page) <= screen
+    # Only what scrolls in itself may be wider than the screen.
+    assert (
+        page.evaluate(
+            "[...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
+            " && !e.closest('.scroll, .lanes')).map(e => e.outerHTML.slice(0, 80))"
+        )
+        == []
+    )
+    assert page.evaluate("document.querySelector('.tick').getBoundingClientRect().height") >= 8
+    if screen < 520:  # what differs is in cards
+        assert page.evaluate("getComputedStyle(document.querySelector('.differ td')).display") == "block"
+        assert page.evaluate("(e => e.scrollWidth <= e.clientWidth)(document.querySelector('#differences .scroll'))")
+
+
+def test_paper_shows_everything_in_dark_ink(visit, folders, tmp_path):
+    page = visit(write_page(folders[1])[0], scheme="dark", width=794, height=1123)  # A4
+    on_screen = texts(page, "section h2")
+    page.media("dark", "print")
+    page.pdf(tmp_path / "page.pdf")  # prints; the events of printing fold and unfold
     assert (tmp_path / "page.pdf").stat().st_size > 20_000
+    assert page.evaluate(BACK) == "rgb(255, 255, 255)"
+    assert page.evaluate("[...document.querySelectorAll('details')].every(each => !each.open)")  # as they were
+    assert texts(page, "section h2") == on_screen
+    assert len(on_screen) == 8
+    assert len(texts(page, "details table")) == 3  # without a script too
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("[...document.querySelectorAll('details')].every(each => each.open)")
+    assert width(page) <= 794
+    assert texts(page, ".controls, .finder, .cue, #scheme") == []
+    assert page.evaluate("getComputedStyle(document.querySelector('figure.chart')).breakInside") == "avoid"
+    page.evaluate("document.body.style.width = '500px'")  # as drawn for a screen that is wider than paper
+    assert page.evaluate("[...document.querySelectorAll('svg')].every(e => e.getBoundingClientRect().right <= 500)")
+    assert page.evaluate(CONTRASTS)[0][0] >= 4.5
 
 
 def test_a_killed_run_in_the_browser(visit, tmp_path):
@@ -193,5 +288,5 @@ def test_a_killed_run_in_the_browser(visit, tmp_path):
     for name in ("rocm.json", "rocm_telemetry.csv", "rocm_timeline.csv"):
         (folder / name).unlink()
     page = visit(write_page(folder)[0])
-    assert page.locator(".remarks li").count() == 5  # with a word on mAP 0
-    assert page.locator(".lanes").count() == 0
+    assert len(texts(page, ".remarks li")) == 5  # with a word on mAP 0
+    assert texts(page, ".lanes") == []

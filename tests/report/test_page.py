@@ -123,11 +123,13 @@ def test_two_runs_tell_their_differences_first(tmp_path):
     assert sections(page) == ["differences", *SECTIONS]
     part = page[page.index('id="differences"') : page.index('id="verdict"')]
     rows = re.findall(
-        r'<tr><th scope="row">([^<]*)</th><td>([^<]*)</td><td>([^<]*)</td>(?:<td class="(\w*)">([^<]*))?', part
+        r'<tr><th scope="row">([^<]*)</th><td data-of="A">([^<]*)</td><td data-of="B">([^<]*)</td>'
+        r'(?:<td data-of="change" class="(\w*)">([^<]*))?',
+        part,
     )
     told = {row[0]: row[1:] for row in reversed(rows)}  # of a name that comes twice, the first
     assert told["verdict"][:2] == ("GPU-bound", "data-bound")
-    assert told["images/s"][2:] == ("bad", "-8.3% worse")
+    assert told["images/s"][2:] == ("bad", "-32.7% worse")
     assert part.count("<th>change</th>") == 1  # for numbers alone
     assert f"A</span> is {first}, " in part
     assert told["conv.engine"][:2] == ("gemm", "aten")

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from yolo_rocm.report import sections
-from yolo_rocm.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, nice_step, overlaid, tick, ticks
 from yolo_rocm.report.page import render
 from yolo_rocm.report.run import Run
 from yolo_rocm.report.run_data import read_run
-from yolo_rocm.report.series import Series, plain, thin
 
-from .made_runs import make_run
-from .test_words import change_facts
+from .made_runs import change_facts, make_run
 
 pytestmark = pytest.mark.once
-
-
-def line(y, x=None, name="line", unit=""):
-    return thin(name, [float(i) for i in range(len(y))] if x is None else x, y, unit)
 
 
 def layer(name, times=None, **more):
@@ -144,7 +136,9 @@ def test_preset_arguments_and_broken_images(tmp_path):
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(None, "none"), ([], "none"), (["a", "b"], "a, b"), (["ä", 1], '["ä", 1]'), ("x" * 400, "x" * 400), (True, "true"),
+    [(None, "none"), ([], "none"), ({}, "none"),
+     ({"a": "1", "b": "2"}, "a 1, b 2"), ({"a": 1}, '{"a": 1}'),
+     (["a", "b"], "a, b"), (["ä", 1], '["ä", 1]'), ("x" * 400, "x" * 400), (True, "true"),
      ("x" * 401, "x" * 400 + "..."), ({"k": None}, '{"k": null}')],
     ids=repr,
 )  # fmt: skip
@@ -186,11 +180,12 @@ def test_charts_of_speed(tmp_path):
 
 def test_charts_of_the_device(tmp_path):
     charts = {chart.title: chart for chart in sections.device_charts(read_run(make_run(tmp_path / "run")))}
-    assert [each.name for each in charts["GPU memory"].shown] == ["in use", "reserved by torch", "of the card"]
-    assert [each.name for each in charts["Utilisation"].shown] == ["GPU", "CPU, all programs"]
+    assert [each.name for each in charts["GPU memory"].shown] == ["in use", "held by torch", "of the card"]
+    assert charts["GPU memory"].shown[0].y == [4000 / 1024] * len(charts["GPU memory"].shown[0].y)
+    assert [each.name for each in charts["Utilisation"].shown] == ["GPU", "CPU, all"]
     assert charts["Utilisation"].limits() == (0, 100)
     assert {title: chart.shown[0].unit for title, chart in charts.items()} == {
-        "GPU memory": "MB", "Utilisation": "%", "Temperature": "°C", "Power": "W", "Host memory": "MB",
+        "GPU memory": "GB", "Utilisation": "%", "Temperature": "°C", "Power": "W", "Host memory": "GB",
     }  # fmt: skip
     assert all(chart.x_label == "minutes" for chart in charts.values())
 
@@ -200,106 +195,23 @@ def test_groups_that_share_a_learning_rate_are_one_line(tmp_path):
     (folder / "results.csv").write_text(
         "epoch,train/box_loss,lr/pg0,lr/pg1,lr/pg2\n1,3,0.1,0.1,0.2\n2,2,0.05,0.05,0.2\n"
     )
-    losses, _, _, rates = sections.learning_charts(read_run(folder))
-    assert [each.name for each in losses.shown] == ["box_loss"]
+    losses, *_, rates = sections.learning_charts(read_run(folder))
+    assert [each.name for each in losses.shown] == ["box"]
     assert [(each.name, each.y) for each in rates.shown] == [
-        ("parameter group 0, parameter group 1", [0.1, 0.05]),
-        ("parameter group 2", [0.2, 0.2]),
+        ("groups 0, 1", [0.1, 0.05]),
+        ("group 2", [0.2, 0.2]),
     ]
 
 
-def test_a_chart_of_two_runs_has_both(tmp_path):
-    chart = overlaid(
-        Chart("t", [line([1.0, 2.0], name="a"), line([None, None], name="b")], "epoch", percent=True),
-        Chart("t", [line([5.0, 6.0, 7.0], name="a"), line([1.0, 1.0, 1.0], name="b")], "epoch"),
+def test_metrics_of_boxes_masks_and_keypoints_are_apart(tmp_path):
+    folder = make_run(tmp_path / "run")
+    (folder / "results.csv").write_text(
+        "epoch,metrics/mAP50(B),metrics/mAP50(M),metrics/mAP50(P),metrics/accuracy_top1\n1,0.1,0.2,0.3,0.4\n"
     )
-    assert [each.label for each in chart.shown] == ["A a", "B a", "B b"]
-    assert chart.colours == [0, 0, 1]  # the same thing in the same colour
-    assert chart.percent is False
-    assert chart.span() == (0, 2)
-    assert chart.limits() == (0, 8)
-    page = render([read_run(make_run(tmp_path / "a")), read_run(make_run(tmp_path / "b"))])
-    assert page.count("<figcaption>Images per second") == 1
-    assert 'class="line line-0"' in page
-    assert 'class="line line-0 of-B"' in page
-    assert "A images/s" in page
-    assert "of-B" not in render([read_run(make_run(tmp_path / "c"))]).partition("</style>")[2].partition("<script")[0]
-
-
-def test_a_chart_has_room_for_so_many_lines():
-    chart = Chart("t", [line([1.0], name=str(i)) for i in range(8)] + [line([None], name="gap")], "epoch")
-    assert len(chart.shown) == 6
-    assert chart.left_out == 2
-    assert Chart("t", [line([None])], "epoch").shown == []
-
-
-@pytest.mark.parametrize(
-    ("values", "limits"),
-    [
-        ([1.0, 9.0], (0, 10)),  # from 0 where that costs little
-        ([90.0, 100.0], (90, 100)),
-        ([5.9, 10.0], (0, 10)),
-        ([6.1, 10.0], (6, 10)),
-        ([3.0], (0, 3)),
-        ([0.0], (0, 1)),
-        ([-2.0], (-2, -1)),
-        ([-1.0, 1.0], (-1, 1)),
-    ],
-    ids=str,
-)
-def test_limits_are_round(values, limits):
-    assert Chart("t", [line(values)], "epoch").limits() == pytest.approx(limits)
-
-
-@pytest.mark.parametrize(("span", "step"), [(4, 1), (10, 5), (8, 2), (100, 50), (0.3, 0.1), (21, 10), (0, 1)])
-def test_steps_are_round(span, step):
-    assert nice_step(span) == pytest.approx(step)
-
-
-def test_ticks():
-    assert ticks(0, 10) == [0, 5, 10]
-    assert ticks(-1, 1) == [-1, -0.5, 0, 0.5, 1]
-    assert ticks(3, 8, 5) == [3, 4, 5, 6, 7, 8]
-    told = {0: "0", 0.5: "0.5", 1234.5: "1234.5", 99999: "99999", 1e5: "1e5", 2e-4: "2e-4", -3e6: "-3e6", 1e-3: "0.001"}
-    assert {value: tick(value) for value in told} == told
-
-
-def test_lines_lie_where_their_values_are():
-    drawing = Chart("t", [line([0.0, 10.0, None, 5.0])], "epoch").drawing()
-    right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    third = LEFT + (right - LEFT) / 3
-    middle = (TOP + bottom) / 2
-    assert drawing["paths"] == [f"M{LEFT}.0 {bottom}.0h0L{third:.1f} {TOP}.0M{right}.0 {middle:.1f}h0"]
-    assert drawing["bands"] == [""]
-    assert drawing["y_ticks"] == [(bottom, "0"), (middle, "5"), (TOP, "10")]
-    assert [label for _, label in drawing["x_ticks"]] == ["0", "1", "2", "3"]
-    assert [x for x, _ in drawing["x_ticks"]][::3] == [LEFT, right]
-
-
-def test_there_is_no_half_epoch():
-    assert [label for _, label in Chart("t", [line([1.0, 2.0])], "epoch").drawing()["x_ticks"]] == ["0", "1"]
-    assert "0.2" in [label for _, label in Chart("t", [line([1.0, 2.0])], "minutes").drawing()["x_ticks"]]
-
-
-def test_a_chart_of_one_place_has_it_in_the_middle():
-    chart = Chart("t", [line([4.0], x=[7.0])], "epoch")
-    assert chart.span() == (6.5, 7.5)
-    assert chart.drawing()["x_ticks"] == [((LEFT + WIDTH - RIGHT) / 2, "7")]
-
-
-def test_what_was_thinned_shows_as_a_band():
-    series = thin("x", [0.0, 2.0, 4.0, 6.0, 8.0, 10.0], [0.0, 10.0, None, None, 4.0, 6.0], points=3)
-    assert (series.x, series.y) == ([1.0, 5.0, 9.0], [5.0, None, 5.0])
-    assert (series.low, series.high) == ([0.0, None, 4.0], [10.0, None, 6.0])
-    (band,) = Chart("t", [series], "minutes").drawing()["bands"]
-    assert len(re.findall("M", band)) == len(re.findall("Z", band)) == 2  # one piece on each side of the gap
-    assert band.startswith(f"M{LEFT}.0 {TOP}.0L{LEFT}.0 {HEIGHT - BOTTOM}.0Z")
-    data = Chart("t", [series], "minutes").data()
-    assert data["span"] == (1.0, 9.0)
-    assert data["lines"][0]["low"] == [0.0, None, 4.0]
-
-
-def test_data_for_the_script_is_short():
-    assert plain(Series("n", [1.0], [1 / 3], [1 / 3], [1 / 3], "s", "A")) == {
-        "name": "A n", "unit": "s", "x": [1.0], "y": [0.3333],
-    }  # fmt: skip
+    charts = sections.learning_charts(read_run(folder))
+    assert {chart.title: [(each.name, each.y) for each in chart.shown] for chart in charts if chart.shown} == {
+        "Metrics of boxes": [("mAP50", [0.1])],
+        "Metrics of masks": [("mAP50", [0.2])],
+        "Metrics of keypoints": [("mAP50", [0.3])],
+        "Metrics": [("accuracy_top1", [0.4])],
+    }

@@ -55,7 +55,7 @@ def rows(given: dict[str, Any], progress: Callable[[int, int], None]) -> list[La
 
     Args:
         given: `model`, `batch` (one, or several by commas), `imgsz`, `half`, `ways` (names by commas, or `all`),
-            `rounds` and `calls` of each round.
+            `preset` of our ways, `rounds` and `calls` of each round.
         progress: Called with (batches done, all).
 
     Raises:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def bench_predict_model(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL] [batch=1,8,32] [imgsz=] [half=true|false] [ways=all|NAMES] [rounds=] [out=]"),
+        typer.Argument(
+            metavar="[MODEL] [batch=1,8,32] [imgsz=] [half=true|false] [ways=all|NAMES] [preset=] [rounds=] [out=]"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -40,6 +42,7 @@ def bench_predict_model(
 def _measured(words: list[str] | None) -> tuple[list[Latency], str, str]:
     from ..bench import predict_model, results
     from ..bench.layers import default_device
+    from ..bench.ways import PRESET
     from ..engines.plan_store import device_name
 
     keys: dict[str, Any] = {
@@ -48,6 +51,7 @@ def _measured(words: list[str] | None) -> tuple[list[Latency], str, str]:
         "imgsz": 640,
         "half": True,
         "ways": "all",
+        "preset": PRESET,
         "rounds": 10,
         "calls": 20,
     }

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from ..errors import LostRankError, YoloRocmError
+from ..hardware.libraries import missing_library
 
 DEBUG = "--debug"
 _HINT = f"({DEBUG} shows where it happened)"
@@ -29,6 +30,9 @@ def everyday(error: BaseException) -> str | None:
     """Return an everyday mistake in words; None for what may be a bug, which must not be hidden."""
     if isinstance(error, YoloRocmError):
         return str(error)
+    lacking = missing_library(error)
+    if lacking is not None:
+        return f"{lacking.what}. {lacking.remedy}."
     if not _raised_by("ultralytics", error):
         return None
     for each in _chain(error):

@@ -29,7 +29,11 @@ def in_our_order(words: list[str]) -> list[str]:
     """Turn Ultralytics' `TASK MODE ...` into `MODE task=TASK ...`; everything else stays as it is.
 
     `detect train data=x` becomes `train task=detect data=x`, and so does `task=detect mode=train data=x`.
+
+    Raises:
+        ConfigError: A task without a mode, or with an unknown one.
     """
+    from ..errors import ConfigError, nearest
     from ..preset.cfg_file import TASKS
 
     if len(words) > 1 and words[0] in TASKS and words[1] in MODES:
@@ -38,6 +42,12 @@ def in_our_order(words: list[str]) -> list[str]:
         mode = next((word for word in words if word.startswith("mode=")), "")
         if mode.removeprefix("mode=") in MODES:
             return [mode.removeprefix("mode="), *(word for word in words if word != mode)]
+        after_task = words[1:2] if words[0] in TASKS else []
+        given = mode.removeprefix("mode=") or "".join(word for word in after_task if word.isalpha())
+        if given:
+            raise ConfigError(f"unknown mode '{given}'{nearest(given, MODES)} Modes: {', '.join(MODES)}.")
+        if words[0] in TASKS:
+            raise ConfigError(f"'{words[0]}' is a task, and needs a mode: `yolo-rocm {words[0]} train data=...`.")
     return [_OTHER_WORDS.get(words[0], words[0]), *words[1:]] if words else words
 
 

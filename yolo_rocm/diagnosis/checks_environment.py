@@ -7,7 +7,7 @@ from typing import Final
 
 from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, at_least, family_of, overridden_gfx
 from ..ultralytics_hooks import versions
-from .context import Context, install_command, miopen_filters
+from .context import Context, miopen_filters
 from .findings import Checks, Found
 
 TOPOLOGY: Final = "https://github.com/ROCm/rocm-systems projects/rocr-runtime/libhsakmt/src/topology.c"
@@ -37,7 +37,7 @@ def override_on_windows(context: Context) -> Found:
         return None
     return (
         f"{OVERRIDE}={value} has no effect on Windows, where HIP does not go through HSA",
-        f"Unset it; a card the wheel lacks needs another wheel: {install_command(None)}",
+        f"Unset it; a card the wheel lacks needs another wheel: {context.install_command(None)}",
     )
 
 
@@ -62,7 +62,7 @@ def override_rdna1(context: Context) -> Found:
         return None
     return (
         f"{gpu} is presented as {context.target(gpu)} to ROCm {hip}: this crashes or hangs from 5.3 on",
-        f"Unset {OVERRIDE} and install a build for the card: {install_command(gpu)}",
+        f"Unset {OVERRIDE} and install a build for the card: {context.install_command(gpu)}",
     )
 
 
@@ -98,7 +98,7 @@ def override_fp16_overrun(context: Context) -> Found:
         return None
     return (
         f"{gpu} is presented as gfx1100, which has more registers: fp16 kernels can overrun, and amp is on",
-        f"amp=False, or a build for the card without {OVERRIDE}: {install_command(gpu)}",
+        f"amp=False, or a build for the card without {OVERRIDE}: {context.install_command(gpu)}",
     )
 
 

@@ -6,7 +6,8 @@ from typing import Final
 
 from packaging.version import InvalidVersion, Version
 
-from .context import Context, install_command
+from ..hardware.libraries import missing_library
+from .context import Context
 from .findings import Checks, Found
 
 CHECKS: Final = Checks()
@@ -33,6 +34,12 @@ def opencv_too_old(context: Context) -> Found:
     return context.machine.packages.opencv_misfit()
 
 
+@CHECKS.check("error", "https://github.com/opencv/opencv-python/issues/370")
+def opencv_without_its_libraries(context: Context) -> Found:
+    """OpenCV's package brings no libGL and no GLib; servers and containers have none, and Ultralytics imports it."""
+    return missing_library(context.opencv_error)
+
+
 @CHECKS.check(
     "error", "https://github.com/pytorch/vision#installation", "https://github.com/pytorch/vision/issues/3058"
 )
@@ -48,5 +55,5 @@ def torchvision_for_another_torch(context: Context) -> Found:
     return (
         f"torchvision {context.machine.packages.version('torchvision')} was built for torch {wanted}, "
         f"and torch {torch} is installed: validation would end in `operator torchvision::nms does not exist`",
-        install_command(context.gpu) if context.hip else together,
+        context.install_command(context.gpu) if context.hip else together,
     )

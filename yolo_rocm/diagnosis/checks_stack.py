@@ -8,7 +8,7 @@ from ..hardware import at_least
 from ..preset.step import layout_of
 from ..ultralytics_hooks import versions
 from ..ultralytics_hooks.probes import TRAINING
-from .context import THEROCK_RELEASES, Context, install_command
+from .context import SETUP, THEROCK_RELEASES, Context
 from .findings import Checks, Found
 
 ULTRALYTICS_RELEASES: Final = "https://pypi.org/project/ultralytics/#history"
@@ -24,7 +24,7 @@ def torch_missing(context: Context) -> Found:
         return None
     return (
         "torch is not installed",
-        install_command(context.amd[0]) if context.amd else "pip install torch torchvision",
+        context.install_command(context.amd[0]) if context.amd else "pip install torch torchvision",
     )
 
 
@@ -83,9 +83,11 @@ def torch_wrong_build(context: Context) -> Found:
     cards = sorted(context.amd, key=lambda gpu: gpu.integrated)
     if not cards or context.machine.torch is None or context.hip or context.machine.gpu is not None:
         return None
+    command = context.install_command(cards[0])
+    kept = "" if command == SETUP else " and then pip install --no-deps ultralytics, so that pip does not put it back"
     return (
         f"{cards[0]} is here, but the installed torch {context.machine.torch} is a {context.machine.build} build",
-        f"{install_command(cards[0])} and then pip install --no-deps ultralytics, so that pip does not put it back",
+        f"{command}{kept}",
         "warning" if cards[0].integrated else "error",
     )
 
@@ -93,7 +95,7 @@ def torch_wrong_build(context: Context) -> Found:
 @CHECKS.check("error", "https://github.com/ultralytics/ultralytics/issues/8296")
 def torchvision_mismatch(context: Context) -> Found:
     """Torchvision must come from the same build as torch: validation needs its non-maximum suppression."""
-    remedy = f"Install torch and torchvision together from one index: {install_command(context.gpu)}"
+    remedy = f"Install torch and torchvision together from one index: {context.install_command(context.gpu)}"
     if context.hip and not context.has_torchvision:
         return "torchvision is not installed next to torch", remedy
     torch, torchvision = context.build_tag("torch"), context.build_tag("torchvision")
@@ -113,7 +115,7 @@ def arch_not_in_torch(context: Context) -> Found:
     target = context.target(gpu)
     presented = "" if target == gpu.gfx else f", presented as {target},"
     told = f"{gpu}{presented} is not among the targets of this torch: {', '.join(archs)}"
-    return told, install_command(gpu)
+    return told, context.install_command(gpu)
 
 
 @CHECKS.check(
@@ -129,7 +131,7 @@ def rocblas_kernels_missing(context: Context) -> Found:
     return (
         f"rocBLAS has no kernels for {context.target(gpu)}: matrix products would abort, those of this package's "
         "engines too",
-        f"{install_command(gpu)}; gfx906 is also in rocm6.3 wheels of pytorch.org and older ones",
+        f"{context.install_command(gpu)}; gfx906 is also in rocm6.3 wheels of pytorch.org and older ones",
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +14,15 @@ from typing import Final
 from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Gpu, Machine, overridden_gfx
 from ..hardware.files import text
+from ..install.plan import first_stack
 from ..install.shell import line
 from ..install.table import table
 from ..preset import variables as environment
 from ..preset.schema import Preset
 from .known_failures import ANY_GFX
 
+_IMPORT_S: Final = 60
+SETUP: Final = "yolo-rocm setup"
 THEROCK_RELEASES: Final = "https://github.com/ROCm/TheRock/blob/main/RELEASES.md"
 
 
@@ -32,6 +37,7 @@ class Context:
         home: The user's home folder.
         filters_before: `MIOPEN_DEBUG_*` variables at the last examination; None where there was none.
         lacks: Features that the installed Ultralytics has no place for, and why.
+        opencv_error: What OpenCV said when it could not be imported; empty where it could, or nobody has tried.
     """
 
     machine: Machine
@@ -40,6 +46,7 @@ class Context:
     home: Path = Path("/home/user")
     filters_before: Mapping[str, str] | None = None
     lacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    opencv_error: str = ""
 
     @property
     def hip(self) -> bool:
@@ -88,6 +95,19 @@ class Context:
         folder = self.machine.torch_folder
         return folder is not None and (folder.parent / "torchvision").is_dir()
 
+    def install_command(self, gpu: Gpu | None) -> str:
+        """Return the command that brings torch and torchvision for a card.
+
+        That is pip's, unless the card's stack needs an environment of its own, which `setup` makes.
+        """
+        target = gpu.gfx if gpu is not None and gpu.gfx else ANY_GFX
+        # Wheels are for x86-64 only: on another processor there is nothing better to name.
+        stack = first_stack(self.machine, target, "x86_64") or table().stacks["multi-arch"]
+        if not stack.has_one_command:
+            return SETUP
+        packages = (each.format(extras=f"device-{target}") for each in stack.packages)
+        return line(["pip", "install", *stack.options, *packages], "linux")
+
     def build_tag(self, package: str) -> str | None:
         """Return the local part of a version next to torch, e.g. `rocm7.0`; None where there is none."""
         folder = self.machine.torch_folder
@@ -96,18 +116,20 @@ class Context:
         return version.group(1).partition("+")[2] or None if version else None
 
 
-def install_command(gpu: Gpu | None) -> str:
-    """Return the command that installs torch and torchvision for a card."""
-    target = gpu.gfx if gpu is not None and gpu.gfx else ANY_GFX
-    stack = table().stacks["multi-arch"]
-    packages = (each.format(extras=f"device-{target}") for each in stack.packages)
-    return line(["pip", "install", *stack.options, *packages], "linux")
-
-
 def training_environment(preset: Preset, machine: Machine) -> dict[str, str]:
     """Return the variables a training with this preset would see."""
     added = {d.name: d.value for d in environment.plan(preset, machine) if d.action == "set"}
     return {**os.environ, **added}
+
+
+def import_error(package: str) -> str:
+    """Return the last line of what a package says when it cannot be imported in a process of its own, else nothing."""
+    command = [sys.executable, "-c", f"import {package}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=_IMPORT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
 
 
 def miopen_filters(environ: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ..preset.schema import Settings
 from ..ultralytics_hooks import versions
 from . import vendor_health as memory
 from .checks import run_checks
-from .context import Context, miopen_filters, training_environment
+from .context import Context, import_error, miopen_filters, training_environment
 from .findings import ORDER, Finding, Severity
 from .known_failures import LEVELS, FailureMatch, read_text
 from .outcome import Limits, ProbeOutcome
@@ -140,7 +140,8 @@ def doctor(
     path = memory.memory_file(machine, device or "cpu", environ)
     before = memory.recall(path)
     lacks = versions.lacks(machine.ultralytics, ask=probes and machine.torch is not None)
-    context = Context(machine, settings.preset, environ, Path.home(), before.filters if before else None, lacks)
+    opencv = import_error("cv2") if probes else ""
+    context = Context(machine, settings.preset, environ, Path.home(), before.filters if before else None, lacks, opencv)
     findings = run_checks(context)
     answers = Answers()
     if probes and device is not None and what_blocks(findings) is None:

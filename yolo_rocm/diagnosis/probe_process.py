@@ -39,7 +39,7 @@ class ProbeProcess:
         self._probes = {probe.name: probe for probe in waiting}
         self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=1000)
         self._said = b""
-        self._noise = 0
+        self._noise = 0  # bytes that the readers have thrown away
         self.immortal = False
         self._current: str | None = None
         self.restart_after: str | None = None
@@ -97,6 +97,7 @@ class ProbeProcess:
     ) -> tuple[str, float]:
         """Return why there is nothing more to hear, and when the last word came."""
         since, patience = time.monotonic(), limits.start
+        unasked = 0
         while True:
             try:
                 line = self._lines.get(timeout=_POLL_S)
@@ -124,8 +125,9 @@ class ProbeProcess:
                 if all(probe in outcomes for probe in self._probes):
                     return "done", since
             elif name != self._current:
-                self._noise += len(line)
-            if self._noise > _FLOOD_BYTES:
+                unasked += len(line)
+            # Readers count noise as it comes; an answer that came before it may still be waiting to be heard.
+            if unasked > _FLOOD_BYTES or (self._noise > _FLOOD_BYTES and not line):
                 return "flood", since
             if now - since > patience:
                 return "overdue", since

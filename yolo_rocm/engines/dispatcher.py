@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -51,6 +51,7 @@ def put_in(key: str, functions: Mapping[str, Callable[..., Any]]) -> Any:
         for name in functions:
             _hidden.pop((name, key), None)
         raise
+    _look_up_again(key, functions)
     return library
 
 
@@ -99,7 +100,21 @@ def take_out(library: Any, key: str, names: Mapping[str, Any]) -> bool:
     _destroy(library)
     for name in names:
         _hidden.pop((name, key), None)
+    _look_up_again(key, names)
     return True
+
+
+def _look_up_again(key: str, names: Iterable[str]) -> None:
+    """Let a compiler look up which kernel an operator has at a key.
+
+    While it traces and measures, torch dispatches in Python and remembers what it has found; a kernel that was taken
+    out since would be called through a null pointer (seen with 2.10 and 2.11).
+    """
+    for name in names:
+        operator, _, overload = name.partition(".")
+        found = getattr(getattr(torch.ops.aten, operator), overload or "default")
+        if hasattr(found, "_uncache_dispatch"):  # torch 1.13 remembers nothing
+            found._uncache_dispatch(getattr(torch._C.DispatchKey, key))
 
 
 def _destroy(library: Any) -> None:

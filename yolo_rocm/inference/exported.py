@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -45,7 +46,13 @@ class Exported:
 
 
 def digest(weights: Path) -> str:
-    """Return what tells weights from others: a hash of the file."""
+    """Return what tells weights from others: a hash of the file, computed once for each state of it."""
+    stat = weights.stat()
+    return _digest(weights.absolute(), stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=64)
+def _digest(weights: Path, mtime_ns: int, size: int) -> str:
     found = hashlib.sha256()
     with weights.open("rb") as file:
         while chunk := file.read(_CHUNK):

@@ -115,8 +115,7 @@ def make_plan(
         PresetError: There is no such card.
     """
     rows = table()
-    processor = (processor or platform.machine()).lower()
-    processor = _PROCESSORS.get(processor, processor)
+    processor = _processor(processor)
     targets = targets_of(machine, card)
     name, why, source, others = _choose(rows, machine, card, targets, processor, stack)
     chosen = rows.stacks[name]
@@ -163,6 +162,22 @@ def _choose(
     if not possible:
         raise ConfigError(f"configs/install.yaml has no torch for {place(machine)} with {processor}.")
     return possible[0], reason, source, tuple(possible[1:])
+
+
+def first_stack(machine: Machine, target: str, processor: str | None = None) -> Stack | None:
+    """Return the stack that a plan takes for a target on a machine; None where no wheel has kernels for it there."""
+    rows = table()
+    row = rows.cards_of(target)
+    names = [] if row is None else row.stacks
+    running = (
+        rows.stacks[name] for name in names if _runs(rows.stacks[name], machine, _processor(processor), [target])
+    )
+    return next(running, None)
+
+
+def _processor(given: str | None) -> str:
+    name = (given or platform.machine()).lower()
+    return _PROCESSORS.get(name, name)
 
 
 def place(machine: Machine) -> str:

@@ -42,6 +42,11 @@ class Stack(_Row):
     extras: tuple[str, ...]
     targets: tuple[str, ...] = ()
 
+    @property
+    def has_one_command(self) -> bool:
+        """Whether one command of pip puts it into an environment that is there: no pins beside it, any Python."""
+        return len(self.packages) <= 2 and len(self.pythons) > 1
+
 
 class Cards(_Row):
     """Targets, and the stacks that suit them, the best first, with the reason for the first."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
+from . import labels
+from .axis import nice_step, tick, ticks
 from .series import Series, plain
 
 # Small, so that the letters are still letters where a phone shows it at three quarters of the size.
@@ -18,6 +20,11 @@ RIGHT: Final = 12
 TOP: Final = 10
 BOTTOM: Final = 36
 MOST_LINES: Final = 6
+# Below the one a time is in seconds, from the other on in hours.
+_FEW_MINUTES: Final = 3.0
+_MANY_MINUTES: Final = 180.0
+# Of the lines of two runs; those of one run are numbered.
+_STYLES: Final = {"A": 0, "B": 1}
 
 
 @dataclass(frozen=True)
@@ -29,31 +36,57 @@ class Chart:
         lines: Its lines; those without a value are left out.
         x_label: What the horizontal axis counts.
         percent: Whether the vertical axis is a percentage from 0 to 100.
+        more: Lines that are in no chart, for want of room.
     """
 
     title: str
     lines: Sequence[Series]
     x_label: str
     percent: bool = False
+    more: int = 0
 
     @cached_property
-    def _names(self) -> list[str]:
-        return list(dict.fromkeys(line.name for line in self.lines if line.known))
+    def _known(self) -> list[Series]:
+        return [line for line in self.lines if line.known]
 
     @cached_property
     def shown(self) -> list[Series]:
         """Lines that have a value."""
-        return [line for line in self.lines if line.known and line.name in self._names[:MOST_LINES]]
+        return self._known[:MOST_LINES]
 
     @property
     def left_out(self) -> int:
         """Lines that have values and no room."""
-        return sum(1 for line in self.lines if line.known) - len(self.shown)
+        return self.more + len(self._known) - len(self.shown)
 
     @property
-    def colours(self) -> list[int]:
-        """Number of the colour of each line shown: lines of the same name have the same colour."""
-        return [self._names.index(line.name) for line in self.shown]
+    def styles(self) -> list[int]:
+        """Number of the colour, and of the dashes, of each line shown: no two have the same."""
+        return [_STYLES.get(line.mark, index) for index, line in enumerate(self.shown)]
+
+    @property
+    def unit(self) -> str:
+        """Unit of the vertical axis."""
+        return self.shown[0].unit if self.shown else ""
+
+    @property
+    def _labels(self) -> list[str]:
+        """What stands at the ends of the lines; one line alone is what the title says."""
+        return [line.mark or line.name for line in self.shown] if len(self.shown) > 1 or self._of_two else []
+
+    @property
+    def _of_two(self) -> bool:
+        return any(line.mark for line in self.shown)
+
+    @property
+    def height(self) -> float:
+        """Height of the drawing, with room for every label."""
+        return max(HEIGHT, TOP + BOTTOM + labels.APART * len(self._labels))
+
+    @property
+    def right(self) -> float:
+        """Where the plot ends."""
+        return WIDTH - (labels.margin(self._labels) if self._labels else RIGHT)
 
     def limits(self) -> tuple[float, float]:
         """Return the limits of the vertical axis, at round numbers."""
@@ -64,8 +97,12 @@ class Chart:
         low = 0.0 if 0 <= low < 0.6 * high or low == high > 0 else low
         if low == high:
             high = low + 1.0
-        step = nice_step(high - low)
-        return math.floor(low / step) * step, math.ceil(high / step - 1e-9) * step
+        while True:
+            step = nice_step(high - low)
+            limits = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+            if nice_step(limits[1] - limits[0]) == step:  # else some of the ends would be between the ticks
+                return limits
+            low, high = limits
 
     def span(self) -> tuple[float, float]:
         """Return the limits of the horizontal axis."""
@@ -78,18 +115,33 @@ class Chart:
         low, high = self.limits()
         x_low, x_high = self.span()
 
+        right, bottom = self.right, self.height - BOTTOM
+
         def across(x: float) -> float:
-            return LEFT + (x - x_low) / (x_high - x_low) * (WIDTH - LEFT - RIGHT)
+            return LEFT + (x - x_low) / (x_high - x_low) * (right - LEFT)
 
         def down(y: float) -> float:
-            return TOP + (high - y) / (high - low) * (HEIGHT - TOP - BOTTOM)
+            return TOP + (high - y) / (high - low) * (bottom - TOP)
 
+        ends = [next((x, y) for x, y in _points(line)[::-1] if y is not None) for line in self.shown]
         return {
+            "right": round(right, 1),
+            "bottom": bottom,
             "paths": [_path(line, across, down) for line in self.shown],
             "bands": [_band(line, across, down) if line.thinned else "" for line in self.shown],
+            "ends": [(round(across(x), 1), round(down(y), 1)) for x, y in ends],
+            "labels": self._placed([down(y) for _, y in ends]),
             "y_ticks": [(round(down(value), 1), tick(value)) for value in ticks(low, high)],
             "x_ticks": [(round(across(value), 1), tick(value)) for value in self._x_ticks(x_low, x_high)],
         }
+
+    def _placed(self, ends: Sequence[float]) -> list[tuple[float, float, str]]:
+        """Return where each label is, and what it says."""
+        if not self._labels:
+            return []
+        places = labels.spread_out(ends, TOP, self.height - BOTTOM)
+        x = round(self.right + labels.GAP, 1)
+        return [(x, round(y, 1), labels.shortened(name)) for y, name in zip(places, self._labels, strict=True)]
 
     def _x_ticks(self, low: float, high: float) -> list[float]:
         """Return round numbers along the horizontal axis; there is no half epoch."""
@@ -100,37 +152,39 @@ class Chart:
         return {"x_label": self.x_label, "span": self.span(), "lines": [plain(line) for line in self.shown]}
 
 
-def overlaid(first: Chart, second: Chart) -> Chart:
-    """Return the same chart of two runs as one: the lines of the first are A, those of the second B."""
-    lines = [replace(line, mark=mark) for mark, chart in (("A", first), ("B", second)) for line in chart.lines]
-    return replace(first, lines=lines, percent=first.percent and second.percent)
+def overlaid(first: Sequence[Chart], second: Sequence[Chart]) -> list[Chart]:
+    """Return the charts of two runs drawn over each other: one for each line, so that a chart has A and B alone."""
+    pairs = []
+    for title in dict.fromkeys(chart.title for chart in (*first, *second)):
+        both = [(mark, c) for mark, charts in (("A", first), ("B", second)) for c in charts if c.title == title]
+        lines = [replace(line, mark=mark) for mark, chart in both for line in chart.lines if line.known]
+        names = list(dict.fromkeys(line.name for line in lines))
+        for name in names[:MOST_LINES]:
+            heading = title if len(names) == 1 else f"{title}: {name}"
+            same = [line for line in lines if line.name == name]
+            more = max(0, len(names) - MOST_LINES) if name == names[:MOST_LINES][-1] else 0
+            pairs.append(replace(both[0][1], title=heading, lines=same, more=more))
+    return pairs
 
 
-def nice_step(span: float, count: int = 4) -> float:
-    """Return 1, 2 or 5 times a power of ten, so that about `count` of them make the span."""
-    raw = span / count
-    power = 10.0 ** math.floor(math.log10(raw)) if raw > 0 else 1.0
-    return next((factor * power for factor in (1, 2, 5) if factor * power >= raw * 0.999), 10 * power)
+def readable(chart: Chart) -> Chart:
+    """Return a chart by minutes as one by seconds or by hours, where those are easier to read."""
+    longest = max((line.x[-1] for line in chart.shown), default=0.0)
+    if chart.x_label != "minutes" or _FEW_MINUTES <= longest < _MANY_MINUTES:
+        return chart
+    factor, label = (60.0, "seconds") if longest < _FEW_MINUTES else (1 / 60, "hours")
+    lines = [replace(line, x=[x * factor for x in line.x]) for line in chart.lines]
+    return replace(chart, lines=lines, x_label=label)
 
 
-def ticks(low: float, high: float, count: int = 4) -> list[float]:
-    """Return round numbers within limits."""
-    step = nice_step(high - low, count)
-    first = math.ceil(low / step - 1e-9)
-    return [(first + i) * step for i in range(int((high - first * step) / step + 1e-9) + 1)]
-
-
-def tick(value: float) -> str:
-    """Write a number short."""
-    if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
-    return f"{value:.6g}"
+def _points(line: Series) -> list[tuple[float, float | None]]:
+    return list(zip(line.x, line.y, strict=True))
 
 
 def _path(line: Series, across: Any, down: Any) -> str:
     parts: list[str] = []
     pen_down = False
-    for x, y in zip(line.x, line.y, strict=True):
+    for x, y in _points(line):
         if y is None:
             pen_down = False
             continue

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..conv.names import PASSES
 from .head import Tile, tiles
 from .run import Run
 from .sections import argument_rows, preset_rows, stack_rows, text
-from .spread import differ, settled
+from .spread import differ, typical
 
 INCONCLUSIVE = "inconclusive"
 # Of every run, and different in each of them.
@@ -52,22 +52,35 @@ def _numbers(first: Run, second: Run) -> list[Difference]:
         other = others.pop(tile.label, None)
         if other is None:
             rows.append(Difference(tile.label, tile.shown, "not measured"))
-        elif tile.shown != other.shown and tile.value is not None and other.value is not None:
-            if tile.shown.endswith("%"):  # a share of a share would say nothing
-                change = f"{100 * (other.value - tile.value):+.1f} points"
-            else:
-                change = f"{other.value / tile.value - 1:+.1%}" if tile.value else ""
-            direction = (other.value > tile.value) - (other.value < tile.value)
-            if tile.epochs is not None and not differ(settled(tile.epochs), settled(other.epochs or ())):
-                change, direction = f"{change} {INCONCLUSIVE}".strip(), 0
-            rows.append(Difference(tile.label, _spread(tile), _spread(other), change, direction * tile.better))
+        elif tile.epochs and other.epochs:
+            rows.append(_of_epochs(tile, other))
+        elif tile.value is not None and other.value is not None:
+            rows.append(_change(tile, tile.shown, other.shown, tile.value, other.value))
+    rows = [row for row in rows if row.first != row.second]
     return rows + [Difference(tile.label, "not measured", tile.shown) for tile in others.values()]
 
 
-def _spread(tile: Tile) -> str:
-    """Return a number with the least and the largest of its epochs."""
-    epochs = settled(tile.epochs or ())
-    return f"{tile.shown} ({tile.form(min(epochs))} to {tile.form(max(epochs))})" if len(epochs) > 1 else tile.shown
+def _of_epochs(tile: Tile, other: Tile) -> Difference:
+    """Return a number with the least and the largest of its epochs, and whether those tell the runs apart."""
+    one, two = typical(tile.epochs), typical(other.epochs)
+    row = _change(tile, _spread(tile, one), _spread(other, two), one, two)
+    if differ(tile.epochs, other.epochs):
+        return row
+    return replace(row, change=f"{INCONCLUSIVE} ({row.change})" if row.change else INCONCLUSIVE, better=0)
+
+
+def _change(tile: Tile, first: str, second: str, one: float, two: float) -> Difference:
+    if tile.form(one).endswith("%"):  # a share of a share would say nothing
+        change = f"{100 * (two - one):+.1f} points"
+    else:
+        change = f"{two / one - 1:+.1%}" if one else ""
+    direction = (two > one) - (two < one)
+    return Difference(tile.compared or tile.label, first, second, change, direction * tile.better)
+
+
+def _spread(tile: Tile, value: float) -> str:
+    epochs, shown = tile.epochs, tile.form(value)
+    return f"{shown} ({tile.form(min(epochs))} to {tile.form(max(epochs))})" if len(epochs) > 1 else shown
 
 
 def _pairs(
@@ -83,11 +96,12 @@ def _pairs(
 
 
 def _engines(run: Run) -> Iterable[tuple[str, str]]:
-    """Return what computed each layer at the first shape it met, which is that of training."""
+    """Return what computed each layer at the first shape it met, which is that of training; the slowest first."""
     found: dict[str, str] = {}
-    for row in run.layers:
+    first_met = {text(row.get("layer")): row for row in reversed(run.layers)}
+    for row in sorted(reversed(first_met.values()), key=lambda row: -(row["total_ms"] or 0.0)):
         ways = " / ".join(text(row.get(which) or "-") for which in PASSES)
-        found.setdefault(text(row.get("layer")), f"{text(row.get('engine') or 'not reached')}: {ways}")
+        found[text(row.get("layer"))] = f"{text(row.get('engine') or 'not reached')}: {ways}"
     return found.items()
 
 

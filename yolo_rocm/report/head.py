@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..data.bottleneck import FILLED
 from ..telemetry.classes import OPTIMIZER
 from .files import mapping, number, rows_of
 from .run import Run
 from .sections import gpu_words, text
-from .words import counted, duration, milliseconds
+from .spread import later_half, settled
+from .words import counted, duration, gigabytes, milliseconds, moment
 
 
 @dataclass(frozen=True)
@@ -22,14 +24,16 @@ class Tile:
         value: The number; None where it was not measured.
         form: Writes it.
         better: Which direction is: 1 up, -1 down, 0 neither.
-        epochs: The same number of each epoch, where it is one of epochs.
+        epochs: The same number of the epochs by which two runs are compared, where it is one of epochs.
+        compared: What it is when it is compared, where that is something else.
     """
 
     label: str
     value: float | None
     form: Callable[[float], str]
     better: int = 0
-    epochs: tuple[float, ...] | None = None
+    epochs: Sequence[float] = ()
+    compared: str = ""
 
     @property
     def shown(self) -> str:
@@ -42,16 +46,17 @@ def tiles(run: Run) -> list[Tile]:
     peak = max(run.telemetry.known("vram_used_mb"), default=None)
     asked = number(run.arguments.get("epochs"))
     metric = (run.metric or "").removeprefix("metrics/")
+    learned = later_half(run.results.known(run.metric or ""))
     of = f" of {asked:.0f}" if asked else ""
     loading, power = run.loading, run.telemetry.known("power_w")
     known = [
-        Tile("images/s", run.images_per_s, "{:.1f}".format, 1, tuple(v for v in run.epoch_rates if v is not None)),
-        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, tuple(loading.known("wait_share"))),
-        Tile("training of an epoch", run.epoch_s, duration, -1, tuple(loading.known("seconds"))),
+        Tile("images/s", run.images_per_s, "{:.1f}".format, 1, settled([v for v in run.epoch_rates if v is not None])),
+        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share"))),
+        Tile("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds"))),
         Tile("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
-        Tile(f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1),
+        Tile(f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, f"{metric}, later half"),
         Tile("GPU busy", run.busy, "{:.0%}".format),
-        Tile("peak GPU memory", peak, "{:.0f} MB".format, -1),
+        Tile("peak GPU memory", peak, gigabytes, -1),
         Tile("GPU memory in use", run.memory_share, "{:.0%}".format),
         Tile("hottest", max(run.telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
         Tile("mean power", sum(power) / len(power) if power else None, "{:.0f} W".format),
@@ -70,13 +75,18 @@ def head_rows(run: Run) -> list[tuple[str, str]]:
     began = mapping(run.facts.get("run")).get("began")
     rows = [
         ("device", _device(run)),
-        ("model", run.arguments.get("model")),
-        ("data", run.arguments.get("data")),
+        ("model", _end(run.arguments.get("model"), 1)),
+        ("data", _end(run.arguments.get("data"), 2)),
         ("preset", preset if isinstance(preset, str) else None),
-        ("began", began.replace("T", " ") if isinstance(began, str) else None),
-        ("all epochs took", None if run.total_s is None else duration(run.total_s)),
+        ("began", moment(began) if isinstance(began, str) else None),
+        ("total time", None if run.total_s is None else duration(run.total_s)),
     ]
     return [(label, text(value)) for label, value in rows if value is not None]
+
+
+def _end(path: Any, parts: int) -> str | None:
+    """Return the end of a path that tells one from the other; all of it is among the arguments."""
+    return "/".join(str(path).replace("\\", "/").split("/")[-parts:]) if path is not None else None
 
 
 def _device(run: Run) -> str | None:

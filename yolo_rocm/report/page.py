@@ -18,18 +18,19 @@ from ..errors import ConfigError
 from ..utils.atomic import write_file
 from . import head, sections
 from .batches import MOST_BATCHES
-from .charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, overlaid
+from .charts import LEFT, TOP, WIDTH, Chart, overlaid, readable
 from .compare import INCONCLUSIVE, differences
 from .files import mapping
 from .run import Run
 from .run_data import read_run
+from .words import milliseconds, milliseconds_alone
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 PAGE_FILE: Final = "report.html"
 COMPARISON_FILE: Final = "report_compared.html"
-_PLOT: Final = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM}
+_PLOT: Final = {"width": WIDTH, "left": LEFT, "top": TOP}
 
 
 def write_page(folder: Path, other: Path | None = None, out: Path | None = None) -> tuple[Path, list[Run]]:
@@ -102,7 +103,7 @@ def _charts(runs: Sequence[Run]) -> dict[str, list[Chart]]:
     groups = {}
     for group, make in makers.items():
         each = [make(run) for run in runs]
-        groups[group] = each[0] if len(each) == 1 else [overlaid(*pair) for pair in zip(*each, strict=True)]
+        groups[group] = [readable(chart) for chart in (each[0] if len(each) == 1 else overlaid(*each))]
     return groups
 
 
@@ -113,6 +114,7 @@ def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
     return {
         "label": label,
         "name": run.name,
+        "given": str(run.folder),
         "folder": str(run.folder.absolute()),
         "head": head.head_rows(run),
         "verdict": run.verdict,
@@ -162,10 +164,12 @@ def _asset(name: str) -> str:
 def _environment() -> Environment:
     from jinja2 import DictLoader, Environment, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=DictLoader({"page.html": _asset("page.html")}),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters.update(milliseconds=milliseconds, column_ms=milliseconds_alone)
+    return environment

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import sections
-from .charts import Chart
+from .charts import Chart, readable
 from .run import Run
 
 SPEED_PICTURE: Final = "rocm_speed.png"
 DEVICE_PICTURE: Final = "rocm_device.png"
 ENGINES_PICTURE: Final = "rocm_convolutions.png"
-_COLOURS: Final = ("#0a63c9", "#c2570c", "#14804a", "#8a3fc7", "#b0246b", "#5b6470")
+_COLOURS: Final = ("#0a63c9", "#a84600", "#14804a", "#8a3fc7", "#b0246b", "#5b6470")
+
+_DASHES: Final = ("-", "--", ":", "-.", (0, (5, 1)), (0, (8, 2, 2, 2)))
 
 
 def draw_pictures(run: Run, folder: Path) -> list[Path]:
@@ -26,7 +28,7 @@ def draw_pictures(run: Run, folder: Path) -> list[Path]:
         The files written.
     """
     speed = [chart for chart in sections.speed_charts(run)[:2] if chart.shown]
-    device = [chart for chart in sections.device_charts(run) if chart.shown]
+    device = [readable(chart) for chart in sections.device_charts(run) if chart.shown]
     made = []
     for name, charts in ((SPEED_PICTURE, speed), (DEVICE_PICTURE, device)):
         if charts:
@@ -54,15 +56,14 @@ def _lines(charts: list[Chart], title: str) -> Any:
     figure = _figure(5 * columns, 2.6 * rows + 0.4)
     for index, chart in enumerate(charts):
         axes = figure.add_subplot(rows, columns, index + 1)
-        for line, colour in zip(chart.shown, _COLOURS, strict=False):
+        for line, colour, dashes in zip(chart.shown, _COLOURS, _DASHES, strict=False):
             y = [float("nan") if value is None else value for value in line.y]
             marker = "o" if len(line.x) < 2 else None
-            axes.plot(line.x, y, color=colour, label=line.name, linewidth=1.4, marker=marker)
+            axes.plot(line.x, y, color=colour, label=line.name, linewidth=1.4, linestyle=dashes, marker=marker)
             if line.thinned:
                 low, high = ([float("nan") if v is None else v for v in band] for band in (line.low, line.high))
                 axes.fill_between(line.x, low, high, color=colour, alpha=0.2, linewidth=0)
-        unit = chart.shown[0].unit
-        axes.set_title(f"{chart.title} ({unit})" if unit else chart.title, fontsize=10)
+        axes.set_title(f"{chart.title} ({chart.unit})" if chart.unit else chart.title, fontsize=10)
         axes.set_xlabel(chart.x_label, fontsize=8)
         axes.set_ylim(*chart.limits())
         if chart.x_label == "epoch":

@@ -12,7 +12,7 @@ from .charts import Chart
 from .files import mapping, number, rows_of
 from .run import Run
 from .series import Series, thin
-from .words import name, parameter_group
+from .words import name, parameter_groups
 
 # A model met at hundreds of shapes (multi_scale) has thousands of rows; the slowest ones are worth reading.
 MOST_LAYERS: Final = 1000
@@ -23,18 +23,21 @@ _TEXT: Final = 400
 _DEVICE_CHARTS: Final = (
     (
         "GPU memory",
-        "MB",
-        {"vram_used_mb": "in use", "torch_reserved_mb": "reserved by torch", "vram_total_mb": "of the card"},
+        "GB",
+        {"vram_used_mb": "in use", "torch_reserved_mb": "held by torch", "vram_total_mb": "of the card"},
     ),
     (
         "Utilisation",
         "%",
-        {"busy_percent": "GPU", "host_cpu_percent": "CPU, all programs", "own_cpu_percent": "CPU, this training"},
+        {"busy_percent": "GPU", "host_cpu_percent": "CPU, all", "own_cpu_percent": "CPU, this run"},
     ),
     ("Temperature", "°C", {"temperature_c": "GPU"}),
     ("Power", "W", {"power_w": "GPU"}),
-    ("Host memory", "MB", {"host_memory_mb": "in use"}),
+    ("Host memory", "GB", {"host_memory_mb": "in use"}),
 )
+
+# What Ultralytics marks the metrics of.
+_METRICS: Final = {"(B)": "boxes", "(M)": "masks", "(P)": "keypoints"}
 
 
 def speed_charts(run: Run) -> list[Chart]:
@@ -46,7 +49,7 @@ def speed_charts(run: Run) -> list[Chart]:
     return [
         Chart("Waited for data", [_line(loading.x, shares, "share of the epoch", "%")], "epoch"),
         Chart("Images per second", [_line(loading.x, run.epoch_rates, "images/s")], "epoch"),
-        Chart("Seconds of all workers together, by stage", stages, "epoch"),
+        Chart("Work of all workers", stages, "epoch"),
     ]
 
 
@@ -56,7 +59,7 @@ def device_charts(run: Run) -> list[Chart]:
     return [
         Chart(
             title,
-            [_line(x, values.get(column), label, unit) for column, label in lines.items()],
+            [_line(x, _in_unit(values.get(column), unit), label, unit) for column, label in lines.items()],
             "minutes",
             percent=unit == "%",
         )
@@ -68,14 +71,19 @@ def learning_charts(run: Run) -> list[Chart]:
     """Return losses and metrics by epoch."""
     results = run.results
 
-    def lines(prefix: str) -> list[Series]:
-        names = [column for column in results.values if column.startswith(prefix)]
-        return [_line(results.x, results.values[column], column.removeprefix(prefix)) for column in names]
+    def lines(prefix: str, suffix: str = "") -> list[Series]:
+        names = [column for column in results.values if column.startswith(prefix) and column.endswith(suffix)]
+        return [
+            _line(results.x, results.values[column], column.removeprefix(prefix).removesuffix(suffix))
+            for column in names
+        ]
 
+    plain = [line for line in lines("metrics/") if not line.name.endswith(tuple(_METRICS))]
     return [
-        Chart("Training losses", lines("train/"), "epoch"),
-        Chart("Validation losses", lines("val/"), "epoch"),
-        Chart("Metrics", lines("metrics/"), "epoch"),
+        Chart("Training losses", lines("train/", "_loss"), "epoch"),
+        Chart("Validation losses", lines("val/", "_loss"), "epoch"),
+        *(Chart(f"Metrics of {what}", lines("metrics/", suffix), "epoch") for suffix, what in _METRICS.items()),
+        Chart("Metrics", plain, "epoch"),
         Chart("Learning rate", _merged(lines("lr/")), "epoch"),
     ]
 
@@ -85,7 +93,14 @@ def _merged(lines: list[Series]) -> list[Series]:
     together: dict[tuple[Any, ...], list[Series]] = {}
     for line in lines:
         together.setdefault((*line.x, *line.y), []).append(line)
-    return [replace(same[0], name=", ".join(parameter_group(line.name) for line in same)) for same in together.values()]
+    return [replace(same[0], name=parameter_groups([line.name for line in same])) for same in together.values()]
+
+
+def _in_unit(values: Iterable[float | None] | None, unit: str) -> Iterable[float | None] | None:
+    """Return values of the telemetry, which has memory in MiB, in the unit of a chart."""
+    if values is None or unit != "GB":
+        return values
+    return [None if value is None else value / 1024 for value in values]
 
 
 def _line(x: list[float], y: Iterable[float | None] | None, label: str, unit: str = "") -> Series:
@@ -178,6 +193,8 @@ def text(value: Any) -> str:
         return "none"
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value) or "none"
+    elif isinstance(value, dict) and all(isinstance(item, str) for item in (*value, *value.values())):
+        value = ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
     try:
         told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):  # YAML can hold itself

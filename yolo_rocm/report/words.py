@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 # Names in rocm.json and results.csv that are no words.
@@ -24,10 +26,12 @@ def name(key: str) -> str:
     return _NAMES.get(key, key)
 
 
-def parameter_group(key: str) -> str:
+def parameter_groups(keys: Sequence[str]) -> str:
     """Return the name of a learning rate: Ultralytics calls the optimiser's parameter groups pg0, pg1, ..."""
-    number = key.removeprefix("pg")
-    return f"parameter group {number}" if key.startswith("pg") and number.isdigit() else key
+    numbers = [key.removeprefix("pg") for key in keys if key.startswith("pg")]
+    if len(numbers) < len(keys) or not all(number.isdigit() for number in numbers):
+        return ", ".join(keys)
+    return f"{'group' if len(keys) == 1 else 'groups'} {', '.join(numbers)}"
 
 
 def counted(number: int, thing: str) -> str:
@@ -36,12 +40,33 @@ def counted(number: int, thing: str) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """Return a time in the unit in which it is easy to read."""
-    return f"{value:.1f} ms" if value < 1000 else duration(value / 1000)
+    """Return a time in the unit in which it is easy to read, with about three digits."""
+    return f"{milliseconds_alone(value)} ms" if value < 999.5 else duration(value / 1000)
+
+
+def milliseconds_alone(value: float) -> str:
+    """Return the same without a unit, for a column of milliseconds."""
+    places = 0 if value >= 99.95 else 1 if value >= 9.995 else 2 if value >= 0.0995 else 3
+    return f"{value:.{places}f}"
+
+
+def gigabytes(mebibytes: float) -> str:
+    """Return memory in the unit in which cards are sold."""
+    return f"{mebibytes / 1024:.2f} GB" if mebibytes < 10 * 1024 else f"{mebibytes / 1024:.1f} GB"
+
+
+def moment(text: str) -> str:
+    """Return a date and time of ISO 8601 as people write it; anything else as it is."""
+    try:
+        return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M %Z").strip()
+    except ValueError:
+        return text
 
 
 def duration(seconds: float) -> str:
     """Return a time in the units in which it is easy to read."""
+    if seconds < 0.9995:
+        return milliseconds(1000 * seconds)
     if seconds < 99.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -14,6 +14,7 @@ from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole
 from .children import children_follow, launch_is_possible, ranks_command, run_command_line
 from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
+from .exported_model import PRECISION, ExportedModel, named_arguments, only_torch
 from .fused_blocks import fused_blocks
 from .graphed_networks import graphed_networks, why_not_graphed
 from .inference_blocks import inference_blocks
@@ -112,3 +113,4 @@ from .trainers import (
     worker_count,
 )
 from .versions import newest_tested, require
+from .weights import MemoryWeights, WeightsFile

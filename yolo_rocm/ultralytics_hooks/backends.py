@@ -25,7 +25,28 @@ def predict_backend(model: str, device: Any, half: bool) -> Any:
     """Return what a predictor calls: the fused network in its precision on its device."""
     from ultralytics.nn.autobackend import AutoBackend
 
-    return AutoBackend(load_model(model).model, device=device, fp16=half, verbose=False).eval()
+    network = load_model(model).model
+    if str(model).endswith((".yaml", ".yml")):
+        _take_statistics(network)
+    return AutoBackend(network, device=device, fp16=half, verbose=False).eval()
+
+
+def _take_statistics(network: Any) -> None:
+    """Give an untrained network BatchNorm statistics of noise: with the first ones its activations die out.
+
+    Whatever computes it, right or wrong, would return the same boxes.
+    """
+    import torch
+
+    norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 1.0
+    with torch.no_grad():
+        network.train()(torch.rand(4, 3, 160, 160))
+    network.eval()
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
 
 
 def network_of(backend: Any) -> Any:

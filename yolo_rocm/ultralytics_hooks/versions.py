@@ -22,6 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import StackError
 from ..hardware import detect
+from ..hardware.libraries import missing_library
 from .log import say
 from .probes import ANSWER, TRAINING, missing
 
@@ -98,8 +99,8 @@ def require() -> None:
     A release newer than any tested one is usable if all it needs for training is found where it was.
 
     Raises:
-        StackError: It is missing, too old, or lacks something, or torch cannot use the installed NumPy; the message
-            has the command to run.
+        StackError: It is missing, too old, or lacks something, torch cannot use the installed NumPy, or the system has
+            no library that OpenCV needs; the message has the command to run.
     """
     if "ultralytics" not in sys.modules and importlib.util.find_spec("ultralytics") is None:
         raise StackError(
@@ -109,7 +110,13 @@ def require() -> None:
     misfit = detect().packages.numpy_misfit() if not _accepted else None
     if misfit is not None:
         raise StackError(f"{misfit.what}. Run: {misfit.remedy}")
-    import ultralytics
+    try:
+        import ultralytics
+    except ImportError as error:
+        lacking = missing_library(error)
+        if lacking is None:
+            raise
+        raise StackError(f"{lacking.what}. {lacking.remedy}.") from error
 
     text = str(ultralytics.__version__)
     if text in _accepted:

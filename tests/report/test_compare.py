@@ -1,0 +1,91 @@
+"""Two runs: what differs, by how much, and whether that means something."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from yolo_rocm.report.compare import INCONCLUSIVE, differences, summary
+from yolo_rocm.report.page import render
+from yolo_rocm.report.run_data import read_run
+
+from .made_runs import change_column, make_run
+
+pytestmark = pytest.mark.once
+
+
+def test_three_noisy_epochs_are_inconclusive_and_the_spread_is_shown(tmp_path):
+    def outcome(first, second):
+        runs = []
+        for folder, seconds in (("a", first), ("b", second)):
+            path = make_run(tmp_path / f"{folder}{len(list(tmp_path.iterdir()))}", epochs=len(seconds))
+            change_column(path / "rocm_loader.csv", "seconds", seconds)
+            runs.append(read_run(path))
+        return {row.what: row for row in dict(differences(*runs))["Outcome"]}, render(runs)
+
+    told, page = outcome((9, 2.0, 3.2), (9, 2.6, 4.1))
+    row = told["training of an epoch"]
+    assert (row.first, row.second) == ("2.6 s (2.0 s to 3.2 s)", "3.3 s (2.6 s to 4.1 s)")
+    assert (row.change, row.better) == (f"{INCONCLUSIVE} (+28.8%)", 0)
+    assert told["images/s"].change.startswith(INCONCLUSIVE)
+    assert f"{INCONCLUSIVE} (+28.8%)</td>" in page
+    told, page = outcome((9, 2.0, 2.1, 2.0, 1.9), (9, 2.6, 2.7, 2.6, 2.5))
+    assert told["training of an epoch"].change == "+30.0%"
+    assert told["training of an epoch"].better == told["images/s"].better == -1
+    assert "+30.0% worse</td>" in page
+    told, _ = outcome((2.0,), (3.0,))
+    assert told["training of an epoch"].first == "2.0 s"
+    assert told["training of an epoch"].change == f"{INCONCLUSIVE} (+50.0%)"  # one epoch has no spread
+
+
+def test_numbers_of_one_run_alone_are_not_measured_in_the_other(tmp_path):
+    with_gpu, without = read_run(make_run(tmp_path / "a")), read_run(make_run(tmp_path / "b", busy=None))
+    told = {row.what: (row.first, row.second) for row in dict(differences(with_gpu, without))["Outcome"]}
+    assert told["GPU busy"] == ("97%", "not measured")
+    back = {row.what: (row.first, row.second) for row in dict(differences(without, with_gpu))["Outcome"]}
+    assert back["GPU busy"] == ("not measured", "97%")
+    assert "epochs" not in told
+
+
+def test_directions_and_units_of_changes(tmp_path):
+    slow = make_run(tmp_path / "slow", wait=0.05, vram_mb=5000)
+    quick = make_run(tmp_path / "quick", vram_mb=4000)
+    told = {row.what: row for row in dict(differences(read_run(slow), read_run(quick)))["Outcome"]}
+    assert told["waited for data"].change == "-28.6 points"
+    assert {what: row.better for what, row in told.items()} == {
+        "verdict": 0, "images/s": 1, "waited for data": 1, "training of an epoch": 1, "peak GPU memory": 1,
+        "GPU memory in use": 0,
+    }  # fmt: skip
+    assert told["peak GPU memory"].change == "-20.0%"
+
+
+def test_layers_that_only_one_run_has(tmp_path):
+    few, many = read_run(make_run(tmp_path / "few", layers=2)), read_run(make_run(tmp_path / "many", layers=3))
+    (row,) = dict(differences(few, many))["Convolutions"]
+    assert (row.what, row.first, row.second) == ("model.2.conv", "not there", "gemm: pointwise / columns / shifted")
+    (row,) = dict(differences(many, few))["Convolutions"]
+    assert row.second == "not there"
+
+
+def test_arguments_that_are_different_in_every_run_are_left_out(tmp_path):
+    first, second = make_run(tmp_path / "a"), make_run(tmp_path / "b")
+    (first / "args.yaml").write_text("name: a\nsave_dir: x\nimgsz: 640\nlr0: 0.01\n")
+    (second / "args.yaml").write_text("name: b\nsave_dir: y\nimgsz: 320\nbatch: 4\n")
+    rows = dict(differences(read_run(first), read_run(second)))["Arguments of Ultralytics"]
+    assert [(row.what, row.first, row.second) for row in rows] == [
+        ("imgsz", "640", "320"),
+        ("lr0", "0.01", "not there"),
+        ("batch", "not there", "4"),
+    ]
+
+
+def test_the_summary_is_plain_data(tmp_path):
+    told = json.loads(json.dumps(summary(read_run(make_run(tmp_path / "run", wait=0.05, asked=9)))))
+    assert told["folder"] == str(tmp_path / "run")
+    assert told["verdict"]["bound"] == "data"
+    assert told["verdict"]["name"] == "data-bound"
+    assert told["verdict"]["change"] == "try workers=8, cache=disk"
+    assert told["verdict"]["text"].endswith("cache=disk.")
+    assert told["numbers"]["epochs"] == 3
+    assert told["missing"] == ["3 of 9 epochs are there: the run was stopped, ended early, or still goes on"]

@@ -1,0 +1,93 @@
+"""The site as files: built without a warning, whole, every link leads somewhere, nothing comes from a network."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import yolo_rocm
+
+from ..pages import PROJECT, pages
+
+pytestmark = pytest.mark.once
+
+SOURCES = pages()
+
+
+def test_it_is_built_without_a_warning(site):
+    assert site.said == "0\n"
+
+
+def test_nothing_is_written_to_the_clone_by_default():
+    assert "build/\n" in (PROJECT / ".gitignore").read_text()
+    (command,) = re.findall(r"-m docs\.making\.site (\S+)", (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert command.startswith("build/")
+
+
+def test_every_link_and_anchor_leads_somewhere(site):
+    wrong = []
+    for name, page in site.pages.items():
+        for link in (*page.links, *page.loaded):
+            parts = urlsplit(link)
+            if parts.scheme in ("https", "data") or parts.netloc:
+                continue
+            target = (site.root / name).parent / unquote(parts.path) if parts.path else site.root / name
+            target = target.resolve()
+            if not target.is_file():
+                wrong.append(f"{name}: {link}")
+            elif parts.fragment:
+                there = site.pages[target.relative_to(site.root.resolve()).as_posix()]
+                if unquote(parts.fragment) not in there.ids:
+                    wrong.append(f"{name}: {link}")
+    assert wrong == []
+    assert sum(len(page.links) for page in site.pages.values()) > 4000
+
+
+def test_anchors_are_there_once(site):
+    twice = {
+        (name, each) for name, page in site.pages.items() for each in page.ids if page.ids.count(each) > 1
+    }  # fmt: skip
+    assert twice == set()
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=[each.name for each in SOURCES])
+def test_a_page_is_there_with_all_its_words_and_without_its_marks(source, site):
+    from docs.making.markdown import slug
+
+    page = site.pages[source.name.removesuffix(".md") + ".html"]
+    assert "<!--" not in page.text
+    assert "made by docs/generate.py" not in page.text
+    assert [words for words in source.inline if words not in page.text] == []
+    for _, block in source.blocks:
+        assert " ".join(block.split()) in page.text
+    # Where a page on a code host is linked to, the same anchor leads to the same heading here.
+    assert {slug(heading) for heading in source.headings} <= set(page.ids)
+
+
+def test_the_first_page_leads_to_every_page(site):
+    linked = {link for link in site.pages["index.html"].links if ":" not in link}
+    assert {source.name.removesuffix(".md") + ".html" for source in SOURCES} | {"CHANGELOG.html"} <= linked
+
+
+def test_every_public_name_has_an_anchor(site):
+    names = {name.lower() for name in yolo_rocm.__all__ if name != "__version__"}
+    assert names <= set(site.pages["docs/api.html"].ids)
+
+
+def test_files_that_pages_link_to_are_pages_too(site):
+    assert "def main" in site.pages["examples/windows.py.html"].text
+    assert "examples/slurm.sh.html" in site.pages
+    assert "gpu/rx5600xt.yaml.html" in site.pages["configs/gpu.html"].links
+    assert "name: rx5600xt" in site.pages["configs/gpu/rx5600xt.yaml.html"].text
+    (csv,) = site.root.glob("_downloads/*/loader-bccd.csv")
+    assert csv.read_bytes() == (PROJECT / "docs/benchmarks/loader-bccd.csv").read_bytes()
+
+
+def test_nothing_is_loaded_from_a_network(site):
+    loaded = {link for page in site.pages.values() for link in page.loaded}
+    assert len(loaded) > 10
+    assert [link for link in loaded if urlsplit(link).scheme not in ("", "data") or urlsplit(link).netloc] == []
+    for sheet in site.root.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text(encoding="utf-8")) == []

@@ -1,0 +1,211 @@
+"""A preset for YOLO objects that exist: registered one by one, all of the process, or through callbacks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .. import ultralytics_hooks as hooks
+from ..inference.engine_runs import EngineRuns
+from ..inference.ways import check_engine
+from ..session.events import Events
+from ..session.process_wide import all_follow
+from ..session.run import run_method
+from ..session.session import Session
+
+if TYPE_CHECKING:
+    from ..conv.report import ConvReport
+    from ..inference.chooser import Choice
+    from ..norm.report import NormReport
+    from ..preset.schema import Settings
+    from ..ultralytics_hooks import ObjectMode
+
+_PREDICTIONS: Final = ("predict", "track")
+PresetSource = str | Path | Mapping[str, Any]
+
+
+class Registration:
+    """A YOLO object whose modes run under a preset, until `remove()`."""
+
+    def __init__(self, yolo: Any, session: Session, engine: str | None = None) -> None:
+        self._events = Events(session)
+        self._engine_runs = None if engine is None else EngineRuns(session, engine)
+        self._yolo = weakref.ref(yolo)
+        self._modes: list[ObjectMode] = []
+        self._hold_variables(yolo)
+        self._attach(yolo)
+
+    @property
+    def _session(self) -> Session:
+        return self._events.session
+
+    def _hold_variables(self, yolo: Any) -> None:
+        self._variables = self._session.set_early()
+        weakref.finalize(yolo, self._variables.close)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Travel with the YOLO object, by copy or by pickle: its copy is registered too, with a session of its own."""
+        engine = None if self._engine_runs is None else self._engine_runs.engine
+        return {"yolo": self._yolo(), "events": self._events, "modes": self._modes, "engine": engine}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Belong to the copy."""
+        self._events, self._modes = state["events"], state["modes"]
+        self._engine_runs = None if state["engine"] is None else EngineRuns(self._session, state["engine"])
+        self._yolo = weakref.ref(state["yolo"])
+        self._hold_variables(state["yolo"])
+
+    def _attach(self, yolo: Any) -> None:
+        self._add_callbacks(yolo)
+        self._modes = hooks.wrap_modes(yolo, self._run)
+
+    def _add_callbacks(self, yolo: Any) -> None:
+        for event, function in self._events.callbacks().items():
+            if function not in yolo.callbacks[event]:
+                yolo.add_callback(event, function)
+
+    def _run(self, yolo: Any, mode: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        self._add_callbacks(yolo)  # reset_callbacks() and clear_callback() are meant for the user's own
+        if self._engine_runs is not None and mode in _PREDICTIONS:
+            return self._engine_runs.run(yolo, mode, method, args, kwargs)
+        if self._engine_runs is not None and mode == "train":
+            self._engine_runs.close()  # it needs the memory, and brings other weights
+        return run_method(self._session, yolo, mode, method, args, kwargs)
+
+    def _detach(self, yolo: Any) -> None:
+        for mode in self._modes:
+            mode.let_go()
+        self._modes = []
+        for event, function in self._events.callbacks().items():
+            # A new list: Ultralytics may be running through the old one, and would miss the next function.
+            if function in yolo.callbacks.get(event, []):
+                yolo.callbacks[event] = [other for other in yolo.callbacks[event] if other != function]
+
+    @property
+    def settings(self) -> Settings:
+        """Final values of the preset with their origins."""
+        return self._session.settings
+
+    @property
+    def choice(self) -> Choice | None:
+        """What the newest prediction was computed by, and why; None before the first, and where no engine was given."""
+        return None if self._engine_runs is None else self._engine_runs.choice
+
+    @property
+    def report(self) -> ConvReport | None:
+        """What the convolutions of the newest run were computed by; None before the first."""
+        return self._session.report
+
+    @property
+    def norm_report(self) -> NormReport | None:
+        """What BatchNorm of the newest run was computed by; None before the first."""
+        return self._session.normalisations.report
+
+    def remove(self) -> None:
+        """Give the YOLO object back as it was; calling it twice does no harm.
+
+        A training or a stream of predictions that is going on ends under the preset it began with.
+        """
+        self._variables.close()
+        self._session.inference.close()
+        if self._engine_runs is not None:
+            self._engine_runs.close()
+        yolo = self._yolo()
+        if yolo is not None:
+            self._detach(yolo)
+            if _registration_of(yolo) is self:
+                delattr(yolo, _ATTRIBUTE)
+
+
+# Kept on the object, not in a table of ours: a table would keep the object alive through its wrapped methods.
+_ATTRIBUTE = "_yolo_rocm_registration"
+
+
+def _registration_of(yolo: Any) -> Registration | None:
+    registration: Registration | None = vars(yolo).get(_ATTRIBUTE)
+    return registration
+
+
+def register(
+    yolo: Any,
+    preset: PresetSource = "auto",
+    rocm: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+) -> Registration:
+    """Let an existing YOLO object train, validate, predict and tune under a preset.
+
+    Outside those calls the process is untouched, but for environment variables that must be set before the GPU runtime
+    starts: they stay until `remove()`. Registering an object again replaces its preset; a copy of the object, also one
+    made by pickle, is registered like the object.
+
+    While it runs, its preset applies to the whole process, other threads included. Of several objects that run at the
+    same time the newest decides for all; results are the same, whatever computes them. A stream of predictions runs
+    until it ends, is closed or forgotten.
+
+    Args:
+        yolo: A `YOLO`, `RTDETR` or other Ultralytics model object.
+        preset: A preset's name, `auto`, a YAML file or a dictionary.
+        rocm: Sections over the preset, e.g. `{"conv": {"engine": "gemm"}}`.
+        engine: What computes `predict` and `track`: `auto`, or one of `torch`, `compile`, `torchscript`, `ncnn`,
+            `onnx`, `migraphx`, `openvino`, chosen and measured as `predictor` does it; torch under the preset by
+            default. What is exported are the weights in memory. What an engine cannot do, and whatever fails, is
+            computed by torch, with one line in the log.
+
+    Returns:
+        A handle with `remove()`, `report`, `settings` and `choice`.
+
+    Raises:
+        ConfigError: It is no YOLO object, or there is no such engine or preset.
+    """
+    hooks.require()
+    hooks.check_model(yolo)
+    if engine is not None:
+        check_engine(engine)
+    session = Session(preset, rocm)
+    before = _registration_of(yolo)
+    if before is not None:
+        before.remove()
+    registration = Registration(yolo, session, engine)
+    setattr(yolo, _ATTRIBUTE, registration)
+    return registration
+
+
+@contextmanager
+def registered_for_one_run(yolo: Any, session: Session) -> Iterator[None]:
+    """Register for one call; a registration the object already has steps aside and comes back."""
+    before = _registration_of(yolo)
+    if before is not None:
+        before._detach(yolo)
+    own = Registration(yolo, session)
+    try:
+        yield
+    finally:
+        own.remove()
+        if before is not None:
+            before._attach(yolo)
+
+
+def callbacks(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None) -> dict[str, Callable[[Any], None]]:
+    """Return a preset as `{event: function}` for `yolo.add_callback`.
+
+    Training and prediction are covered. Validation on its own is not: Ultralytics runs the model before the first
+    validation event, so use `register` for it.
+    """
+    return Events(Session(preset, rocm)).callbacks()
+
+
+@contextmanager
+def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None) -> Iterator[Session]:
+    """Let every YOLO object of this process run under a preset while the context is open.
+
+    Trainers, validators and predictors that are made without a YOLO object follow it too; what has a session of its
+    own keeps it.
+    """
+    session = Session(preset, rocm)
+    with session.environment():
+        hooks.require()
+        with all_follow(Events(session)):
+            yield session

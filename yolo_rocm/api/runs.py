@@ -1,0 +1,155 @@
+"""Runs from their beginning to their end: a training, or another mode of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import ultralytics_hooks as hooks
+from ..inference.exporting import export_checked, is_checked
+from ..inference.predictor import predictor
+from ..session.relaunch import start
+from ..session.run import run, run_method
+from ..session.session import Session
+from .registration import PresetSource, registered_for_one_run
+
+if TYPE_CHECKING:
+    from ..conv.fused.patch import FusedReport
+    from ..conv.report import ConvReport
+    from ..preset.schema import Settings
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What a finished run leaves behind.
+
+    Attributes:
+        result: What Ultralytics returned: metrics of `train` and `val`, the file of `export`, the table of
+            `benchmark`, and how many images were predicted.
+        report: What the convolutions were computed by.
+        settings: Final values of the preset.
+        folder: The folder of a training.
+        inference: What blocks were computed by where nothing was trained.
+    """
+
+    result: Any
+    report: ConvReport | None
+    settings: Settings
+    folder: Path | None = None
+    inference: FusedReport | None = None
+
+
+def train(
+    model: Any = "yolo11n.pt",
+    data: Any = None,
+    preset: PresetSource = "auto",
+    rocm: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> Any:
+    """Train a model under a preset.
+
+    Args:
+        model: Weights, a model YAML, or a YOLO object.
+        data: Data set, as Ultralytics takes it.
+        preset: A preset's name, `auto`, a YAML file or a dictionary.
+        rocm: Sections over the preset for this run.
+        **arguments: Any training argument of Ultralytics; it wins over the preset. `resume="auto"` goes on from the
+            `last.pt` of the run that `project` and `name` name, and begins that run where there is none.
+
+    Returns:
+        Ultralytics' metrics object; None where `resume="auto"` finds the training complete.
+
+    Raises:
+        YoloRocmError: A preset, argument or data set is wrong, or an engine cannot compute the model; nothing is left
+            patched and no run folder behind.
+    """
+    return run_training(model, data, preset, rocm, **arguments).result
+
+
+def run_training(
+    model: Any = "yolo11n.pt",
+    data: Any = None,
+    preset: PresetSource = "auto",
+    rocm: Mapping[str, Any] | None = None,
+    relaunched: bool = False,
+    **arguments: Any,
+) -> RunOutcome:
+    """Train like `train`, and return the run's report, settings and folder too.
+
+    Args:
+        model: As in `train`.
+        data: As in `train`.
+        preset: As in `train`.
+        rocm: As in `train`.
+        relaunched: This process trains once; where torchrun has started it again, it goes on from its `last.pt`.
+        **arguments: As in `train`.
+    """
+    session = Session(preset, rocm, **arguments)
+    with session.environment():
+        hooks.require()
+        hooks.check_arguments(arguments)
+        hooks.check_data(data)
+        if data is not None:
+            arguments["data"] = data
+        # The model is built under the preset too: Ultralytics runs it once to find its strides.
+        with run(session, arguments, trains=True):
+            yolo = hooks.load_model(model, arguments.get("task"))
+            begin = start(yolo, arguments, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
+            if begin.complete is not None:
+                hooks.say(f"the training in {begin.complete} is complete: nothing is left to do")
+                return RunOutcome(None, session.report, session.settings, begin.complete)
+            yolo, arguments = begin.yolo, begin.arguments
+            if arguments.get("resume") is True:
+                hooks.check_resumable(yolo)
+            with registered_for_one_run(yolo, session):
+                metrics = yolo.train(**arguments)
+            return RunOutcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))
+
+
+def run_mode(
+    mode: str,
+    /,
+    model: Any = None,
+    preset: PresetSource = "auto",
+    rocm: Mapping[str, Any] | None = None,
+    task: str | None = None,
+    **arguments: Any,
+) -> RunOutcome:
+    """Run a mode of a model other than training under a preset: what the command line's sub-commands run.
+
+    Args:
+        mode: `val`, `predict`, `track`, `export` or `benchmark`.
+        model: Weights, an exported model or a model YAML.
+        preset: A preset's name, `auto`, a YAML file or a dictionary.
+        rocm: Sections over the preset for this run.
+        task: Where the model's file does not tell it.
+        **arguments: Ultralytics' arguments for the mode. As `yolo` does, `predict` and `track` save by default; they
+            also take `engine`, as `predictor` does.
+
+    Raises:
+        YoloRocmError: A preset, an argument, the model or the data is wrong; nothing has run.
+    """
+    arguments.pop("mode", None)  # a file made for another mode has it
+    engine = arguments.pop("engine", None) if mode in ("predict", "track") else None
+    session = Session(preset, rocm, **arguments)
+    with session.environment():
+        hooks.require()
+        hooks.check_mode(mode, model, arguments)
+        if mode == "export" and is_checked(model, arguments):
+            return RunOutcome(export_checked(model, task, **arguments), None, session.settings)
+        streams = mode in ("predict", "track")
+        if streams and engine is not None:
+            source = arguments.pop("source", None)
+            chosen = predictor(model, engine, preset, rocm, task, **{"save": True, **arguments})
+            results = getattr(chosen, "__call__" if mode == "predict" else mode)(source, stream=True)
+            return RunOutcome(sum(1 for _ in results), chosen.report, session.settings)
+        if streams:  # a video of any length: one result at a time is in memory, not all of them
+            arguments = {"save": True, **arguments, "stream": True}
+        with run(session, arguments):
+            yolo = hooks.load_model(model, task)
+            result = run_method(session, yolo, mode, getattr(yolo, mode), (), arguments)
+            if streams:
+                result = sum(1 for _ in result)
+    return RunOutcome(result, session.report, session.settings, inference=session.inference.report)

@@ -1,0 +1,154 @@
+"""Which way predicts a model: remembered, or measured now and then remembered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from .. import ultralytics_hooks as hooks
+from ..diagnosis.predict_engines import PREDICT_ENGINES
+from ..errors import YoloRocmError
+from ..session.session import Session
+from .choices import Choices, in_words, key_of
+from .exported import exported
+from .measure import LIMIT_S
+from .survey import COMPILE_LIMIT_S, fastest, survey
+from .ways import AUTO, TORCH, Way, check_engine, on_device, ways
+
+_IMAGES: Final = 8  # that engines are compared on
+_SECONDS: Final = 3.0  # that calls of each are timed for
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What predicts.
+
+    Attributes:
+        way: Engine, device and data type; None where Ultralytics and the preset decide about torch.
+        file: The exported model; None for the object as it is.
+        why: How it was chosen, in words.
+    """
+
+    way: Way | None
+    file: Path | None
+    why: str
+
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return TORCH if self.way is None else self.way.engine
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a call asks of an engine.
+
+    Attributes:
+        imgsz: Image size.
+        batch: Images a call.
+        device: Ultralytics' `device`; None for any.
+    """
+
+    imgsz: Any
+    batch: int = 1
+    device: Any = None
+
+
+class Chooser:
+    """Chooses for one session what predicts.
+
+    Attributes:
+        engine: What the user asks for.
+    """
+
+    def __init__(self, session: Session, engine: str) -> None:
+        self.engine = check_engine(engine)
+        self._session = session
+
+    def choose(self, weights: Path, task: str, source: Any, asked: Asked) -> Choice:
+        """Return what predicts weights; measured the first time.
+
+        Raises:
+            ConfigError: The source holds nothing to compare engines on.
+        """
+        key = self._key(weights, asked)
+        choice = self._remembered(key, weights, asked) or self._measured(key, weights, task, source, asked)
+        hooks.say(f"predicting with {choice.engine}: {choice.why}")
+        return choice
+
+    def forget(self, weights: Path, asked: Asked) -> None:
+        """Forget a choice that has failed."""
+        Choices().forget(self._key(weights, asked))
+
+    def made(self, weights: Path, way: Way, asked: Asked) -> Path | None:
+        """Return the model exported for a way, made from these weights now or before; None where none is needed.
+
+        Raises:
+            ExportError: It cannot be exported.
+        """
+        if not way.format:
+            return None
+        return exported(weights, way.format, way.export_arguments(asked.imgsz, asked.batch)).file
+
+    def _key(self, weights: Path, asked: Asked) -> str:
+        preset = self._session.settings.preset
+        facts = {"engine": self.engine, "device": asked.device, "imgsz": asked.imgsz, "batch": asked.batch}
+        return key_of(self._session.machine, weights, preset.name, {**facts, "engines": list(preset.predict.engines)})
+
+    def _remembered(self, key: str, weights: Path, asked: Asked) -> Choice | None:
+        known = Choices().get(key)
+        if known is None:
+            return None
+        way, words = known
+        try:
+            return Choice(way, self.made(weights, way, asked), f"{way.name}, {words}, measured before")
+        except YoloRocmError:
+            return None
+
+    def _measured(self, key: str, weights: Path, task: str, source: Any, asked: Asked) -> Choice:
+        """Measure every way that may be taken, and remember the fastest that agrees."""
+        images = hooks.first_images(source, _IMAGES) or hooks.first_images(hooks.sample_images(), _IMAGES)
+        preset, machine = self._session.settings.preset, self._session.machine
+        wanted = (TORCH, *preset.predict.engines) if self.engine == AUTO else (TORCH, self.engine)
+        found = ways(machine, wanted, asked.device, software="vulkan" in str(asked.device))
+        if self.engine not in (AUTO, TORCH) and not any(way.engine == self.engine for way in found):
+            return self._without(asked)
+        limit_s = COMPILE_LIMIT_S if self.engine == "migraphx" else LIMIT_S
+        hooks.say(f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}")
+        try:
+            with hooks.progress_bar("measuring engines") as show:
+                rows = survey(
+                    weights,
+                    task,
+                    images,
+                    found,
+                    imgsz=asked.imgsz,
+                    batch=asked.batch,
+                    seconds=_SECONDS,
+                    preset=self._session.source,
+                    rocm=self._session.rocm,
+                    limit_s=limit_s,
+                    progress=show,
+                )
+        except (YoloRocmError, OSError) as error:
+            return Choice(None, None, f"engines cannot be compared: {error}")
+        for row in rows:
+            if row.error or not row.agrees:
+                share = row.agreement.share if row.agreement is not None else 0.0
+                hooks.say(f"{row.way.name} is left out: {row.error or f'{share:.3f} of the objects are the same'}")
+        considered = [row for row in rows if self.engine in (AUTO, row.way.engine)]
+        best = fastest([row for row in considered if on_device(row.way, asked.device)])
+        if best is None:
+            named = "no engine" if self.engine == AUTO else self.engine
+            return Choice(None, None, f"{named} was found to agree with torch on these images")
+        words = in_words(best, rows[0])
+        Choices().put(key, best.way, words)
+        return Choice(best.way, self.made(weights, best.way, asked), f"{best.way.name}, {words}")
+
+    def _without(self, asked: Asked) -> Choice:
+        engine, machine = PREDICT_ENGINES[self.engine], self._session.machine
+        reasons = engine.reasons_against(machine) or [f"it cannot use device={asked.device}"]
+        line = "" if engine.unfit(machine) else engine.install_line(machine.system)
+        told = f"engine {self.engine} cannot be used: {'; '.join(reasons)}"
+        return Choice(None, None, f"{told}{f'. To install it: {line}' if line else ''}")

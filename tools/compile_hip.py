@@ -1,26 +1,22 @@
 """Compile the kernels of engine hip for AMD GPUs that are not there, and print what each needs as CSV.
 
     python tools/compile_hip.py > docs/compiled_hip.csv
-    python tools/compile_hip.py --hiprtc /path/to/libamdhip64.so.5 gfx1010 gfx1030
+    python tools/compile_hip.py --hiprtc /path/to/libamdhip64.so.5 --no-header gfx1010 gfx1030 >> docs/compiled_hip.csv
 
 Every algorithm, data type, layout and pass for a layer of 64 channels (8 x 80 x 80, 3 x 3), by clang, or by the hiprtc
-inside a HIP runtime, which needs no card to compile. `waves` are those of 32 lanes that the registers of a SIMD of RDNA
-hold. `tools/emulate_hip.py` executes them.
+inside a HIP runtime, which needs no card to compile. `waves` are those of 32 lanes that a SIMD of RDNA has registers
+and LDS for; empty for other targets. `tools/emulate_hip.py` executes what is compiled.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -30,34 +26,21 @@ import torch
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools import emulate_hip
-from tools.emulate_hip import FORBIDDEN, Compiled, Layer
+from tools.emulate_hip import PROCESSORS, layer_of
+from tools.hip_compilers import Compile, by_clang, by_hiprtc, clang_name, hiprtc_name
 from yolo_rocm.conv.hip import algorithms, base, depthwise, gemm
 from yolo_rocm.conv.hip.base import HipAlgorithm
 from yolo_rocm.conv.hip.calls import HipCall
-from yolo_rocm.conv.hip.launching import program_of
 from yolo_rocm.conv.kernels.calls import PLAIN, Epilogue, strides
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.engines.hip.rtc import Rtc
-from yolo_rocm.engines.hip.target import Target
 
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1201", "gfx90a", "gfx942")
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 COLUMNS: Final = (
-    "target", "compiler", "algorithm", "kernel", "pass", "activation", "dtype", "layout", "registers", "spilled",
-    "waves", "lds_bytes", "forbidden", "date",
+    "target", "compiler", "algorithm", "kernel", "pass", "activation", "dtype", "layout", "registers", "vgpr_spills",
+    "sgpr_spills", "private_bytes", "waves", "lds_bytes", "forbidden", "date",
 )  # fmt: skip
-USUAL: Final = Layer((8, 64, 80, 80), (64, 64, 3, 3))
-_DEPTHWISE: Final = replace(USUAL, weight=(64, 1, 3, 3), groups=64)
-_IMAGE: Final = replace(USUAL, shape=(8, 3, 160, 160), weight=(16, 3, 3, 3), stride=2)
-_PROCESSORS: Final = 36  # of an RX 5600 XT: how many splits grad-weight has
-Compile = Callable[[str, tuple[tuple[str, "int | str"], ...], str], Compiled]
-
-
-def layer_of(algorithm: HipAlgorithm) -> Layer:
-    """Return the layer that an algorithm is compiled for."""
-    return {"hip_depthwise": _DEPTHWISE, "hip_few_channels": _IMAGE}.get(algorithm.name, USUAL)
 
 
 def call_of(algorithm: HipAlgorithm, problem: ConvProblem, which: str, epilogue: Epilogue = PLAIN) -> HipCall:
@@ -70,40 +53,13 @@ def call_of(algorithm: HipAlgorithm, problem: ConvProblem, which: str, epilogue:
     return algorithm.gather_steps(problem, back, *((y, w, x) if back else (x, w, y)), epilogue).kernel
 
 
-@cache
-def by_hiprtc(library: str, source: str, defines: tuple[tuple[str, int | str], ...], target: str) -> Compiled:
-    """Compile a kernel by hiprtc as a training does, and read the object back.
-
-    Raises:
-        RtcError: It does not compile.
-        subprocess.CalledProcessError: LLVM cannot read the object.
-    """
-    options = Target("hip", target).options()
-    code, _ = _rtc(library).compile(program_of(source, defines).text(), source, options)
-    with tempfile.NamedTemporaryFile(suffix=".co") as file:
-        file.write(code)
-        file.flush()
-        text = _llvm("llvm-objdump", "-d", "--no-show-raw-insn", f"--mcpu={target}", file.name)
-        return emulate_hip.read_needs(text, _llvm("llvm-readelf", "--notes", file.name))
-
-
-@cache
-def _rtc(library: str) -> Rtc:
-    return Rtc(library, "hip")
-
-
-def _llvm(tool: str, *words: str) -> str:
-    found = next((path for name in (f"{tool}-19", tool) if (path := shutil.which(name))), tool)
-    return subprocess.run([found, *words], capture_output=True, text=True, check=True, timeout=60).stdout
-
-
 def rows(target: str, compile_: Compile, compiler: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each algorithm, data type, layout and pass, and one with SiLU for each forward pass."""
     patched = mock.patch.multiple
     with (
         patched(base, device_reason=lambda device: None),
-        patched(gemm, processors=lambda device: _PROCESSORS),
-        patched(depthwise, processors=lambda device: _PROCESSORS),
+        patched(gemm, processors=lambda device: PROCESSORS),
+        patched(depthwise, processors=lambda device: PROCESSORS),
     ):
         for algorithm in (each for each in algorithms() if isinstance(each, HipAlgorithm)):
             for name, dtype in DTYPES.items():
@@ -114,18 +70,12 @@ def rows(target: str, compile_: Compile, compiler: str) -> Iterator[dict[str, An
                     for which, epilogue in (*((each, PLAIN) for each in PASSES), ("forward", Epilogue("silu"))):
                         call = call_of(algorithm, problem, which, epilogue)
                         made = compile_(call.source, call.defines, target)
-                        found = (
-                            algorithm.name,
-                            call.source,
-                            which,
-                            epilogue.activation,
-                            name,
-                            "nhwc" if last else "nchw",
-                        )
-                        needs = (made.registers, made.spilled, made.waves, made.lds)
-                        forbidden = " ".join(sorted(set(FORBIDDEN.findall(made.text)))) if target == "gfx1030" else ""
-                        values = (target, compiler, *found, *needs, forbidden, date.today().isoformat())
-                        yield dict(zip(COLUMNS, values, strict=True))
+                        layout = "nhwc" if last else "nchw"
+                        found = (algorithm.name, call.source, which, epilogue.activation, name, layout)
+                        spills = (made.vgpr_spills, made.sgpr_spills, made.private_bytes)
+                        needs = (made.registers, *spills, made.waves(target, call.threads), made.lds)
+                        said = (" ".join(made.forbidden(target)), date.today().isoformat())
+                        yield dict(zip(COLUMNS, (target, compiler, *found, *needs, *said), strict=True))
 
 
 def main() -> None:
@@ -136,12 +86,9 @@ def main() -> None:
     parser.add_argument("--no-header", action="store_true")
     options = parser.parse_args()
     if options.hiprtc:
-        compile_: Compile = partial(by_hiprtc, options.hiprtc)
-        compiler = f"hiprtc {_rtc(options.hiprtc).version()}"
+        compile_, compiler = partial(by_hiprtc, options.hiprtc), hiprtc_name(options.hiprtc)
     else:
-        compile_ = emulate_hip.compiled
-        said = subprocess.run([emulate_hip.clang() or "clang", "--version"], capture_output=True, text=True, check=True)
-        compiler = "clang " + re.findall(r"version (\S+)", said.stdout)[0]
+        compile_, compiler = by_clang, clang_name()
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     if not options.no_header:
         writer.writeheader()

@@ -19,16 +19,14 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
 import torch
 
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools.emulate_hip import PROCESSORS, layer_of
+from tools.emulate_hip import cut_for_a_card, every, layer_of
 from tools.hip_compilers import Compile, by_clang, by_hiprtc, clang_name, hiprtc_name
-from yolo_rocm.conv.hip import algorithms, base, depthwise, gemm
 from yolo_rocm.conv.hip.base import HipAlgorithm
 from yolo_rocm.conv.hip.calls import HipCall
 from yolo_rocm.conv.kernels.calls import PLAIN, Epilogue, strides
@@ -55,13 +53,8 @@ def call_of(algorithm: HipAlgorithm, problem: ConvProblem, which: str, epilogue:
 
 def rows(target: str, compile_: Compile, compiler: str) -> Iterator[dict[str, Any]]:
     """Yield a row for each algorithm, data type, layout and pass, and one with SiLU for each forward pass."""
-    patched = mock.patch.multiple
-    with (
-        patched(base, device_reason=lambda device: None),
-        patched(gemm, processors=lambda device: PROCESSORS),
-        patched(depthwise, processors=lambda device: PROCESSORS),
-    ):
-        for algorithm in (each for each in algorithms() if isinstance(each, HipAlgorithm)):
+    with cut_for_a_card():
+        for algorithm in every():
             for name, dtype in DTYPES.items():
                 for last in (False, True):
                     problem = replace(layer_of(algorithm).problem(last), dtype=dtype)

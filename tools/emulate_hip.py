@@ -18,6 +18,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache, partial
@@ -216,17 +217,28 @@ def share_of_multiply_adds(counts: Counter[str]) -> float:
     return useful / max(1, sum(vector.values()))
 
 
-def rows(target: str, compile_: Compile, compiler: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield what was compiled and run for a target, a row for each algorithm (or those in `only`), layout and pass."""
+@contextmanager
+def cut_for_a_card() -> Iterator[None]:
+    """Describe launches as for an RX 5600 XT, which is not there."""
     patched = mock.patch.multiple
     with (
         patched(base, device_reason=lambda device: None),
         patched(gemm, processors=lambda device: PROCESSORS),
         patched(depthwise, processors=lambda device: PROCESSORS),
     ):
-        every = [each for each in algorithms() if isinstance(each, HipAlgorithm)]
+        yield
+
+
+def every() -> list[HipAlgorithm]:
+    """Return all algorithms that describe launches."""
+    return [each for each in algorithms() if isinstance(each, HipAlgorithm)]
+
+
+def rows(target: str, compile_: Compile, compiler: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield what was compiled and run for a target, a row for each algorithm (or those in `only`), layout and pass."""
+    with cut_for_a_card():
         for last in (False, True):
-            for algorithm in (each for each in every if not only or each.name in only):
+            for algorithm in (each for each in every() if not only or each.name in only):
                 for which in PASSES:
                     row = {"target": target, "compiler": compiler, "algorithm": algorithm.name, "pass": which}
                     yield row | {"layout": "nhwc" if last else "nchw"} | _row(algorithm, last, which, target, compile_)

@@ -28,7 +28,7 @@ _REGISTERS: Final = {
     "gfx1100": (1536, 24, 16),
     "gfx1201": (1536, 24, 16),
 }
-_LDS_BYTES: Final = 128 * 1024  # for four SIMDs, half of it for two where a kernel is compiled for one compute unit
+_LDS_BYTES: Final = 64 * 1024  # of a compute unit, which has two SIMDs; a workgroup processor is two of them
 Defines = tuple[tuple[str, "int | str"], ...]
 
 
@@ -62,7 +62,9 @@ class Compiled(NamedTuple):
             return None
         every, block, most = _REGISTERS[target]
         by_registers = every // (-(-max(1, self.registers) // block) * block)
-        by_lds = _LDS_BYTES // self.lds * -(-threads // 32) // 4 if self.lds else most
+        # clang lets a workgroup spread over two compute units, the hiprtc of ROCm 5.2 does not.
+        units = 1 if ".amdhsa_workgroup_processor_mode 0" in self.text else 2
+        by_lds = units * _LDS_BYTES // self.lds * -(-threads // 32) // (2 * units) if self.lds else most
         return min(most, by_registers, by_lds)
 
     def forbidden(self, target: str) -> list[str]:

@@ -79,7 +79,8 @@ def main() -> None:
     parser.add_argument("--no-header", action="store_true")
     options = parser.parse_args()
     if options.hiprtc:
-        compile_, compiler = partial(by_hiprtc, options.hiprtc), hiprtc_name(options.hiprtc)
+        compile_: Compile = partial(by_hiprtc, options.hiprtc)
+        compiler = hiprtc_name(options.hiprtc)
     else:
         compile_, compiler = by_clang, clang_name()
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")

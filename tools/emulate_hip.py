@@ -28,6 +28,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from torch.nn.grad import conv2d_weight
 
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -187,7 +188,7 @@ def _first_split(algorithm: HipAlgorithm, problem: ConvProblem, compile_: Compil
         samples = -(-pixels // math.prod(size))
         shape = (problem.batch, *size, problem.out_channels)
         given = grad.view(shape).permute(0, 3, 1, 2)[:samples].double()
-        exact = torch.nn.grad.conv2d_weight(
+        exact = conv2d_weight(  # type: ignore[no-untyped-call]
             operands.x.detach()[:samples].double(), problem.weight_shape, given, problem.stride, problem.padding,
             groups=problem.groups,
         )  # fmt: skip

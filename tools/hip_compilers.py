@@ -141,5 +141,11 @@ def read_needs(text: str) -> Compiled:
     def said(word: str) -> int:
         return int(next(iter(re.findall(rf"\.{word}:\s+(\d+)", text)), 0))
 
-    words = ("vgpr_count", "vgpr_spill_count", "sgpr_spill_count", "private_segment_fixed_size")
-    return Compiled(text, *map(said, words), said("group_segment_fixed_size"))
+    return Compiled(
+        text,
+        said("vgpr_count"),
+        said("vgpr_spill_count"),
+        said("sgpr_spill_count"),
+        said("private_segment_fixed_size"),
+        said("group_segment_fixed_size"),
+    )

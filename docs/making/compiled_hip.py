@@ -30,7 +30,7 @@ def compiled(folder: Path) -> str:
             sum(row["sgpr_spills"] != "0" for row in members),
             max(int(row["registers"]) for row in members),
             min((int(row["waves"]) for row in members if row["waves"]), default="-"),
-            joined(f"{code(row['algorithm'])} {row['pass']}" for row in members if _few(row)) or "none",
+            _few(members),
         )
         for (target, compiler), members in _groups(read(folder / COMPILED), ("target", "compiler")).items()
     )
@@ -62,8 +62,12 @@ def executed(folder: Path) -> str:
     return table(heads, lines)
 
 
-def _few(row: dict[str, str]) -> bool:
-    return bool(row["waves"]) and int(row["waves"]) < _ENOUGH
+def _few(rows: Rows) -> str:
+    """Return the passes of algorithms that leave room for few waves."""
+    if not any(row["waves"] for row in rows):
+        return "-"
+    few = (row for row in rows if int(row["waves"]) < _ENOUGH)
+    return joined(f"{code(row['algorithm'])} {row['pass']}" for row in few) or "none"
 
 
 def _from_to(values: Sequence[str]) -> str:

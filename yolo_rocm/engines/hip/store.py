@@ -1,9 +1,13 @@
-"""Compiled objects on disk: one file each, named by all that it was made from; several processes may write them."""
+"""Compiled objects on disk: one file each, named by all that it was made from; several processes may write them.
+
+Versions, tiles and cards come and go, and each leaves objects: beyond a size, those unused for longest are removed.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +21,7 @@ from ...utils.paths import cache_folder
 LOG = logging.getLogger("yolo_rocm")
 _MAGIC: Final = b"yolo_rocm kernel 1\n"
 _DIGEST_BYTES: Final = 32
+LARGEST_BYTES: Final = 256 * 2**20  # the kernels of a network have some megabytes
 _LOCKS: Final = 64  # lock files stay: not one for each object
 _LOCK_SECONDS: Final = 300.0  # as long as a compiler may take
 
@@ -31,10 +36,11 @@ class Store:
 
     Args:
         folder: Where they are; `kernels` in the cache folder by default.
+        largest: Bytes of all of them together.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None = None, largest: int = LARGEST_BYTES) -> None:
+        self._folder, self._largest = folder, largest
 
     @property
     def folder(self) -> Path:
@@ -56,6 +62,8 @@ class Store:
             return None
         head, code = data[: len(_MAGIC) + _DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
         if head == _MAGIC + hashlib.sha256(code).digest():
+            with suppress(OSError):  # somebody else's folder: its order of removal is theirs
+                os.utime(self.path(key))
             return code
         LOG.warning("the compiled kernel %s is damaged: it is compiled again", self.path(key))
         self.drop(key)
@@ -87,6 +95,24 @@ class Store:
             write_file(self.path(key), _MAGIC + hashlib.sha256(code).digest() + code)
         except OSError as error:
             LOG.warning("a compiled kernel cannot be kept (%s): the next run compiles it again", error)
+            return
+        self._make_room(self.path(key))
+
+    def _make_room(self, kept: Path) -> None:
+        """Remove objects, those first that were used longest ago, until the rest and `kept` fit."""
+        known = []
+        for path in self.folder.glob("*.bin"):
+            with suppress(OSError):  # gone by now
+                found = path.stat()
+                known.append((found.st_mtime_ns, found.st_size, path))
+        size = sum(each for _, each, _ in known)
+        for _, own, path in sorted(known):
+            if size <= self._largest:
+                return
+            if path != kept:
+                with suppress(OSError):  # open in another process on Windows
+                    path.unlink()
+                    size -= own
 
     @contextmanager
     def _turn(self, key: str) -> Iterator[None]:

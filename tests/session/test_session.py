@@ -10,6 +10,7 @@ import torch
 import yolo_rocm
 from yolo_rocm.conv import seam as conv_seam
 from yolo_rocm.norm import seam as norm_seam
+from yolo_rocm.norm.algorithms import native
 
 from ..small_model import small_model
 from .test_training import OURS, QUICK, an_image
@@ -117,4 +118,5 @@ def test_nothing_is_in_the_way_of_a_vendor_library_that_computes_everything(
         yolo.train(data=str(made_data()), project=str(tmp_path), **{**ONE, "batch": 1})
         assert convolutions == ([True] * stays + [False] * (8 - stays)) * turn
         assert handle.report.engines()[engine] >= 19  # of 20 layers: the last may be one of validation alone
-    assert set(norms) == {engine != "vendor"}
+    # BatchNorm's seam is on where torch's own kernels stay reachable below it, which torch 1.13 does not offer.
+    assert set(norms) == {engine != "vendor" and native.reachable("cpu")}

@@ -50,7 +50,7 @@ class _Way:
 
 
 def measure(given: dict[str, Any], answer: Callable[[Latency], object]) -> None:
-    """Measure every way, and answer one by one.
+    """Measure every way, and answer one by one, anew after every round.
 
     Args:
         given: As `predict_model.rows` has it; `batch` is a number and `ways` a list.
@@ -79,18 +79,20 @@ def measure(given: dict[str, Any], answer: Callable[[Latency], object]) -> None:
                 for _ in range(_WARM_UP):
                     way.once(x)
                 times[way.row.way] += [way.once(x) for _ in range(given["calls"])]
-    stock = median(times[STOCK]) if times.get(STOCK) else None
-    for way in ready:
-        own = times[way.row.way]
-        answer(
-            replace(
-                way.row,
-                median_ms=round(median(own), 4),
-                p95_ms=round(quantiles(own, n=20)[-1], 4),
-                to_stock=None if stock is None else round(median(own) / stock, 3),
-                said=_said(way.session),
-            )
-        )
+        for way in ready:  # after every round: where time runs out, the newest answers stand
+            answer(_row(way, times))
+
+
+def _row(way: _Way, times: dict[str, list[float]]) -> Latency:
+    """Return what a way has taken so far."""
+    own, stock = times[way.row.way], times.get(STOCK)
+    return replace(
+        way.row,
+        median_ms=round(median(own), 4),
+        p95_ms=round(quantiles(own, n=20)[-1], 4) if len(own) > 1 else None,
+        to_stock=round(median(own) / median(stock), 3) if stock else None,
+        said=_said(way.session),
+    )
 
 
 def _ready(

@@ -7,6 +7,8 @@ import importlib
 import pytest
 import torch
 
+from yolo_rocm.engines.precision import without_tf32
+
 
 @pytest.fixture(scope="module", params=["triton", "hip"])
 def engine(request):
@@ -19,10 +21,10 @@ def engine(request):
 
 
 @pytest.fixture
-def ieee(monkeypatch):
+def ieee():
     """Compare like with like: no TF32 on either side."""
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    with without_tf32():
+        yield
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -132,6 +133,8 @@ def quick_inductor():
 @pytest.fixture
 def inductor(monkeypatch, tmp_path):
     """Inductor with caches of its own, and nothing compiled before or afterwards."""
+    if shutil.which("g++") is None:
+        pytest.skip("Inductor compiles C++ with g++, which is not here")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     importlib.import_module("torch._dynamo").reset()
     with vendor_off("cpu"), new_memory_unfilled(), quick_inductor():  # or else the seam's would be part of the key

@@ -224,7 +224,7 @@ def test_the_gradient_of_the_weight_is_the_same_every_time(engine, dtype):
     operands = Operands.of(problem)
     supporting = [a for a in of_engine(engine) if not a.not_supported_reasons(problem)]
     tried = [a for a in supporting if a.worth_measuring(problem, "grad_weight")]
-    assert len(tried) > 1
+    assert tried
     for algorithm in tried:
         first = run(algorithm, problem, "grad_weight", operands)
         for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickletools
 import subprocess
 import sys
 import zipfile
@@ -87,7 +88,10 @@ def test_a_whole_run_with_sick_norm_leaves_a_plain_checkpoint(made_data, tmp_pat
     for file in (tmp_path / "run" / "weights").glob("*.pt"):
         with zipfile.ZipFile(file) as parts:
             (pickled,) = [name for name in parts.namelist() if name.endswith("data.pkl")]
-            assert b"yolo_rocm" not in parts.read(pickled)
+            named = {arg for op, arg, _ in pickletools.genops(parts.read(pickled)) if op.name == "GLOBAL"}
+            # Not the bytes: Ultralytics writes the folder of a clone into them, which may have our name.
+            assert named
+            assert not [each for each in named if each.startswith("yolo_rocm")]
     facts = json.loads((tmp_path / "run" / "rocm.json").read_text())["normalisations"]
     assert {row["layer"] for row in facts["layers"]} == norms
     assert {row["engine"] for row in facts["layers"]} == {"gemm"}

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from yolo_rocm.engines import qualification
+from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.quarantine import quarantine_reason
 from yolo_rocm.norm.hip import algorithms, batch_norm
 from yolo_rocm.norm.plan import NORMALISATION
 from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
 
 from ...conv.hip import on_host
-from ..calls import computed, drawn
+from ..calls import computed, drawn, in_fp64
 from ..test_algorithms import assert_exact
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler")]
@@ -60,6 +61,34 @@ def test_many_parts_and_a_large_mean(channels_last: bool) -> None:
     first, _ = assert_exact(HIP, problem, tensors)
     second = computed(HIP, problem, tensors)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
+def test_a_tiny_variance_beside_a_large_mean(channels_last: bool) -> None:
+    """What the means of parts differ by is below the digits that fp32 holds of them."""
+    problem = NormProblem((3, 8, 72, 72), torch.float32, "cpu", channels_last)
+    tensors = drawn(problem, mean=1000.0, std=0.01)
+    statistics = computed(HIP, problem, tensors)
+    exact = in_fp64(problem, tensors)
+    assert relative_error(statistics["mean"], exact["mean"]) <= 1e-7
+    assert relative_error(statistics["invstd"], exact["invstd"]) <= 2e-6
+
+
+def test_the_first_value_of_a_channel_may_be_far_off() -> None:
+    """And small beside what it stands for."""
+    problem = NormProblem((3, 8, 72, 72), torch.float32, "cpu", False)
+    tensors = drawn(problem)
+    tensors["x"][0, :, 0, 0] = 1e4
+    assert_exact(HIP, problem, tensors)
+
+
+@pytest.mark.parametrize("rows", [2**31 - 4, 2**31])
+def test_as_many_values_as_32_bits_count(monkeypatch, rows: int) -> None:
+    """Of a channel without a sign's bit, of all with it."""
+    one = NormProblem((1, 1, 1, rows), torch.float16, "cuda:0")
+    assert bool(HIP.not_supported_reasons(one)) == (rows >= 2**31)
+    two = NormProblem((1, 2, 1, rows), torch.float16, "cuda:0")
+    assert bool(HIP.not_supported_reasons(two)) == (2 * rows >= 2**32 - 256)
 
 
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])

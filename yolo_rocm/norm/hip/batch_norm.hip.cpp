@@ -5,7 +5,9 @@
 //   dx = invstd weight (dz - mean of dz - (x - mean) invstd^2 mean of dz (x - mean)); of running statistics, dz alone
 //
 // A channel is cut into parts. A thread adds up what its values differ from the first of them, and the squares of that;
-// threads and parts are then combined by Chan, Golub and LeVeque's formula, in an order that never changes.
+// threads and parts are then combined by Chan, Golub and LeVeque's formula, in an order that never changes. A mean is
+// the sum of two numbers: where it is large beside the deviation, one number of fp32 has too few digits for what the
+// means of two parts differ by.
 //
 // Defines: T storage; LAST 1: channels_last; V 4 or 1: values read at once, of pixels (LAST 0) or channels (LAST 1);
 // ACT 0 nothing, 1 SiLU, 2 ReLU, 3 leaky ReLU with SLOPE; AFFINE; TRAINING 1: the statistics are the batch's.
@@ -87,18 +89,26 @@ DEVICE float derived(float z) {
 #endif
 }
 
-// Values, mean and squared deviations of two parts together.
+// How many values, their mean with what its rounding has left, and their squared deviations.
 struct Part {
-    float count, mean, squares;
+    float count, mean, rest, squares;
 };
 
+// Knuth's exact sum of two numbers: rounded, and what the rounding has left.
+DEVICE void set_mean(Part& part, float a, float b) {
+    const float sum = a + b, added = sum - a;
+    part.mean = sum;
+    part.rest = (a - (sum - added)) + (b - added);
+}
+
 DEVICE Part together(Part a, Part b) {
-    const float count = a.count + b.count, distance = b.mean - a.mean;
+    const float count = a.count + b.count, distance = (b.mean - a.mean) + (b.rest - a.rest);
     if (b.count == 0.0f) return a;
     if (a.count == 0.0f) return b;
     Part both;
     both.count = count;
-    both.mean = fma_f(distance, b.count / count, a.mean);
+    set_mean(both, a.mean, distance * (b.count / count));
+    both.rest += a.rest;
     both.squares = a.squares + b.squares + distance * distance * (a.count * (b.count / count));
     return both;
 }
@@ -134,7 +144,7 @@ KERNEL(THREADS) void partial_statistics(const T* __restrict__ x, float* __restri
         const float count = (float)(read_units * (LAST ? 1 : V)), off = count > 0.0f ? sum[i] / count : 0.0f;
         Part found;
         found.count = count;
-        found.mean = shift[i] + off;
+        set_mean(found, shift[i], off);
         found.squares = max_f(squares[i] - off * sum[i], 0.0f);
         shared[i][t] = found;
     }
@@ -150,7 +160,8 @@ KERNEL(THREADS) void partial_statistics(const T* __restrict__ x, float* __restri
         for (i32 i = 0; i < OWN; ++i) {
             partials[(i64)part * channels + c + i] = shared[i][t].count;
             partials[(i64)(parts + part) * channels + c + i] = shared[i][t].mean;
-            partials[(i64)(2 * parts + part) * channels + c + i] = shared[i][t].squares;
+            partials[(i64)(2 * parts + part) * channels + c + i] = shared[i][t].rest;
+            partials[(i64)(3 * parts + part) * channels + c + i] = shared[i][t].squares;
         }
 }
 
@@ -162,13 +173,14 @@ KERNEL(THREADS) void combine_statistics(const float* __restrict__ partials, floa
     SHARED Part shared[THREADS];
     const i32 t = (i32)thread_x(), lane = t / 8, c = (i32)block_x() * 8 + t % 8;
     Part own;
-    own.count = own.mean = own.squares = 0.0f;
+    own.count = own.mean = own.rest = own.squares = 0.0f;
     if (c < channels)
         for (i32 part = lane; part < parts; part += 32) {
             Part next;
             next.count = partials[(i64)part * channels + c];
             next.mean = partials[(i64)(parts + part) * channels + c];
-            next.squares = partials[(i64)(2 * parts + part) * channels + c];
+            next.rest = partials[(i64)(2 * parts + part) * channels + c];
+            next.squares = partials[(i64)(3 * parts + part) * channels + c];
             own = together(own, next);
         }
     shared[t] = own;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from functools import lru_cache
 from importlib.resources import files
@@ -59,7 +60,9 @@ def launch_of(problem: NormProblem, kernel: str, grid: tuple[int, int, int], *nu
     found = _launches.get(key)
     if found is None:
         loaded = program_of(defines_of(problem)).kernel(kernel, problem.device)
-        found = _launches[key] = loaded.bound(grid, _THREADS, *(None,) * TENSORS[kernel], *numbers)
+        # Units of what is computed value by value are unsigned in the kernels.
+        given = [ctypes.c_uint32(n) if isinstance(n, int) and n >= 2**31 else n for n in numbers]
+        found = _launches[key] = loaded.bound(grid, _THREADS, *(None,) * TENSORS[kernel], *given)
     return found
 
 
@@ -82,8 +85,8 @@ class HipNorm(NormAlgorithm):
             reasons.append(f"dtype {problem.dtype} is not float32, float16 or bfloat16")
         if problem.rows * problem.channels == 0:
             reasons.append("there are no values")
-        if problem.rows * problem.channels >= 2**31:
-            reasons.append("there are 2**31 values or more")
+        if problem.rows >= 2**31 or problem.rows * problem.channels >= 2**32 - _THREADS:
+            reasons.append("there are 2**31 values of a channel, or 2**32 of all, or more")
         missing = device_reason(problem.device)
         if missing:
             return [*reasons, missing]
@@ -92,7 +95,7 @@ class HipNorm(NormAlgorithm):
 
     def workspace_bytes(self, problem: NormProblem) -> int:
         """Partial results, and the means that the gradient of the input is computed from."""
-        return 4 * (3 * _cut(problem)[3] + 2) * problem.channels
+        return 4 * (4 * _cut(problem)[3] + 2) * problem.channels
 
     def prepare(self, problem: NormProblem, which: str) -> None:
         """Compile the kernels, which are all of one program."""
@@ -107,7 +110,7 @@ class HipNorm(NormAlgorithm):
             return self.activate(problem, x, p, statistics), statistics
         x = _aligned(x)
         blocks, units, part_units, parts = _cut(problem)
-        partials = x.new_empty(3 * parts * problem.channels, dtype=torch.float32)
+        partials = x.new_empty(4 * parts * problem.channels, dtype=torch.float32)
         sizes = (parts, problem.channels)
         cut = (units, part_units, *sizes, problem.pixels)
         launch_of(problem, "partial_statistics", (blocks, parts, 1), *cut)(x.data_ptr(), partials.data_ptr())
@@ -116,7 +119,7 @@ class HipNorm(NormAlgorithm):
         combine = launch_of(
             problem, "combine_statistics", (-(-problem.channels // 8), 1, 1), *sizes, float(p.momentum), float(p.eps)
         )
-        combine(partials.data_ptr(), *(_at(each) for each in (*running, p.batches)), mean.data_ptr(), invstd.data_ptr())
+        combine(*(_at(each) for each in (partials, *running, p.batches, mean, invstd)))
         for own, new in zip((p.running_mean, p.running_var), running, strict=True):
             if own is not None and new is not None and own.dtype != torch.float32:
                 own.copy_(new)

@@ -28,7 +28,8 @@ def patched() -> tuple[bool, bool]:
     [
         ({"conv": ON_CPU, "predict": FUSED}, True),
         ({"conv": ON_CPU, "predict": {"fuse": True}}, True),  # as YAML reads `on`
-        ({"conv": ON_CPU}, False),
+        ({"conv": ON_CPU}, True),
+        ({"conv": ON_CPU, "predict": {"fuse": "off"}}, False),
         ({"conv": {"devices": ["cpu"], "engine": "vendor"}, "predict": FUSED}, False),
         ({"conv": {"devices": ["cpu"], "engine": "aten+vendor"}, "predict": FUSED}, False),
         ({"conv": {"devices": ["cpu"], "engine": "auto"}, "predict": FUSED}, True),

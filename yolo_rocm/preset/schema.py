@@ -125,7 +125,7 @@ class Predict(_Section):
         description="what `predict engine=auto` measures next to torch, where it is installed",
     )
     fuse: Literal["on", "off"] = Field(
-        default="off", description="convolution, BatchNorm and activation in one kernel, chosen by measurement"
+        default="on", description="convolution, BatchNorm and activation in one kernel, chosen by measurement"
     )
     layout: Literal["auto", "nchw", "channels_last"] = Field(
         default="auto", description="of activations; auto: the faster of both, measured once a shape on a GPU"

@@ -44,10 +44,10 @@ class Tile:
 
 # Tiles by name, which is that of the first: of forward and grad-input, and of grad-weight. They come from a sweep over
 # the layers of yolov8n at batch 64 on an NVIDIA H200, in fp32 and both layouts: all tiles that were tried and left out
-# would gain at most 1.3 % of a pass together. Steps of 8 channels in forward of 256x32 and of 16 pixels in grad-weight of
-# 128x32 cost 1 % of a step there against twice as many, whose LDS left an RDNA card room for 3 waves of a SIMD, or 2.
-# Compiled for RDNA cards (clang 19; hiprtc 5.2 for gfx1010 and gfx1030), none spills, and all have 4 waves or more. For
-# gfx90a and gfx942, grad-weight of 256x32 in NCHW spills a few scalar registers.
+# would gain at most 1.3 % of a pass together. Steps of 8 channels in forward of 256x32 and of 16 pixels in grad-weight
+# of 128x32 cost 1 % of all convolutions there; with twice as many, LDS left an RDNA card room for 3 waves of a SIMD, or
+# 2. Compiled for RDNA cards (clang 19; hiprtc 5.2 for gfx1010 and gfx1030), none spills, and all have 4 waves or more.
+# For gfx90a and gfx942, grad-weight of 256x32 in NCHW spills a few scalar registers.
 TILES: Final[dict[str, tuple[Tile, Tile]]] = {
     "256x16": (Tile(256, 16, 8, 8, 4, 4), Tile(16, 32, 16, 4, 4, 16, 32)),
     "128x32": (Tile(128, 32, 16, 8, 4, 4), Tile(32, 32, 16, 4, 4, 8, 16)),

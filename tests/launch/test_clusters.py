@@ -14,7 +14,7 @@ from torch import distributed
 
 from yolo_rocm.preset.cfg_file import parse
 
-from .test_distributed import ROOT, start
+from .test_distributed import ALONE, ROOT, start
 
 pytestmark = [
     pytest.mark.once,
@@ -92,7 +92,7 @@ def test_two_machines_train_together_and_the_loss_of_one_ends_the_job(queue, mad
 def test_torchrun_starts_a_training_again_and_it_goes_on(made_data, tmp_path):
     """A rank dies without a word when epoch 2 begins; the command stays the same, and names no checkpoint."""
     words = ["model=yolov8n.yaml", f"data={made_data()}", "epochs=3", "batch=4", f"project={tmp_path / 'runs'}", *TINY]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--max_restarts", "1"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", *ALONE, "--max_restarts", "1"]
     own = {"YOLO_ROCM_CACHE": str(tmp_path / "cache")}
     done = start([*torchrun, "-m", "yolo_rocm", "train", *words], tmp_path, TEST_RANKS_DIES="0@1", **own)
     output = done.stdout + done.stderr

@@ -34,7 +34,9 @@ PLAIN = {
     **{"imgsz": 64, "nbs": 4, "optimizer": "SGD", "lr0": 0.0001, "close_mosaic": 0, "plots": False, "seed": 0},
     **{"verbose": False, "amp": False, "val": False},
 }
-TWO = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+# What --standalone is in newer releases. In torch 1.13 it is a port of its own, which two tests at once cannot share.
+ALONE = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+TWO = [sys.executable, "-m", "torch.distributed.run", *ALONE, "--nproc_per_node", "2"]
 
 
 def start(command: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -83,7 +83,7 @@ def test_the_first_value_of_a_channel_may_be_far_off() -> None:
 
 
 @pytest.mark.parametrize("rows", [2**31 - 4, 2**31])
-def test_as_many_values_as_32_bits_count(monkeypatch, rows: int) -> None:
+def test_as_many_values_as_32_bits_count(rows: int) -> None:
     """Of a channel without a sign's bit, of all with it."""
     one = NormProblem((1, 1, 1, rows), torch.float16, "cuda:0")
     assert bool(HIP.not_supported_reasons(one)) == (rows >= 2**31)

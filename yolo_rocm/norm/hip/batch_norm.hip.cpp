@@ -191,6 +191,7 @@ KERNEL(THREADS) void combine_statistics(const float* __restrict__ partials, floa
     }
     if (lane == 0 && c < channels) {
         own = shared[t];
+        own.mean += own.rest;
         mean[c] = own.mean;
         invstd[c] = rsqrt_f(own.squares / own.count + eps);
         if (running_mean) running_mean[c] = running_mean[c] * (1.0f - momentum) + own.mean * momentum;

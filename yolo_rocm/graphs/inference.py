@@ -121,12 +121,12 @@ class _Network:
             return self._settled(run, x)
         if known.recorded is None:
             return self._settled(run, x.contiguous(memory_format=LAYOUTS[known.layout]))
-        known.recorded.replay(x)
+        result = known.recorded(x)
         # While the device computes: whether anybody has changed an attribute of a module since.
         if self._state is None or not self._state.is_same:
             self._forget()
             return run(x)
-        return known.recorded.result()
+        return result
 
     def _is_ready(self, model: torch.nn.Module) -> bool:
         """Return whether a call could be replayed; begin anew where the model is another."""
@@ -142,6 +142,8 @@ class _Network:
 
     def _settled(self, run: Run, x: torch.Tensor) -> Any:
         """Compute a pass as it is; what it changes in modules, such as anchors of a shape, is its own."""
+        if self._pool is None:  # nothing is recorded that could depend on it
+            return run(x)
         same = self._state is not None and self._state.is_same
         if not same:
             self._forget()

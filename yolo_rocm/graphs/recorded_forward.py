@@ -38,16 +38,8 @@ class RecordedForward:
             run(self._x)  # libraries and kernels take their workspaces
         self._graph, (self._outputs, self._plan) = pool.recorded(lambda: flattened(run(self._x)))
 
-    def replay(self, x: torch.Tensor) -> None:
-        """Launch the pass with an input."""
-        self._x.copy_(x)
-        self._graph.replay()
-
-    def result(self) -> Any:
-        """Return what the network has returned for the input of the last replay."""
-        return rebuilt(self._plan, [each.clone() for each in self._outputs])
-
     def __call__(self, x: torch.Tensor) -> Any:
         """Return what the network returns for an input."""
-        self.replay(x)
-        return self.result()
+        self._x.copy_(x)
+        self._graph.replay()
+        return rebuilt(self._plan, [each.clone() for each in self._outputs])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any, Final
 
 import torch
@@ -27,9 +27,10 @@ class State:
     def __init__(self, model: nn.Module) -> None:
         self._own = [module.__dict__ for module in model.modules()]
         kinds = ("_parameters", "_buffers", "_modules")
-        self._held: list[dict[str, Any]] = [own[kind] for own in self._own for kind in kinds]
+        held: list[dict[str, Any]] = [own[kind] for own in self._own for kind in kinds]
+        self._values = [each.values() for each in (*self._own, *held)]  # of attributes, and what torch keeps apart
         self._hooks = [own[f"_{kind}_hooks"] for own in self._own for kind in _HOOKS if f"_{kind}_hooks" in own]
-        in_dictionaries = chain.from_iterable(held.values() for held in self._held)
+        in_dictionaries = chain.from_iterable(each.values() for each in held)
         self._parts = [each for each in in_dictionaries if isinstance(each, torch.Tensor)]
         self._versioned = [each for each in self._parts if not each.is_inference()]
         self.tensors = [each.detach() for each in (*self._parts, *self._attributes())]
@@ -39,6 +40,8 @@ class State:
     def settle(self) -> None:
         """Take how modules are set now for what it was: a pass may have changed that itself."""
         self._set = self._settings()
+        places = [place for place, value in enumerate(self._set) if isinstance(value, torch.Tensor)]
+        self._tensors_of: Callable[[list[Any]], tuple[Any, ...]] = itemgetter(*places, 0, 0)  # always several
 
     @property
     def is_safe(self) -> bool:
@@ -47,8 +50,17 @@ class State:
 
     @property
     def is_same(self) -> bool:
-        """Whether modules are the same and set as they were."""
-        return self._settings() == self._set
+        """Whether modules are the same and set as they were.
+
+        A model has thousands of attributes and a call of a small one takes less than a millisecond: lists are compared
+        at once, object by object and by value only where it is another one, which no tensor may be.
+        """
+        now, was = self._settings(), self._set
+        try:
+            same = now == was
+        except (RuntimeError, TypeError, ValueError):  # an array or a tensor in another's place is no single truth
+            return False
+        return same and all(map(is_, self._tensors_of(now), self._tensors_of(was)))
 
     @property
     def is_watched(self) -> bool:
@@ -58,11 +70,9 @@ class State:
     def _now(self) -> list[Any]:
         return [*map(torch.Tensor.data_ptr, self._parts), *map(_version, self._versioned)]
 
-    def _settings(self) -> list[int]:
-        """Return who is where: attributes of modules by identity, and what is in their dictionaries."""
-        of_modules = map(dict.values, self._own)
-        of_dictionaries = map(dict.values, self._held)
-        return list(map(id, chain(chain.from_iterable(of_modules), chain.from_iterable(of_dictionaries))))
+    def _settings(self) -> list[Any]:
+        """Return who is where: attributes of modules, and what is in their dictionaries."""
+        return list(chain.from_iterable(self._values))
 
     def _attributes(self) -> Iterator[torch.Tensor]:
         for value in chain.from_iterable(own.values() for own in self._own):

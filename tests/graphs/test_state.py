@@ -1,0 +1,55 @@
+"""What a recorded pass depends on, and what of it counts as a change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from yolo_rocm.graphs.state import State
+
+
+@pytest.fixture
+def model():
+    found = nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1))
+    found.scale, found.anchors, found.table, found.strides = 2.0, torch.ones(1), np.ones(3), [8, 16]
+    return found
+
+
+def test_equal_numbers_are_no_change(model):
+    state = State(model)
+    model.scale, model.strides = 1.0 + 1.0, [8, 16]
+    assert state.is_same
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model, "scale", 3.0),
+        lambda model: setattr(model, "more", None),
+        lambda model: setattr(model, "anchors", torch.ones(1)),  # equal, in other memory
+        lambda model: setattr(model, "table", np.ones(3)),
+        lambda model: setattr(model[0], "weight", nn.Parameter(model[0].weight.detach().clone())),
+        lambda model: model[1].register_buffer("running_mean", model[1].running_mean.clone()),
+        lambda model: setattr(model[1], "training", False),
+        lambda model: model.append(nn.Identity()),
+        lambda model: model.__setitem__(0, nn.Conv2d(1, 1, 1)),
+    ],
+)
+def test_everything_else_is_one(model, change):
+    state = State(model)
+    assert state.is_same
+    change(model)
+    assert not state.is_same
+    state.settle()
+    assert state.is_same
+
+
+def test_tensors_are_known_by_memory_and_version(model):
+    state = State(model)
+    assert state.is_safe
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    assert not state.is_safe
+    assert state.is_same

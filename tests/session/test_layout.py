@@ -105,6 +105,28 @@ def test_a_trainer_goes_on_in_another_layout_with_the_same_values():
             assert torch.equal(each["momentum_buffer"], state[number]["momentum_buffer"])
 
 
+@pytest.mark.parametrize("last", [True, False])
+def test_the_moving_average_follows_a_model_whose_layout_has_changed(last):
+    """Ultralytics keeps lists of the tensors that it averages: those of a model in its old layout stand still."""
+    from ultralytics.utils.torch_utils import ModelEMA
+
+    models = [hooks.to_layout(Net(), not last) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    averages = [ModelEMA(model) for model in models]
+    for number, (model, average) in enumerate(zip(models, averages, strict=True)):
+        for step in range(3):
+            with torch.no_grad():
+                model.conv.weight.add_(1)
+                model.norm.running_mean.add_(1)
+            average.update(model)
+            if step == 0 and number:
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                hooks.train_in_layout(SimpleNamespace(model=model, optimizer=optimizer, ema=average), last)
+    expected, found = (average.ema.state_dict() for average in averages)
+    assert all(torch.allclose(found[name], value) for name, value in expected.items())
+    assert hooks.is_channels_last(averages[1].ema) == last
+
+
 def test_the_first_batch_is_kept_once_and_the_trainer_gets_its_method_back():
     class Trainer:
         def preprocess_batch(self, batch):
@@ -131,6 +153,11 @@ def test_on_several_gpus_and_compiled_the_layout_stays():
     compiled._orig_mod = plain
     for model, ranks, said in ((plain, 1, ""), (plain, 2, "several GPUs"), (compiled, 1, "compiled anew")):
         reason = hooks.why_layout_stays(SimpleNamespace(model=model, world_size=ranks))
+        assert bool(reason) == bool(said)
+        assert said in reason
+    for kept, said in (([torch.ones(1)], "in cache"), ([], ""), (None, "")):
+        ema = SimpleNamespace(ema=plain, updates=1, _pairs=([torch.ones(1)],), cache=kept)
+        reason = hooks.why_layout_stays(SimpleNamespace(model=plain, ema=ema))
         assert bool(reason) == bool(said)
         assert said in reason
 
@@ -174,6 +201,11 @@ def train(made_data, tmp_path, monkeypatch):
         layouts = {"channels_last" in problem for problem in met}
         return losses, layouts, [line for line in said if line.startswith("layout ")]
 
+    def averaged(name):
+        saved = torch.load(tmp_path / name / "weights" / "last.pt", weights_only=False)
+        return (saved["ema"] or saved["model"]).float().state_dict()
+
+    run.averaged = averaged
     return run
 
 
@@ -190,13 +222,15 @@ def test_a_training_takes_the_faster_layout_and_the_next_one_begins_with_it(trai
     again, _, (line,) = train("again", fast)  # what is kept is not measured again
     assert again == plain
     assert "layout NCHW: a step took 1.0 ms in NCHW, 2.0 ms in channels_last in an earlier run" in line
-    changed, layouts, (line,) = train("changed", fast, imgsz=96)
+    changed, layouts, (line,) = train("changed", fast, imgsz=96, nbs=4)
     assert layouts == {True}
     assert "layout channels_last: " in line
-    begun, layouts, (line,) = train("begun", slow, imgsz=96)
+    begun, layouts, (line,) = train("begun", slow, imgsz=96, nbs=4)
     assert layouts == {True}
     assert line.endswith("in an earlier run")
     assert begun == pytest.approx(changed, rel=1e-3)
+    first, second = train.averaged("changed"), train.averaged("begun")
+    assert all(torch.allclose(first[name], value, rtol=1e-2, atol=1e-4) for name, value in second.items())
     _, layouts, said = train("given", fast, imgsz=128, channels_last=False)
     assert (layouts, said) == ({False}, [])
 

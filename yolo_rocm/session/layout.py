@@ -157,6 +157,10 @@ class Layout:
         if batch is None:
             return False
         now = _now(trainer)
+        reason = hooks.why_layout_stays(trainer)  # what the first batch has brought about may be one
+        if reason:
+            hooks.say(f"layout {_SHOWN[now]}, as it is: {reason}")
+            return False
         try:
             with self._session.apart() as tune:
                 model, autocast = hooks.plain_model(trainer.model), hooks.autocast_of(trainer)

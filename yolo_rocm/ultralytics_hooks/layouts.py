@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from .models import is_compiled, plain_model
 from .probes import LAYOUT, missing
+
+# Where newer Ultralytics keeps the tensors of both models after the first update of the average (8.4.190 does).
+_PAIRS: Final = "_pairs"
 
 
 def why_layout_stays(trainer: Any) -> str:
@@ -17,7 +20,20 @@ def why_layout_stays(trainer: Any) -> str:
         return problems[0]
     if getattr(trainer, "world_size", 1) > 1:
         return "on several GPUs it is not measured"
+    unknown = [name for name in _kept_by_average(trainer) if name != _PAIRS]
+    if unknown:
+        return f"the moving average of its weights keeps tensors in {', '.join(unknown)}"
     return "a compiled model would be compiled anew" if is_compiled(trainer.model) else ""
+
+
+def _kept_by_average(trainer: Any) -> list[str]:
+    """Return the attributes in which the averaged model's keeper holds tensors, other than the model."""
+    import torch
+
+    def holds(value: Any) -> bool:
+        return torch.is_tensor(value) or (isinstance(value, list | tuple) and any(map(holds, value)))
+
+    return [name for name, value in vars(getattr(trainer, "ema", None) or object).items() if holds(value)]
 
 
 def layout_is_given(trainer: Any) -> bool:
@@ -51,6 +67,8 @@ def train_in_layout(trainer: Any, channels_last: bool) -> None:
     to_layout(plain_model(trainer.model), channels_last)
     if getattr(trainer, "ema", None) is not None:
         to_layout(trainer.ema.ema, channels_last)
+        if getattr(trainer.ema, _PAIRS, None) is not None:
+            setattr(trainer.ema, _PAIRS, None)  # it is made anew, of what the two models have now
     for parameter, state in trainer.optimizer.state.items():
         for name, value in state.items():
             if torch.is_tensor(value) and value.dim() == 4 and value.shape == parameter.shape:

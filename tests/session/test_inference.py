@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +16,8 @@ import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.graphs import inference
 from yolo_rocm.session.session import Session
+
+from ..small_model import small_model
 
 pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks")
 ON_CPU = {"devices": ["cpu"], "engine": "gemm"}
@@ -94,6 +99,33 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
             assert seen == []
         assert computed() == 2
         assert len(seen) == 1
+
+
+@pytest.mark.once
+def test_validations_of_a_training_compute_with_the_weights_of_their_epoch(made_data, tmp_path, monkeypatch):
+    """Foreach functions of torch count no change on a GPU, and newer Ultralytics averages weights by one."""
+
+    def silent(averages, weights, share):
+        for average, weight in zip(averages, weights, strict=True):
+            average.data.lerp_(weight.data, share)
+
+    monkeypatch.setattr(torch, "_foreach_lerp_", silent, raising=False)
+    data, found = str(made_data()), {}
+    arguments = {"epochs": 4, "imgsz": 64, "batch": 4, "nbs": 4, "plots": False, "device": "cpu", "workers": 0}
+    arguments |= {"optimizer": "SGD", "lr0": 0.05, "warmup_epochs": 0, "seed": 0, "verbose": False}
+    for fuse in ("off", "on"):
+        yolo = hooks.load_model(small_model())
+        registration = yolo_rocm.register(yolo, "cpu", {"conv": ON_CPU, "predict": {"fuse": fuse}})
+        yolo.train(data=data, project=str(tmp_path), name=fuse, **arguments)
+        registration.remove()
+        with open(tmp_path / fuse / "results.csv", newline="") as file:
+            rows = [{key.strip(): value for key, value in row.items()} for row in csv.DictReader(file)]
+        found[fuse] = [[float(row[f"val/{part}_loss"]) for part in ("box", "cls", "dfl")] for row in rows]
+    assert len(found["on"]) == 4
+    for before, after in itertools.pairwise(found["off"]):
+        assert after != pytest.approx(before, rel=3e-3)
+    for ours, stock in zip(found["on"], found["off"], strict=True):
+        assert ours == pytest.approx(stock, rel=3e-4)
 
 
 def test_of_sessions_inside_of_each_other_the_newest_decides():

@@ -51,6 +51,11 @@ class Inference(Operator["FusedPatch"]):
         with super().patched(), hooks.inference_blocks(), hooks.inference_networks(self._compute):
             yield
 
+    def weights_change(self) -> None:
+        """Keep nothing that was made of weights: a training's step changes them, and those of its moving average."""
+        if self._patch is not None:
+            self._patch.weights.forget()
+
     def close(self) -> None:
         """Let go of recorded networks and their memory."""
         if "_networks" in vars(self):

@@ -93,6 +93,7 @@ class TrainingRun:
     def batch_starts(self, trainer: Any) -> None:
         """Attribute convolutions to layers in the first batch, and time some: layers, or the host's launches."""
         sigterm.check()
+        self._session.inference.weights_change()
         self._checkpoints.steps.batch_starts()
         if not self._reported:
             self._name_layers(trainer.model)
@@ -110,6 +111,7 @@ class TrainingRun:
     def batch_ends(self, trainer: Any) -> None:
         """Say what was patched and measure it, after the first batch."""
         self._steps.batch_ends()
+        self._session.inference.weights_change()
         self._checkpoints.steps.batch_ends(trainer)
         if not self._reported and self._session.report is not None:
             self._naming.close()

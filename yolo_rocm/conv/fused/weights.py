@@ -30,7 +30,8 @@ class Weights:
     def get(self, sources: Sequence[torch.Tensor | None], kind: Hashable, make: Callable[[], Made]) -> Made:
         """Return what `make` makes of some tensors, made once.
 
-        Tensors of inference mode do not tell when they are changed: what is made of them is made each time.
+        Tensors of inference mode do not tell when they are changed: what is made of them is made each time. Nor do
+        those that torch's foreach functions change on a GPU, as optimizers and moving averages do: see `forget`.
 
         Args:
             sources: What it is made of.
@@ -52,6 +53,10 @@ class Weights:
         if len(self._kept) > self._looked_through_at:
             self._drop_dead()
         return made
+
+    def forget(self) -> None:
+        """Make everything anew: weights may have changed without torch having counted it."""
+        self._kept.clear()
 
     def _drop_dead(self) -> None:
         """Let go of what was made of tensors that are gone."""

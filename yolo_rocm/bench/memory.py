@@ -61,8 +61,9 @@ class Holds:
 def largest(fits: Callable[[int], Trial], cap_mb: float, most: int = MOST) -> tuple[int | None, dict[int, Trial]]:
     """Return the largest batch that fits, and every try.
 
-    Memory grows with the batch along a line, so that the line through the two largest batches that fit says where to
-    try next; what it says wrongly is put right by bisection.
+    Memory grows with the batch along a line, so that the line through the smallest and the largest batch that fit says
+    where to try next; what it says wrongly is put right by steps and bisection. Near the end the allocator makes do with
+    what there is: a batch more may take no memory more, and the line through neighbours would point anywhere.
 
     Args:
         fits: Tries a batch.
@@ -88,7 +89,7 @@ def _guess(tries: dict[int, Trial], cap_mb: float, below: int, above: int) -> in
     known = sorted((batch, trial.peak_mb) for batch, trial in tries.items() if trial.peak_mb is not None)
     if len(known) < 2:
         return 2 * below if below else above // 2
-    image, fixed = line_through(*known[-2:])
+    image, fixed = line_through(known[0], known[-1])
     if image <= 0:
         return (below + above) // 2
     guess = int((cap_mb - fixed) / image)

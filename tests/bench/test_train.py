@@ -178,6 +178,25 @@ def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench
     assert len(calls) == 2
 
 
+def test_ours_is_compiled_once_and_tuned_in_between(small, monkeypatch):
+    """What is compiled calls what is planned at the time: to compile it again would take minutes."""
+    calls = []
+    monkeypatch.setattr(train.hooks, "compiled", lambda module, device: calls.append(device) or module)
+    monkeypatch.setattr(train.hooks, "compiled_anew", nullcontext)
+    monkeypatch.setattr(train.hooks, "forget_compiled", lambda: None)
+    monkeypatch.setattr(train.hooks, "why_not_compiled", lambda device: "")
+    bench = TrainBench(small, batch=2, imgsz=64, amp=False, device="cpu", steps=2, tune_s=0.3)
+    compared = ways(chosen="ours + compile")
+    bench.run(compared, quiet)
+    (ours,) = compared
+    assert len(calls) == 1
+    assert ours.error == ""
+    assert ours.tuning_s > 0
+    assert len(ours.times_ms) == 2
+    reasons = [served.plan["forward"].reason for served in ours.patches[0].report.served.values()]
+    assert "fastest when measured" in reasons
+
+
 def changed(monkeypatch, which, change):
     """Let something else happen in each pass of ours than what is planned."""
     fitted = chunking.fitted

@@ -62,8 +62,8 @@ def largest(fits: Callable[[int], Trial], cap_mb: float, most: int = MOST) -> tu
     """Return the largest batch that fits, and every try.
 
     Memory grows with the batch along a line, so that the line through the smallest and the largest batch that fit says
-    where to try next; what it says wrongly is put right by steps and bisection. Near the end the allocator makes do with
-    what there is: a batch more may take no memory more, and the line through neighbours would point anywhere.
+    where to try next; what it says wrongly is put right by steps and bisection. Near the end the allocator makes do
+    with what there is: a batch more may take no memory more, and the line through neighbours would point anywhere.
 
     Args:
         fits: Tries a batch.

@@ -195,6 +195,10 @@ def test_ours_is_compiled_once_and_tuned_in_between(small, monkeypatch):
     assert len(ours.times_ms) == 2
     reasons = [served.plan["forward"].reason for served in ours.patches[0].report.served.values()]
     assert "fastest when measured" in reasons
+    plain = picked("stock NCHW")
+    bench.run(plain, quiet)
+    both = zip(ours.losses, plain[0].losses, strict=False)  # from the first weights, with what was chosen
+    assert all(mine == pytest.approx(other, rel=1e-3) for mine, other in both)
 
 
 def changed(monkeypatch, which, change):

@@ -185,6 +185,19 @@ def test_a_model_that_is_changed_is_computed_as_it_is_then(change):
     assert given.networks.recorded == 1
 
 
+def test_a_parameter_that_was_replaced_before_the_recording_is_watched_after_it():
+    given = Computed()
+    given.check(image())
+    given.model.conv.weight = nn.Parameter(given.model.conv.weight.detach() * 3)
+    for number in range(BEFORE + 2):
+        given.check(image(number))
+    assert given.networks.recorded == 1
+    with torch.no_grad():
+        given.model.conv.weight.mul_(2)
+    given.check(image(7))
+    assert given.networks.recorded == 0
+
+
 def test_several_shapes_share_what_passes_keep_in_modules():
     given = Computed()
     for number in range(BEFORE + 3):

@@ -101,6 +101,18 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
         assert len(seen) == 1
 
 
+def test_what_is_recorded_goes_with_the_weights_that_it_reads(monkeypatch):
+    """A recorded pass reads folded weights where they were; nobody else holds them."""
+    session = Session("cpu", {"conv": ON_CPU, "predict": {"fuse": "on", "graph": "on"}})
+    with session.active():
+        networks, weights = session.inference._networks, session.inference._patch.weights
+    order = []
+    monkeypatch.setattr(networks, "forget", lambda: order.append("recorded"))
+    monkeypatch.setattr(weights, "forget", lambda: order.append("weights"))
+    session.inference.weights_change()
+    assert order == ["recorded", "weights"]
+
+
 @pytest.mark.once
 def test_validations_of_a_training_compute_with_the_weights_of_their_epoch(made_data, tmp_path, monkeypatch):
     """Foreach functions of torch count no change on a GPU, and newer Ultralytics averages weights by one."""

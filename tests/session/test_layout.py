@@ -155,7 +155,7 @@ def test_on_several_gpus_and_compiled_the_layout_stays():
         reason = hooks.why_layout_stays(SimpleNamespace(model=model, world_size=ranks))
         assert bool(reason) == bool(said)
         assert said in reason
-    for kept, said in (([torch.ones(1)], "in cache"), ([], ""), (None, "")):
+    for kept, said in (([torch.ones(1)], "in cache"), ({"w": torch.ones(1)}, "in cache"), ([], ""), (None, "")):
         ema = SimpleNamespace(ema=plain, updates=1, _pairs=([torch.ones(1)],), cache=kept)
         reason = hooks.why_layout_stays(SimpleNamespace(model=plain, ema=ema))
         assert bool(reason) == bool(said)

@@ -62,8 +62,8 @@ def largest(fits: Callable[[int], Trial], cap_mb: float, most: int = MOST) -> tu
     """Return the largest batch that fits, and every try.
 
     Memory grows with the batch along a line, so that the line through the smallest and the largest batch that fit says
-    where to try next; what it says wrongly is put right by steps and bisection. Near the end the allocator makes do
-    with what there is: a batch more may take no memory more, and the line through neighbours would point anywhere.
+    where to try next. Near the end the allocator makes do with what there is, and more fits than the line says: it is
+    found by growing steps and by bisection.
 
     Args:
         fits: Tries a batch.
@@ -71,7 +71,7 @@ def largest(fits: Callable[[int], Trial], cap_mb: float, most: int = MOST) -> tu
         most: Largest batch to look for.
     """
     tries: dict[int, Trial] = {}
-    below, above = 0, most + 1
+    below, above, step = 0, most + 1, 1
     batch = min(2, most)
     while above - below > 1:
         trial = tries[batch] = fits(batch)
@@ -81,20 +81,27 @@ def largest(fits: Callable[[int], Trial], cap_mb: float, most: int = MOST) -> tu
             above = batch
         else:
             below = batch
-        batch = min(max(_guess(tries, cap_mb, below, above), below + 1), above - 1)
+        guess = _guess(tries, cap_mb, below, above)
+        if above > most and len(tries) > 2:  # what the line has said fits
+            guess, step = max(guess, below + step), 2 * step
+        elif not below < guess < above:  # one that is known already is no guess
+            guess = (below + above) // 2
+        batch = min(max(guess, below + 1), above - 1)
     return below, tries
 
 
 def _guess(tries: dict[int, Trial], cap_mb: float, below: int, above: int) -> int:
-    known = sorted((batch, trial.peak_mb) for batch, trial in tries.items() if trial.peak_mb is not None)
+    known = _fitting(tries)
     if len(known) < 2:
         return 2 * below if below else above // 2
     image, fixed = line_through(known[0], known[-1])
     if image <= 0:
         return (below + above) // 2
-    guess = int((cap_mb - fixed) / image)
-    # One that has failed already, or that lies below what fits, is no guess.
-    return guess if below < guess < above else (below + 1 if guess <= below else (below + above) // 2)
+    return int((cap_mb - fixed) / image)
+
+
+def _fitting(tries: dict[int, Trial]) -> list[tuple[int, float]]:
+    return sorted((batch, trial.peak_mb) for batch, trial in tries.items() if trial.peak_mb is not None)
 
 
 def line_through(one: tuple[int, float], other: tuple[int, float]) -> tuple[float, float]:
@@ -171,8 +178,8 @@ def check(given: dict[str, Any]) -> None:
 
 def _measured(given: dict[str, Any], kind: str, try_one: Callable[..., Trial]) -> Holds:
     batch, tries = largest(lambda batch: try_one(given, kind, batch), given["vram_gb"] * 1024)
-    fitting = sorted((size, trial.peak_mb) for size, trial in tries.items() if trial.peak_mb is not None)
-    image, fixed = line_through(*fitting[-2:]) if len(fitting) > 1 else (None, None)
+    fitting = _fitting(tries)
+    image, fixed = line_through(fitting[0], fitting[-1]) if len(fitting) > 1 else (None, None)
     error = next((trial.error for trial in tries.values() if trial.error), "")
     return Holds(kind, batch, None, image, fixed, MEASURED, " ".join(map(str, tries)), error)
 

@@ -159,7 +159,8 @@ class TrainBench:
                 self._choose(way)
                 if self.device.type == "cuda":
                     torch.cuda.empty_cache()
-                losses += [trainee.step() for _ in range(WARM_UP)]
+                trainee.begin_again(self._module)  # with what was chosen: losses are compared from the first step on
+                losses = [trainee.step() for _ in range(WARM_UP)]
                 self._synchronize()
                 way.tuning_s = time.perf_counter() - started
             if way.graph == "on" and not trainee.is_recorded:
@@ -253,6 +254,12 @@ class _Trainee:
             self._scaler.update()
             self._optimizer.zero_grad(set_to_none=True)
         return loss.detach()
+
+    def begin_again(self, first: torch.nn.Module) -> None:
+        """Take the weights of another model, in the memory of its own, and forget all steps."""
+        torch.manual_seed(SEED)
+        self.module.load_state_dict(first.state_dict())
+        self._optimizer.state.clear()
 
     @property
     def is_recorded(self) -> bool:

@@ -54,7 +54,7 @@ class TrainRow:
     loss: float | None  # after `COMPARED_STEPS` steps
     departure: float | None  # largest distance of a loss up to there from the reference's, relative to it
     wrong: bool  # whether that is more than rounding can explain
-    tuning_s: float | None  # seconds of a first step, compiling and choosing; None where nothing is chosen
+    tuning_s: float | None  # seconds of first steps, compiling and choosing; None where nothing is chosen
     overflows: int  # steps left out by GradScaler
     served: str  # how many layers each engine computes, and what was decided about device graphs
     error: str  # why the way has failed

@@ -61,7 +61,7 @@ class Way:
     peaks: list[Peak] = field(default_factory=list)  # of the timed steps of each turn; empty on a CPU
     losses: list[float] = field(default_factory=list)  # of every step of the newest turn, warm-up included
     busy: Busy | None = None  # of a step; None where nothing was profiled
-    tuning_s: float | None = None  # seconds of the first step and of measuring candidates; None where not ours
+    tuning_s: float | None = None  # seconds of first steps, compiling and measuring candidates; None where not ours
     overflows: int = 0  # steps that GradScaler has left out in the newest turn
     said: list[str] = field(default_factory=list)  # what was decided about device graphs
     error: str = ""  # why it could not go on

@@ -120,7 +120,8 @@ def _openvino(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
     import openvino
 
     core = openvino.Core()
-    return core.compile_model(core.read_model(_onnx_file(weight, folder)), "CPU")([x])[0]
+    precision = {"INFERENCE_PRECISION_HINT": "f32"}  # on ARM it computes in fp16 unless told otherwise
+    return core.compile_model(core.read_model(_onnx_file(weight, folder)), "CPU", precision)([x])[0]
 
 
 if __name__ == "__main__":

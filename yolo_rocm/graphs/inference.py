@@ -205,14 +205,13 @@ class _Network:
             reason = "the network draws random numbers on the host"
         if reason is not None or not self._records:
             return eager, f"{said}, not recorded: {reason or 'an earlier pass could not be'}"
-        assert self._state is not None  # or it is not ready
         self._pool = self._pool or Pool(device)
         for name in inputs:
             way = _Way(name, RecordedForward(run, x, LAYOUTS[name], State(model).tensors, self._pool))
             found, milliseconds = _timed(way.recorded, x)
             if departure_of((list(found), []), (list(computed[name]), [])) <= _LARGEST_DEPARTURE:
                 times[way] = milliseconds
-        self._state.settle()
+        self._state = State(model)  # the model as it is now, which is what was recorded
         recorded = [way for way in times if way.recorded is not None]
         if not recorded:
             return eager, f"{said}, not recorded: what is recorded computes something else"

@@ -52,7 +52,11 @@ class Inference(Operator["FusedPatch"]):
             yield
 
     def weights_change(self) -> None:
-        """Keep nothing that was made of weights: a training's step changes them, and those of its moving average."""
+        """Keep nothing that was made of weights, nor what is recorded with it.
+
+        A step of a training changes weights, and those of its moving average, without torch having to count it.
+        """
+        self.close()
         if self._patch is not None:
             self._patch.weights.forget()
 

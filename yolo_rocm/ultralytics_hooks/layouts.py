@@ -31,7 +31,8 @@ def _kept_by_average(trainer: Any) -> list[str]:
     import torch
 
     def holds(value: Any) -> bool:
-        return torch.is_tensor(value) or (isinstance(value, list | tuple) and any(map(holds, value)))
+        values = value.values() if isinstance(value, dict) else value
+        return torch.is_tensor(value) or (isinstance(value, dict | list | tuple) and any(map(holds, values)))
 
     return [name for name, value in vars(getattr(trainer, "ema", None) or object).items() if holds(value)]
 

@@ -98,14 +98,20 @@ template <int ACT> static float activated(float z, float slope) {
     if (ACT == 3) return z > 0.0f ? z : z * slope;
     return z;
 }
-struct half_t { _Float16 value; };
+// On ARM, GCC knows _Float16 in C++ since 13; this one has the same bits and is converted in the same way.
+#if defined(__aarch64__) && !defined(__clang__) && __GNUC__ < 13
+typedef __fp16 host_half;
+#else
+typedef _Float16 host_half;
+#endif
+struct half_t { host_half value; };
 struct bf16_t { u16 bits; };
 static float to_float(float value) { return value; }
 static float to_float(half_t value) { return float(value.value); }
 static float to_float(bf16_t value) { u32 bits = u32(value.bits) << 16; float f; memcpy(&f, &bits, 4); return f; }
 template <typename T> struct Storage;
 template <> struct Storage<float> { static float from(float value) { return value; } };
-template <> struct Storage<half_t> { static half_t from(float value) { return half_t{_Float16(value)}; } };
+template <> struct Storage<half_t> { static half_t from(float value) { return half_t{host_half(value)}; } };
 template <> struct Storage<bf16_t> {
     static bf16_t from(float value) {
         u32 bits;

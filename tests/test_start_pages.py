@@ -66,9 +66,13 @@ def test_numbers_of_a_page_are_those_of_its_preset_and_of_ci(path, script):
     assert f"CPU wheels of torch {version if old else version.rpartition('.')[0]} in place of AMD's" in text
 
 
-def test_what_stands_in_for_index_and_powershell(script):
+def test_what_stands_in_for_index_and_powershell(script, monkeypatch):
+    monkeypatch.setattr(script, "SETUP", "yolo-rocm")  # as on x86-64
     typed = script.as_typed(r".venv-setup\Scripts\yolo-rocm setup --run", "RX 7900 XTX")
     assert typed[0] == '.venv-setup/bin/yolo-rocm setup --card "RX 7900 XTX" > setup.sh'
+    on_arm = f'python -c "{script.ON_X86}"'
+    monkeypatch.setattr(script, "SETUP", on_arm)
+    assert script.as_typed(".venv-setup/bin/yolo-rocm setup", "x") == [f'.venv-setup/bin/{on_arm} setup --card "x"']
     assert script.as_typed("py -3.12 -m venv .venv", "x") == ["python3.12 -m venv .venv"]
     wheels = (
         'pip install --index-url https://repo.amd.com/x/ "torch[device-gfx1,device-gfx2]" "torchvision[device-gfx1]"'

@@ -198,6 +198,19 @@ def test_a_parameter_that_was_replaced_before_the_recording_is_watched_after_it(
     assert given.networks.recorded == 0
 
 
+def test_a_shape_that_is_recorded_after_a_change_takes_no_older_one_with_it():
+    given = Computed()
+    for number in range(BEFORE + 2):
+        given.check(image(number, 12))
+    for number in range(BEFORE):
+        given.check(image(number, 14))
+    assert given.networks.recorded == 1
+    given.model.conv.weight = nn.Parameter(given.model.conv.weight.detach() * 0.5)
+    given.check(image(7, 14))  # is recorded
+    assert given.networks.recorded == 1
+    given.check(image(7, 12))
+
+
 def test_several_shapes_share_what_passes_keep_in_modules():
     given = Computed()
     for number in range(BEFORE + 3):

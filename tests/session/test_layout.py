@@ -237,6 +237,16 @@ def test_a_training_takes_the_faster_layout_and_the_next_one_begins_with_it(trai
 
 @pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
 @pytest.mark.once
+def test_what_the_first_batch_brings_about_leaves_the_layout(train, monkeypatch):
+    reasons = iter(["", "the moving average keeps tensors"])
+    monkeypatch.setattr(hooks, "why_layout_stays", lambda trainer: next(reasons))
+    _, layouts, said = train("keeps", Times(2.0, 1.0, 0.0))
+    assert layouts == {False}
+    assert said == ["layout NCHW, as it is: the moving average keeps tensors"]
+
+
+@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+@pytest.mark.once
 def test_what_cannot_be_measured_leaves_the_layout(train):
     _, layouts, said = train("fails", None)
     assert layouts == {False}

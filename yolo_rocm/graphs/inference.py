@@ -116,6 +116,8 @@ class _Network:
         key = x.shape, x.dtype, x.device
         known = self._shapes.get(key, 0 if len(self._shapes) < _MOST_SHAPES else None)
         if isinstance(known, int):
+            if self._pool is not None and (self._state is None or not self._state.is_same):
+                self._forget()  # other shapes were recorded with what is not the model's any more
             known = self._shapes[key] = self._next(model, run, x, known)
         if not isinstance(known, _Way):
             return self._settled(run, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import ExitStack, nullcontext
 from typing import Any
 
@@ -81,3 +82,14 @@ def test_a_step_has_the_same_bits(network, amp):
         assert blocks > 50
         assert len(found) == len(wanted) > 150
         assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+
+
+def test_what_is_in_channels_last_stays_in_it(network):
+    """Parts of the channels, attention, and weights that lie the same way in both layouts turn nothing into NCHW."""
+    turned = copy.deepcopy(network).to(memory_format=torch.channels_last)
+    images = torch.rand(2, 3, 64, 64).to(memory_format=torch.channels_last)
+    with served() as (patch, norms), hooks.fused_blocks():
+        sum(tensor.sum() for tensor in tensors(turned.predict(images))).backward()
+    for seen in (patch.report.served, norms.report.served):
+        assert len(seen) >= 10
+        assert [str(problem) for problem in seen if not problem.channels_last] == []

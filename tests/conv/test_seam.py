@@ -325,3 +325,26 @@ def test_results_are_laid_out_as_the_operands_are(engine, layout):
     for result in (y, *grads):
         assert result.stride() == result.contiguous(memory_format=layout).stride()
         assert result.is_contiguous() == (layout is torch.contiguous_format)
+
+
+@pytest.mark.parametrize("engine", ["gemm", "aten"])
+@pytest.mark.parametrize("kind", ["1x1", "1x1, stride 2", "depthwise", "part of the channels", "both in part"])
+def test_channels_last_goes_on_where_strides_alone_tell_it(engine, kind):
+    """Weights that lie the same way in both layouts, contiguous inputs, and views, which are not contiguous at all."""
+    size, groups = (3 if kind == "depthwise" else 1), (8 if kind == "depthwise" else 1)
+    weight = torch.randn(8, 8 // groups, size, size).to(memory_format=torch.channels_last).requires_grad_()
+    x = torch.randn(2, 8, 6, 5)
+    if "part" in kind:
+        x = torch.randn(2, 16, 6, 5).to(memory_format=torch.channels_last)[:, 4:12]
+        if kind == "part of the channels":
+            weight = weight.detach().to(memory_format=torch.contiguous_format).requires_grad_()
+    x.requires_grad_()
+    arguments = (x, weight, None, 2 if "stride" in kind else 1, 0, 1, groups)
+    expected = F.conv2d(*arguments)
+    wanted = torch.autograd.grad(expected.sum(), [x, weight])
+    with yolo_rocm.patched(CPU, engine):
+        y = F.conv2d(*arguments)
+        found = torch.autograd.grad(y.sum(), [x, weight])
+    assert y.stride() == expected.stride() == y.contiguous(memory_format=torch.channels_last).stride()
+    for one, other in zip((y, *found), (expected, *wanted), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)

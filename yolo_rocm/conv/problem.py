@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from ..engines.layout import is_channels_last, laid_out
+from ..engines.layout import laid_out, suggests_channels_last
 
-__all__ = ["ConvProblem", "is_channels_last", "laid_out", "results_channels_last"]
+__all__ = ["ConvProblem", "laid_out", "results_channels_last", "suggests_channels_last"]
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class ConvProblem:
 
 def results_channels_last(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Return whether results of a convolution are channels_last: one of its tensors is, as in the native kernels."""
-    return is_channels_last(x) or is_channels_last(weight)
+    return suggests_channels_last(x) or suggests_channels_last(weight)
 
 
 def _per_dimension(values: Sequence[int], spatial: int) -> tuple[int, ...]:

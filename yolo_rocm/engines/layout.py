@@ -12,6 +12,27 @@ def is_channels_last(x: torch.Tensor) -> bool:
     return x.is_contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
 
 
+def suggests_channels_last(x: torch.Tensor) -> bool:
+    """Return whether torch's kernels take a tensor for channels_last, as `suggest_memory_format` of C++ has it.
+
+    Strides alone decide: some channels of a channels_last tensor are too, though not contiguous, and the weight of a 1x1
+    or depthwise convolution is what it was last converted to, though its values lie the same way in both layouts.
+    """
+    if x.dim() not in (4, 5):
+        return False
+    sizes, strides = x.shape, x.stride()
+    if strides[1] == 0:
+        return False
+    least = 0
+    for dimension in (1, *range(x.dim() - 1, 1, -1), 0):
+        size, stride = sizes[dimension], strides[dimension]
+        # The last one: a single channel of single pixels, which torch takes for contiguous.
+        if size == 0 or stride < least or (dimension == 0 and least == strides[1]):
+            return False
+        least = stride * max(size, 1)
+    return True
+
+
 def laid_out(x: torch.Tensor, channels_last: bool) -> torch.Tensor:
     """Return a tensor in the layout of a problem's results: channels_last or contiguous."""
     if not channels_last or x.dim() not in (4, 5):

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from ..problem import ConvProblem, is_channels_last
+from ..problem import ConvProblem, suggests_channels_last
 from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
 
 
@@ -52,7 +52,7 @@ class DepthwiseShift(Algorithm):
         wide = _wide(problem)
         size = [i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True)]
         total = torch.zeros(problem.batch, problem.out_channels, *size, dtype=wide, device=grad.device)
-        if is_channels_last(grad):
+        if suggests_channels_last(grad):
             total = total.contiguous(memory_format=torch.channels_last)
         grad, taps = grad.to(wide), weight.to(wide).view(problem.out_channels, *problem.kernel)
         for (i, j), place in _taps(problem):

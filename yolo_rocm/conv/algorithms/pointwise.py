@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from ..problem import ConvProblem, is_channels_last
+from ..problem import ConvProblem, suggests_channels_last
 from .base import Algorithm, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, split_k
 
 
@@ -39,7 +39,7 @@ class Pointwise(Algorithm):
         dtype = compute_dtype(problem)
         used, matrix = _used_pixels(problem, x).to(dtype), _matrix(problem, weight).to(dtype)
         offset = None if bias is None else bias.to(dtype)
-        if is_channels_last(used):
+        if suggests_channels_last(used):
             rows = _rows(used)
             flat = rows @ matrix.t() if offset is None else torch.addmm(offset, rows, matrix.t())
             return _image(flat, problem.output_shape).to(problem.dtype)
@@ -56,7 +56,7 @@ class Pointwise(Algorithm):
         dtype = compute_dtype(problem)
         grad, matrix = grad.to(dtype), _matrix(problem, weight).to(dtype)
         shape = (problem.batch, problem.in_channels, *problem.output_size)
-        if is_channels_last(grad):
+        if suggests_channels_last(grad):
             used = _image(_rows(grad) @ matrix, shape)
         else:
             used = torch.bmm(matrix.t().expand(problem.batch, -1, -1), grad.flatten(2)).view(shape)
@@ -70,7 +70,7 @@ class Pointwise(Algorithm):
         """Compute the gradient of the weight."""
         dtype = compute_dtype(problem)
         grad, used = grad.to(dtype), _used_pixels(problem, x).to(dtype)
-        if is_channels_last(grad) and is_channels_last(used):
+        if suggests_channels_last(grad) and suggests_channels_last(used):
             matrix = split_k(_rows(grad), _rows(used))
         else:
             matrix = outer_sum(grad.flatten(2), used.flatten(2))

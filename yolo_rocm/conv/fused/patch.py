@@ -13,7 +13,7 @@ from ...engines.report import SeamReport, Served
 from ...engines.seam import Seam, checked_devices
 from ..kernels.calls import Epilogue
 from ..names import PASSES
-from ..problem import ConvProblem, is_channels_last
+from ..problem import ConvProblem
 from ..report import ConvReport
 from .base import FusedAlgorithm
 from .plan import FORWARD, FusedPlanner, supports
@@ -168,12 +168,7 @@ class FusedPatch:
         stride, padding, dilation, groups = geometry
         if x.dim() != 4 or weight.dim() != 4 or not x.is_floating_point():
             return None
-        # Some channels of a channels_last tensor are laid out as it is, though not contiguous.
-        last = is_channels_last(weight) or (x.stride(1) == 1 and not x.is_contiguous())
-        conv = ConvProblem(
-            tuple(x.shape), tuple(weight.shape), stride, padding, dilation, (0, 0), groups, False, x.dtype,
-            str(x.device), last,
-        )  # fmt: skip
+        conv = ConvProblem.of(x, weight, stride, padding, dilation, False, (0, 0), groups)
         if not supports(conv):
             return None
         problem = FusedProblem(conv, bias, epilogue)

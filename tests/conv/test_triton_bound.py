@@ -127,6 +127,22 @@ def test_the_second_call_repeats_the_launch(machine, name, groups, dtype, channe
 
 
 @pytest.mark.parametrize(("name", "groups"), ALGORITHMS)
+def test_a_gradient_in_fp32_is_the_same_launch_and_another_sum(machine, name, groups):
+    p = problem(torch.float16, True, groups)
+    bound = BY_NAME[name].bound(p)
+    for number in range(3):
+        x, weight, grad = tensors(p)
+        for wanted, dtype in (((False, True), torch.float16), ((False, True, True), torch.float32)):
+            machine.half = dtype == torch.float16
+            _, gw = bound.backward(grad, x, weight, wanted)
+            expected = BY_TRITON if number == 0 else REPEATED
+            assert (first_of(gw), gw.dtype, gw.stride()) == (expected, dtype, strides(p.weight_shape, True))
+    # Triton has launched the partial sums once, and each of the two sums.
+    assert [call.kernel for call in machine.by_triton[1:]] == ["sum_partials"] * 2
+    assert machine.by_triton[0].kernel != "sum_partials"
+
+
+@pytest.mark.parametrize(("name", "groups"), ALGORITHMS)
 def test_what_does_not_suit_goes_the_long_way(machine, name, groups):
     p = problem(torch.float32, groups=groups)
     bound = BY_NAME[name].bound(p)

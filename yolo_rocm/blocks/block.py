@@ -1,5 +1,8 @@
 """Convolution, BatchNorm and activation as one function of autograd, with the bits of the three.
 
+But for one gradient under autocast: that of a weight in fp32 comes from kernels of ours as it was added up, not rounded
+to half precision on its way.
+
 On a fast GPU a training step waits for Python: every convolution through the dispatcher's Python kernel, every function
 of autograd and every tensor handed to a hook is time. Here is one function, and what it needs is looked up once.
 """
@@ -191,7 +194,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     if for_x or for_kernel:
         x = kept_x if keeping is None else keeping.made({})
         assert x is not None  # one of the two is kept
-        grad_x, grad_kernel = conv_backward(grad_y, x, kernel, (for_x, for_kernel))
+        grad_x, grad_kernel = conv_backward(grad_y, x, kernel, (for_x, for_kernel, known.widens))
         if grad_x is not None:
             grad_x = laid_out(grad_x, known.channels_last)
         if grad_kernel is not None:

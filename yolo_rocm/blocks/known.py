@@ -30,6 +30,7 @@ class Known:
         dtype: Data type that input, weight and bias of the convolution are computed in: theirs, or autocast's.
         is_cast: Whether autocast could change what the forward pass computes: all but kernels of ours call torch.
         convert: Makes a weight one of that data type, in the layout that the convolution reads; None where all have it.
+        widens: Whether the weight has fp32 and is converted: its gradient had best come in fp32.
         strides: Of the convolution's output, and of its gradient.
         layout: Of the same.
         channels_last: Whether the convolution's results are laid out so.
@@ -40,7 +41,7 @@ class Known:
 
     __slots__ = (
         "bytes", "channels_last", "conv", "convert", "dtype", "generation", "input_bytes", "is_cast", "layout", "norm",
-        "patch", "shape", "strides",
+        "patch", "shape", "strides", "widens",
     )  # fmt: skip
 
     conv: Route | None
@@ -48,6 +49,7 @@ class Known:
     dtype: torch.dtype
     convert: Callable[[torch.Tensor], torch.Tensor] | None
     is_cast: bool
+    widens: bool
     shape: torch.Size
     bytes: int
     input_bytes: int
@@ -107,6 +109,7 @@ def find(
         return known
     converted = any(tensor.dtype != dtype for tensor in given[1:])
     known.convert = _conversion(dtype, found.weight_layout) if converted else None
+    known.widens = converted and weight.dtype == torch.float32
     known.norm, known.layout = route, _LAYOUTS[route.problem.channels_last]
     known.shape, known.strides, known.channels_last = example.shape, example.stride(), problem.channels_last
     size = example.element_size()

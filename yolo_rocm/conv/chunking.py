@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..engines.chunking import budget_of_second_try, chunks, workspace
-from .algorithms.base import Algorithm, Bound, Grads, add_bias
+from .algorithms.base import Algorithm, Bound, Grads, Wanted, add_bias
 from .problem import ConvProblem, laid_out
 
 
@@ -30,7 +30,7 @@ def fitted(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Bound:
             pass  # outside of the handler the failed try's tensors are free
         return replace(parts, budget=budget_of_second_try(budget)).forward(x, weight, bias)
 
-    def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
+    def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted) -> Grads:
         try:
             return first_backward(grad, x, weight, wanted)
         except torch.cuda.OutOfMemoryError:
@@ -69,7 +69,7 @@ class _Chunked:
             return self.algorithm.forward(self.problem, x, weight, bias)
         return self._image(True, x, weight, bias)
 
-    def backward(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
+    def backward(self, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted) -> Grads:
         if self._fits(self.problem):
             return self.algorithm.backward(self.problem, grad, x, weight, wanted)
         for_weight = self._grad_weight(grad, x) if wanted[1] else None

@@ -10,7 +10,7 @@ import torch
 
 from ..engines.seam import checked_devices
 from . import chunking
-from .algorithms.base import Bound, Grads
+from .algorithms.base import Bound, Grads, Wanted
 from .names import PASSES
 from .plan import ConvPlan, Planner
 from .problem import ConvProblem
@@ -47,10 +47,10 @@ def _by_two(
     grad: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
-    wanted: tuple[bool, bool],
+    wanted: Wanted,
 ) -> Grads:
     # The weight's first: see `Algorithm.backward`.
-    grad_weight = for_weight.backward(grad, x, weight, (False, True))[1] if wanted[1] else None
+    grad_weight = for_weight.backward(grad, x, weight, (False, *wanted[1:]))[1] if wanted[1] else None
     return for_input.backward(grad, x, weight, (True, False))[0] if wanted[0] else None, grad_weight
 
 

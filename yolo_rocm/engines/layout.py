@@ -15,8 +15,8 @@ def is_channels_last(x: torch.Tensor) -> bool:
 def suggests_channels_last(x: torch.Tensor) -> bool:
     """Return whether torch's kernels take a tensor for channels_last, as `suggest_memory_format` of C++ has it.
 
-    Strides alone decide: some channels of a channels_last tensor are too, though not contiguous, and the weight of a 1x1
-    or depthwise convolution is what it was last converted to, though its values lie the same way in both layouts.
+    Strides alone decide: some channels of a channels_last tensor are too, though not contiguous, and the weight of a
+    1x1 or depthwise convolution is what it was last converted to, though its values lie the same way in both layouts.
     """
     if x.dim() not in (4, 5):
         return False

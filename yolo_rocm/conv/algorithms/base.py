@@ -14,6 +14,9 @@ from ...engines.operator import BaseAlgorithm
 from ..problem import ConvProblem
 
 Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
+# Whether the gradients of input and weight are wanted. A third: whether that of a weight in half precision may come in
+# fp32, as kernels of ours add it up. For a parameter in fp32 autograd has nothing to convert then.
+Wanted = tuple[bool, ...]
 
 
 class Bound(NamedTuple):
@@ -25,7 +28,7 @@ class Bound(NamedTuple):
     """
 
     forward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
-    backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, tuple[bool, bool]], Grads]
+    backward: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, Wanted], Grads]
 
 
 class Algorithm(BaseAlgorithm[ConvProblem]):
@@ -63,7 +66,7 @@ class Algorithm(BaseAlgorithm[ConvProblem]):
         grad: torch.Tensor,
         x: torch.Tensor,
         weight: torch.Tensor,
-        wanted: tuple[bool, bool],
+        wanted: Wanted,
     ) -> Grads:
         """Compute both gradients, those that are wanted. Native kernels override this: one call computes both.
 

@@ -10,7 +10,7 @@ import torch
 
 from ...engines.backend_flags import vendor_off
 from ..problem import ConvProblem
-from .base import Algorithm, Grads
+from .base import Algorithm, Grads, Wanted
 
 
 @lru_cache(maxsize=1)
@@ -86,7 +86,7 @@ class Vendor(Algorithm):
         grad: torch.Tensor,
         x: torch.Tensor,
         weight: torch.Tensor,
-        wanted: tuple[bool, bool],
+        wanted: Wanted,
     ) -> Grads:
         """Compute both gradients with one native call."""
         p = problem
@@ -118,7 +118,7 @@ class Aten(Vendor):
         grad: torch.Tensor,
         x: torch.Tensor,
         weight: torch.Tensor,
-        wanted: tuple[bool, bool],
+        wanted: Wanted,
     ) -> Grads:
         """Compute both gradients with one native call."""
         with vendor_off(problem.device):

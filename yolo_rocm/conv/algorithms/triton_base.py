@@ -80,14 +80,24 @@ class TritonAlgorithm(Algorithm):
         )
         return gx
 
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight: partial sums over splits of the pixels, added in a fixed order."""
+    def grad_weight(
+        self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        """Compute the gradient of the weight: partial sums over splits of the pixels, added in a fixed order.
+
+        Args:
+            problem: The problem.
+            grad: Gradient of the output.
+            x: The input.
+            dtype: Data type of the result, where it is not the problem's.
+        """
         key = self.key(problem, "grad_weight", grad.stride(), x.stride())
         call, splits = remembered(key, lambda: self.grad_weight_call(problem, grad.stride(), x.stride()))
         partials = x.new_empty((splits * math.prod(problem.weight_shape),), dtype=torch.float32)
         launch(key, lambda: call, (x, grad, partials))
-        gw = empty_for(problem, problem.weight_shape, partials)
-        launch(sum_key(problem, splits), lambda: calls.sum_partials(problem, splits, gw.stride()), (partials, gw))
+        gw = empty_for(problem, problem.weight_shape, partials, dtype)
+        key = sum_key(problem, splits, gw.dtype)
+        launch(key, lambda: calls.sum_partials(problem, splits, gw.stride()), (partials, gw))
         return gw
 
     def bound(self, problem: ConvProblem) -> Bound:

@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import torch
 
 from ...engines.triton.launch import repeating
 from ..kernels.calls import Strides, strides
 from ..problem import ConvProblem
-from .base import Algorithm, Bound, Grads
+from .base import Bound, Grads, Wanted
 from .triton_common import splits_of, sum_key, tf32
+
+if TYPE_CHECKING:
+    from .triton_base import TritonAlgorithm
 
 Key = Callable[[str, Strides, Strides], Hashable]
 Pack = Callable[[str, torch.Tensor], torch.Tensor]
@@ -25,7 +28,7 @@ _ATTEMPTS: Final = 4
 _Pass = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def bound_passes(algorithm: Algorithm, problem: ConvProblem, key: Key, pack: Pack) -> Bound:
+def bound_passes(algorithm: TritonAlgorithm, problem: ConvProblem, key: Key, pack: Pack) -> Bound:
     """Return the passes of an algorithm that launches one kernel for each, and a sum after that of grad-weight.
 
     Args:
@@ -42,13 +45,17 @@ def bound_passes(algorithm: Algorithm, problem: ConvProblem, key: Key, pack: Pac
     once = _one_launch(problem, "forward", problem.output_shape, without_bias, key, pack)
     first = partial(algorithm.grad_input, problem)
     grad_input = _one_launch(problem, "grad_input", problem.input_shape, first, key, pack)
-    grad_weight = _partials_and_sum(problem, partial(algorithm.grad_weight, problem), key)
+    grad_weight, widened = (
+        _partials_and_sum(problem, dtype, partial(algorithm.grad_weight, problem, dtype=dtype), key)
+        for dtype in (problem.dtype, torch.float32)
+    )
 
     def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return once(x, weight) if bias is None else algorithm.forward(problem, x, weight, bias)
 
-    def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
-        for_weight = grad_weight(grad, x) if wanted[1] else None  # first: see `Algorithm.backward`
+    def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted) -> Grads:
+        weighed = widened if True in wanted[2:] else grad_weight
+        for_weight = weighed(grad, x) if wanted[1] else None  # first: see `Algorithm.backward`
         return grad_input(grad, weight) if wanted[0] else None, for_weight
 
     return Bound(forward, backward)
@@ -81,7 +88,7 @@ def _one_launch(problem: ConvProblem, which: str, shape: tuple[int, ...], first:
     return run
 
 
-def _partials_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
+def _partials_and_sum(problem: ConvProblem, dtype: torch.dtype, first: _Pass, key: Key) -> _Pass:
     shape, by = problem.weight_shape, strides(problem.weight_shape, problem.channels_last)
     known: tuple[Callable[..., bool], Callable[..., bool], int, Strides, Strides, bool] | None = None
     attempts = _ATTEMPTS
@@ -92,7 +99,7 @@ def _partials_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
             partials, add, size, of_grad, of_x, allowed = known
             if grad.stride() == of_grad and x.stride() == of_x and tf32(problem) == allowed:
                 partial_sums = x.new_empty(size, dtype=torch.float32)
-                result = x.new_empty_strided(shape, by)
+                result = x.new_empty_strided(shape, by, dtype=dtype)
                 number, between = x.get_device(), partial_sums.data_ptr()
                 if partials(number, x.data_ptr(), grad.data_ptr(), between) and add(number, between, result.data_ptr()):
                     return result
@@ -101,7 +108,7 @@ def _partials_and_sum(problem: ConvProblem, first: _Pass, key: Key) -> _Pass:
             attempts -= 1
             own = key("grad_weight", grad.stride(), x.stride())
             splits = splits_of(own)
-            launched, summed = repeating(own), repeating(sum_key(problem, splits))
+            launched, summed = repeating(own), repeating(sum_key(problem, splits, dtype))
             if launched is not None and summed is not None:
                 size = splits * math.prod(shape)
                 known = launched, summed, size, grad.stride(), x.stride(), tf32(problem)

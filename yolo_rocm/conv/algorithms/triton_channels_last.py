@@ -12,7 +12,7 @@ from ...engines.triton.launch import Launch, launch
 from ..kernels import calls
 from ..kernels.calls import is_half
 from ..problem import ConvProblem
-from .base import Algorithm, Bound, Grads
+from .base import Algorithm, Bound, Grads, Wanted
 from .triton_common import quarantine_reasons
 from .triton_gemm import TritonGemm
 
@@ -73,10 +73,11 @@ class TritonChannelsLast(Algorithm):
         def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
             return forward_of(turned_input(x), weight, bias)
 
-        def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: tuple[bool, bool]) -> Grads:
+        def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted) -> Grads:
             grad = turned_grad(grad)
             # One after the other: the copy of the input is free again before the input's gradient is made.
-            for_weight = backward_of(grad, turned_input(x), weight, (False, True))[1] if wanted[1] else None
+            only_weight = (False, *wanted[1:])
+            for_weight = backward_of(grad, turned_input(x), weight, only_weight)[1] if wanted[1] else None
             return backward_of(grad, x, weight, (True, False))[0] if wanted[0] else None, for_weight
 
         return Bound(forward, backward)

@@ -52,10 +52,10 @@ def tf32(problem: ConvProblem) -> bool:
     return problem.dtype == torch.float32 and family(problem.device) == NVIDIA and tf32_allowed()
 
 
-def sum_key(problem: ConvProblem, splits: int) -> Hashable:
+def sum_key(problem: ConvProblem, splits: int, dtype: torch.dtype) -> Hashable:
     """Return all that the launch of a sum of partial sums is made from."""
-    weight = (problem.weight_shape, problem.groups, problem.device, problem.channels_last, problem.dtype)
-    return ("sum_partials", *weight, splits)
+    weight = (problem.weight_shape, problem.groups, problem.device, problem.channels_last)
+    return ("sum_partials", *weight, dtype, splits)
 
 
 def splits_of(key: Hashable) -> int:
@@ -71,6 +71,8 @@ def remembered(key: Hashable, make: Callable[[], tuple[Call, int]]) -> tuple[Cal
     return found
 
 
-def empty_for(problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
-    """Return new memory in the layout the native kernel would return."""
-    return like.new_empty_strided(shape, strides(shape, problem.channels_last), dtype=problem.dtype)
+def empty_for(
+    problem: ConvProblem, shape: tuple[int, ...], like: torch.Tensor, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Return new memory in the layout the native kernel would return, in the problem's data type or another one."""
+    return like.new_empty_strided(shape, strides(shape, problem.channels_last), dtype=dtype or problem.dtype)

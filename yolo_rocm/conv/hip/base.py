@@ -12,9 +12,9 @@ import torch
 
 from ...engines.hip.available import device_reason
 from ...engines.quarantine import quarantine_reason
-from ..algorithms.base import Algorithm, Bound, Grads, common_reasons
+from ..algorithms.base import Algorithm, Bound, Grads, Wanted, common_reasons
 from ..kernels.calls import PLAIN, Epilogue, strides
-from ..problem import ConvProblem
+from ..problem import ConvProblem, laid_out, suggests_channels_last
 from . import calls
 from .calls import STORAGE, HipCall, Strides
 from .launching import launch_of, prepare
@@ -174,7 +174,7 @@ def _backward(
     grad: torch.Tensor,
     x: torch.Tensor,
     weight: torch.Tensor,
-    wanted: tuple[bool, bool],
+    wanted: Wanted,
 ) -> Grads:
     for_weight = grad_weight(grad, x) if wanted[1] else None  # first: see `Algorithm.backward`
     return grad_input(grad, weight, None) if wanted[0] else None, for_weight
@@ -184,7 +184,7 @@ def readable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in one of the two layouts, at an address that four values can be read from: most often itself."""
     shape = tuple(tensor.shape)
     if tensor.stride() not in (strides(shape, False), strides(shape, True)):
-        tensor = tensor.contiguous()
+        tensor = laid_out(tensor, suggests_channels_last(tensor))
     aligned = tensor.data_ptr() % (4 * tensor.element_size()) == 0
     return tensor if aligned else tensor.clone(memory_format=torch.preserve_format)
 

@@ -178,6 +178,42 @@ def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench
     assert len(calls) == 2
 
 
+def test_what_is_compiled_comes_last(bench, monkeypatch):
+    order = []
+    monkeypatch.setattr(TrainBench, "_take_turn", lambda self, way: order.append(way.kind))
+    monkeypatch.setattr(bench, "rounds", 2)
+    bench.run(ways(chosen="stock,stock + compile,ours"), quiet)
+    assert order == ["stock", "stock", "ours", "ours", "stock", "ours", "ours", "stock", "stock + compile"]
+
+
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_the_user_may_end_it_early(small, tmp_path, monkeypatch, at):
+    """What was measured is told; where there is nothing, the command just ends."""
+    original, turns = TrainBench._take_turn, []
+
+    def take_turn(self, way):
+        turns.append(way.name)
+        if len(turns) > at:
+            raise KeyboardInterrupt
+        original(self, way)
+
+    monkeypatch.setattr(TrainBench, "_take_turn", take_turn)
+    words = ["bench", "train", small, "imgsz=64", "batch=2", "steps=2", "ways=stock,ours", f"out={tmp_path}"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == (130 if at == 0 else 1)
+    assert ("interrupted: some ways were not measured" in done.output) == (at > 0)
+    assert not torch.backends.cudnn.benchmark
+    if at == 0:
+        assert list(tmp_path.iterdir()) == []
+        return
+    with (tmp_path / "train-small-fp32-b2-64.csv").open() as file:
+        rows = {row["way"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["stock NCHW", "stock channels_last", "ours NCHW", "ours channels_last"]
+    assert [bool(row["step_ms"]) for row in rows.values()] == [number < at for number in range(4)]
+    assert [row["error"] for row in rows.values()][at:] == ["interrupted before it was measured"] * (4 - at)
+    assert "has failed" not in done.output
+
+
 def test_ours_is_compiled_once_and_tuned_in_between(small, monkeypatch):
     """What is compiled calls what is planned at the time: to compile it again would take minutes."""
     calls = []

@@ -3,7 +3,7 @@
 A step is forward, loss, backward, clipping and SGD, as the trainer does it, without its loader and its EMA. Every way
 takes its turn, then every way again, so that a clock that changes hits all. Each turn begins with the same weights and
 the same batch in an empty cache of memory, and nothing of another way is alive: its peak is its own. What is compiled
-takes one turn with all its steps, as compiling takes longer than these. After the timed
+takes one turn with all its steps, after all others, as compiling takes longer than these. After the timed
 steps of its first turn, a way takes some more under torch's profiler, which show where the device's time goes.
 """
 
@@ -29,7 +29,7 @@ from ..errors import ConfigError, DeviceLostError
 from ..graphs import network
 from . import busy
 from .peak import Peak, peak_of
-from .ways import OFF, Way, settle_layout, why_not
+from .ways import INTERRUPTED, OFF, Way, settle_layout, why_not
 
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
@@ -74,6 +74,7 @@ class TrainBench:
         self.amp, self.device, self._profiled = amp, torch.device(device), profiled
         self._tune_s = (DEFAULT_TUNE_SECONDS if self.device.type == "cuda" else 0.0) if tune_s is None else tune_s
         self.held_mb = 0.0  # most that was still allocated on a GPU when a turn began
+        self.interrupted = False
         self.rounds = min(_ROUNDS, steps)
         self.steps = -(-steps // self.rounds)  # of a turn
         generator = torch.Generator().manual_seed(SEED)
@@ -88,18 +89,28 @@ class TrainBench:
         Args:
             compared: The ways.
             progress: Called with (turns done, all turns, what comes next); never while something is timed.
+
+        Raises:
+            KeyboardInterrupt: By the user, before anything was measured; later it only ends the comparison.
         """
-        turns, done = len(compared) * self.rounds, 0
+        compiled = [way for way in compared if way.compiled]
+        others = [way for way in compared if not way.compiled]
+        # Nobody is always the first after a pause.
+        turns = [way for number in range(self.rounds) for way in others[number:] + others[:number]] + compiled
         search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
         try:
             with on(self.device), without_tf32():
-                for number in range(self.rounds):
-                    for way in compared[number:] + compared[:number]:  # nobody is always the first after a pause
-                        settle_layout(way, compared)
-                        progress(done, turns, way.name)
-                        if not (way.compiled and number):
-                            self._take_turn(way)
-                        done += 1
+                for done, way in enumerate(turns):
+                    settle_layout(way, compared)
+                    progress(done, len(turns), way.name)
+                    self._take_turn(way)
+        except KeyboardInterrupt:
+            missing = [way for way in compared if not way.times_ms]
+            if len(missing) == len(compared):
+                raise
+            self.interrupted = True
+            for way in missing:
+                way.error = way.error or INTERRUPTED
         finally:
             torch.backends.cudnn.benchmark = search
 

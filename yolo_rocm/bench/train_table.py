@@ -13,7 +13,18 @@ from .. import ultralytics_hooks as hooks
 from ..engines.plan_store import device_name
 from ..telemetry.classes import CLASSES
 from . import results
-from .ways import AUTO_KIND, LEAN_KIND, NORM_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND, Way, faster
+from .ways import (
+    AUTO_KIND,
+    INTERRUPTED,
+    LEAN_KIND,
+    NORM_KIND,
+    NOT_RUNNABLE,
+    OFF_KIND,
+    OURS_KIND,
+    STOCK_KIND,
+    Way,
+    faster,
+)
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
 # the weights. Further steps blow rounding up (batch statistics, the choice of anchors), and compare chaos.
@@ -143,22 +154,25 @@ def _departure(way: Way, reference: Way) -> float:
     return max(apart) if all(value == value for value in apart) else float("nan")
 
 
-def failures(table: Iterable[TrainRow], held_mb: float = 0.0) -> list[str]:
-    """Return a sentence for each way that is wrong, for each of ours that has failed, and for memory still held.
+def failures(table: Iterable[TrainRow], held_mb: float = 0.0, interrupted: bool = False) -> list[str]:
+    """Return a sentence for each way that is wrong, for each of ours that has failed, and for the comparison itself.
 
     torch's own ways may fail, as on a card whose vendor library is broken, and so may ours beside it: that is a result.
 
     Args:
         table: The ways.
         held_mb: What was still allocated on the device when a turn began, in MiB.
+        interrupted: Whether the user has ended it early.
     """
     found = []
+    if interrupted:
+        found.append("interrupted: some ways were not measured, or in fewer turns than others")
     if held_mb > _HELD_MB:
         found.append(f"{held_mb:.0f} MiB were still held when a turn began: peaks are too high by as much")
     for row in table:
         if row.wrong:
             found.append(f"{row.way} is wrong: its loss is {row.loss:.5g}, {row.departure:.1e} away from the reference")
-        elif row.error and _alone(row.way) and not row.error.startswith(NOT_RUNNABLE):
+        elif row.error and _alone(row.way) and not row.error.startswith((NOT_RUNNABLE, INTERRUPTED)):
             found.append(f"{row.way} has failed: {row.error}")
     return found
 

@@ -41,6 +41,7 @@ NORM_KIND, AUTO_KIND = "ours + vendor norm", "ours auto + vendor"
 _QUICK: Final = {(STOCK_KIND, False), (STOCK_KIND, True), (OFF_KIND, False), (OURS_KIND, False), (OURS_KIND, True)}
 _QUICK_FOLLOWERS: Final = (LEAN_KIND,)
 NOT_RUNNABLE: Final = "not runnable here: "
+INTERRUPTED: Final = "interrupted before it was measured"
 
 Piece = Callable[[str], AbstractContextManager[Any]]  # called with the device type
 

@@ -41,11 +41,16 @@ class Again(Activation):
         Raises:
             RuntimeError: Somebody has.
         """
-        if self._versions is None:
+        versions = self._versions
+        if versions is None:
             return
-        for parameter, version in zip(self.p[:2], self._versions, strict=True):
-            if parameter is not None and parameter._version != version:
-                raise changed(parameter, version)
+        weight, bias = self.p[:2]
+        assert weight is not None  # or there were no versions
+        assert bias is not None
+        if weight._version != versions[0]:
+            raise changed(weight, versions[0])
+        if bias._version != versions[1]:
+            raise changed(bias, versions[1])
 
     def made(self, done: Done) -> torch.Tensor:
         """Compute the output, as a part of something else."""

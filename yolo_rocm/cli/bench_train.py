@@ -70,7 +70,7 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
     if not quiet:
         _print(table, title)
         say(tables.summary(ways, table), f"\nevery number: {numbers_file}, drawn: {drawing}")
-    return entries, tables.failures(table, bench.held_mb)
+    return entries, tables.failures(table, bench.held_mb, bench.interrupted)
 
 
 def _print(rows: Sequence[TrainRow], title: str) -> None:
@@ -103,7 +103,8 @@ def _short(row: TrainRow) -> str:
 
 def _why(row: TrainRow) -> str:
     """Say why a way has no numbers; nothing where it has."""
-    return row.error if row.error.startswith("not runnable") else row.error and f"failed: {row.error}"
+    plain = row.error.startswith(("not runnable", "interrupted"))
+    return row.error if plain else row.error and f"failed: {row.error}"
 
 
 def _print_busy(rows: Sequence[TrainRow]) -> None:

@@ -24,7 +24,8 @@ class Inference(Operator["FusedPatch"]):
     Args:
         settings: Of the session.
         convolutions: Of the session.
-        trains: Returns whether a training is going on: the weights of its model change, so nothing is recorded.
+        trains: Returns whether a training is going on: the weights of its model change, so nothing is recorded. Its
+            validations are measured for after as many calls as predictions are.
     """
 
     what: ClassVar[str] = "inference convolutions"
@@ -32,6 +33,7 @@ class Inference(Operator["FusedPatch"]):
     def __init__(self, settings: Settings, convolutions: Convolutions, trains: Callable[[], bool]) -> None:
         super().__init__(settings)
         self._convolutions, self._trains = convolutions, trains
+        self._calls = 0  # of networks in validations of trainings, since algorithms were last measured for them
 
     @property
     def report(self) -> FusedReport | None:
@@ -75,8 +77,22 @@ class Inference(Operator["FusedPatch"]):
     def _compute(self, model: Any, run: Callable[[Any], Any], x: Any) -> Any:
         from ..conv.fused.patch import serving
 
-        ours = self._patch is not None and serving(x.device.type) is self._patch  # not another session's inside of it
-        return run(x) if self._trains() or not ours else self._networks(model, run, x)
+        if self._patch is None or serving(x.device.type) is not self._patch:  # another session's inside of it
+            return run(x)
+        if not self._trains():
+            return self._networks(model, run, x)
+        result = run(x)
+        self._measure_in_training(x)
+        return result
+
+    def _measure_in_training(self, x: Any) -> None:
+        from ..graphs.inference import CALLS_BEFORE_MEASURING, DEVICES
+
+        self._calls += 1
+        if self._calls >= CALLS_BEFORE_MEASURING and x.device.type in DEVICES:
+            self._calls = 0
+            if self._unmeasured():
+                self.tune()
 
     def _unmeasured(self) -> int:
         patch = self._patch

@@ -95,6 +95,27 @@ def test_results_are_laid_out_as_promised(vendor):
     assert not all(check_promises("cpu", "gemm", vendor))  # torch promises something else
 
 
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("shapes", [((1, 8, 3, 3), (4, 1, 3, 3)), ((8, 8, 6, 6), (8, 4, 1, 1))], ids=str)
+def test_what_comes_after_one_channel_or_one_pixel_is_laid_out_as_promised(shapes, last):
+    """Such a result lies the same way in both layouts, and its strides decide how the next one is laid out."""
+    tensors = [laid(torch.rand(shape), last) for shape in ((2, 8, 6, 6), *shapes)]
+
+    def chained(x, first, second):
+        y = torch.conv2d(x, first, None, 1, 1 if first.shape[2] == 3 else 0)
+        return (
+            torch.conv_transpose2d(y, second, None, 3, 0, 2) if y.shape[2] == 1 else torch.conv2d(y, second, None, 1, 1)
+        )
+
+    mode = importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode()
+    with vendor_off("cpu"), yolo_rocm.patched(CPU, "gemm"):
+        found = chained(*tensors)
+        with mode:
+            expected = chained(*map(mode.from_tensor, tensors))
+    assert same_layout(found, expected)
+    assert same_layout(found, laid(found, last))
+
+
 def net(last, blocks=False):
     """Return what detectors are made of, with three dimensions: torch promises contiguous results of these on a CPU."""
     torch.manual_seed(0)

@@ -348,3 +348,19 @@ def test_channels_last_goes_on_where_strides_alone_tell_it(engine, kind):
     assert y.stride() == expected.stride() == y.contiguous(memory_format=torch.channels_last).stride()
     for one, other in zip((y, *found), (expected, *wanted), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["gemm", "aten"])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("shape", [(1, 8, 3, 3), (8, 8, 6, 6), (1, 8, 6, 6), (1, 8, 1, 1), (8, 8, 1, 1)], ids=str)
+def test_results_that_lie_the_same_way_in_both_layouts_have_the_strides_of_theirs(engine, layout, shape):
+    """Of one channel, or one pixel: the next convolution goes by strides."""
+    x = torch.randn(2, 8, 6, 6).to(memory_format=layout).requires_grad_()
+    weight = torch.randn(shape).to(memory_format=layout).requires_grad_()
+    expected = F.conv2d(x, weight)
+    with yolo_rocm.patched(CPU, engine):
+        y = F.conv2d(x, weight)
+        grads = torch.autograd.grad(y.sum(), [x, weight])
+    assert y.stride() == expected.stride() == torch.empty_like(y, memory_format=layout).stride()
+    for grad, of in zip(grads, (x, weight), strict=True):
+        assert grad.stride() == torch.empty_like(of, memory_format=layout).stride()

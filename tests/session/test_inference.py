@@ -129,7 +129,11 @@ def test_validations_of_a_training_are_measured_for_after_some_calls(monkeypatch
         for _ in range(6):  # it is known
             assert computed(8) == first
         assert computed(16) == computed(16) == first
-        assert computed(16) == ([(8, 8), (16, 16)] if tune == "on" else [])
+        both = [(8, 8), (16, 16)] if tune == "on" else []
+        assert computed(16) == both
+        monkeypatch.setattr(inference, "MOST_SHAPES", 2)
+        for _ in range(6):
+            assert computed(24) == both
 
 
 def test_what_is_recorded_goes_with_the_weights_that_it_reads(monkeypatch):

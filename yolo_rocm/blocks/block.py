@@ -1,8 +1,5 @@
 """Convolution, BatchNorm and activation as one function of autograd, with the bits of the three.
 
-But for one gradient under autocast: that of a weight in fp32 comes from kernels of ours as it was added up, not rounded
-to half precision on its way.
-
 On a fast GPU a training step waits for Python: every convolution through the dispatcher's Python kernel, every function
 of autograd and every tensor handed to a hook is time. Here is one function, and what it needs is looked up once.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -34,7 +36,26 @@ def suggests_channels_last(x: torch.Tensor) -> bool:
 
 
 def laid_out(x: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    """Return a tensor in the layout of a problem's results: channels_last or contiguous."""
-    if not channels_last or x.dim() not in (4, 5):
-        return x.contiguous()
-    return x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+    """Return a tensor in the layout of a problem's results: channels_last or contiguous.
+
+    Where a size is 1, strides may be those of either layout while values lie the same way: they are those of this one,
+    because strides are what the next convolution goes by, and what torch's compiler expects.
+    """
+    last = channels_last and x.dim() in (4, 5)
+    if not last:
+        x = x.contiguous()
+    else:
+        x = x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
+    if 1 not in x.shape:
+        return x
+    usual = _strides(x.shape, last)
+    return x if x.stride() == usual else x.as_strided(x.shape, usual)
+
+
+def _strides(shape: Sequence[int], last: bool) -> tuple[int, ...]:
+    strides, step = [0] * len(shape), 1
+    dimensions = range(len(shape) - 1, -1, -1)
+    for dimension in (1, *(d for d in dimensions if d != 1)) if last else dimensions:
+        strides[dimension] = step
+        step *= max(shape[dimension], 1)
+    return tuple(strides)

@@ -25,7 +25,7 @@ class Inference(Operator["FusedPatch"]):
         settings: Of the session.
         convolutions: Of the session.
         trains: Returns whether a training is going on: the weights of its model change, so nothing is recorded. Its
-            validations are measured for after as many calls as predictions are.
+            validations are measured for after as many calls of a shape as predictions are.
     """
 
     what: ClassVar[str] = "inference convolutions"
@@ -33,7 +33,7 @@ class Inference(Operator["FusedPatch"]):
     def __init__(self, settings: Settings, convolutions: Convolutions, trains: Callable[[], bool]) -> None:
         super().__init__(settings)
         self._convolutions, self._trains = convolutions, trains
-        self._calls = 0  # of networks in validations of trainings, since algorithms were last measured for them
+        self._calls: dict[Any, int | None] = {}  # in validations of trainings, by shape; None: it was measured for
 
     @property
     def report(self) -> FusedReport | None:
@@ -86,13 +86,21 @@ class Inference(Operator["FusedPatch"]):
         return result
 
     def _measure_in_training(self, x: Any) -> None:
-        from ..graphs.inference import CALLS_BEFORE_MEASURING, DEVICES
+        """Measure what was seen, once for each of the first shapes; others are computed as the nearest of them is."""
+        from ..graphs.inference import CALLS_BEFORE_MEASURING, DEVICES, MOST_SHAPES
 
-        self._calls += 1
-        if self._calls >= CALLS_BEFORE_MEASURING and x.device.type in DEVICES:
-            self._calls = 0
-            if self._unmeasured():
-                self.tune()
+        key = x.shape, x.dtype
+        calls = self._calls.get(key, 0 if len(self._calls) < MOST_SHAPES else None)
+        if calls is None or x.device.type not in DEVICES:
+            return
+        self._calls[key] = calls = calls + 1
+        if calls % CALLS_BEFORE_MEASURING == 0 and self._unmeasured():
+            self._calls[key] = None
+            self.tune()
+            if x.is_cuda:
+                import torch
+
+                torch.cuda.empty_cache()
 
     def _unmeasured(self) -> int:
         patch = self._patch

@@ -15,7 +15,7 @@ from ..problem import ConvProblem
 
 Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
 # Whether the gradients of input and weight are wanted. A third: whether that of a weight in half precision may come in
-# fp32, as kernels of ours add it up. For a parameter in fp32 autograd has nothing to convert then.
+# fp32, with the same values. For a parameter in fp32 autograd has nothing to convert then.
 Wanted = tuple[bool, ...]
 
 

@@ -89,7 +89,7 @@ class TritonAlgorithm(Algorithm):
             problem: The problem.
             grad: Gradient of the output.
             x: The input.
-            dtype: Data type of the result, where it is not the problem's.
+            dtype: Data type of the result, where it is not the problem's; its values are those of the problem's.
         """
         key = self.key(problem, "grad_weight", grad.stride(), x.stride())
         call, splits = remembered(key, lambda: self.grad_weight_call(problem, grad.stride(), x.stride()))
@@ -97,7 +97,8 @@ class TritonAlgorithm(Algorithm):
         launch(key, lambda: call, (x, grad, partials))
         gw = empty_for(problem, problem.weight_shape, partials, dtype)
         key = sum_key(problem, splits, gw.dtype)
-        launch(key, lambda: calls.sum_partials(problem, splits, gw.stride()), (partials, gw))
+        wide = gw.dtype != problem.dtype
+        launch(key, lambda: calls.sum_partials(problem, splits, gw.stride(), wide), (partials, gw))
         return gw
 
     def bound(self, problem: ConvProblem) -> Bound:

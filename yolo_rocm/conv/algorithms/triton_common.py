@@ -54,7 +54,7 @@ def tf32(problem: ConvProblem) -> bool:
 
 def sum_key(problem: ConvProblem, splits: int, dtype: torch.dtype) -> Hashable:
     """Return all that the launch of a sum of partial sums is made from."""
-    weight = (problem.weight_shape, problem.groups, problem.device, problem.channels_last)
+    weight = (problem.weight_shape, problem.groups, problem.device, problem.channels_last, problem.dtype)
     return ("sum_partials", *weight, dtype, splits)
 
 

@@ -22,6 +22,7 @@ Shape = tuple[int, ...]
 Strides = tuple[int, ...]
 IMPLICIT_GEMM: Final = f"{__package__}.implicit_gemm"
 GRAD_WEIGHT: Final = f"{__package__}.grad_weight"
+_ROUNDED: Final = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 0}  # ROUND of `sum_partials`
 DEPTHWISE: Final = f"{__package__}.depthwise"
 _NO_PHASES = {"GCD_H": 1, "GCD_W": 1, "MODINV_H": 0, "MODINV_W": 0}
 
@@ -245,8 +246,16 @@ def split_k(pixels: int, programs: int, step: int, processors: int, policy: Spli
     return split_pixels, cdiv(pixels, split_pixels)
 
 
-def sum_partials(problem: ConvProblem, splits: int, gw: Strides) -> Call:
-    """Describe the sum of the partial sums; tensors: partial sums, gradient of the weight."""
+def sum_partials(problem: ConvProblem, splits: int, gw: Strides, wide: bool = False) -> Call:
+    """Describe the sum of the partial sums; tensors: partial sums, gradient of the weight.
+
+    Args:
+        problem: The problem.
+        splits: How many there are.
+        gw: Strides of the gradient.
+        wide: Whether it is in fp32, of a problem in half precision: its values are those of half precision.
+    """
+    rounding = _ROUNDED[problem.dtype] if wide else 0
     elements = math.prod(problem.weight_shape)
     block = 32 if splits >= 32 else max(2, 1 << (splits - 1).bit_length())
     return Call(
@@ -254,7 +263,7 @@ def sum_partials(problem: ConvProblem, splits: int, gw: Strides) -> Call:
         "sum_partials",
         (cdiv(elements, 64), 1, 1),
         (splits, elements, problem.weight_shape[1], *gw),
-        {"KH": problem.kernel[0], "KW": problem.kernel[1], "BLOCK_S": block, "BLOCK_E": 64},
+        {"KH": problem.kernel[0], "KW": problem.kernel[1], "ROUND": rounding, "BLOCK_S": block, "BLOCK_E": 64},
         4,
         2,
     )

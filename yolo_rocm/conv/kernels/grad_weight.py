@@ -183,6 +183,7 @@ def sum_partials(
     in_channels,                                       # channels of a group
     out_o, out_c, out_y, out_x,                        # strides of `out`: output and input channel, tap; elements
     KH: tl.constexpr, KW: tl.constexpr,                # size of the kernel, taps
+    ROUND: tl.constexpr,                               # to fp16 (1) or bf16 (2) before `out`, which is wider; 0: no
     BLOCK_S: tl.constexpr, BLOCK_E: tl.constexpr,      # tile: splits, elements of the weight
 ):  # fmt: skip
     """Add partial sums, in the same order every time, into the layout of the weight.
@@ -199,7 +200,12 @@ def sum_partials(
     tap = (e // in_channels) % (KH * KW)
     o = e // (in_channels * KH * KW)
     pointers = out + o * out_o + c * out_c + (tap // KW) * out_y + (tap % KW) * out_x
-    tl.store(pointers, tl.sum(acc, axis=0).to(out.dtype.element_ty), mask=e < total)
+    result = tl.sum(acc, axis=0)
+    if ROUND == 1:
+        result = result.to(tl.float16)
+    if ROUND == 2:
+        result = result.to(tl.bfloat16)
+    tl.store(pointers, result.to(out.dtype.element_ty), mask=e < total)
 
 
 @triton.jit(do_not_specialize=[*SIZES, "pixels", "split_pixels"])

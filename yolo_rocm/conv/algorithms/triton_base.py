@@ -103,7 +103,8 @@ class TritonAlgorithm(Algorithm):
 
     def bound(self, problem: ConvProblem) -> Bound:
         """Return the passes with their launches at hand."""
-        return bound_passes(self, problem, partial(self.key, problem), self.packed)
+        key, grad_weight = partial(self.key, problem), partial(self.grad_weight, problem)
+        return bound_passes(self, problem, key, self.packed, grad_weight)
 
     def key(self, problem: ConvProblem, which: str, first: Strides, second: Strides, bias: bool = False) -> Hashable:
         """Return all that a launch is made from; the strides are those of source and weight, or gradient and input."""

@@ -8,18 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 
 from ...engines.triton.launch import repeating
 from ..kernels.calls import Strides, strides
 from ..problem import ConvProblem
-from .base import Bound, Grads, Wanted
+from .base import Algorithm, Bound, Grads, Wanted
 from .triton_common import splits_of, sum_key, tf32
-
-if TYPE_CHECKING:
-    from .triton_base import TritonAlgorithm
 
 Key = Callable[[str, Strides, Strides], Hashable]
 Pack = Callable[[str, torch.Tensor], torch.Tensor]
@@ -28,7 +25,9 @@ _ATTEMPTS: Final = 4
 _Pass = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def bound_passes(algorithm: TritonAlgorithm, problem: ConvProblem, key: Key, pack: Pack) -> Bound:
+def bound_passes(
+    algorithm: Algorithm, problem: ConvProblem, key: Key, pack: Pack, grad_weight_in: Callable[..., torch.Tensor]
+) -> Bound:
     """Return the passes of an algorithm that launches one kernel for each, and a sum after that of grad-weight.
 
     Args:
@@ -37,6 +36,7 @@ def bound_passes(algorithm: TritonAlgorithm, problem: ConvProblem, key: Key, pac
         key: Returns the key of its launch for a pass, from the strides of input and packed weight, of gradient and
             packed weight, or of gradient and input.
         pack: Returns the weight in the layout that it reads in a pass.
+        grad_weight_in: Returns the gradient of the weight from gradient and input, in the data type `dtype`.
     """
 
     def without_bias(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -46,7 +46,7 @@ def bound_passes(algorithm: TritonAlgorithm, problem: ConvProblem, key: Key, pac
     first = partial(algorithm.grad_input, problem)
     grad_input = _one_launch(problem, "grad_input", problem.input_shape, first, key, pack)
     grad_weight, widened = (
-        _partials_and_sum(problem, dtype, partial(algorithm.grad_weight, problem, dtype=dtype), key)
+        _partials_and_sum(problem, dtype, partial(grad_weight_in, dtype=dtype), key)
         for dtype in (problem.dtype, torch.float32)
     )
 

@@ -101,41 +101,6 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
         assert len(seen) == 1
 
 
-@pytest.mark.parametrize("tune", ["on", "off"])
-def test_validations_of_a_training_are_measured_for_after_some_calls(monkeypatch, tune):
-    """What has to be compiled is nobody's first guess: without this it would never be taken."""
-    monkeypatch.setattr(inference, "DEVICES", ["cpu"])
-    monkeypatch.setattr(inference, "CALLS_BEFORE_MEASURING", 3)
-    session = Session("cpu", {"conv": {**ON_CPU, "tune": tune}, "predict": FUSED})
-    measured, trainer, block = [], torch.nn.Identity(), Conv(3, 8, 3).eval()
-
-    def computed(size):
-        session.inference._compute(block, block, torch.rand(1, 3, size, size))
-        return [problem.conv.input_size for problems in measured for problem in problems]
-
-    with torch.no_grad(), session.active():
-        planner = session.inference._patch.planner
-        original = planner.tune
-
-        def noted(problems, *arguments):
-            measured.append(planner.unmeasured(problems))
-            return original(problems, *arguments)
-
-        monkeypatch.setattr(planner, "tune", noted)
-        session.trainings[trainer] = object()
-        assert computed(8) == computed(8) == []
-        first = [(8, 8)] if tune == "on" else []
-        assert computed(8) == first
-        for _ in range(6):  # it is known
-            assert computed(8) == first
-        assert computed(16) == computed(16) == first
-        both = [(8, 8), (16, 16)] if tune == "on" else []
-        assert computed(16) == both
-        monkeypatch.setattr(inference, "MOST_SHAPES", 2)
-        for _ in range(6):
-            assert computed(24) == both
-
-
 def test_what_is_recorded_goes_with_the_weights_that_it_reads(monkeypatch):
     """A recorded pass reads folded weights where they were; nobody else holds them."""
     session = Session("cpu", {"conv": ON_CPU, "predict": {"fuse": "on", "graph": "on"}})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 
@@ -48,14 +48,16 @@ def laid_out(x: torch.Tensor, channels_last: bool) -> torch.Tensor:
         x = x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
     if 1 not in x.shape:
         return x
-    usual = _strides(x.shape, last)
+    usual = strides(x.shape, last)
     return x if x.stride() == usual else x.as_strided(x.shape, usual)
 
 
-def _strides(shape: Sequence[int], last: bool) -> tuple[int, ...]:
-    strides, step = [0] * len(shape), 1
+@lru_cache(maxsize=4096)
+def strides(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
+    """Return the strides of a whole tensor in one of the two layouts."""
+    found, step = [0] * len(shape), 1
     dimensions = range(len(shape) - 1, -1, -1)
-    for dimension in (1, *(d for d in dimensions if d != 1)) if last else dimensions:
-        strides[dimension] = step
+    for dimension in (1, *(d for d in dimensions if d != 1)) if channels_last else dimensions:
+        found[dimension] = step
         step *= max(shape[dimension], 1)
-    return tuple(strides)
+    return tuple(found)

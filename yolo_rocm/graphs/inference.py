@@ -28,7 +28,7 @@ from .trial import departure_of, timed
 DEVICES: Final = ["cuda"]  # types that anything is measured on
 Mode = Literal["auto", "on", "off"]
 LAYOUTS: Final = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
-MOST_SHAPES: Final = 4
+_MOST_SHAPES: Final = 4
 # Calls of a shape before it is decided: where algorithms have yet to be measured, and where they are known.
 CALLS_BEFORE_MEASURING: Final = 25
 CALLS_BEFORE_RECORDING: Final = 2
@@ -114,7 +114,7 @@ class _Network:
         if self._is_over or not self._is_ready(model):
             return run(x)
         key = x.shape, x.dtype, x.device
-        known = self._shapes.get(key, 0 if len(self._shapes) < MOST_SHAPES else None)
+        known = self._shapes.get(key, 0 if len(self._shapes) < _MOST_SHAPES else None)
         if isinstance(known, int):
             if self._pool is not None and (self._state is None or not self._state.is_same):
                 self._forget()  # other shapes were recorded with what is not the model's any more

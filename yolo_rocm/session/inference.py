@@ -24,8 +24,7 @@ class Inference(Operator["FusedPatch"]):
     Args:
         settings: Of the session.
         convolutions: Of the session.
-        trains: Returns whether a training is going on: the weights of its model change, so nothing is recorded. Its
-            validations are measured for after as many calls of a shape as predictions are.
+        trains: Returns whether a training is going on: the weights of its model change, so nothing is recorded.
     """
 
     what: ClassVar[str] = "inference convolutions"
@@ -33,7 +32,6 @@ class Inference(Operator["FusedPatch"]):
     def __init__(self, settings: Settings, convolutions: Convolutions, trains: Callable[[], bool]) -> None:
         super().__init__(settings)
         self._convolutions, self._trains = convolutions, trains
-        self._calls: dict[Any, int | None] = {}  # in validations of trainings, by shape; None: it was measured for
 
     @property
     def report(self) -> FusedReport | None:
@@ -77,30 +75,8 @@ class Inference(Operator["FusedPatch"]):
     def _compute(self, model: Any, run: Callable[[Any], Any], x: Any) -> Any:
         from ..conv.fused.patch import serving
 
-        if self._patch is None or serving(x.device.type) is not self._patch:  # another session's inside of it
-            return run(x)
-        if not self._trains():
-            return self._networks(model, run, x)
-        result = run(x)
-        self._measure_in_training(x)
-        return result
-
-    def _measure_in_training(self, x: Any) -> None:
-        """Measure what was seen, once for each of the first shapes; others are computed as the nearest of them is."""
-        from ..graphs.inference import CALLS_BEFORE_MEASURING, DEVICES, MOST_SHAPES
-
-        key = x.shape, x.dtype
-        calls = self._calls.get(key, 0 if len(self._calls) < MOST_SHAPES else None)
-        if calls is None or x.device.type not in DEVICES:
-            return
-        self._calls[key] = calls = calls + 1
-        if calls % CALLS_BEFORE_MEASURING == 0 and self._unmeasured():
-            self._calls[key] = None
-            self.tune()
-            if x.is_cuda:
-                import torch
-
-                torch.cuda.empty_cache()
+        ours = self._patch is not None and serving(x.device.type) is self._patch  # not another session's inside of it
+        return run(x) if self._trains() or not ours else self._networks(model, run, x)
 
     def _unmeasured(self) -> int:
         patch = self._patch

@@ -113,14 +113,6 @@ def test_a_weight_is_packed_once_and_again_when_it_has_changed(monkeypatch) -> N
     assert relative_error(found, torch.nn.functional.silu(torch.conv2d(x, weight, None, padding=1)).double()) < 1e-6
 
 
-def test_nothing_that_has_to_be_compiled_is_guessed_where_gemm_is_there() -> None:
-    """A first picture would wait for the compiler of every kernel."""
-    given = problem((1, 16, 8, 8), 32, 3, **SILU)
-    guesses = FUSED.preferred(given, "forward", ["gemm", "triton", "hip", "aten"])
-    assert guesses
-    assert not [each for each in guesses if each.startswith(("triton", "hip"))]
-
-
 @pytest.mark.parametrize("channels", [16, 32, 64, 80])
 def test_without_triton_a_tile_that_fits_is_guessed(channels: int) -> None:
     """`triton+hip` guesses as `hip` does, with activation and without: not whatever comes first."""

@@ -9,6 +9,8 @@ import torch
 
 from ...engines.operator import Operator, Tensors
 from ...engines.planner import BasePlanner
+from ..heuristics import preferred
+from ..hip.heuristics import preferred as hip_preferred
 from ..plan import CONVOLUTION
 from ..plan import Operands as ConvOperands
 from ..problem import ConvProblem
@@ -42,8 +44,13 @@ class FusedConvolution(Operator[FusedProblem, FusedAlgorithm]):
     algorithms = FUSED_ALGORITHMS
 
     def preferred(self, problem: FusedProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
-        """Return names of algorithms, best guess first: as in training, none whose compiler a first call waits for."""
-        return CONVOLUTION.preferred(problem.conv, FORWARD, engines)
+        """Return names of algorithms, best guess first: compiled ones write once what others write three times."""
+        guesses = list(preferred(problem.conv, FORWARD, triton=False))
+        if "hip" in engines:
+            guesses = [*hip_preferred(problem.conv, FORWARD), *guesses]
+        if "triton" in engines:
+            guesses = [*preferred(problem.conv, FORWARD, triton=True), *guesses]
+        return guesses
 
     def reference(self, problem: FusedProblem) -> FusedAlgorithm:
         """Return the plain sum, then the activation."""

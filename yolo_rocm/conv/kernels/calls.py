@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
 
 from ...engines.activations import IDENTITY
+from ...engines.layout import strides as strides
 from ...engines.triton.call import Call
 from ..problem import ConvProblem
 from .steps import steps
@@ -68,15 +68,6 @@ def is_half(problem: ConvProblem) -> bool:
 def cdiv(length: int, size: int) -> int:
     """Return how many tiles of `size` cover `length`."""
     return -(-length // size)
-
-
-@lru_cache(maxsize=4096)
-def strides(shape: Shape, channels_last: bool) -> Strides:
-    """Return the strides of a whole tensor of four dimensions."""
-    _, channels, height, width = shape
-    if channels_last:
-        return (channels * height * width, 1, width * channels, channels)
-    return (channels * height * width, height * width, width, 1)
 
 
 def group_channels(problem: ConvProblem) -> tuple[int, int]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from yolo_rocm.bench import conv as conv_module
 from yolo_rocm.bench.conv import AUTO, VENDOR, bench_conv
 from yolo_rocm.bench.layers import model_layers
+from yolo_rocm.cli.main import app
 from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.engines.tuning import Timing
@@ -49,3 +54,29 @@ def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
     (planner,) = made
     timings = {planned: {"forward": [Timing("unfold", 1.0, 9.0), Timing("columns", 2.0, 0.1)]} for planned in ["any"]}
     assert planner.winners(timings) == {"any": {"forward": "unfold"}}
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_the_user_may_end_it_early(tmp_path, monkeypatch, at):
+    """Layers that were measured whole are told; where there is none, the command just ends."""
+    original, begun = conv_module._bench_layer, []
+
+    def bench_layer(layer, *others):
+        begun.append(layer.names[0])
+        rows = original(layer, *others)
+        if len(begun) > at:
+            raise KeyboardInterrupt
+        return rows
+
+    monkeypatch.setattr(conv_module, "_bench_layer", bench_layer)
+    words = ["bench", "conv", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", "--quick", f"out={tmp_path}"]
+    done = CliRunner().invoke(app, words)
+    assert not torch.backends.cudnn.benchmark
+    if at == 0:
+        assert done.exit_code == 130
+        assert list(tmp_path.iterdir()) == []
+        return
+    assert done.exit_code == 1
+    assert "interrupted: 2 of" in done.output
+    with (tmp_path / "conv-yolov8n-cls-fp32-nchw-b1-32.csv").open() as file:
+        assert {row["layer"] for row in csv.DictReader(file)} == set(begun[:2])

@@ -67,6 +67,12 @@ def bench_conv(
         quick: Measure native kernels, `auto` and rivals alone.
         vendor: Measure the vendor library; not where it would end the process.
         rivals: Other projects' convolutions, each checked and timed right after ours on the same tensors.
+
+    Returns:
+        What was measured: of fewer layers where the user has ended it early, each of them whole.
+
+    Raises:
+        KeyboardInterrupt: By the user, before a layer was measured.
     """
     layers = list(layers)
     rows: list[Row] = []
@@ -82,11 +88,15 @@ def bench_conv(
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
         for done, layer in enumerate(layers):
             operands = Operands.of(layer.problem)
-            rows += _bench_layer(layer, operands, planner, patch, repeats, quick, vendor)
+            own = _bench_layer(layer, operands, planner, patch, repeats, quick, vendor)
             for rival, which, found in bench_rivals(missing, layer, operands, planner.budget, repeats):
-                rows.append(_row(layer, which, rival.name, found.milliseconds, None, found.verdict, found.why))
+                own.append(_row(layer, which, rival.name, found.milliseconds, None, found.verdict, found.why))
+            rows += own
             del operands  # before the next ones are drawn
             progress(waiting + done + 1, everything)
+    except KeyboardInterrupt:
+        if not rows:
+            raise
     finally:
         torch.backends.cudnn.benchmark = search
     return rows

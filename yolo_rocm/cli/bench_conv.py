@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..conv.names import PASSES
-from ..utils.console import print_json, stdout_for_json
+from ..utils.console import console, print_json, stdout_for_json
 from ..utils.progress import progress
 from .options import BENCH_FOLDER, AsJson, cell, is_slow, key_values, print_table, say
 
@@ -32,13 +32,11 @@ def bench_conv(
         found = _bench_conv(words, quick)
     if as_json:
         print_json(found if layers else {key: value for key, value in found.items() if key != "layers"})
-        return
-    _print_sums(found["totals_ms"], found["largest_workspaces_mb"], found["title"])
-    if found["rivals"]:
-        _print_rivals(found["rivals"], found["rival_versions"])
-    if layers:
-        _print_layers(found["layers"], tuple(dict.fromkeys(entry["rival"] for entry in found["rivals"])))
-    say(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
+    else:
+        _print(found, layers)
+    if found["interrupted"]:
+        console(stderr=True).print(found["interrupted"], markup=False)
+        raise typer.Exit(1)
 
 
 def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
@@ -58,6 +56,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
         progress("measuring convolutions", timed=True, slow=is_slow(given)) as show,
     ):
         rows = measure.bench_conv(layers, planner, show, quick=quick, rivals=rivals)
+    measured = len({row.layer for row in rows})
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
     table, drawing = (Path(given["out"]) / f"{name}.{ending}" for ending in ("csv", "png"))
     title = f"{given['model']} {given['dtype']} batch {given['batch']}"
@@ -67,6 +66,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     return {
         "title": f"{title} on {device}",
         "device": device,
+        "interrupted": "" if measured == len(layers) else _interrupted(measured, len(layers)),
         "totals_ms": measure.totals(rows),
         "largest_workspaces_mb": measure.largest_workspaces(rows),
         "rivals": rival_table(rows, versions),
@@ -75,6 +75,19 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
         "table": str(table),
         "drawing": str(drawing),
     }
+
+
+def _interrupted(measured: int, everything: int) -> str:
+    return f"interrupted: {measured} of {everything} distinct convolutions were measured, and sums are of these alone"
+
+
+def _print(found: dict[str, Any], layers: bool) -> None:
+    _print_sums(found["totals_ms"], found["largest_workspaces_mb"], found["title"])
+    if found["rivals"]:
+        _print_rivals(found["rivals"], found["rival_versions"])
+    if layers:
+        _print_layers(found["layers"], tuple(dict.fromkeys(entry["rival"] for entry in found["rivals"])))
+    say(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
 
 
 def _print_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float], title: str) -> None:

@@ -337,7 +337,7 @@ def test_long_chains_of_sums_are_kept_in_between(monkeypatch: pytest.MonkeyPatch
     assert max(keeping.steps for keeping in kept) == MOST_STEPS
     made = []
     real = Activation._make
-    monkeypatch.setattr(Activation, "_make", lambda self, done: made.append(self) or real(self, done))
+    monkeypatch.setattr(Activation, "_make", lambda self: made.append(self) or real(self))
     _gradients(chain, True, depth)
     assert len(made) <= depth * (MOST_STEPS + 2) / 2
 
@@ -345,7 +345,7 @@ def test_long_chains_of_sums_are_kept_in_between(monkeypatch: pytest.MonkeyPatch
 def test_both_halves_of_a_chunk_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     real = Activation._make
-    monkeypatch.setattr(Activation, "_make", lambda self, done: made.append(self) or real(self, done))
+    monkeypatch.setattr(Activation, "_make", lambda self: made.append(self) or real(self))
     _gradients(NETWORKS["cat of halves"], True)
     assert len(made) == 2
 

@@ -162,7 +162,7 @@ class _Ours:
         planning = self._planning(vendor and engine == "auto")
         patch = Patch(["cuda", "cpu"], Planner(engine, **planning))
         pieces: list[Piece] = [] if vendor else [vendor_off]
-        pieces.append(lambda device: installed(patch))
+        pieces += [lambda device: installed(patch), lambda device: hooks.anchors_once()]
         patches: list[Any] = [patch]
         if norm:
             norm_patch = NormPatch(["cuda", "cpu"], NormPlanner(engine, **planning))

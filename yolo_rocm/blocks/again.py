@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from ..norm.algorithms.base import Parameters, Statistics
-from ..norm.keeping import Activation, Done, changed, laid_out_again
+from ..norm.keeping import Activation, changed, laid_out_again
 from .known import Known
 
 
@@ -30,7 +30,8 @@ class Again(Activation):
 
     def __init__(self, known: Known, y: torch.Tensor, p: Parameters, statistics: Statistics) -> None:
         weight, bias = p.weight, p.bias
-        self.steps = 0
+        self.steps = self._uses = 0
+        self._value = None
         self._known, self.y, self.statistics = known, y, statistics
         self.p = Parameters(weight, bias, None, None, 0.0, p.eps)
         self._versions = None if weight is None or bias is None else (weight._version, bias._version)
@@ -52,17 +53,11 @@ class Again(Activation):
         if bias._version != versions[1]:
             raise changed(bias, versions[1])
 
-    def made(self, done: Done) -> torch.Tensor:
-        """Compute the output, as a part of something else."""
-        value = done.get(self)
-        if value is None:
-            self.check()
-            known = self._known
-            value = known.norm.activate(self.y, self.p, self.statistics)
-            if value.stride() != known.strides:
-                value = laid_out_again(value, known.shape, known.strides)
-            done[self] = value
-        return value
+    def _made_again(self) -> torch.Tensor:
+        self.check()
+        known = self._known
+        value = known.norm.activate(self.y, self.p, self.statistics)
+        return value if value.stride() == known.strides else laid_out_again(value, known.shape, known.strides)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield what stays in memory."""

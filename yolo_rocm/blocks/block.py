@@ -189,7 +189,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     conv.served.backward_calls += 1
     grad_offset = grad_y.sum((0, 2, 3)) if for_offset else None
     if for_x or for_kernel:
-        x = kept_x if keeping is None else keeping.made({})
+        x = kept_x if keeping is None else keeping.made()
         assert x is not None  # one of the two is kept
         grad_x, grad_kernel = conv_backward(grad_y, x, kernel, (for_x, for_kernel, known.widens))
         if grad_x is not None:

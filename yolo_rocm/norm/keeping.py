@@ -2,12 +2,15 @@
 
 Each has `value()`, which is what backward gets, and `tensors()`, which is what stays in memory for it. Where there are
 hooks for saved tensors, torch does not notice that a tensor was changed in place before backward: it is checked here.
+
+Whoever keeps one says so by `use()`: what several layers read is computed again for the first of them that backward
+comes to, and stays until the last one has it. All of these would be there anyway if activations were kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 
@@ -15,8 +18,6 @@ from .autocast import without_autocast
 
 # More steps than these behind each other are not computed again for one tensor: a sum of sums of sums is kept.
 MOST_STEPS: Final = 4
-
-Done = dict[Any, torch.Tensor]
 
 
 class Kept:
@@ -43,7 +44,10 @@ class Kept:
             raise changed(self._tensor, self._version)
         return self._tensor
 
-    def made(self, done: Done) -> torch.Tensor:
+    def use(self) -> None:
+        """Nothing: it is there for everybody."""
+
+    def made(self) -> torch.Tensor:
         """Return the tensor, as a part of something else."""
         return self.value()
 
@@ -53,33 +57,46 @@ class Kept:
 
 
 class _Recipe:
-    __slots__ = ("_shape", "_stride", "steps")
+    __slots__ = ("_shape", "_stride", "_uses", "_value", "_version", "steps")
+
+    _version: int
 
     def __init__(self, tensor: torch.Tensor, steps: int) -> None:
         self._shape, self._stride, self.steps = tensor.shape, tensor.stride(), steps
+        self._uses = 0
+        self._value: torch.Tensor | None = None
+
+    def use(self) -> None:
+        """Say that somebody more is going to ask for the tensor, once."""
+        self._uses += 1
 
     def value(self) -> torch.Tensor:
         """Compute the tensor once more: bits, shape and layout are those of the first time."""
         if torch.is_grad_enabled():  # gradients of gradients: torch puts the value into its place in the graph itself
             with torch.no_grad():
-                return without_autocast(self.made, {})
-        return without_autocast(self.made, {})
+                return without_autocast(self.made)
+        return without_autocast(self.made)
 
-    def made(self, done: Done) -> torch.Tensor:
+    def made(self) -> torch.Tensor:
         """Compute the tensor as a part of something else, where neither gradients nor autocast are on.
 
-        Args:
-            done: What was computed for the same tensor before: both halves of a `chunk` come from one activation.
+        It is computed for the first one who asks, and the last one gets it as well, unless it was changed in between.
         """
-        value = done.get(self)
-        if value is None:
-            value = self._make(done)
-            if value.shape != self._shape or value.stride() != self._stride:  # what reads it may differ by the layout
-                value = laid_out_again(value, self._shape, self._stride)
-            done[self] = value
+        value = self._value
+        if value is None or value._version != self._version:
+            value = self._made_again()
+            self._version = value._version
+        self._uses -= 1
+        self._value = value if self._uses > 0 else None
         return value
 
-    def _make(self, done: Done) -> torch.Tensor:
+    def _made_again(self) -> torch.Tensor:
+        value = self._make()
+        if value.shape != self._shape or value.stride() != self._stride:  # what reads it may differ by the layout
+            value = laid_out_again(value, self._shape, self._stride)
+        return value
+
+    def _make(self) -> torch.Tensor:
         raise NotImplementedError
 
 
@@ -101,7 +118,7 @@ class Activation(_Recipe):
         self._recompute = recompute
         self._sources = [(source, source._version) for source in sources if source is not None]
 
-    def _make(self, done: Done) -> torch.Tensor:
+    def _make(self) -> torch.Tensor:
         for source, version in self._sources:
             if source._version != version:
                 raise changed(source, version)
@@ -122,9 +139,13 @@ class View(_Recipe):
         super().__init__(tensor, whole.steps)
         self._whole, self._offset = whole, tensor.storage_offset() - base.storage_offset()
 
-    def made(self, done: Done) -> torch.Tensor:
+    def use(self) -> None:
+        """Say that somebody more is going to ask for the whole."""
+        self._whole.use()
+
+    def made(self) -> torch.Tensor:
         """Compute the whole and return the part."""
-        whole = self._whole.made(done)
+        whole = self._whole.made()
         return whole.as_strided(self._shape, self._stride, whole.storage_offset() + self._offset)
 
     def tensors(self) -> Iterator[torch.Tensor]:
@@ -147,8 +168,15 @@ class Derived(_Recipe):
         super().__init__(tensor, 1 + max(part.steps for part in parts))
         self._function, self._parts = function, parts
 
-    def _make(self, done: Done) -> torch.Tensor:
-        return self._function(*[part.made(done) for part in self._parts])
+    def use(self) -> None:
+        """Say that somebody more is going to ask for the result, which is computed once for all of them."""
+        if self._uses <= 0:
+            for part in self._parts:
+                part.use()
+        super().use()
+
+    def _make(self) -> torch.Tensor:
+        return self._function(*[part.made() for part in self._parts])
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield what stays in memory."""

@@ -65,6 +65,7 @@ class Recipes:
         """
         keeping = self._of(tensor)
         if keeping is not None:
+            keeping.use()
             return keeping
         base = tensor._base
         if base is not None:
@@ -79,6 +80,7 @@ class Recipes:
             keeping = _kept(tensor)
             if not leaf:
                 self.add(tensor, keeping)
+        keeping.use()
         return keeping
 
     def derive(

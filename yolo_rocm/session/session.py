@@ -219,6 +219,7 @@ class Session:
             hooks.memory_errors_recognised(says_out_of_memory),
             hooks.amp_check_without_wait(),
             hooks.averages_at_once(),
+            hooks.anchors_once(),
             hooks.ranks_join(lambda trainer: self.take_over(trainer), self.settings.preset.ranks.timeout_s),
             hooks.loaders_follow(self.loader_policy),
             self.convolutions.patched(),

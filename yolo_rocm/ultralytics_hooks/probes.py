@@ -42,6 +42,7 @@ INFERENCE_BLOCKS: Final = "predict.fuse"
 GRAPHED_INFERENCE: Final = "predict.graph"
 LEAN_NETWORKS: Final = "step.memory: lean"
 GRAPHED_NETWORKS: Final = "step.graph"
+ANCHORS: Final = "anchor points made once for a size"
 STEP_PLACES: Final = "the step by class of operator in the report"
 VULKAN: Final = "predict engine=ncnn on a GPU"
 MIGRAPHX: Final = "predict engine=migraphx"
@@ -197,6 +198,12 @@ PROBES: Final[tuple[Need, ...]] = (
         "starting trainings in processes of their own",
     ),
     Need(("ultralytics.engine.trainer.subprocess",), CHILDREN, "starting trainings in processes of their own"),
+    Need(
+        ("ultralytics.utils.loss.make_anchors",),
+        ANCHORS,
+        "making the anchor points of a loss",
+        takes=("feats", "strides", "grid_cell_offset"),
+    ),
     Need((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
     Need(("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")),
     Need(

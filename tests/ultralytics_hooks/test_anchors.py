@@ -1,0 +1,108 @@
+"""Anchor points that are made once: the same values, and anew wherever they could be others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from ultralytics.utils import loss
+from ultralytics.utils.tal import make_anchors
+
+from yolo_rocm.bench.train import TrainBench
+from yolo_rocm.bench.ways import ways
+from yolo_rocm.ultralytics_hooks import anchors
+from yolo_rocm.ultralytics_hooks.anchors import anchors_once
+
+from ..small_model import small_model
+
+
+def feats(height=8, width=6, dtype=torch.float32):
+    return [torch.zeros(2, 3, height >> level, width >> level, dtype=dtype) for level in range(3)]
+
+
+@pytest.fixture
+def strides():
+    return torch.tensor([8.0, 16.0, 32.0])
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The sizes for which Ultralytics is asked."""
+    found = []
+
+    def noted(feats, strides, grid_cell_offset=0.5):
+        found.append(tuple(feats[0].shape[2:]))
+        return make_anchors(feats, strides, grid_cell_offset)
+
+    monkeypatch.setattr(loss, "make_anchors", noted)
+    return found
+
+
+def assert_right(found, *given):
+    expected = make_anchors(*given)
+    assert [part.dtype for part in found] == [part.dtype for part in expected]
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+def test_each_size_is_made_once(calls, strides):
+    asked = [feats(), feats(16, 16), feats(dtype=torch.float64)]
+    with anchors_once():
+        for _ in range(3):
+            for maps in asked:
+                assert_right(loss.make_anchors(maps, strides, 0.5), maps, strides, 0.5)
+        assert calls == [(8, 6), (16, 16), (8, 6)]
+        assert_right(loss.make_anchors(asked[0], strides, 0.0), asked[0], strides, 0.0)
+        assert len(calls) == 4
+    loss.make_anchors(asked[0], strides)
+    assert len(calls) == 5
+
+
+def test_changes_are_seen(calls, strides):
+    with anchors_once():
+        loss.make_anchors(feats(), strides)[0].mul_(2)  # by somebody's own loss
+        assert_right(loss.make_anchors(feats(), strides), feats(), strides)
+        strides.mul_(2)
+        assert_right(loss.make_anchors(feats(), strides), feats(), strides)
+        other = strides + 1  # of another model
+        assert_right(loss.make_anchors(feats(), other), feats(), other)
+    assert len(calls) == 4
+
+
+def test_validation_makes_its_own(calls, strides):
+    """What is made in inference mode cannot be kept for a backward pass."""
+    with anchors_once():
+        for _ in range(2):
+            with torch.inference_mode():
+                assert loss.make_anchors(feats(), strides)[0].is_inference()
+        assert not loss.make_anchors(feats(), strides)[0].is_inference()
+    assert len(calls) == 3
+
+
+def test_other_calls_are_left_alone(calls, strides):
+    with anchors_once():
+        for _ in range(2):
+            loss.make_anchors(feats(), [8.0, 16.0, 32.0])
+        with torch.autograd.forward_ad.dual_level():
+            loss.make_anchors(feats(), strides)
+    assert len(calls) == 3
+
+
+def test_not_many_are_remembered(calls, strides, monkeypatch):
+    monkeypatch.setattr(anchors, "_MOST_REMEMBERED", 2)
+    with anchors_once():
+        for size in (8, 12, 16, 8):
+            loss.make_anchors(feats(size), strides)
+    assert len(calls) == 4
+
+
+def test_a_way_of_ours_makes_them_once_and_its_losses_are_the_same(calls):
+    """Steps of a benchmark are those of a session: the same losses as without, to the last bit."""
+    bench = TrainBench(small_model(), batch=2, imgsz=64, amp=False, device="cpu", steps=3, tune_s=0)
+    (way,) = [way for way in ways(chosen="ours") if way.channels_last is False]
+    bench.run([way], lambda *told: None)
+    assert len(calls) == 4  # of thirteen steps: the first to tune, and the first of three turns
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(anchors, "missing", lambda feature: ["it"])
+        (other,) = [way for way in ways(chosen="ours") if way.channels_last is False]
+        bench.run([other], lambda *told: None)
+    assert other.losses == way.losses
+    assert not way.error

@@ -1,0 +1,69 @@
+"""Anchor points of a loss, made once for each size of image instead of in every step.
+
+They follow from the sizes of the feature maps and the strides alone. Ultralytics makes them anew for each batch, by
+some fifty calls of torch, of which six copy from the host to the device and wait for it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from ..utils.scoped_patch import attribute
+from .probes import ANCHORS, missing
+
+_MOST_REMEMBERED: Final = 32  # sizes; multi_scale has some twenty
+
+
+class _Made(NamedTuple):
+    """Anchor points and the stride of each, with what they were made for and how often each tensor was changed."""
+
+    strides: Any
+    anchors: tuple[Any, Any]
+    versions: tuple[int, ...]
+
+
+@contextmanager
+def anchors_once() -> Iterator[None]:
+    """Let losses use the anchor points of earlier batches of the same size while the context is open."""
+    if missing(ANCHORS):
+        yield
+        return
+    with attribute("ultralytics.utils.loss", "make_anchors").on(_once, "anchors"):
+        yield
+
+
+def _once(original: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    from ..norm.fusible import is_compiling, ordinary
+
+    made: dict[Any, _Made] = {}
+
+    def is_plain(feats: Any, strides: Any) -> bool:
+        """Return whether this is a step of a training and nothing else: what is made may be used in a later one."""
+        if is_compiling() or torch.is_inference_mode_enabled() or type(strides) is not torch.Tensor:
+            return False
+        return isinstance(feats, list) and bool(feats) and ordinary(feats[0]) and not strides.is_inference()
+
+    @functools.wraps(original)
+    def make_anchors(feats: Any, strides: Any, grid_cell_offset: float = 0.5) -> Any:
+        if not is_plain(feats, strides):
+            return original(feats, strides, grid_cell_offset)
+        key = (*[feat.shape[2:] for feat in feats], feats[0].dtype, feats[0].device, grid_cell_offset)
+        known = made.get(key)
+        if known is not None and known.strides is strides and known.versions == _versions(strides, *known.anchors):
+            return known.anchors
+        if len(made) >= _MOST_REMEMBERED:
+            made.clear()
+        points, each = anchors = original(feats, strides, grid_cell_offset)
+        made[key] = _Made(strides, anchors, _versions(strides, points, each))
+        return anchors
+
+    return make_anchors
+
+
+def _versions(*tensors: Any) -> tuple[int, ...]:
+    return tuple(tensor._version for tensor in tensors)

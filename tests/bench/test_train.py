@@ -178,6 +178,16 @@ def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench
     assert len(calls) == 2
 
 
+@pytest.mark.parametrize(("steps", "rounds", "of_a_turn"), [(1, 1, 1), (2, 2, 1), (15, 3, 5), (16, 3, 6), (50, 10, 5)])
+def test_more_steps_are_more_turns(small, monkeypatch, steps, rounds, of_a_turn):
+    bench, order = TrainBench(small, batch=1, imgsz=64, amp=False, device="cpu", steps=steps), []
+    assert (bench.rounds, bench.steps) == (rounds, of_a_turn)
+    monkeypatch.setattr(TrainBench, "_take_turn", lambda self, way: order.append(way.name))
+    bench.run(ways(chosen="stock"), quiet)
+    names = ["stock NCHW", "stock channels_last"]  # each is the first one in turn
+    assert order == [name for number in range(rounds) for name in (names, names[::-1])[number % 2]]
+
+
 def test_what_is_compiled_comes_last(bench, monkeypatch):
     order = []
     monkeypatch.setattr(TrainBench, "_take_turn", lambda self, way: order.append(way.kind))

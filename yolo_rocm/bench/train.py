@@ -33,7 +33,10 @@ from .ways import INTERRUPTED, OFF, Way, settle_layout, why_not
 
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
-_ROUNDS: Final = 3
+_FEWEST_ROUNDS: Final = 3
+_STEPS_OF_A_TURN: Final = (
+    5  # where more are asked for, there are more rounds: the pace of a host changes within seconds
+)
 # GradScaler begins so high that first steps overflow and are left out, by chance in one way and not in another.
 _FIRST_SCALE: Final = 2.0**8
 _SGD: Final = {"lr": 0.001, "momentum": 0.937, "weight_decay": 5e-4, "nesterov": True}
@@ -75,7 +78,7 @@ class TrainBench:
         self._tune_s = (DEFAULT_TUNE_SECONDS if self.device.type == "cuda" else 0.0) if tune_s is None else tune_s
         self.held_mb = 0.0  # most that was still allocated on a GPU when a turn began
         self.interrupted = False
-        self.rounds = min(_ROUNDS, steps)
+        self.rounds = min(steps, max(_FEWEST_ROUNDS, steps // _STEPS_OF_A_TURN))
         self.steps = -(-steps // self.rounds)  # of a turn
         generator = torch.Generator().manual_seed(SEED)
         with torch.random.fork_rng(devices=[]):
@@ -96,7 +99,8 @@ class TrainBench:
         compiled = [way for way in compared if way.compiled]
         others = [way for way in compared if not way.compiled]
         # Nobody is always the first after a pause.
-        turns = [way for number in range(self.rounds) for way in others[number:] + others[:number]] + compiled
+        firsts = [number % max(len(others), 1) for number in range(self.rounds)]
+        turns = [way for first in firsts for way in others[first:] + others[:first]] + compiled
         search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
         try:
             with on(self.device), without_tf32():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from yolo_rocm.bench import conv as conv_module
+from yolo_rocm.bench import layers as layers_module
 from yolo_rocm.bench.conv import AUTO, VENDOR, bench_conv
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.cli.main import app
@@ -78,5 +80,16 @@ def test_the_user_may_end_it_early(tmp_path, monkeypatch, at):
         return
     assert done.exit_code == 1
     assert "interrupted: 2 of" in done.output
-    with (tmp_path / "conv-yolov8n-cls-fp32-nchw-b1-32.csv").open() as file:
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".png"]
+    with (tmp_path / "conv-yolov8n-cls-fp32-nchw-b1-32-part.csv").open() as file:
         assert {row["layer"] for row in csv.DictReader(file)} == set(begun[:2])
+
+
+def test_a_layer_that_meets_two_sizes_is_two_layers(layers, tmp_path, monkeypatch):
+    """Whoever is done is not taken for interrupted."""
+    shared = [replace(layer, names=("head",)) for layer in layers]
+    monkeypatch.setattr(layers_module, "model_layers", lambda *args: shared)
+    words = ["bench", "conv", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", "--quick", f"out={tmp_path}"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0
+    assert (tmp_path / "conv-yolov8n-cls-fp32-nchw-b1-32.csv").exists()

@@ -17,7 +17,7 @@ from yolo_rocm.conv import seam as convolutions
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.step_timer import StepTimer
-from yolo_rocm.norm import kept_bytes, lean
+from yolo_rocm.norm import kept_bytes, lean, recipes
 from yolo_rocm.norm import seam as normalisations
 from yolo_rocm.norm.fused import norm_act
 from yolo_rocm.norm.patch import NormPatch
@@ -386,10 +386,21 @@ def test_nothing_is_held_after_backward():
         _ = node.saved_tensors
 
 
+def test_a_block_without_gradients_asks_for_nothing_in_lean_memory():
+    """Frozen layers on a detached activation: what is computed again would wait for them."""
+    first, frozen = layers(padding=1), layers()
+    frozen[0] = nn.Conv2d(6, 6, 1)
+    with served(), lean.on(0):
+        y = by_one(sample().requires_grad_(), first)
+        assert not by_one(y.detach(), frozen.requires_grad_(False)).requires_grad
+        recipe = recipes.here().find(y)
+        assert recipe._uses == 0
+        by_one(y, frozen)
+        assert recipe._uses == 1
+
+
 @pytest.mark.skipif(not NEW_HOOKS, reason="this torch does not say whether a graph is kept: hooks do all of it")
 def test_lean_memory_needs_no_hooks_for_blocks_and_puts_them_back(monkeypatch):
-    from yolo_rocm.norm import recipes
-
     unpacked = []
     monkeypatch.setattr(recipes, "unpack", lambda kept: unpacked.append(kept) or kept.value())
     three = layers(padding=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from yolo_rocm.norm import lean, recipes
+from yolo_rocm.norm import keeping, lean, recipes
 from yolo_rocm.norm.keeping import Activation, Derived, View
 
 
@@ -46,9 +46,9 @@ def activation(source: torch.Tensor, twice: Noted) -> Activation:
     return Activation(source * 2, twice, [source])
 
 
-def used(keeping: Activation | View | Derived, times: int) -> None:
+def used(recipe: Activation | View | Derived, times: int) -> None:
     for _ in range(times):
-        keeping.use()
+        recipe.use()
 
 
 @pytest.mark.parametrize("uses", [0, 1, 2, 3])
@@ -56,14 +56,24 @@ def test_it_is_computed_for_the_first_and_gone_with_the_last(
     activation: Activation, source: torch.Tensor, twice: Noted, uses: int
 ) -> None:
     used(activation, uses)
-    for number in range(uses):
+    for backward in range(3):  # of a graph that is retained
+        for number in range(max(uses, 1)):
+            assert torch.equal(activation.value(), source * 2)
+            assert len(twice.returned) == backward + 1
+            assert twice.alive == (number + 1 < uses)
+
+
+def test_another_stream_computes_its_own(
+    activation: Activation, source: torch.Tensor, twice: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Streams that have not waited for each other share nothing."""
+    stream = [1]
+    monkeypatch.setattr(keeping, "_when", lambda value: stream[0])
+    used(activation, 4)
+    for stream[0] in (1, 2, 2, 2):
         assert torch.equal(activation.value(), source * 2)
-        assert len(twice.returned) == 1
-        assert twice.alive == (number + 1 < uses)
-    for number in range(2):  # once more, by a graph that was retained
-        assert torch.equal(activation.value(), source * 2)
-        assert len(twice.returned) == (uses > 0) + number + 1
-        assert twice.alive == 0
+    assert len(twice.returned) == 2
+    assert twice.alive == 0
 
 
 def test_whoever_changes_it_has_it_alone(activation: Activation, source: torch.Tensor, twice: Noted) -> None:

@@ -28,6 +28,19 @@ from .rivals import BACKWARD, Rival, bench_rivals
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
 
 
+class EndedEarly(KeyboardInterrupt):
+    """The user has ended a comparison; what was measured until then is here, layer by layer, each of them whole.
+
+    Attributes:
+        rows: What was measured.
+        layers: How many distinct convolutions.
+    """
+
+    def __init__(self, rows: list[Row], layers: int) -> None:
+        super().__init__()
+        self.rows, self.layers = rows, layers
+
+
 @dataclass(frozen=True)
 class Row:
     """Time of one way for one pass of one distinct convolution.
@@ -68,14 +81,12 @@ def bench_conv(
         vendor: Measure the vendor library; not where it would end the process.
         rivals: Other projects' convolutions, each checked and timed right after ours on the same tensors.
 
-    Returns:
-        What was measured: of fewer layers where the user has ended it early, each of them whole.
-
     Raises:
-        KeyboardInterrupt: By the user, before a layer was measured.
+        EndedEarly: By the user, after a layer was measured.
     """
     layers = list(layers)
     rows: list[Row] = []
+    done = 0
     patch = Patch(["cuda", "cpu"], planner)
     problems = [layer.problem for layer in layers]
     waiting = len(planner.unmeasured(problems)) if planner.tunable else 0
@@ -86,17 +97,19 @@ def bench_conv(
         progress(0, everything)
         if waiting:  # all together: compilers run in parallel
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
-        for done, layer in enumerate(layers):
+        for layer in layers:
             operands = Operands.of(layer.problem)
             own = _bench_layer(layer, operands, planner, patch, repeats, quick, vendor)
             for rival, which, found in bench_rivals(missing, layer, operands, planner.budget, repeats):
                 own.append(_row(layer, which, rival.name, found.milliseconds, None, found.verdict, found.why))
             rows += own
             del operands  # before the next ones are drawn
-            progress(waiting + done + 1, everything)
-    except KeyboardInterrupt:
-        if not rows:
-            raise
+            done += 1
+            progress(waiting + done, everything)
+    except KeyboardInterrupt as error:
+        if done:
+            raise EndedEarly(rows, done) from error
+        raise
     finally:
         torch.backends.cudnn.benchmark = search
     return rows
@@ -214,13 +227,13 @@ def write_csv(path: Path, rows: Iterable[Row], device: str, command: str, **vers
     results.write_csv(path, entries, results.stamp(command, **on))
 
 
-def plot(path: Path, rows: Iterable[Row], title: str) -> None:
-    """Draw the totals as stacked bars, one bar for each way."""
+def plot(path: Path, rows: Iterable[Row], title: str, of: str = "all convolutions") -> None:
+    """Draw the totals of some convolutions as stacked bars, one bar for each way."""
     sums = totals(rows)
     ways = [way for way in (VENDOR, AUTO, PLAIN, VENDOR_OFF) if way in sums]
     parts = [which for which in (*PASSES, BACKWARD) if any(which in sums[way] for way in ways)]
     series = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
-    results.draw(path, title, ways, [results.Panel("milliseconds, all convolutions of one training step", 1, series)])
+    results.draw(path, title, ways, [results.Panel(f"milliseconds, {of} of one training step", 1, series)])
 
 
 def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:

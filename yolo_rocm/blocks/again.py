@@ -30,8 +30,8 @@ class Again(Activation):
 
     def __init__(self, known: Known, y: torch.Tensor, p: Parameters, statistics: Statistics) -> None:
         weight, bias = p.weight, p.bias
-        self.steps = self._uses = 0
-        self._value = None
+        self.steps = 0
+        self._begin()
         self._known, self.y, self.statistics = known, y, statistics
         self.p = Parameters(weight, bias, None, None, 0.0, p.eps)
         self._versions = None if weight is None or bias is None else (weight._version, bias._version)

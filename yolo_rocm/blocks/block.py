@@ -80,7 +80,8 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
     if table is None:
         return _apply(x, kernel, offset, weight, bias, Call(known, p, kernel, offset))  # type: ignore[no-any-return]
     call = LeanCall(known, p, kernel, offset)
-    if _keeps_graph is not None and recipes.only_ours():
+    kept = x.requires_grad or kernel.requires_grad or (weight is not None and weight.requires_grad)
+    if kept and _keeps_graph is not None and recipes.only_ours():
         call.holds, call.keeping = True, table.instead_of(x, known.input_bytes)
     result = _apply(x, kernel, offset, weight, bias, call)
     if known.bytes >= table.smallest and result.requires_grad:

@@ -55,18 +55,22 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
         layers_of(given) as (device, layers),
         progress("measuring convolutions", timed=True, slow=is_slow(given)) as show,
     ):
-        rows = measure.bench_conv(layers, planner, show, quick=quick, rivals=rivals)
-    measured = len({row.layer for row in rows})
+        part = ""
+        try:
+            rows = measure.bench_conv(layers, planner, show, quick=quick, rivals=rivals)
+        except measure.EndedEarly as ended:
+            rows, part = ended.rows, f"{ended.layers} of {len(layers)} distinct convolutions"
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
+    name = f"{name}-part" if part else name  # not over what an earlier run has measured whole
     table, drawing = (Path(given["out"]) / f"{name}.{ending}" for ending in ("csv", "png"))
     title = f"{given['model']} {given['dtype']} batch {given['batch']}"
     versions = {rival.name: "" if rival.missing(device) else rival.version() for rival in rivals}
     measure.write_csv(table, rows, device, " ".join(("yolo-rocm bench conv", *(words or []))), **versions)
-    measure.plot(drawing, rows, title)
+    measure.plot(drawing, rows, title, part or "all convolutions")
     return {
-        "title": f"{title} on {device}",
+        "title": f"{title} on {device}{part and f', {part}'}",
         "device": device,
-        "interrupted": "" if measured == len(layers) else _interrupted(measured, len(layers)),
+        "interrupted": part and f"interrupted: {part} were measured, and sums are of these alone",
         "totals_ms": measure.totals(rows),
         "largest_workspaces_mb": measure.largest_workspaces(rows),
         "rivals": rival_table(rows, versions),
@@ -75,10 +79,6 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
         "table": str(table),
         "drawing": str(drawing),
     }
-
-
-def _interrupted(measured: int, everything: int) -> str:
-    return f"interrupted: {measured} of {everything} distinct convolutions were measured, and sums are of these alone"
 
 
 def _print(found: dict[str, Any], layers: bool) -> None:

@@ -4,7 +4,7 @@ Each has `value()`, which is what backward gets, and `tensors()`, which is what 
 hooks for saved tensors, torch does not notice that a tensor was changed in place before backward: it is checked here.
 
 Whoever keeps one says so by `use()`: what several layers read is computed again for the first of them that backward
-comes to, and stays until the last one has it. All of these would be there anyway if activations were kept.
+comes to, and stays until the last one has it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import torch
 
+from ..engines.devices import current_stream
 from .autocast import without_autocast
 
 # More steps than these behind each other are not computed again for one tensor: a sum of sums of sums is kept.
@@ -57,13 +58,16 @@ class Kept:
 
 
 class _Recipe:
-    __slots__ = ("_shape", "_stride", "_uses", "_value", "_version", "steps")
+    __slots__ = ("_asked", "_shape", "_stride", "_uses", "_value", "_when", "steps")
 
-    _version: int
+    _when: tuple[int, int]  # counter of changes and stream of the value when it was computed
 
     def __init__(self, tensor: torch.Tensor, steps: int) -> None:
         self._shape, self._stride, self.steps = tensor.shape, tensor.stride(), steps
-        self._uses = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._uses = self._asked = 0
         self._value: torch.Tensor | None = None
 
     def use(self) -> None:
@@ -80,14 +84,17 @@ class _Recipe:
     def made(self) -> torch.Tensor:
         """Compute the tensor as a part of something else, where neither gradients nor autocast are on.
 
-        It is computed for the first one who asks, and the last one gets it as well, unless it was changed in between.
+        It is computed for the first one who asks, and the others get it as well, unless it was changed since or is
+        computed on another stream, which has not waited for it.
         """
         value = self._value
-        if value is None or value._version != self._version:
+        if value is None or self._when != _when(value):
             value = self._made_again()
-            self._version = value._version
-        self._uses -= 1
-        self._value = value if self._uses > 0 else None
+        self._asked += 1
+        if self._asked < self._uses:
+            self._value, self._when = value, _when(value)
+        else:  # a graph that is retained begins anew
+            self._asked, self._value = 0, None
         return value
 
     def _made_again(self) -> torch.Tensor:
@@ -170,7 +177,7 @@ class Derived(_Recipe):
 
     def use(self) -> None:
         """Say that somebody more is going to ask for the result, which is computed once for all of them."""
-        if self._uses <= 0:
+        if not self._uses:
             for part in self._parts:
                 part.use()
         super().use()
@@ -185,6 +192,10 @@ class Derived(_Recipe):
 
 
 Keeping: TypeAlias = "Kept | Activation | View | Derived"
+
+
+def _when(value: torch.Tensor) -> tuple[int, int]:
+    return value._version, current_stream(value.get_device()) if value.is_cuda else 0
 
 
 def laid_out_again(value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...]) -> torch.Tensor:

@@ -21,8 +21,8 @@ import torch
 from .keeping import MOST_STEPS, Activation, Derived, Keeping, Kept, View
 
 # Bytes. To compute less than this again takes the time of starting it, and saves little. Counted for yolov8n at batch
-# 8, 640 px and half precision: 21 activations are computed again instead of 81, and 0.44x of torch's bytes are kept
-# instead of 0.32x; at batch 64 it is 77 and 0.32x.
+# 8, 640 px and half precision: 15 activations are computed again instead of 57, and 0.44x of torch's bytes are kept
+# instead of 0.32x; at batch 64 it is 53 and 0.32x.
 SMALLEST: Final = 4 * 2**20
 _top: Final[Callable[[bool], Any] | None] = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 

@@ -1,7 +1,8 @@
 """Anchor points of a loss, made once for each size of image instead of in every step.
 
 They follow from the sizes of the feature maps and the strides alone. Ultralytics makes them anew for each batch, by
-some fifty calls of torch, of which six copy from the host to the device and wait for it.
+some fifty calls of torch, of which six or more wait for the device. Strides that somebody changes through `.data` are
+not noticed.
 """
 
 from __future__ import annotations

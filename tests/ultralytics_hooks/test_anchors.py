@@ -9,6 +9,7 @@ from ultralytics.utils.tal import make_anchors
 
 from yolo_rocm.bench.train import TrainBench
 from yolo_rocm.bench.ways import ways
+from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import anchors
 from yolo_rocm.ultralytics_hooks.anchors import anchors_once
 
@@ -92,6 +93,16 @@ def test_not_many_are_remembered(calls, strides, monkeypatch):
         for size in (8, 12, 16, 8):
             loss.make_anchors(feats(size), strides)
     assert len(calls) == 4
+
+
+def test_a_session_makes_them_once_and_leaves_nothing_behind_after_an_error(calls, strides):
+    original = loss.make_anchors
+    with pytest.raises(KeyboardInterrupt), Session("cpu", {}).active():
+        for _ in range(2):
+            loss.make_anchors(feats(), strides)
+        raise KeyboardInterrupt
+    assert len(calls) == 1
+    assert loss.make_anchors is original
 
 
 def test_a_way_of_ours_makes_them_once_and_its_losses_are_the_same(calls):

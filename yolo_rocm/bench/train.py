@@ -34,9 +34,8 @@ from .ways import INTERRUPTED, OFF, Way, settle_layout, why_not
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
 _FEWEST_ROUNDS: Final = 3
-_STEPS_OF_A_TURN: Final = (
-    5  # where more are asked for, there are more rounds: the pace of a host changes within seconds
-)
+# Whoever asks for more steps gets more rounds, not longer turns: the pace of a host changes within seconds.
+_STEPS_OF_A_TURN: Final = 5
 # GradScaler begins so high that first steps overflow and are left out, by chance in one way and not in another.
 _FIRST_SCALE: Final = 2.0**8
 _SGD: Final = {"lr": 0.001, "momentum": 0.937, "weight_decay": 5e-4, "nesterov": True}

@@ -18,11 +18,11 @@ PACKAGE = PROJECT / "yolo_rocm"
 # From top to bottom: a module imports its own room and rooms further down. The picture in docs/design.md has the same.
 ROOMS = (
     "cli", "bench", "launch", "api", "inference", "session", "report", "diagnosis", "install", "ultralytics_hooks",
-    "telemetry", "preset", "data", "graphs", "blocks", "norm", "conv", "engines", "hardware", "utils",
+    "telemetry", "preset", "data", "graphs", "losses", "blocks", "norm", "conv", "engines", "hardware", "utils",
 )  # fmt: skip
 FOR_EVERYBODY = ("errors", "_version")
 FACADE = ("yolo_rocm", "yolo_rocm.__main__")  # they name everything, and no room imports them
-WITHOUT_ULTRALYTICS = ("engines", "conv", "norm", "blocks", "graphs", "data")
+WITHOUT_ULTRALYTICS = ("engines", "conv", "norm", "blocks", "losses", "graphs", "data")
 MOST_AT_THE_TOP = 8
 PARAGRAPH_WORDS = 40
 

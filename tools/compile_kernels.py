@@ -44,6 +44,7 @@ TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx90a
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _TYPE_NAMES: Final = {
     torch.float32: "*fp32", torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.int64: "*i64",
+    torch.uint8: "*u8",
 }  # fmt: skip
 # People run code for the one on cards that are the other, through `HSA_OVERRIDE_GFX_VERSION`.
 OVERRIDES: Final = {"gfx1030": "gfx1010"}

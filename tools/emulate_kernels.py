@@ -25,13 +25,13 @@ import torch
 if __name__ == "__main__":  # as a program it is not found as a part of the project
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tools import compile_kernels, norm_kernels
+from tools import compile_kernels, loss_kernels, norm_kernels
 from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, curated_inference, needs, specialised
 from tools.emulator import Program
 from tools.kernel_bounds import CARDS, bound
 from tools.kernel_runs import Output, run
 from tools.kernel_tasks import elements_written, task
-from tools.norm_runs import run_norm
+from tools.norm_runs import run_norm, run_task
 from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.activations import IDENTITY
@@ -107,6 +107,9 @@ def execute(kernel: Kernel, text: str, shared: int, some: bool = False, preloade
     preloaded = preloaded and program.preloaded_entry is not None
     if norm_kernels.is_norm(kernel):
         return Outcome(*run_norm(kernel, program, numbers, shared, groups, preloaded))
+    if loss_kernels.is_loss(kernel):
+        of_loss, expected = loss_kernels.task(kernel), loss_kernels.elements_written(kernel, groups)
+        return Outcome(*run_task(kernel, of_loss, expected, program, numbers, shared, groups, preloaded))
     given = task(kernel)
     output = Output(given.shape, given.strides, given.dtype)
     ran = run(program, given.inputs, output, numbers, (x, y, z), kernel.call.warps, shared, groups, preloaded)

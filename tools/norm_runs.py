@@ -1,4 +1,4 @@
-"""A kernel of BatchNorm run on tensors, several of which it may write or change, and compared with fp64."""
+"""A kernel of BatchNorm or of a loss run on tensors, several of which it may write or change, compared with fp64."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 
 from tools.compile_kernels import Kernel
 from tools.emulator import Memory, Program, launch
-from tools.norm_kernels import Group, elements_written, task
+from tools.norm_kernels import Group, NormTask, elements_written, task
 
-_BITS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-_NUMPY: Final[dict[int, Any]] = {2: np.int16, 4: np.int32, 8: np.int64}
+_BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_NUMPY: Final[dict[int, Any]] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 class Found(NamedTuple):
@@ -29,10 +29,27 @@ class Found(NamedTuple):
 def run_norm(
     kernel: Kernel, program: Program, numbers: Sequence[Any], shared: int, groups: Sequence[Group], preloaded: bool
 ) -> Found:
+    """Run workgroups of a kernel of BatchNorm; see `run_task`."""
+    expected = elements_written(kernel, groups)
+    return run_task(kernel, task(kernel), expected, program, numbers, shared, groups, preloaded)
+
+
+def run_task(
+    kernel: Kernel,
+    given: NormTask,
+    expected: int,
+    program: Program,
+    numbers: Sequence[Any],
+    shared: int,
+    groups: Sequence[Group],
+    preloaded: bool,
+) -> Found:
     """Run workgroups of a kernel.
 
     Args:
         kernel: What was compiled.
+        given: Its tensors, and what is to come out.
+        expected: Elements that the workgroups write, and do not update.
         program: Its assembly.
         numbers: Its arguments behind the tensors.
         shared: Bytes of LDS that a launch gives it.
@@ -43,7 +60,7 @@ def run_norm(
         EmulationError: The kernel did something that it must not do.
         ValueError: It did not write what it should have.
     """
-    given, memory, buffers = task(kernel), Memory(), []
+    memory, buffers = Memory(), []
     fresh = [place for place in given.written if place not in given.updated]
     for place, tensor in enumerate(given.tensors):
         raw = tensor.numel() * tensor.element_size() if place in fresh else _raw(tensor)
@@ -60,7 +77,6 @@ def run_norm(
         got.append(torch.as_strided(values, tensor.shape, tensor.stride()))
         known.append(torch.as_strided(flags, tensor.shape, tensor.stride()))
     number = sum(int(flags.sum()) for place, flags in zip(given.written, known, strict=True) if place in fresh)
-    expected = elements_written(kernel, groups)
     if number != expected:
         raise ValueError(f"{kernel.name} wrote {number} elements of {expected}")
     compared = given.compare(got, known)

@@ -200,6 +200,18 @@ def test_evaluation_and_passes_without_gradients_keep_no_recipes(monkeypatch: py
         assert int(averaged.model[0].bn.num_batches_tracked) == 1
 
 
+def test_what_is_small_next_to_the_images_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = copy.deepcopy(detector())
+    opened: list[int] = []
+    noted = recipes.noted
+    monkeypatch.setattr(recipes, "noted", lambda smallest: opened.append(smallest) or noted(smallest))
+    with hooks.lean_networks():
+        module(images())
+        monkeypatch.setattr(recipes, "SMALLEST", 100)
+        module(images())
+    assert opened == [2**21, images().numel() // 10]
+
+
 @pytest.mark.parametrize("frozen", [True, False])
 def test_frozen_layers(frozen: bool, made: list[type]) -> None:
     """BatchNorm in eval mode in the first half, parameters without gradients in it: both are torch's own affair."""

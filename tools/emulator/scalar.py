@@ -142,6 +142,7 @@ _TABLE: Final[dict[str, tuple[str, str, Callable[..., Any], str]]] = {
     "s_fmac_f32": ("f32", "f32 f32 old", lambda a, b, c: floats.TABLE["v_fma_f32"].compute(a, b, c), _KEEP),
 }  # fmt: skip
 _ALIASES: Final = {
+    "s_min_num_f32": "s_min_f32", "s_max_num_f32": "s_max_f32",
     "s_add_co_i32": "s_add_i32", "s_sub_co_i32": "s_sub_i32", "s_add_co_u32": "s_add_u32", "s_sub_co_u32": "s_sub_u32",
     "s_add_co_ci_u32": "s_addc_u32", "s_sub_co_ci_u32": "s_subb_u32",
     "s_and_not1_b32": "s_andn2_b32", "s_and_not1_b64": "s_andn2_b64",
@@ -152,8 +153,8 @@ _ALIASES: Final = {
 # Instructions with a constant of 16 bits and a register that is read and written.
 _SHORT: Final = {"s_addk_i32": "s_add_i32", "s_addk_co_i32": "s_add_i32", "s_mulk_i32": "s_mul_i32"}
 _COMPARE: Final[dict[str, Callable[[Array, Array], Array]]] = {
-    "eq": lambda a, b: a == b, "lg": lambda a, b: a != b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-    "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "eq": lambda a, b: a == b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b, "lg": lambda a, b: (a < b) | (a > b), "neq": lambda a, b: a != b,  # of NaN the last only
 }  # fmt: skip
 _MASKS: Final[dict[str, Callable[[Array, Array], Array]]] = {
     "and": lambda s, e: s & e, "or": lambda s, e: s | e, "xor": lambda s, e: s ^ e, "andn2": lambda s, e: s & ~e,

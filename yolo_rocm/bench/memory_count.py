@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import ultralytics_hooks as hooks
-from ..norm import kept_bytes, lean
+from ..norm import kept_bytes, lean, recipes
 from .train import SEED
 from .ways import LEAN_KIND, ways
 
@@ -45,8 +45,8 @@ def _kept(module: Any, images: int, imgsz: int, amp: bool, lean_network: bool) -
     batch = hooks.made_batch(module, images, imgsz, torch.Generator().manual_seed(SEED))
     without = [*module.parameters(), *module.buffers()]
     with kept_bytes.counted(without) as kept, torch.autocast("cpu", torch.bfloat16, enabled=amp):
-        # Tensors that are small with one image are not in a large batch.
-        with lean.on(0) if lean_network else nullcontext():
+        # Tensors that are few values with one image are not in a large batch.
+        with lean.on(batch["img"].numel() // recipes.SMALL_PART) if lean_network else nullcontext():
             predicted = module(batch["img"])
         loss = hooks.loss_of_predicted(module, batch, predicted)
     total = kept.bytes

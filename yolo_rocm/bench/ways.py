@@ -19,7 +19,7 @@ from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.seam import installed
 from ..engines.backend_flags import vendor_off
-from ..engines.names import OURS
+from ..engines.names import OURS, single_engines
 from ..errors import ConfigError, nearest
 from ..graphs import network
 from ..norm import seam as norm_seam
@@ -163,6 +163,8 @@ class _Ours:
         patch = Patch(["cuda", "cpu"], Planner(engine, **planning))
         pieces: list[Piece] = [] if vendor else [vendor_off]
         pieces += [lambda device: installed(patch), lambda device: hooks.anchors_once()]
+        if "triton" in single_engines(engine):
+            pieces.append(lambda device: hooks.fused_losses())
         patches: list[Any] = [patch]
         if norm:
             norm_patch = NormPatch(["cuda", "cpu"], NormPlanner(engine, **planning))

@@ -12,7 +12,7 @@ from .known import Known
 
 
 class Again(Activation):
-    """How an output is computed again, and all that backward of BatchNorm and activation reads.
+    """How an output is computed again.
 
     Args:
         known: How it was computed.

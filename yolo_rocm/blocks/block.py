@@ -79,15 +79,16 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
     table = recipes.here()
     if table is None:
         return _apply(x, kernel, offset, weight, bias, Call(known, p, kernel, offset))  # type: ignore[no-any-return]
-    call = LeanCall(known, p, kernel, offset)
+    offers = known.values >= table.smallest
+    call = LeanCall(known, p, kernel, offset, offers)
     kept = x.requires_grad or kernel.requires_grad or (weight is not None and weight.requires_grad)
     if kept and _keeps_graph is not None and recipes.only_ours():
-        call.holds, call.keeping = True, table.instead_of(x, known.input_bytes)
+        call.holds, call.keeping = True, table.instead_of(x)
     result = _apply(x, kernel, offset, weight, bias, call)
-    if known.bytes >= table.smallest and result.requires_grad:
-        table.add(result, call.again)  # type: ignore[arg-type]
-    if not call.holds:
-        call.again = None  # autograd has what backward needs, and lets it go afterwards
+    if offers:
+        if result.requires_grad:
+            table.add(result, call.again)  # type: ignore[arg-type]
+        call.again = None  # for whoever reads the result
     return result  # type: ignore[no-any-return]
 
 
@@ -116,9 +117,10 @@ class _Block(torch.autograd.Function):
             y, result, statistics = _computed(known, x, filters, added, p)
         ctx.call, call.statistics = call, statistics
         if isinstance(call, LeanCall):
-            call.again = Again(known, y, p, statistics)
+            if call.offers:
+                call.again = Again(known, y, p, statistics)
             if call.holds:
-                call.hold(filters, x)
+                call.hold(filters, x, y)
                 return result
         ctx.save_for_backward(filters, y, weight, bias, x)
         return result
@@ -166,13 +168,12 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     assert conv is not None  # or there was no call
     holding = call if isinstance(call, LeanCall) and call.holds else None
     if holding is not None:
-        kernel, again, keeping, kept_x = holding.held()
-        y, p = again.y, again.p
-        del again
+        kernel, y, keeping, kept_x = holding.held()
+        weight, bias = call.p[:2]
     else:
         keeping = None
         kernel, y, weight, bias, kept_x = ctx.saved_tensors
-        p = Parameters(weight, bias, None, None, 0.0, call.p.eps)
+    p = Parameters(weight, bias, None, None, 0.0, call.p.eps)
     if grad.stride() != known.strides:
         grad = grad.contiguous(memory_format=known.layout)
     norm.served.backward_calls += 1
@@ -207,8 +208,8 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     call: Call = ctx.call
     known, kernel, offset = call.known, call.kernel, call.offset
     if isinstance(call, LeanCall) and call.holds:
-        _, again, _, x = call.held()
-        weight, bias = again.p[:2]
+        _, _, _, x = call.held()
+        weight, bias = call.p[:2]
         if x is None:
             raise RuntimeError(
                 "gradients of gradients need the input of every layer, and lean memory does not keep it: "

@@ -44,49 +44,53 @@ class LeanCall(Call):
     is let go as soon as it has been read.
 
     Attributes:
-        again: Recipe of the result.
+        offers: Whether the result is large enough to be computed again.
+        again: Its recipe, while nobody else has it.
         keeping: What is kept of the input, where that is not the input itself.
         holds: Whether all that backward needs is kept here.
     """
 
-    __slots__ = ("_kernel", "_version", "_x", "_x_version", "again", "holds", "keeping")
+    __slots__ = ("_versions", "_watched", "_x", "_y", "again", "holds", "keeping", "offers")
 
-    _kernel: torch.Tensor
-    _version: int
     _x: torch.Tensor | None
-    _x_version: int
+    _y: torch.Tensor | None
+    _watched: tuple[torch.Tensor, ...]  # what backward reads and others can change
+    _versions: tuple[int, ...]
 
-    def __init__(self, known: Known, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None) -> None:
-        self.known, self.p, self.kernel, self.offset = known, p, kernel, offset
+    def __init__(
+        self, known: Known, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None, offers: bool
+    ) -> None:
+        self.known, self.p, self.kernel, self.offset, self.offers = known, p, kernel, offset, offers
         self.again: Again | None = None
         self.keeping: Keeping | None = None
         self.holds = False
 
-    def hold(self, kernel: torch.Tensor, x: torch.Tensor) -> None:
-        """Keep the weight that the convolution reads, and the input where nothing is kept in its place."""
-        self._kernel, self._version = kernel, kernel._version
-        if self.keeping is None:
-            self._x, self._x_version = x, x._version
-        else:
-            self._x = None
+    def hold(self, kernel: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
+        """Keep the weight that the convolution reads, its output, and its input where nothing is kept in its place."""
+        self._y = y
+        self._x = x if self.keeping is None else None
+        weight, bias = self.p[:2]
+        read = x if self.keeping is None else kernel
+        scale, shift = (kernel, kernel) if weight is None or bias is None else (weight, bias)
+        self._watched = (kernel, read, scale, shift)
+        self._versions = (kernel._version, read._version, scale._version, shift._version)
 
-    def held(self) -> tuple[torch.Tensor, Again, Keeping | None, torch.Tensor | None]:
-        """Return what is kept: weight, recipe of the result, and input, as its recipe or as it is.
+    def held(self) -> tuple[torch.Tensor, torch.Tensor, Keeping | None, torch.Tensor | None]:
+        """Return what is kept: weight and output of the convolution, and its input, as its recipe or as it is.
 
         Raises:
             RuntimeError: It was let go, or changed in place.
         """
-        again, kernel, x = self.again, self._kernel, self._x
-        if again is None:
+        y = self._y
+        if y is None:
             raise RuntimeError(_SECOND_TIME)
-        again.check()
-        if kernel._version != self._version:
-            raise changed(kernel, self._version)
-        if x is not None and x._version != self._x_version:
-            raise changed(x, self._x_version)
-        return kernel, again, self.keeping, x
+        kernel, read, scale, shift = self._watched
+        if (kernel._version, read._version, scale._version, shift._version) != self._versions:
+            pairs = zip(self._watched, self._versions, strict=True)
+            raise next(changed(each, version) for each, version in pairs if each._version != version)
+        return kernel, y, self.keeping, self._x
 
     def let_go(self) -> None:
         """Keep nothing any longer."""
-        self.again = self.keeping = self._x = None
-        self._kernel = self.kernel
+        self.again = self.keeping = self._x = self._y = None
+        self._watched, self._versions = (), ()

@@ -35,13 +35,12 @@ class Known:
         layout: Of the same.
         channels_last: Whether the convolution's results are laid out so.
         shape: Of the output.
-        bytes: Of the output.
-        input_bytes: Of the input in that data type.
+        values: Of the output.
     """
 
     __slots__ = (
-        "bytes", "channels_last", "conv", "convert", "dtype", "generation", "input_bytes", "is_cast", "layout", "norm",
-        "patch", "shape", "strides", "widens",
+        "channels_last", "conv", "convert", "dtype", "generation", "is_cast", "layout", "norm", "patch", "shape",
+        "strides", "values", "widens",
     )  # fmt: skip
 
     conv: Route | None
@@ -51,8 +50,7 @@ class Known:
     is_cast: bool
     widens: bool
     shape: torch.Size
-    bytes: int
-    input_bytes: int
+    values: int
     strides: tuple[int, ...]
     layout: torch.memory_format
     channels_last: bool
@@ -112,8 +110,7 @@ def find(
     known.widens = converted and weight.dtype == torch.float32
     known.norm, known.layout = route, _LAYOUTS[route.problem.channels_last]
     known.shape, known.strides, known.channels_last = example.shape, example.stride(), problem.channels_last
-    size = example.element_size()
-    known.bytes, known.input_bytes = example.numel() * size, x.numel() * size
+    known.values = example.numel()
     engines = (found.served.plan["forward"].algorithm.engine, route.engines[0])
     known.is_cast = engines != ("triton", "triton")
     known.conv = found

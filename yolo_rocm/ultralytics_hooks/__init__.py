@@ -17,6 +17,7 @@ from .distributed import ranks_join, runs_launched_file
 from .everywhere import AroundTrainer, MakeTrainer, calls_wrapped, trainers_wrapped, with_callbacks
 from .exported_model import PRECISION, ExportedModel, named_arguments, only_torch
 from .fused_blocks import fused_blocks
+from .fused_losses import fused_losses
 from .graphed_networks import graphed_networks, why_not_graphed
 from .inference_blocks import inference_blocks
 from .inference_networks import inference_networks

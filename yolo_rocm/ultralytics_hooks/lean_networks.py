@@ -29,14 +29,14 @@ def lean_networks() -> Iterator[None]:
 def _lean(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
-    from ..norm import lean
+    from ..norm import lean, recipes
     from ..norm.fusible import is_compiling
 
     @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not self.training or not torch.is_grad_enabled():
-            return original(self, *args, **kwargs)
-        with lean.on():
-            return original(self, *args, **kwargs)
+            return original(self, x, *args, **kwargs)
+        with lean.on(max(recipes.SMALLEST, x.numel() // recipes.SMALL_PART)):
+            return original(self, x, *args, **kwargs)
 
     return run

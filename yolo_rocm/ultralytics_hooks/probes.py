@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .sources import LOSSES, words_of
+
 ANSWER: Final = "PROBES "
 TRAINING: Final = "training"
 DEVICE_AUGMENT: Final = "loader.device_augment"
@@ -43,6 +45,7 @@ GRAPHED_INFERENCE: Final = "predict.graph"
 LEAN_NETWORKS: Final = "step.memory: lean"
 GRAPHED_NETWORKS: Final = "step.graph"
 ANCHORS: Final = "anchor points made once for a size"
+FUSED_LOSSES: Final = "losses in few kernels"
 STEP_PLACES: Final = "the step by class of operator in the report"
 VULKAN: Final = "predict engine=ncnn on a GPU"
 MIGRAPHX: Final = "predict engine=migraphx"
@@ -63,6 +66,7 @@ class Need:
         keys: Keys of the mapping there.
         extends: A class it must be derived from, by name.
         computes: A function whose code its own must be.
+        words: What `words_of` must return for it.
     """
 
     places: tuple[str, ...]
@@ -74,6 +78,7 @@ class Need:
     keys: tuple[str, ...] = ()
     extends: str = ""
     computes: Callable[..., Any] | None = None
+    words: str = ""
 
     def problem(self) -> str:
         """Return a sentence on what does not hold, or nothing."""
@@ -82,7 +87,7 @@ class Need:
 
     def _problem_at(self, place: str) -> str:
         try:
-            found = _find(place)
+            found = found_at(place)
         except (ImportError, AttributeError) as error:
             return f"{place} is not there ({error})"
         lacks = ", ".join(self._lacks(found))
@@ -102,6 +107,8 @@ class Need:
             yield f"base {self.extends}"
         if self.computes is not None and not same_code(inspect.unwrap(found), self.computes):
             yield "code that is known"
+        if self.words and words_of(found) != self.words:
+            yield "source that is known"
 
 
 def same_code(function: Any, other: Callable[..., Any]) -> bool:
@@ -110,7 +117,7 @@ def same_code(function: Any, other: Callable[..., Any]) -> bool:
     return ours is not None and (ours.co_code, ours.co_names) == (theirs.co_code, theirs.co_names)
 
 
-def _find(place: str) -> Any:
+def found_at(place: str) -> Any:
     """Return what is at a dotted place, importing modules as far as there are any."""
     head, *rest = place.split(".")
     found, path = importlib.import_module(head), head
@@ -204,6 +211,7 @@ PROBES: Final[tuple[Need, ...]] = (
         "making the anchor points of a loss",
         takes=("feats", "strides", "grid_cell_offset"),
     ),
+    *(Need((place,), FUSED_LOSSES, "the loss of boxes", words=words) for place, words in LOSSES.items()),
     Need((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
     Need(("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")),
     Need(
@@ -323,6 +331,11 @@ PROBES: Final[tuple[Need, ...]] = (
 @functools.cache
 def missing(feature: str) -> tuple[str, ...]:
     """Return why a feature cannot be had with the installed Ultralytics; nothing where it can. Cached."""
+    return missing_now(feature)
+
+
+def missing_now(feature: str) -> tuple[str, ...]:
+    """Return why a feature cannot be had with Ultralytics as it is now: somebody may have patched it."""
     return tuple(problem for probe in PROBES if probe.feature == feature and (problem := probe.problem()))
 
 

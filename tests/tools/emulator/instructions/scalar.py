@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from ..single import EVERY, GCN, RDNA34
-from .row import Row, f32
+from .row import QUIET, Row, f32
 
 UP_TO_11: Final = tuple(target for target in EVERY if target != "gfx1201")
 GFX12: Final = ("gfx1201",)
@@ -125,6 +125,15 @@ SCALAR_FLOAT: Final = (
     Row("s_add_f32 s22, s20, s21", {"s20": f32(1.0), "s21": f32(2**-24)}, {"s22": f32(1.0)}, on=RDNA34[1:]),
     Row("s_fmac_f32 s22, s20, s21", {"s20": f32(3.0), "s21": f32(5.0), "s22": f32(0.5)}, {"s22": f32(15.5)},
         on=RDNA34[1:]),
+    Row("s_max_f32 s22, s20, s21", {"s20": f32(-1.0), "s21": QUIET}, {"s22": f32(-1.0)}, on=("gfx1151",)),
+    Row("s_max_num_f32 s22, s20, s21", {"s20": f32(-1.0), "s21": QUIET}, {"s22": f32(-1.0)}, on=GFX12),
+    Row("s_min_num_f32 s22, s20, s21", {"s20": f32(-1.0), "s21": f32(2.0)}, {"s22": f32(-1.0)}, on=GFX12),
+    Row("s_cmp_gt_f32 s20, s21", {"s20": f32(-1.0), "s21": f32(-2.0)}, {"scc": 1}, on=RDNA34[1:]),
+    Row("s_cmp_neq_f32 s20, 0", {"s20": 0x80000000}, {"scc": 0}, on=RDNA34[1:]),
+    Row("s_cmp_neq_f32 s20, s21", {"s20": f32(1.0), "s21": f32(-1.0)}, {"scc": 1}, on=RDNA34[1:]),
+    # of a NaN the one says that it is another, the other that it is neither less nor greater
+    Row("s_cmp_neq_f32 s20, s20", {"s20": QUIET}, {"scc": 1}, on=RDNA34[1:]),
+    Row("s_cmp_lg_f32 s20, s20", {"s20": QUIET}, {"scc": 0}, on=RDNA34[1:]),
 )  # fmt: skip
 
 ROWS: Final = (*SOP2, *SOPK, *SOP1, *EXEC_32, *EXEC_64, *SOPC, *SCALAR_FLOAT)

@@ -1,0 +1,417 @@
+"""Losses of Ultralytics by kernels of ours: the same, where they have proven it, and as they were otherwise."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import logging
+import pickle
+
+import pytest
+import torch
+from ultralytics.utils import loss as losses
+from ultralytics.utils import tal
+
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.bench.ways import ways
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.losses import boxes, proof
+from yolo_rocm.session.session import Session
+from yolo_rocm.ultralytics_hooks import probes
+
+from ..interpreted import interpreter
+from ..losses.cases import case
+
+KNOWN = not probes.missing(probes.FUSED_LOSSES)
+known = pytest.mark.skipif(not KNOWN, reason="another release has another loss")
+interpreted = pytest.mark.usefixtures("interpreting")
+GET, FORWARD = tal.TaskAlignedAssigner.get_pos_mask, losses.BboxLoss.forward
+
+
+@pytest.fixture
+def interpreting():
+    if missing_reason() is not None:
+        pytest.skip(str(missing_reason()))
+    with interpreter():
+        yield
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The kernels that are launched."""
+    found = []
+    real = boxes._launch
+
+    def noted(kernel, *rest):
+        found.append(kernel)
+        real(kernel, *rest)
+
+    monkeypatch.setattr(boxes, "_launch", noted)
+    return found
+
+
+@functools.lru_cache
+def detector(name="yolov8n.yaml"):
+    torch.manual_seed(0)
+    return hooks.detector(name)
+
+
+def step(model, amp=False, images=2, seed=0):
+    """Return the loss of a batch and the gradients of what the network predicts; the criterion is made anew."""
+    batch = hooks.made_batch(model, images, 64, torch.Generator().manual_seed(seed))
+    model.criterion = None
+    torch.manual_seed(0)
+    with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+        predicted = model(batch["img"])
+        leaves = {}
+
+        def leaf(name, value):
+            if isinstance(value, dict):
+                return {key: leaf(f"{name}.{key}", each) for key, each in value.items()}
+            if isinstance(value, torch.Tensor) and value.requires_grad:
+                leaves[name] = value.detach().requires_grad_()
+                return leaves[name]
+            return value
+
+        total = hooks.loss_of_predicted(model, batch, leaf("", predicted))
+    total.backward()
+    return {"loss": total.detach(), **{name: each.grad for name, each in leaves.items() if each.grad is not None}}
+
+
+def assert_same(found, expected, allowed=1e-5):
+    assert found.keys() == expected.keys()
+    errors = {name: relative_error(found[name], expected[name]) for name in expected}
+    assert max(errors.values()) < allowed, errors
+    assert len(errors) > 2
+
+
+@known
+@interpreted
+@pytest.mark.parametrize("name", ["yolov8n.yaml", "yolo26n.yaml"])
+def test_losses_and_gradients_are_those_of_ultralytics(launched, name):
+    model = detector(name)
+    expected = step(model)
+    with hooks.fused_losses():
+        first, second = step(model), step(model)
+        proven = list(launched)
+        other = step(model, seed=1, images=3)
+    assert torch.equal(first["loss"], expected["loss"])  # it was computed as before, and compared
+    assert_same(second, expected)
+    kernels = {"candidates"} if name.startswith("yolo26") else {"candidates", "box_losses", "box_gradients"}
+    assert set(proven) == kernels
+    assert_same(other, step(model, seed=1, images=3))
+    assert tal.TaskAlignedAssigner.get_pos_mask is GET
+    assert losses.BboxLoss.forward is FORWARD
+
+
+@known
+@interpreted
+def test_half_precision_has_to_prove_itself_too(launched):
+    model = detector()
+    expected = step(model, amp=True)
+    with hooks.fused_losses():
+        step(model)
+        assert torch.equal(step(model, amp=True)["loss"], expected["loss"])
+        assert len(proof._proven) == 4
+        launched.clear()
+        found = step(model, amp=True)
+    assert launched == ["candidates", "box_losses", "box_gradients"]
+    assert_same(found, expected, 3e-2)
+
+
+@known
+@interpreted
+def test_without_targets_nothing_is_decided(launched):
+    model = detector()
+    empty = hooks.made_batch(model, 2, 64, torch.Generator())
+    empty |= {"cls": empty["cls"][:0], "bboxes": empty["bboxes"][:0], "batch_idx": empty["batch_idx"][:0]}
+    model.criterion = None
+    with hooks.fused_losses():
+        expected = float(hooks.loss_of(model, empty).detach())
+        assert not proof._proven
+        step(model)
+        assert float(hooks.loss_of(model, empty).detach()) == pytest.approx(expected, rel=1e-6)
+    assert launched
+
+
+@known
+@interpreted
+@pytest.mark.parametrize("kernel", ["candidates", "box_losses", "box_gradients"])
+@pytest.mark.parametrize("failing", ["", "NaN", "hipErrorInvalidImage"])
+def test_a_kernel_that_is_wrong_or_fails_is_not_used(monkeypatch, caplog, kernel, failing):
+    model = detector()
+    expected = step(model)
+    real, launched = boxes._launch, []
+
+    def wrong(name, sizes, tensors):
+        real(name, sizes, tensors)
+        if name == kernel:
+            launched.append(name)
+            if failing == "NaN":
+                tensors[-1].fill_(float("nan"))
+            elif failing:
+                raise RuntimeError(failing)
+            else:
+                tensors[-1].mul_(1.02)
+
+    monkeypatch.setattr(boxes, "_launch", wrong)
+    with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+        for _ in range(3):
+            assert_same(step(model), expected, 1e-5)
+    named = "candidates" if kernel == "candidates" else "box_losses"
+    said = [record.getMessage() for record in caplog.records if record.name == "yolo_rocm"]
+    assert len(said) == 1
+    assert f"kernel '{named}' is left out on cpu" in said[0]
+    assert ("hipErrorInvalidImage" in said[0]) is (failing == "hipErrorInvalidImage")
+    assert len(launched) == 1
+    assert named not in {use.kernel for use in proof._proven}
+
+
+@known
+@interpreted
+def test_a_wrong_choice_of_anchors_is_seen_although_the_loss_is_the_same(monkeypatch, caplog):
+    model = detector()
+    real = boxes._launch
+
+    def wrong(name, sizes, tensors):
+        real(name, sizes, tensors)
+        if name == "candidates":
+            tensors[-3].fill_(1)
+
+    monkeypatch.setattr(boxes, "_launch", wrong)
+    with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+        step(model)
+    assert "kernel 'candidates' is left out" in caplog.text
+
+
+@known
+@interpreted
+def test_without_memory_for_a_comparison_there_is_another_one(monkeypatch, caplog):
+    model = detector()
+    real, full = boxes._launch, [True]
+
+    def launch(*args):
+        if full:
+            raise RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB")
+        real(*args)
+
+    monkeypatch.setattr(boxes, "_launch", launch)
+    with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+        step(model)
+        assert not proof._proven
+        full.clear()
+        step(model)
+    assert len(proof._proven) == 2
+    assert not caplog.text
+
+
+@known
+@interpreted
+def test_it_is_not_tried_for_ever(monkeypatch, launched):
+    model = detector()
+    monkeypatch.setattr(proof, "_MOST_TRIES", 2)
+    monkeypatch.setattr(proof, "relative_error", lambda *pair: pytest.fail("there is nothing to compare"))
+    made = case()
+    assigned = made.assigned()
+    rest = (*assigned[:2], assigned[1].sum(), torch.zeros_like(assigned[2]), torch.ones(2), made.strides)
+    with hooks.fused_losses():
+        for _ in range(4):
+            losses.BboxLoss(16)(made.dist, made.boxes, made.points, *rest)
+    assert launched == []
+    assert max(proof._tries.values()) == 2
+    assert model is detector()
+
+
+@known
+@interpreted
+def test_many_boxes_in_half_precision_are_compared_fairly(launched):
+    """Of a mean over thousands of boxes, gradients are so small that the original's have no digits left in fp16."""
+    made = case(images=2, sharp=1.0)
+    half = made._replace(dist=made.dist.half(), boxes=made.boxes.half())
+    targets, scores, chosen = made.assigned()
+    rest = (targets, scores, torch.tensor(6000.0), chosen, torch.ones(2), made.strides)
+    with hooks.fused_losses():
+        losses.BboxLoss(16)(half.dist, half.boxes, made.points, *rest)
+    assert [use.dtype for use in proof._proven] == [torch.float16]
+
+
+class Sharper(losses.BboxLoss):
+    """A loss of a user's own."""
+
+
+class Choosy(tal.TaskAlignedAssigner):
+    """An assigner of a user's own."""
+
+
+@known
+@interpreted
+def test_what_is_not_meant_is_left_alone(launched):
+    made = case()
+    assigned = made.assigned()
+    total = assigned[1].sum()
+
+    def box_loss(loss, bins=16, dtype=torch.float32, **others):
+        dist, predicted = made.dist[..., : 4 * bins].to(dtype), made.boxes.to(dtype)
+        rest = {"target_scores_sum": total, "fg_mask": assigned[2], **others}
+        size = torch.tensor([64.0, 64.0])
+        return loss(dist, predicted, made.points, *assigned[:2], imgsz=size, stride=made.strides, **rest)
+
+    def assign(found, **changed):
+        found.bs, found.n_max_boxes = made.targets.shape[:2]
+        for name, value in changed.items():
+            setattr(found, name, value)
+        return found.get_pos_mask(*made.asked())
+
+    with hooks.fused_losses():
+        for _ in range(2):
+            box_loss(Sharper(16))
+            box_loss(losses.BboxLoss(16), dtype=torch.float64)
+            box_loss(losses.BboxLoss(1), bins=1)  # distances that are numbers
+            assign(Choosy(10, 7, 0.5, 6.0))
+            assign(made.assigner(), beta=4.0)
+        with torch.autograd.forward_ad.dual_level():
+            box_loss(losses.BboxLoss(16))
+        assert launched == []
+        box_loss(losses.BboxLoss(16))
+        assign(made.assigner())
+        assert launched == ["box_losses", "box_gradients", "candidates"]
+
+
+@known
+@interpreted
+def test_a_loss_of_a_validation_has_no_gradients(launched):
+    model = detector()
+    expected = float(step(model)["loss"])
+    with hooks.fused_losses():
+        step(model)
+        launched.clear()
+        batch = hooks.made_batch(model, 2, 64, torch.Generator().manual_seed(0))
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                model.criterion = None
+                assert float(hooks.loss_of(model, batch)) == pytest.approx(expected, rel=1e-3)
+    assert launched == ["candidates", "box_losses"] * 2
+    model.criterion = None
+
+
+@known
+@interpreted
+def test_a_validation_that_comes_first_is_computed_as_before():
+    """Its precision may be another than that of the training, and in inference mode nothing has a gradient."""
+    model = detector()
+    batch = hooks.made_batch(model, 2, 64, torch.Generator().manual_seed(0))
+    model.criterion = None
+    with torch.inference_mode():
+        expected = float(hooks.loss_of(model, batch))
+        with hooks.fused_losses():
+            assert float(hooks.loss_of(model, batch)) == expected
+    assert {use.kernel for use in proof._proven} <= {"candidates"}
+    model.criterion = None
+
+
+@known
+@interpreted
+def test_targets_that_want_gradients_get_them(launched):
+    made = case()
+    targets, scores, chosen = made.assigned()
+    targets.requires_grad_()
+    rest = (targets, scores, scores.sum(), chosen, torch.ones(2), made.strides)
+    with hooks.fused_losses():
+        for _ in range(2):
+            losses.BboxLoss(16)(made.dist, made.boxes, made.points, *rest)[0].backward()
+    assert targets.grad.abs().sum() > 0
+    assert launched == []
+
+
+@known
+def test_without_triton_for_a_device_everything_is_as_before(launched):
+    model = detector()
+    expected = step(model)
+    with hooks.fused_losses():
+        found = step(model)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert launched == []
+
+
+@known
+@pytest.mark.parametrize("place", ["utils.loss.bbox_iou", "utils.tal.bbox_iou", "utils.loss.DFLoss.__call__"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_who_changes_a_part_of_the_loss_gets_it(monkeypatch, place, wrapped):
+    """People try other IoUs: theirs must be what is trained with."""
+
+    def mine(*args, **kwargs):
+        raise AssertionError
+
+    if wrapped:  # its words are those of the original
+        mine = functools.wraps(probes.found_at(f"ultralytics.{place}"))(mine)
+    monkeypatch.setattr(f"ultralytics.{place}", mine)
+    with hooks.fused_losses():
+        assert tal.TaskAlignedAssigner.get_pos_mask is GET
+        assert losses.BboxLoss.forward is FORWARD
+
+
+@known
+@interpreted
+@pytest.mark.parametrize(
+    ("place", "left"),
+    [
+        ("utils.loss.bbox_iou", "candidates"),
+        ("utils.tal.bbox_iou", "box"),
+        ("utils.loss.DFLoss.__call__", "candidates"),
+    ],
+)
+def test_also_who_does_so_in_the_middle_of_a_training(monkeypatch, launched, place, left):
+    model = detector()
+    with hooks.fused_losses():
+        step(model)
+        launched.clear()
+        real = probes.found_at(f"ultralytics.{place}")
+        called = []
+        monkeypatch.setattr(f"ultralytics.{place}", lambda *args, **kwargs: called.append(1) or real(*args, **kwargs))
+        step(model)
+    assert called
+    assert launched
+    assert all(name.startswith(left) for name in launched)
+
+
+@known
+@interpreted
+def test_an_assigner_with_a_function_of_its_own_keeps_it(launched):
+    made = case()
+    assigner = made.assigner()
+    assigner.iou_calculation = lambda one, other: torch.ones(len(one))
+    with hooks.fused_losses():
+        assert float(assigner.get_pos_mask(*made.asked())[2].max()) == 1
+    assert launched == []
+
+
+@known
+def test_nested_use_counts():
+    with hooks.fused_losses():
+        ours = losses.BboxLoss.forward
+        with hooks.fused_losses():
+            assert losses.BboxLoss.forward is not FORWARD
+        assert losses.BboxLoss.forward is ours
+    assert losses.BboxLoss.forward is FORWARD
+
+
+@known
+def test_modules_are_copied_and_pickled_as_they_are():
+    with hooks.fused_losses():
+        criterion = losses.v8DetectionLoss(detector())
+        copied = pickle.loads(pickle.dumps(copy.deepcopy(criterion.bbox_loss)))
+    assert type(copied).forward is FORWARD
+
+
+@known
+@pytest.mark.parametrize(("engine", "fused"), [("gemm+triton", True), ("auto", True), ("gemm", False), ("hip", False)])
+def test_sessions_and_ways_with_triton_have_it(engine, fused):
+    with pytest.raises(KeyboardInterrupt), Session("cpu", {"conv": {"engine": engine}}).active():
+        assert (losses.BboxLoss.forward is not FORWARD) is fused
+        raise KeyboardInterrupt
+    assert losses.BboxLoss.forward is FORWARD
+    (way,) = ways(engine=engine, chosen="ours lean")
+    with way.applied("cpu"):
+        assert (losses.BboxLoss.forward is not FORWARD) is fused
+    assert losses.BboxLoss.forward is FORWARD

@@ -1,0 +1,99 @@
+"""A kernel of a loss is used where its first results are those of what it takes the place of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+import torch
+
+from ..engines.measure import relative_error
+from ..engines.quarantine import quarantine_kernel, quarantine_reason
+from ..engines.triton.available import device_reason
+from .boxes import OPERATOR
+
+# What results may differ by: in half precision the original rounds in between.
+_ALLOWED: Final = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+_MOST_TRIES: Final = 20
+Results = Sequence[torch.Tensor]
+
+
+class Use(NamedTuple):
+    """A kernel as it is used somewhere.
+
+    Attributes:
+        kernel: Its name.
+        device: Where.
+        dtype: Of what is predicted.
+        kind: What else it is compiled for.
+    """
+
+    kernel: str
+    device: torch.device
+    dtype: torch.dtype
+    kind: Hashable = None
+
+
+class State(Enum):
+    """Whether a kernel may be used."""
+
+    NO = "no"
+    UNPROVEN = "unproven"
+    PROVEN = "proven"
+
+
+_proven: set[Use] = set()
+_tries: Counter[Use] = Counter()
+
+
+def state(use: Use) -> State:
+    """Return whether a kernel may be used, or has to prove itself first."""
+    if use in _proven:
+        return State.PROVEN
+    device = str(use.device)
+    if use.dtype not in _ALLOWED or device_reason(device) or _tries[use] >= _MOST_TRIES:
+        return State.NO
+    return State.NO if quarantine_reason(OPERATOR, device, use.kernel, use.dtype) else State.UNPROVEN
+
+
+def prove(use: Use, ours: Callable[[], Results], right: Callable[[], Results]) -> None:
+    """Compare what a kernel gives with what is right; where it differs, or fails, the kernel is not used there.
+
+    Nothing is decided where the right results are zero all over or not finite, or where there is no memory for both.
+
+    Args:
+        use: The kernel.
+        ours: Computes the results by it.
+        right: Computes what they should be.
+    """
+    _tries[use] += 1
+    try:
+        expected = right()
+    except RuntimeError:  # it is computed for this alone; where it matters it is raised again
+        return
+    if not all(bool(each.isfinite().all()) and bool(each.any()) for each in expected):
+        return
+    try:
+        errors = [relative_error(got, exact) for got, exact in zip(ours(), expected, strict=True)]
+    except Exception as error:  # a compiler, a launch or the memory of a device may raise anything
+        if "out of memory" not in str(error).lower():
+            _leave_out(use, f"{type(error).__name__}: {error}")
+        return
+    allowed = _ALLOWED[use.dtype]
+    if all(error <= allowed for error in errors):  # not where one is NaN
+        _proven.add(use)
+    else:
+        said = ", ".join(f"{error:.1e}" for error in errors)
+        _leave_out(use, f"it differs from what it takes the place of by {said}, and {allowed:.0e} is allowed")
+
+
+def _leave_out(use: Use, why: str) -> None:
+    quarantine_kernel(OPERATOR, str(use.device), use.kernel, use.dtype, why)
+
+
+def forget() -> None:
+    """Let every kernel prove itself anew."""
+    _proven.clear()
+    _tries.clear()

@@ -1,0 +1,184 @@
+"""The loss of Ultralytics' detectors, its two largest parts by kernels of ours instead of hundreds of operations.
+
+Only the classes are patched, and only where their code is known, by its words: neither comments nor the number of a
+release make a difference. Subclasses, as those for rotated boxes, and whatever a kernel is not made for stay as they
+are.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from operator import is_
+from typing import Any, Final
+
+from ..utils.scoped_patch import attribute
+from .probes import FUSED_LOSSES, found_at, missing_now
+from .sources import LOSSES, wrapped_by_us
+
+_EXPONENTS: Final = (0.5, 6.0)  # of probability and overlap in the metric that the kernel computes
+
+
+@contextmanager
+def fused_losses() -> Iterator[None]:
+    """Compute losses by kernels of ours while the context is open, where there is Triton for the device.
+
+    Nested and concurrent use counts. Where somebody has put something else in the place of a part of the loss, or does
+    so later, that is what is computed.
+    """
+    with ExitStack() as undo:
+        if not missing_now(FUSED_LOSSES):
+            assigner = attribute("ultralytics.utils.tal:TaskAlignedAssigner", "get_pos_mask")
+            undo.enter_context(assigner.on(_candidates, "losses"))
+            undo.enter_context(attribute("ultralytics.utils.loss:BboxLoss", "forward").on(_box_losses, "losses"))
+        yield
+
+
+class _Parts:
+    """What the originals call, as it was when they were replaced.
+
+    Args:
+        replaced: Place of the function that ours takes the place of, which is none of these.
+    """
+
+    def __init__(self, replaced: str) -> None:
+        module = replaced.split(".")[2]
+        others = [place for place in LOSSES if place.split(".")[2] == module and place != replaced]
+        self._places = [(found_at(owner), name) for owner, _, name in (place.rpartition(".") for place in others)]
+        self._were = self._now()
+        self._names = frozenset(name for _, name in self._places)
+
+    def are_the_same(self, owner: Any) -> bool:
+        """Return whether nobody has replaced one, of all objects or of the one that is asked."""
+        return all(map(is_, self._now(), self._were)) and self._names.isdisjoint(vars(owner))
+
+    def _now(self) -> list[Any]:
+        return [getattr(owner, name) for owner, name in self._places]
+
+
+def _is_plain(*tensors: Any) -> bool:
+    """Return whether a call is nothing but a call, with tensors of one device."""
+    import torch
+
+    from ..norm.fusible import is_compiling, ordinary
+
+    first = tensors[0]
+    if is_compiling() or not ordinary(first):
+        return False
+    return all(type(each) is torch.Tensor and each.device == first.device for each in tensors)
+
+
+def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+    from ultralytics.utils.tal import TaskAlignedAssigner
+
+    from ..losses import boxes, proof
+    from ..losses.proof import State, Use
+
+    parts = _Parts("ultralytics.utils.tal.TaskAlignedAssigner.get_pos_mask")
+
+    @functools.wraps(original)
+    def get_pos_mask(
+        self: Any,
+        pd_scores: Any,
+        pd_bboxes: Any,
+        gt_labels: Any,
+        gt_bboxes: Any,
+        anc_points: Any,
+        mask_gt: Any,
+        **extra: Any,
+    ) -> Any:
+        given = (pd_scores, pd_bboxes, gt_labels, gt_bboxes, anc_points, mask_gt)
+        use = Use(boxes.CANDIDATES, pd_scores.device, pd_scores.dtype)
+        if (
+            extra
+            or type(self) is not TaskAlignedAssigner
+            or (self.alpha, self.beta) != _EXPONENTS
+            or not parts.are_the_same(self)
+            or {pd_bboxes.dtype, gt_bboxes.dtype} != {torch.float32}
+            or not _is_plain(*given)
+            or (state := proof.state(use)) is State.NO
+        ):
+            return original(self, *given, **extra)
+
+        def ours() -> Any:
+            return boxes.candidates(
+                pd_scores, pd_bboxes, anc_points, gt_labels, gt_bboxes, mask_gt, float(self.stride_val)
+            )
+
+        if state is State.UNPROVEN:
+            found = original(self, *given)
+
+            def right() -> Any:
+                within = self.select_candidates_in_gts(anc_points, gt_bboxes, mask_gt) & mask_gt.bool()
+                return within.float(), *found[1:]
+
+            proof.prove(use, lambda: [each.float() for each in ours()], right)
+            return found
+        inside, metric, overlaps = ours()
+        mask = self.select_topk_candidates(metric, topk_mask=mask_gt.expand(-1, -1, self.topk).bool())
+        return mask.mul_(inside), metric, overlaps
+
+    wrapped_by_us.add(get_pos_mask)
+    return get_pos_mask
+
+
+def _box_losses(original: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+    from ultralytics.utils.loss import BboxLoss, DFLoss
+
+    from ..losses import boxes, proof
+    from ..losses.proof import State, Use
+
+    parts = _Parts("ultralytics.utils.loss.BboxLoss.forward")
+
+    def ours(dist: Any, predicted: Any, points: Any, targets: Any, scores: Any, total: Any, chosen: Any) -> Any:
+        return tuple(each / total for each in boxes.box_losses(dist, predicted, points, targets, scores, chosen))
+
+    @functools.wraps(original)
+    def forward(
+        self: Any,
+        pred_dist: Any,
+        pred_bboxes: Any,
+        anchor_points: Any,
+        target_bboxes: Any,
+        target_scores: Any,
+        target_scores_sum: Any,
+        fg_mask: Any,
+        imgsz: Any,
+        stride: Any,
+    ) -> Any:
+        of_ours = (pred_dist, pred_bboxes, anchor_points, target_bboxes, target_scores, target_scores_sum, fg_mask)
+        kind = (pred_dist.shape[2], *(each.dtype for each in of_ours))
+        use = Use(boxes.BOX_LOSSES, pred_dist.device, pred_dist.dtype, kind)
+        if (
+            type(self) is not BboxLoss
+            or type(self.dfl_loss) is not DFLoss  # distances are numbers, not distributions
+            or not parts.are_the_same(self)
+            or pred_dist.shape[2] != 4 * self.dfl_loss.reg_max
+            or fg_mask.dtype != torch.bool
+            or any(each.requires_grad for each in of_ours[2:])
+            or not _is_plain(*of_ours)
+            or (state := proof.state(use)) is State.NO
+        ):
+            return original(self, *of_ours, imgsz, stride)
+        if state is State.PROVEN:
+            return ours(*of_ours)
+
+        def with_gradients(losses: Callable[..., Any], *more: Any) -> Any:
+            with torch.enable_grad():
+                leaves = [each.detach().requires_grad_() for each in of_ours[:2]]
+                found = losses(*leaves, *of_ours[2:], *more)
+                # Of a sum, not of a mean over a batch: gradients in fp16 are for a loss that is scaled.
+                grads = torch.autograd.grad(sum(found) * target_scores_sum, leaves)
+            return *(each.detach() for each in found), *grads
+
+        result = original(self, *of_ours, imgsz, stride)
+        if not torch.is_inference_mode_enabled():  # there are no gradients to compare
+            right = functools.partial(with_gradients, functools.partial(original, self), imgsz, stride)
+            proof.prove(use, lambda: with_gradients(ours), right)
+        return result
+
+    wrapped_by_us.add(forward)
+    return forward

@@ -266,6 +266,7 @@ def test_what_is_not_meant_is_left_alone(launched):
     with hooks.fused_losses():
         for _ in range(2):
             box_loss(Sharper(16))
+            box_loss(losses.BboxLoss(16), target_scores_sum=float(total))
             box_loss(losses.BboxLoss(16), dtype=torch.float64)
             box_loss(losses.BboxLoss(1), bins=1)  # distances that are numbers
             assign(Choosy(10, 7, 0.5, 6.0))

@@ -90,17 +90,19 @@ def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
         **extra: Any,
     ) -> Any:
         given = (pd_scores, pd_bboxes, gt_labels, gt_bboxes, anc_points, mask_gt)
-        use = Use(boxes.CANDIDATES, pd_scores.device, pd_scores.dtype)
         if (
             extra
             or type(self) is not TaskAlignedAssigner
             or (self.alpha, self.beta) != _EXPONENTS
             or not parts.are_the_same(self)
-            or {pd_bboxes.dtype, gt_bboxes.dtype} != {torch.float32}
             or not _is_plain(*given)
-            or (state := proof.state(use)) is State.NO
+            or {pd_bboxes.dtype, gt_bboxes.dtype} != {torch.float32}
         ):
             return original(self, *given, **extra)
+        use = Use(boxes.CANDIDATES, pd_scores.device, pd_scores.dtype)
+        state = proof.state(use)
+        if state is State.NO:
+            return original(self, *given)
 
         def ours() -> Any:
             return boxes.candidates(
@@ -150,18 +152,20 @@ def _box_losses(original: Callable[..., Any]) -> Callable[..., Any]:
         stride: Any,
     ) -> Any:
         of_ours = (pred_dist, pred_bboxes, anchor_points, target_bboxes, target_scores, target_scores_sum, fg_mask)
-        kind = (pred_dist.shape[2], *(each.dtype for each in of_ours))
-        use = Use(boxes.BOX_LOSSES, pred_dist.device, pred_dist.dtype, kind)
         if (
             type(self) is not BboxLoss
             or type(self.dfl_loss) is not DFLoss  # distances are numbers, not distributions
             or not parts.are_the_same(self)
+            or not _is_plain(*of_ours)
             or pred_dist.shape[2] != 4 * self.dfl_loss.reg_max
             or fg_mask.dtype != torch.bool
             or any(each.requires_grad for each in of_ours[2:])
-            or not _is_plain(*of_ours)
-            or (state := proof.state(use)) is State.NO
         ):
+            return original(self, *of_ours, imgsz, stride)
+        kind = (pred_dist.shape[2], *(each.dtype for each in of_ours))
+        use = Use(boxes.BOX_LOSSES, pred_dist.device, pred_dist.dtype, kind)
+        state = proof.state(use)
+        if state is State.NO:
             return original(self, *of_ours, imgsz, stride)
         if state is State.PROVEN:
             return ours(*of_ours)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -470,24 +471,36 @@ def test_threads_are_apart() -> None:
         assert torch.equal(one, two)
 
 
-@pytest.mark.parametrize("prepared", [False, True])
-def test_torch_is_as_it_was_after_an_error(prepared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether a run has prepared the process, or its functions are replaced for each forward pass."""
-    monkeypatch.setattr(lean, "_installed", [])
+def test_torch_is_as_it_was_after_an_error() -> None:
     cat, interpolate = torch.cat, nn.functional.interpolate
-    with pytest.raises(KeyboardInterrupt), lean.installed() if prepared else nullcontext(), lean.on(0):
+    with pytest.raises(KeyboardInterrupt), lean.on(0):
         with lean.on(0):
             assert torch.cat is not cat
         assert recipes.here()
         assert torch.cat is not cat
         raise KeyboardInterrupt
-    assert lean._installed == []
     assert not recipes.here()
     assert torch.cat is cat
     assert nn.functional.interpolate is interpolate
     layers, x = _layers()
     y = layers.act(0, x).requires_grad_()
     assert _after(layers, y).grad_fn._saved_input is y  # no hooks are left
+
+
+class Joined(nn.Module):
+    """What is scripted."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Join, pool and enlarge."""
+        return nn.functional.interpolate(nn.functional.max_pool2d(torch.cat([x, x], 1), 2), scale_factor=2.0)
+
+
+def test_modules_can_be_scripted_between_forward_passes_of_a_run() -> None:
+    """TorchScript knows functions of torch by their objects; the fixture of this file is what a run has on."""
+    x = torch.rand(1, 2, 4, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert torch.equal(torch.jit.script(Joined())(x), Joined()(x))
 
 
 def test_additions_work_as_ever() -> None:

@@ -6,30 +6,23 @@ Gradients are bit-identical to those without: every kernel of backward gets the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Final
+from contextlib import contextmanager
 
 import torch
 
 from . import recipes
 from .derived import additions_noted, functions_noted
 
-_installed: Final[list[None]] = []  # one for each user
-
 
 @contextmanager
 def installed() -> Iterator[None]:
     """Prepare this process, once for a run; without it, residual additions are kept as they are.
 
-    And the rest takes longer: what Python knows of `torch` it forgets whenever a name there is changed, which cost each
-    forward pass half a millisecond on a CPU.
+    The other functions are replaced for each forward pass, although that costs it half a millisecond on a CPU:
+    TorchScript knows `torch.cat` by its object, and nothing that uses it could be scripted during a run.
     """
-    with additions_noted(), functions_noted():
-        _installed.append(None)
-        try:
-            yield
-        finally:
-            _installed.pop()
+    with additions_noted():
+        yield
 
 
 @contextmanager
@@ -47,5 +40,5 @@ def on(smallest: int = recipes.SMALLEST) -> Iterator[None]:
         yield
         return
     hooks = torch.autograd.graph.saved_tensors_hooks(recipes.pack, recipes.unpack)
-    with nullcontext() if _installed else functions_noted(), recipes.noted(smallest), hooks:
+    with functions_noted(), recipes.noted(smallest), hooks:
         yield

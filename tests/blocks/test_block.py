@@ -438,6 +438,19 @@ def test_a_parameter_changed_before_backward_is_found_in_lean_memory():
         y.sum().backward()
 
 
+@pytest.mark.parametrize("which", ["weight", "scale", "shift", "input"])
+@pytest.mark.parametrize("smallest", [0, 2**40], ids=["recipes", "all is small"])
+def test_whatever_a_block_holds_itself_is_watched(which, smallest):
+    """Of a block whose result nobody computes again: only the block can find it."""
+    three, x = layers(), sample().requires_grad_()
+    with served(), lean.on(smallest):
+        y = by_one(x, three)
+    with torch.no_grad():
+        {"weight": three[0].weight, "scale": three[1].weight, "shift": three[1].bias, "input": x}[which].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 def test_hooks_of_others_get_the_tensors():
     packed = []
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t)

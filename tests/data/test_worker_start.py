@@ -214,15 +214,18 @@ def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
     assert "terminate called" not in capfd.readouterr().err
 
 
+# A signal between the last look at signals and the system call does not end a sleep: it takes many short ones.
 CTRL_C = """
-    import os, sys
+    import faulthandler, signal, time
+    faulthandler.register(signal.SIGUSR1)
     from yolo_rocm import create_dataloader
     from tests.data.samples import Numbers
     loader = create_dataloader(Numbers(4000), 8, num_workers=2, context="{context}")
     for number, batch in enumerate(loader):
         if number == 2:
             print(*loader.iterator.pool.pids, flush=True)
-            import time; time.sleep(60)
+            while True:
+                time.sleep(0.1)
 """
 
 
@@ -267,7 +270,13 @@ def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, contex
         parent.kill()
     else:
         os.killpg(parent.pid, getattr(signal, deadly))  # as a terminal does: to all of them
-    parent.wait(30)
+    try:
+        parent.wait(30)
+    except subprocess.TimeoutExpired:
+        parent.send_signal(signal.SIGUSR1)  # it says where it is
+        time.sleep(1)
+        os.killpg(parent.pid, signal.SIGKILL)
+        pytest.fail(f"{parent.wait()} by the test's own signal; before it: {log.read_text()}")
     assert wait_until_gone(pids, 20) == []
     # One traceback is the training process's own; a worker says nothing.
     assert log.read_text().count("Traceback") == (1 if deadly == "SIGINT" else 0), log.read_text()

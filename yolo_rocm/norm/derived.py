@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
@@ -24,10 +24,9 @@ _PLAIN: Final = (int, float, str, bool, tuple, list, type(None))
 @contextmanager
 def functions_noted() -> Iterator[None]:
     """Note `cat`, up-sampling and pooling of this process while the context is open."""
-    with ExitStack() as stack:
-        stack.enter_context(attribute("torch", "cat").on(_cat))
-        stack.enter_context(attribute("torch.nn.functional", "interpolate").on(_of_one))
-        stack.enter_context(attribute("torch.nn.functional", "max_pool2d").on(_of_one))
+    places = "torch.nn.functional"
+    cat, interpolate = attribute("torch", "cat"), attribute(places, "interpolate")
+    with cat.on(_cat), interpolate.on(_of_one), attribute(places, "max_pool2d").on(_of_one):
         yield
 
 
@@ -42,6 +41,7 @@ def additions_noted() -> Iterator[None]:
         yield
 
 
+@functools.lru_cache(maxsize=8)  # made once, and used in every forward pass
 def _cat(native: Function) -> Function:
     @functools.wraps(native)
     def cat(*args: Any, **kwargs: Any) -> Any:
@@ -55,6 +55,7 @@ def _cat(native: Function) -> Function:
     return cat
 
 
+@functools.lru_cache(maxsize=8)
 def _of_one(native: Function) -> Function:
     @functools.wraps(native)
     def function(*args: Any, **kwargs: Any) -> Any:

@@ -106,10 +106,14 @@ def attribute(target: str, name: str) -> ScopedPatch:
         target: `package.module`, or `package.module:Class`. Imported at the first use.
         name: The attribute. An inherited one is removed from the class again.
     """
+    module, _, path = target.partition(":")
+    names = path.split(".") if path else []
 
     def owner() -> Any:
-        module, _, path = target.partition(":")
-        return functools.reduce(getattr, filter(None, path.split(".")), importlib.import_module(module))
+        found = importlib.import_module(module)
+        for each in names:
+            found = getattr(found, each)
+        return found
 
     def read() -> Any:
         found = owner()

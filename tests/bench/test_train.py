@@ -7,31 +7,24 @@ import dataclasses
 import json
 from contextlib import nullcontext
 from functools import partial
-from io import StringIO
 
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner
 
 from yolo_rocm.bench import train, train_table
 from yolo_rocm.bench import ways as made_ways
-from yolo_rocm.bench.busy import Busy
-from yolo_rocm.bench.peak import Peak
 from yolo_rocm.bench.train import TrainBench
-from yolo_rocm.bench.ways import Way, settle_layout, ways
-from yolo_rocm.cli import bench_train, options
+from yolo_rocm.bench.ways import Way, ways
 from yolo_rocm.cli.main import app
 from yolo_rocm.conv import chunking
 from yolo_rocm.errors import ConfigError, DeviceLostError
-from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.telemetry.classes import CLASSES
 
 from ..small_model import small_model
+from .made_ways import BOTH
 
 pytestmark = pytest.mark.once
-
-BOTH = {kind: [f"{kind} NCHW", f"{kind} channels_last"] for kind in ("stock", "vendor off", "ours")}
 
 
 def quiet(done: int, total: int, name: str) -> None:
@@ -102,53 +95,6 @@ def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
     ours = min(table[4:6], key=lambda row: row.step_ms)
     assert [row.way for row in table if row.of_preset] == [ours.way]
     assert len({way.channels_last for way in compared[6:]}) == 1  # the faster one of the first turn
-
-
-def test_kinds_are_chosen_and_quick_leaves_out_what_takes_longest():
-    every = list(dict.fromkeys(way.kind for way in ways()))
-    assert every == [
-        "stock",
-        "stock + compile",
-        "vendor off",
-        "vendor off + compile",
-        "ours",
-        "ours lean",
-        "ours + graph",
-        "ours lean + graph",
-        "ours + compile",
-        "ours + vendor norm",
-        "ours auto + vendor",
-    ]
-    quick = [way.name for way in ways(quick=True)]
-    assert quick == [*BOTH["stock"], "vendor off NCHW", *BOTH["ours"], "ours lean (faster layout)"]
-    assert [way.name for way in ways(chosen="ours, stock", quick=True)] == [*BOTH["stock"], *BOTH["ours"]]
-    assert [way.name for way in ways(chosen="stock + compile", on_gpu=False)] == ["stock + compile (faster layout)"]
-    with pytest.raises(ConfigError, match="no way 'our'; did you mean 'ours'"):
-        ways(chosen="our")
-
-
-def test_ours_is_what_the_preset_runs():
-    ours = next(way for way in ways() if way.kind == "ours")
-    preset = resolve("generic").preset
-    planner = ours.patches[0].planner
-    assert (planner.engine, planner.budget) == (preset.conv.engine, preset.conv.memory_mb * 2**20)
-    assert "vendor" not in planner._engines
-    assert ours.of_preset == (preset.step.memory == "full")
-    other = next(way for way in ways("gemm", 7) if way.kind == "ours").patches[0].planner
-    assert (other.engine, other.budget) == ("gemm", 7 * 2**20)
-
-
-@pytest.mark.parametrize(("nchw", "last", "layout"), [(2.0, 1.0, True), (1.0, 2.0, False), (None, 3.0, True)])
-def test_a_way_without_a_layout_takes_that_of_the_faster_one_it_follows(nchw, last, layout):
-    compared = [
-        made("ours", False, [] if nchw is None else [nchw], 1.0),
-        made("ours", True, [last], 1.0),
-        Way("ours lean", None, follows="ours"),
-        Way("stock + compile", None, follows="stock"),
-    ]
-    for way in compared:
-        settle_layout(way, compared)
-    assert [way.channels_last for way in compared] == [False, True, layout, True]
 
 
 def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench, monkeypatch):
@@ -318,79 +264,6 @@ def test_ours_is_tuned_once_and_its_time_is_told(small):
     first = ours.tuning_s
     bench.run([ours], quiet)
     assert ours.tuning_s == first
-
-
-def made(kind: str, channels_last: bool, times: list[float], peak: float) -> Way:
-    peaks = [Peak(peak - 1, peak - 40, 5 * peak + 400), Peak(peak, peak - 50, 2 * peak)]
-    way = Way(kind, channels_last, times_ms=times, peaks=peaks, losses=[5.0, 4.0, 3.0, 2.0])
-    way.of_preset = kind == "ours"
-    return way
-
-
-def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
-    compared = [
-        made("stock", False, [30.0, 10.0, 20.0], 100.0),
-        made("stock", True, [16.0], 200.0),
-        made("vendor off", False, [80.0], 50.0),
-        made("vendor off", True, [160.0], 400.0),
-        made("ours", False, [24.0], 150.0),
-        made("ours", True, [8.0], 190.0),
-    ]
-    compared[4].losses[2] = float("nan")
-    table = train_table.rows(compared, amp=False)
-    assert [row.step_ms for row in table] == [20.0, 16.0, 80.0, 160.0, 24.0, 8.0]
-    assert [row.to_stock for row in table] == [1.25, 1.0, 5.0, 10.0, 1.5, 0.5]
-    assert [row.to_vendor_off for row in table] == [0.25, 0.2, 1.0, 2.0, 0.3, 0.1]
-    assert [row.memory_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
-    assert [row.memory_to_vendor_off for row in table] == [2.0, 4.0, 1.0, 8.0, 3.0, 3.8]
-    assert [row.requested_mb for row in table] == [60.0, 160.0, 10.0, 360.0, 110.0, 150.0]
-    assert [row.requested_to_stock for row in table] == [0.375, 1.0, 0.0625, 2.25, 0.6875, 0.9375]
-    assert [row.reserved_mb for row in table] == [900.0, 1400.0, 650.0, 2400.0, 1150.0, 1350.0]
-    assert [row.reserved_to_stock for row in table] == [mb / 1400 for mb in (900, 1400, 650, 2400, 1150, 1350)]
-    assert [row.wrong for row in table] == [False] * 4 + [True, False]
-    assert [row.of_preset for row in table] == [False] * 5 + [True]
-    assert train_table.summary(compared, table) == (
-        "ours channels_last, as the preset runs it, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of "
-        "stock channels_last, 0.100x the time and 3.800x the peak memory of vendor off NCHW"
-    )
-    compared.append(made("ours lean", True, [10.0], 95.0))
-    second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
-    assert second == "ours lean channels_last: 1.250x the time and 0.500x the peak memory of ours channels_last"
-    train_table.plot(tmp_path / "drawn.png", table, "made")
-    assert (tmp_path / "drawn.png").stat().st_size > 5000
-
-
-def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
-    shown = StringIO()
-    monkeypatch.setattr(options, "out", Console(file=shown, width=80))
-    failed, missing = made("vendor off", False, [9.0], 300.0), Way("vendor off + compile", True)
-    failed.error, missing.error = "gone", "not runnable here: no Triton"
-    stock, ours = made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0)
-    stock.busy = Busy(12.0, dict(zip(CLASSES, (7.0, 2.0, 1.0, 1.5, 0.25, 0.25), strict=True)), on_gpu=True)
-    table = train_table.rows([stock, ours, failed, missing], amp=False)
-    bench_train._print(table, "a title")
-    cells = [line.split() for line in shown.getvalue().splitlines() if line.startswith(("stock NHWC", "ours NHWC"))]
-    assert cells == [
-        ["stock", "NHWC", "16.0", "1.000x", "-", "3.0000", "-"],
-        ["ours", "NHWC", "*", "8.0", "0.500x", "-", "3.0000", "-"],
-        ["stock", "NHWC", "12.0", "4.0", "7.0", "2.0", "1.0", "1.5", "0.2", "0.2"],
-        ["stock", "NHWC", "200", "1.000x", "160", "1.000x", "1400", "1.000x"],
-        ["ours", "NHWC", "*", "190", "0.950x", "150", "0.938x", "1350", "0.964x"],
-    ]
-    assert "…" not in shown.getvalue()
-    assert max(map(len, shown.getvalue().splitlines())) <= 80
-    assert "vendor off NCHW: failed: gone\n" in shown.getvalue()
-    assert "vendor off + compile channels_last: not runnable here: no Triton\n" in shown.getvalue()
-    assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
-
-
-def test_losses_may_depart_by_rounding_alone():
-    compared = [made("stock", False, [1.0], 1.0), made("ours", False, [1.0], 1.0)]
-    for departs, amp, wrong in ((9e-4, False, False), (2e-3, False, True), (2e-3, True, False), (9e-3, True, True)):
-        compared[1].losses[1] = 4.0 * (1 + departs)
-        assert [row.wrong for row in train_table.rows(compared, amp)] == [False, wrong]
-    compared[1].losses = [5.0, 4.0, 3.0, 9.0]  # a later step is not compared
-    assert not train_table.rows(compared, False)[1].wrong
 
 
 def test_the_command_writes_its_table_and_ends_with_1_where_a_way_is_wrong(small, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import torch
 
 from yolo_rocm.norm import lean
 
-from .test_block import served
+from .steps import served
 
 pytest.importorskip("ultralytics")
 hooks = pytest.importorskip("yolo_rocm.ultralytics_hooks")

@@ -15,7 +15,7 @@ from yolo_rocm.engines.planner import PassChoice, Plan
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ..interpreted import interpreter
-from .test_block import by_one, by_two, layers, same, sample, served, stepped
+from .steps import by_one, by_two, layers, same, sample, served, stepped
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 

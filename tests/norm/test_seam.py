@@ -1,42 +1,27 @@
-"""The seam: every BatchNorm while it is on, torch's own contracts kept, and nothing left afterwards."""
+"""The seam: every BatchNorm while it is on, by whom it is computed, and nothing left afterwards."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 import threading
 import time
 import warnings
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from yolo_rocm.conv.seam import patched as conv_patched
-from yolo_rocm.engines import dispatcher
 from yolo_rocm.errors import ConfigError, EngineError
 from yolo_rocm.norm import seam
 from yolo_rocm.norm.algorithms.native import reachable
-from yolo_rocm.norm.patch import NormPatch
-from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed, patched
 
 from ..sick_vendor import MESSAGE, sick_norm
-from ..torch_samples import NORMALISATIONS
+from .normalisations import CPU, needs_native, patch_of
 
-CPU = ("cpu",)
 NATIVE = "aten" if reachable("cpu") else "gemm"  # what heuristics take on a CPU
-HAS_FP16 = hasattr(torch.ops.aten, "_native_batch_norm_legit")  # torch 2
-needs_native = pytest.mark.skipif(not reachable("cpu"), reason="this torch gives no way to its kernels")
-DTYPES = [
-    (torch.float32, torch.float32),
-    (torch.float64, torch.float64),
-    (torch.bfloat16, torch.float32),
-    (torch.bfloat16, torch.bfloat16),
-    (torch.float16, torch.float32),
-]
-TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 4e-2, torch.float16: 4e-3}
 
 
 @pytest.fixture
@@ -44,11 +29,6 @@ def layer():
     """A BatchNorm and an input that want gradients."""
     torch.manual_seed(0)
     return torch.nn.BatchNorm2d(4), torch.randn(2, 4, 5, 5, requires_grad=True)
-
-
-def patch_of(engine="gemm"):
-    """Return a patch that keeps nothing on disk."""
-    return NormPatch(CPU, NormPlanner(engine, remember=False))
 
 
 def step(bn, x):
@@ -103,68 +83,6 @@ def test_torch_is_left_alone_where_it_is_asked_for_and_cannot_be_reached(layer, 
         patch_of(engine).lookup(layer[1], *[None] * 4, True)
 
 
-def test_auto_takes_torchs_own_on_a_cpu(layer):
-    with patched(CPU) as report:
-        step(*layer)
-    assert dict(report.engines()) == {NATIVE: 1}
-
-
-# Contracts of what is saved for backward: either side of a pass may be torch's own.
-
-LAYOUTS = {
-    "nchw": lambda d: torch.randn(2, 4, 5, 6).to(d),
-    "nhwc": lambda d: torch.randn(2, 4, 5, 6).to(d).contiguous(memory_format=torch.channels_last),
-    "strided": lambda d: torch.randn(2, 4, 5, 12).to(d)[..., ::2],
-    "permuted": lambda d: torch.randn(5, 2, 6, 4).to(d).permute(1, 3, 0, 2),
-    "expanded": lambda d: torch.randn(1, 4, 5, 6).to(d).expand(3, 4, 5, 6),
-    "ndhwc": lambda d: torch.randn(2, 4, 3, 5, 6).to(d).contiguous(memory_format=torch.channels_last_3d),
-    "rows": lambda d: torch.randn(3, 4).to(d),
-    "sequence": lambda d: torch.randn(3, 4, 7).to(d),
-    "pixel": lambda d: torch.randn(3, 4, 1, 1).to(d),
-}
-
-
-@pytest.mark.parametrize("engine", ["gemm", pytest.param("aten", marks=needs_native)])
-@pytest.mark.parametrize(("dtype", "parameters"), DTYPES, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_forward_and_backward_on_either_side_of_a_patch(engine, dtype, parameters, layout):
-    """Values, data types, shapes and strides of everything the operators return, in training and in eval mode."""
-    aten, patch = torch.ops.aten, patch_of(engine)
-    torch.manual_seed(0)
-    x = LAYOUTS[layout](dtype)
-
-    def on(wanted):
-        return installed(patch) if wanted else nullcontext()
-
-    for training, given, tracked in itertools.product((True, False), ("wb", "", "w", "b"), (True, False)):
-        if not training and not tracked:
-            continue
-        weight, bias = (torch.rand(4).to(parameters) if which in given else None for which in "wb")
-        buffers = [torch.rand(4).to(parameters), torch.rand(4).to(parameters) + 0.5] if tracked else [None, None]
-
-        def call(forward, backward, training=training, weight=weight, bias=bias, buffers=buffers):
-            kept = [None if b is None else b.clone() for b in buffers]
-            with on(forward):
-                y, mean, invstd = aten.native_batch_norm(x, weight, bias, *kept, training, 0.1, 1e-5)
-            grad = torch.linspace(-1, 1, y.numel()).view(y.shape).to(dtype)
-            mask = [True, weight is not None, bias is not None]
-            with on(backward):
-                grads = aten.native_batch_norm_backward(grad, x, weight, *kept, mean, invstd, training, 1e-5, mask)
-            return [y, mean, invstd, *kept, *grads]
-
-        if dtype == torch.float16 and not HAS_FP16:
-            with pytest.raises(RuntimeError, match="not implemented for 'Half'"):
-                call(False, False)
-            pytest.skip("torch 1.13 has no BatchNorm of fp16 on a CPU")
-        expected = call(False, False)
-        for sides in ((True, True), (True, False), (False, True)):
-            for ours, theirs in zip(call(*sides), expected, strict=True):
-                assert (ours is None) == (theirs is None)
-                if ours is not None:
-                    assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
-                    torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-
-
 def test_a_graph_outlives_the_patch_and_precedes_it(layer):
     bn, x = layer
     expected = torch.autograd.grad(bn(x).square().sum(), [x, *bn.parameters()])
@@ -176,175 +94,16 @@ def test_a_graph_outlives_the_patch_and_precedes_it(layer):
         torch.testing.assert_close(torch.autograd.grad(outside, [x, *bn.parameters()]), expected)
 
 
-@pytest.mark.parametrize("affine", [True, False])
-@pytest.mark.parametrize("momentum", [None, 0.1])
-@pytest.mark.parametrize("tracked", [True, False])
-def test_modules(affine, momentum, tracked):
-    """Three steps, momentum None (the mean of all), no affine parameters, no tracking; then eval mode."""
-    torch.manual_seed(0)
-    stock = torch.nn.BatchNorm2d(5, affine=affine, momentum=momentum, track_running_stats=tracked)
-    ours = copy.deepcopy(stock)
-    for number in range(4):
-        for module in (stock, ours):
-            module.train(number < 3)
-        x = torch.randn(3, 5, 4, 4)
-        expected = stock(x)
-        with sick_norm(), patched(CPU, "gemm"):
-            torch.testing.assert_close(ours(x), expected)
-        for mine, theirs in zip(ours.buffers(), stock.buffers(), strict=True):
-            torch.testing.assert_close(mine, theirs)
-
-
-def test_instance_norm_is_a_batch_norm_of_its_own():
-    x = torch.randn(2, 3, 4, 4)
-    expected = F.instance_norm(x)
-    with sick_norm(), patched(CPU, "gemm") as report:
-        torch.testing.assert_close(F.instance_norm(x), expected)
-    assert [problem.shape for problem in report.served] == [(1, 6, 4, 4)]
-
-
-@pytest.mark.parametrize("name", ["_native_batch_norm_legit", "_native_batch_norm_legit_no_training"])
-def test_functional_variants(name):
-    if not hasattr(torch.ops.aten, name):
-        pytest.skip("this torch has no such operator")
-    x, weight, mean, var = torch.randn(2, 3, 4, 4), torch.rand(3), torch.rand(3), torch.rand(3) + 0.5
-    arguments = (x, weight, weight, mean, var, *((True,) if name.endswith("legit") else ()), 0.1, 1e-5)
-    expected = getattr(torch.ops.aten, name)(*copy.deepcopy(arguments))
-    with sick_norm(), patched(CPU, "gemm") as report:
-        found = getattr(torch.ops.aten, name)(*copy.deepcopy(arguments))
-    torch.testing.assert_close(found, expected)
-    assert len(report.served) == 1
-
-
-@pytest.mark.skipif(not hasattr(torch.ops.aten, "_native_batch_norm_legit"), reason="this torch has no such operator")
-def test_the_variant_without_buffers():
-    x, weight = torch.randn(2, 3, 4, 4), torch.rand(3)
-    call = torch.ops.aten._native_batch_norm_legit.no_stats
-    expected = call(x, weight, None, True, 0.1, 1e-5)
-    with sick_norm(), patched(CPU, "gemm"):
-        torch.testing.assert_close(call(x, weight, None, True, 0.1, 1e-5), expected)
-
-
-@pytest.mark.skipif(not dispatcher.HANDS_OUT, reason="left to torch, which hands out no kernels")
-@pytest.mark.parametrize("engine", ["gemm", "aten"])
-def test_the_variant_of_exported_programs(engine):
-    x, weight, mean, var = torch.randn(2, 3, 4, 4), torch.rand(3), torch.rand(3), torch.rand(3) + 0.5
-    aten, mask = torch.ops.aten, [True, True, True]
-
-    def run():
-        own = (mean.clone(), var.clone())
-        y, *saved = aten._batch_norm_with_update(x, weight, weight, *own, 0.1, 1e-5)
-        grads = aten.batch_norm_backward(y, x, weight, *own, *saved[:2], True, 1e-5, mask, saved[2])
-        return [y, *saved, *own, *grads]
-
-    expected = run()
-    with sick_norm() if engine == "gemm" else nullcontext(), patched(CPU, engine) as report:
-        found = run()
-    torch.testing.assert_close(found, expected)
-    assert [(served.forward_calls, served.backward_calls) for served in report.served.values()] == [(1, 1)]
+def test_auto_takes_torchs_own_on_a_cpu(layer):
+    with patched(CPU) as report:
+        step(*layer)
+    assert dict(report.engines()) == {NATIVE: 1}
 
 
 # torch's own samples.
 
 
-def gradients(call, tensors):
-    """Return a call's value, and the gradients of its tensors for a gradient that is not constant."""
-    leaves = [t.detach().clone().requires_grad_() for t in tensors]
-    value = call(*leaves)
-    value = value[0] if isinstance(value, tuple) else value
-    weights = torch.linspace(-1, 1, value.numel(), dtype=value.dtype).view(value.shape)
-    return [value.detach(), *torch.autograd.grad((value * weights).sum(), leaves)]
-
-
-def calls_of(op, dtype):
-    """Yield each of torch's samples as tensors that have gradients and a function of them."""
-    for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
-        given = [sample.input, *sample.args]
-        if "weight" in sample.kwargs or "bias" in sample.kwargs:
-            names = [name for name in ("weight", "bias") if sample.kwargs.get(name) is not None]
-        else:
-            names = []
-        places = [i for i, a in enumerate(given) if isinstance(a, torch.Tensor) and a.requires_grad]
-        tensors = [given[i] for i in places] + [sample.kwargs[name] for name in names]
-
-        def call(*leaves, given=given, places=places, names=names, sample=sample):
-            own = [t.clone() if isinstance(t, torch.Tensor) else t for t in given]
-            for place, leaf in zip(places, leaves, strict=False):
-                own[place] = leaf
-            named = dict(zip(names, leaves[len(places) :], strict=True))
-            return op.op(*own, **{**sample.kwargs, **named})
-
-        yield tensors, call
-
-
-def test_torch_has_samples():
-    assert "nn.functional.batch_norm" in {op.name for op in NORMALISATIONS}
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-@pytest.mark.parametrize("op", NORMALISATIONS, ids=lambda op: op.name)
-def test_torchs_own_samples(op, dtype):
-    """With torch's own kernels made to raise, except where there is nothing to compute."""
-    if op.name == "_batch_norm_with_update" and not dispatcher.HANDS_OUT:
-        pytest.skip("left to torch, which hands out no kernels")
-    served = 0
-    for tensors, call in calls_of(op, dtype):
-        expected = gradients(call, tensors)
-        empty = tensors[0].numel() == 0
-        with nullcontext() if empty else sick_norm(), patched(CPU, "gemm") as report:
-            found = gradients(call, tensors)
-        served += len(report.served)
-        torch.testing.assert_close(found, expected, rtol=TOLERANCE[dtype] * 10, atol=TOLERANCE[dtype] * 10)
-    assert served > 2
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("channels_last", [True, False])
-def test_double_backward(training, channels_last):
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, 3, 2, dtype=torch.float64)
-    x = x.contiguous(memory_format=torch.channels_last) if channels_last else x
-    leaves = [x.requires_grad_(), *(torch.rand(3, dtype=torch.float64, requires_grad=True) for _ in range(2))]
-    buffers = torch.rand(3, dtype=torch.float64), torch.rand(3, dtype=torch.float64) + 0.5
-
-    def call(x, weight, bias):
-        return F.batch_norm(x, *(b.clone() for b in buffers), weight, bias, training)
-
-    with sick_norm(), patched(CPU, "gemm"):
-        assert torch.autograd.gradcheck(call, leaves)
-        assert torch.autograd.gradgradcheck(call, leaves)
-
-
 # Calls that are torch's own business.
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: F.batch_norm(torch.ones(2, 3, 4), torch.ones(2), torch.ones(2), training=True),
-        lambda: F.batch_norm(torch.ones(1, 3, 1, 1), None, None, training=True),
-        lambda: F.batch_norm(torch.ones(2, 3, 4), None, None, training=False),
-        lambda: F.batch_norm(torch.ones(2, 3, 4, dtype=torch.long), None, None, training=True),
-    ],
-)
-def test_wrong_calls_get_torchs_own_message(call):
-    with pytest.raises((RuntimeError, ValueError)) as stock:
-        call()
-    with patched(CPU, "gemm") as report, pytest.raises((RuntimeError, ValueError)) as ours:
-        call()
-    assert str(ours.value) == str(stock.value)
-    assert not report.served
-
-
-@pytest.mark.parametrize("shape", [(0, 3, 4, 4), (2, 3, 0, 4)])
-def test_a_call_without_elements_is_left_to_torch(shape):
-    x = torch.zeros(shape, requires_grad=True)
-    bn = torch.nn.BatchNorm2d(3)
-    with patched(CPU, "gemm") as report:
-        y = bn(x)
-        y.sum().backward()
-    assert y.shape == x.grad.shape == shape
-    assert not report.served
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import inspect
 import io
 import pickle
 
@@ -17,9 +16,6 @@ from ultralytics.nn.modules import conv as blocks
 from ultralytics.nn.modules.conv import Conv, ConvTranspose, DWConv
 
 from yolo_rocm import ultralytics_hooks as hooks
-from yolo_rocm.conv.patch import Patch
-from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.seam import installed as installed_convolutions
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
@@ -27,8 +23,7 @@ from yolo_rocm.session.announcement import opening_lines
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import probes
 
-FORWARD = Conv.forward
-HAS_COMPILE = hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling")
+from .one_block import FORWARD, block, image
 
 
 class Scaled(nn.BatchNorm2d):
@@ -49,51 +44,6 @@ class Doubled(nn.Module):
     def forward(self, x):
         """Double."""
         return x * 2
-
-
-def block(kind: type[nn.Module] = Conv, *args, **options) -> nn.Module:
-    torch.manual_seed(0)
-    module = kind(4, 8, *args, **options).train()
-    nn.init.normal_(module.bn.weight)
-    return module
-
-
-def image() -> torch.Tensor:
-    return torch.randn(2, 4, 6, 6, generator=torch.Generator().manual_seed(3))
-
-
-@pytest.fixture(params=[True, False], ids=["with convolution", "alone"])
-def whole(request):
-    """Say whether convolutions are ours too, so that a block is one function."""
-    return request.param
-
-
-@pytest.fixture
-def on(whole):
-    """Put everything on, for the CPU."""
-    patch = NormPatch(("cpu",), NormPlanner("gemm", remember=False))
-    convolutions = Patch(("cpu",), Planner("gemm", remember=False))
-    also = installed_convolutions(convolutions) if whole else contextlib.nullcontext()
-    with installed(patch), hooks.fused_blocks(), also:
-        yield patch
-
-
-@pytest.fixture
-def called(monkeypatch):
-    """Count the calls of BatchNorm modules."""
-    calls = []
-    for kind in (nn.BatchNorm2d, nn.SyncBatchNorm):
-        forward = kind.forward
-        monkeypatch.setattr(kind, "forward", lambda self, x, f=forward: calls.append(self) or f(self, x))
-    return calls
-
-
-@pytest.fixture
-def convolved(monkeypatch):
-    """Count the calls of convolution modules."""
-    calls, forward = [], nn.Conv2d.forward
-    monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: calls.append(self) or forward(self, x))
-    return calls
 
 
 @pytest.mark.parametrize("kind", [Conv, DWConv, ConvTranspose])
@@ -320,88 +270,6 @@ def test_another_device_than_the_presets(called):
 
 def test_without_a_patch_of_batch_norm(called):
     with hooks.fused_blocks():
-        block()(image())
-    assert len(called) == 1
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_a_trace_has_the_operators_of_torch(on):
-    traced = torch.jit.trace(block(), image(), check_trace=False)
-    operators = {node.kind() for node in traced.inlined_graph.nodes()}
-    assert {"aten::_convolution", "aten::batch_norm"} <= operators
-    assert not {kind for kind in operators if "PythonOp" in kind}
-    torch.jit.trace(block().eval(), image())
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning", "ignore::UserWarning")
-def test_onnx_gets_the_operators_of_torch(on):
-    onnx = pytest.importorskip("onnx")
-    options = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
-    file = io.BytesIO()
-    torch.onnx.export(block(), image(), file, training=torch.onnx.TrainingMode.TRAINING, **options)
-    kinds = [node.op_type for node in onnx.load_from_string(file.getvalue()).graph.node]
-    assert kinds == ["Conv", "BatchNormalization", "Sigmoid", "Mul"]
-
-
-@pytest.mark.skipif(not HAS_COMPILE, reason="this torch has no compiler, or does not say when it compiles")
-def test_a_compiled_block_has_the_operators_of_torch(on, called):
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph
-
-    module = block()
-    found = torch.compile(module, backend=backend, fullgraph=True)(image())
-    torch.testing.assert_close(found, FORWARD(block(), image()))
-    assert "batch_norm" in graphs[0].code
-    torch._dynamo.reset()
-
-
-@pytest.mark.skipif(not hasattr(torch, "export"), reason="this torch cannot export")
-def test_an_exported_block_has_the_operators_of_torch(on):
-    program = torch.export.export(block().eval(), (image(),))
-    assert "batch_norm" in str(program.graph)
-
-
-def test_transforms_of_functions_are_refused_by_torch_itself(on, called):
-    try:
-        from torch.func import grad
-    except ImportError:
-        grad = pytest.importorskip("functorch").grad
-    module = block()
-    with pytest.raises(RuntimeError, match="mutate a captured Tensor"):
-        grad(lambda x: module(x).square().sum())(image())
-    with pytest.raises(RuntimeError, match="mutate a captured Tensor"):
-        grad(lambda x: FORWARD(module, x).square().sum())(image())
-    assert len(called) == 2
-
-
-def test_a_transform_is_seen_where_the_input_is_no_part_of_it():
-    func = pytest.importorskip("torch.func")
-    from yolo_rocm.norm.fusible import ordinary
-
-    x, seen = image(), []
-    func.grad(lambda weight: seen.append(ordinary(x)) or weight.sum())(torch.ones(2))
-    assert seen == [False]
-    assert ordinary(x)
-
-
-def test_symbolic_tracing_sees_modules(on):
-    from torch import fx
-
-    graph = fx.symbolic_trace(block()).graph
-    assert [str(node.target) for node in graph.nodes if node.op == "call_module"] == ["conv", "bn", "act"]
-
-
-def test_a_mode_that_watches_operators_sees_those_of_torch(on, called):
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            return function(*args, **(kwargs or {}))
-
-    with Watch():
         block()(image())
     assert len(called) == 1
 

@@ -18,7 +18,7 @@ from yolo_rocm.blocks.again import Again
 from yolo_rocm.norm import recipes
 from yolo_rocm.norm.keeping import Activation, _Recipe
 
-from ..blocks.test_block import served
+from ..blocks.steps import served
 
 HAS_COMPILE = hasattr(torch, "compiler") and hasattr(torch.compiler, "is_compiling")
 says_hooks = pytest.mark.skipif(recipes._top is None, reason="this torch does not say which hooks there are")

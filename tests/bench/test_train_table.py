@@ -1,0 +1,84 @@
+"""What `bench train` prints and writes of its ways: ratios, memory, losses that depart."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from yolo_rocm.bench import train_table
+from yolo_rocm.bench.busy import Busy
+from yolo_rocm.bench.ways import Way
+from yolo_rocm.cli import bench_train, options
+from yolo_rocm.telemetry.classes import CLASSES
+
+from .made_ways import made
+
+pytestmark = pytest.mark.once
+
+
+def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
+    compared = [
+        made("stock", False, [30.0, 10.0, 20.0], 100.0),
+        made("stock", True, [16.0], 200.0),
+        made("vendor off", False, [80.0], 50.0),
+        made("vendor off", True, [160.0], 400.0),
+        made("ours", False, [24.0], 150.0),
+        made("ours", True, [8.0], 190.0),
+    ]
+    compared[4].losses[2] = float("nan")
+    table = train_table.rows(compared, amp=False)
+    assert [row.step_ms for row in table] == [20.0, 16.0, 80.0, 160.0, 24.0, 8.0]
+    assert [row.to_stock for row in table] == [1.25, 1.0, 5.0, 10.0, 1.5, 0.5]
+    assert [row.to_vendor_off for row in table] == [0.25, 0.2, 1.0, 2.0, 0.3, 0.1]
+    assert [row.memory_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
+    assert [row.memory_to_vendor_off for row in table] == [2.0, 4.0, 1.0, 8.0, 3.0, 3.8]
+    assert [row.requested_mb for row in table] == [60.0, 160.0, 10.0, 360.0, 110.0, 150.0]
+    assert [row.requested_to_stock for row in table] == [0.375, 1.0, 0.0625, 2.25, 0.6875, 0.9375]
+    assert [row.reserved_mb for row in table] == [900.0, 1400.0, 650.0, 2400.0, 1150.0, 1350.0]
+    assert [row.reserved_to_stock for row in table] == [mb / 1400 for mb in (900, 1400, 650, 2400, 1150, 1350)]
+    assert [row.wrong for row in table] == [False] * 4 + [True, False]
+    assert [row.of_preset for row in table] == [False] * 5 + [True]
+    assert train_table.summary(compared, table) == (
+        "ours channels_last, as the preset runs it, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of "
+        "stock channels_last, 0.100x the time and 3.800x the peak memory of vendor off NCHW"
+    )
+    compared.append(made("ours lean", True, [10.0], 95.0))
+    second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
+    assert second == "ours lean channels_last: 1.250x the time and 0.500x the peak memory of ours channels_last"
+    train_table.plot(tmp_path / "drawn.png", table, "made")
+    assert (tmp_path / "drawn.png").stat().st_size > 5000
+
+
+def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
+    shown = StringIO()
+    monkeypatch.setattr(options, "out", Console(file=shown, width=80))
+    failed, missing = made("vendor off", False, [9.0], 300.0), Way("vendor off + compile", True)
+    failed.error, missing.error = "gone", "not runnable here: no Triton"
+    stock, ours = made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0)
+    stock.busy = Busy(12.0, dict(zip(CLASSES, (7.0, 2.0, 1.0, 1.5, 0.25, 0.25), strict=True)), on_gpu=True)
+    table = train_table.rows([stock, ours, failed, missing], amp=False)
+    bench_train._print(table, "a title")
+    cells = [line.split() for line in shown.getvalue().splitlines() if line.startswith(("stock NHWC", "ours NHWC"))]
+    assert cells == [
+        ["stock", "NHWC", "16.0", "1.000x", "-", "3.0000", "-"],
+        ["ours", "NHWC", "*", "8.0", "0.500x", "-", "3.0000", "-"],
+        ["stock", "NHWC", "12.0", "4.0", "7.0", "2.0", "1.0", "1.5", "0.2", "0.2"],
+        ["stock", "NHWC", "200", "1.000x", "160", "1.000x", "1400", "1.000x"],
+        ["ours", "NHWC", "*", "190", "0.950x", "150", "0.938x", "1350", "0.964x"],
+    ]
+    assert "…" not in shown.getvalue()
+    assert max(map(len, shown.getvalue().splitlines())) <= 80
+    assert "vendor off NCHW: failed: gone\n" in shown.getvalue()
+    assert "vendor off + compile channels_last: not runnable here: no Triton\n" in shown.getvalue()
+    assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
+
+
+def test_losses_may_depart_by_rounding_alone():
+    compared = [made("stock", False, [1.0], 1.0), made("ours", False, [1.0], 1.0)]
+    for departs, amp, wrong in ((9e-4, False, False), (2e-3, False, True), (2e-3, True, False), (9e-3, True, True)):
+        compared[1].losses[1] = 4.0 * (1 + departs)
+        assert [row.wrong for row in train_table.rows(compared, amp)] == [False, wrong]
+    compared[1].losses = [5.0, 4.0, 3.0, 9.0]  # a later step is not compared
+    assert not train_table.rows(compared, False)[1].wrong

@@ -1,0 +1,60 @@
+"""The ways of a training step: which there are, and whose layout each takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from yolo_rocm.bench.ways import Way, settle_layout, ways
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.preset.resolve import resolve
+
+from .made_ways import BOTH, made
+
+pytestmark = pytest.mark.once
+
+
+def test_kinds_are_chosen_and_quick_leaves_out_what_takes_longest():
+    every = list(dict.fromkeys(way.kind for way in ways()))
+    assert every == [
+        "stock",
+        "stock + compile",
+        "vendor off",
+        "vendor off + compile",
+        "ours",
+        "ours lean",
+        "ours + graph",
+        "ours lean + graph",
+        "ours + compile",
+        "ours + vendor norm",
+        "ours auto + vendor",
+    ]
+    quick = [way.name for way in ways(quick=True)]
+    assert quick == [*BOTH["stock"], "vendor off NCHW", *BOTH["ours"], "ours lean (faster layout)"]
+    assert [way.name for way in ways(chosen="ours, stock", quick=True)] == [*BOTH["stock"], *BOTH["ours"]]
+    assert [way.name for way in ways(chosen="stock + compile", on_gpu=False)] == ["stock + compile (faster layout)"]
+    with pytest.raises(ConfigError, match="no way 'our'; did you mean 'ours'"):
+        ways(chosen="our")
+
+
+def test_ours_is_what_the_preset_runs():
+    ours = next(way for way in ways() if way.kind == "ours")
+    preset = resolve("generic").preset
+    planner = ours.patches[0].planner
+    assert (planner.engine, planner.budget) == (preset.conv.engine, preset.conv.memory_mb * 2**20)
+    assert "vendor" not in planner._engines
+    assert ours.of_preset == (preset.step.memory == "full")
+    other = next(way for way in ways("gemm", 7) if way.kind == "ours").patches[0].planner
+    assert (other.engine, other.budget) == ("gemm", 7 * 2**20)
+
+
+@pytest.mark.parametrize(("nchw", "last", "layout"), [(2.0, 1.0, True), (1.0, 2.0, False), (None, 3.0, True)])
+def test_a_way_without_a_layout_takes_that_of_the_faster_one_it_follows(nchw, last, layout):
+    compared = [
+        made("ours", False, [] if nchw is None else [nchw], 1.0),
+        made("ours", True, [last], 1.0),
+        Way("ours lean", None, follows="ours"),
+        Way("stock + compile", None, follows="stock"),
+    ]
+    for way in compared:
+        settle_layout(way, compared)
+    assert [way.channels_last for way in compared] == [False, True, layout, True]

@@ -1,0 +1,272 @@
+"""The pages say what is so: generated parts are fresh, links and walks lead somewhere, examples work."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+
+import yolo_rocm
+from yolo_rocm.conv.algorithms import BY_NAME
+from yolo_rocm.conv.patch import Patch
+from yolo_rocm.conv.seam import installed
+from yolo_rocm.diagnosis import known_failures
+from yolo_rocm.engines.triton import available
+from yolo_rocm.preset import moments
+
+from ..conv.problems import Only
+from ..pages import PROJECT, Page, page, pages
+
+pytestmark = pytest.mark.once
+
+PAGES = pages()
+every_page = pytest.mark.parametrize("each", PAGES, ids=lambda each: each.name)
+
+
+def test_generated_pages_are_fresh(generate, capsys):
+    code = generate.main(["--check"])
+    assert (code, capsys.readouterr().out) == (0, "")
+
+
+def test_a_stale_page_is_named_and_written(generate, capsys, monkeypatch, tmp_path):
+    good = generate.filled((PROJECT / "docs" / "environment.md").read_text(encoding="utf-8"), generate.BLOCKS)
+    stale = tmp_path / "environment.md"
+    stale.write_text(good.replace("`YOLO_ROCM_CACHE`", "`YOLO_ROCM_HOARD`"), encoding="utf-8")
+    monkeypatch.setattr(generate, "PROJECT", tmp_path)
+    monkeypatch.setattr(generate, "pages", lambda: [stale])
+    monkeypatch.setattr(generate, "FILES", {})
+    assert generate.main(["--check"]) == 1
+    assert "stale: environment.md" in capsys.readouterr().out
+    assert generate.main([]) == 0
+    assert stale.read_text(encoding="utf-8") == good
+
+
+def test_every_block_is_on_a_page_and_none_is_broken(generate):
+    from making.blocks import BlockError, filled
+
+    text = "".join(each.text for each in PAGES)
+    assert set(re.findall(r"<!-- begin ([\w-]+)", text)) == set(generate.BLOCKS)
+    for broken in (
+        "<!-- begin no-such, made by docs/generate.py -->\n<!-- end no-such -->",
+        "<!-- begin cards, made -->",
+    ):
+        with pytest.raises(BlockError, match=r"no-such|cards"):
+            filled(broken, generate.BLOCKS)
+
+
+def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
+    """Layer by layer as `bench conv` writes them, summed as it sums; any other file as it is."""
+    from making import picture
+    from making.benchmarks import picture_rows, tables
+
+    from yolo_rocm.bench.conv import Row, write_csv
+
+    ways = {"vendor": 2.0, "vendor off": 8.0, "auto": 3.0, "unfold + matmul": 9.0, "planes": 1.0}
+    rows = [Row("model.0", 2, "conv 3x3", "forward", way, ms, 1.0) for way, ms in ways.items()]
+    name = "conv-yolov8n-fp32-nchw-b64-640.csv"
+    write_csv(tmp_path / name, rows, "cpu", "yolo-rocm bench conv yolov8n.yaml engine=auto")
+    measured = (tmp_path / name).read_text(encoding="utf-8")
+    (tmp_path / name).write_text(re.sub(r"cpu-\d+-threads", "NVIDIA H200", measured), encoding="utf-8")
+    (tmp_path / "train-h200.csv").write_text(
+        "way,layout,step_ms,peak_mb,loss,device,torch,date,command\n"
+        "stock,nchw,137.123456,9000,1.5,NVIDIA H200,2.11,2026-11-15,yolo-rocm bench train\n"
+        "ours|all,nchw,150.5,9100,1.5,NVIDIA H200,2.11,2026-11-15,yolo-rocm bench train\n"
+    )
+    sums = (PROJECT / "docs/benchmarks/h200-conv-sums.csv").read_text(encoding="utf-8")
+    (tmp_path / "h200-conv-sums.csv").write_text(sums, encoding="utf-8")
+    text = tables(tmp_path)
+    assert "| yolov8n | fp32 | nchw | 64 | 640 | 4.0 | 16.0 | 18.0 | `auto` | 6.0 | 1.50x |" in text
+    assert f"[{name}](benchmarks/{name}): `yolo-rocm bench conv yolov8n.yaml engine=auto`" in text
+    assert "device: NVIDIA H200; torch: 2.11; layout: nchw; date: 2026-11-15; command: `yolo-rocm bench train`" in text
+    assert "| way | step ms | peak mb | loss |" in text
+    assert "| stock | 137.1 | 9000 | 1.5 |" in text
+    assert "| ours\\|all | 150.5 | 9100 | 1.5 |" in text
+    drawn = dict(picture_rows(tmp_path)[0])
+    assert drawn["yolov8n fp32"] == {"vendor": 4.0, "gemm": 90.7, "unfold + matmul": 18.0, "auto": 6.0}
+    assert picture.convolutions(tmp_path).count("No AMD card was measured") == 1
+    amd = (tmp_path / name).read_text(encoding="utf-8").replace("NVIDIA H200", "AMD Radeon RX 7900 XTX")
+    (tmp_path / name).write_text(amd, encoding="utf-8")
+    assert "No AMD card" not in picture.convolutions(tmp_path)
+    assert dict(picture_rows(tmp_path)[0])["yolov8n fp32"]["gemm"] == 90.7
+    assert drawn["yolov8n fp16"] == {"vendor": 18.7, "gemm": 30.7, "unfold + matmul": 166.0}
+
+
+def test_rivals_of_a_benchmark_are_shown_below_it(generate, tmp_path):
+    from making.benchmarks import conv_sums, tables
+
+    from yolo_rocm.bench.conv import Row, write_csv
+
+    rows = [Row("model.0", 2, shape, "forward", "auto", 3.0, 1.0) for shape in ("a", "b")]
+    rows += [
+        Row("model.0", 2, "a", "forward", "inductor", 6.0, None),
+        Row("model.1", 2, "b", "forward", "inductor", None, None, "wrong", "forward is off by 1 of its size"),
+        *(Row("model.0", 2, s, "backward", "flag_gems", None, None, "not runnable here", "No module") for s in "ab"),
+    ]
+    write_csv(tmp_path / "conv-yolov8n-fp32-nchw-b64-640.csv", rows, "cpu", "yolo-rocm bench conv", inductor="2.11")
+    text = tables(tmp_path)
+    assert "| yolov8n | fp32 | nchw | 64 | 640 | inductor | forward | 4 | 2 | 2 | 0 | 12.0 | 6.0 | 0.50x |" in text
+    assert "| flag_gems | backward | 4 | 0 | 0 | 4 | not runnable here | - | - |" in text
+    assert "- yolov8n fp32 nchw: inductor is wrong, forward of 2 layers: forward is off by 1 of its size" in text
+    (sums,) = conv_sums(tmp_path)
+    assert sums.ways == {"auto": 12.0}
+
+
+def test_the_readme_fits_a_screen():
+    assert len(PAGES[0].text.splitlines()) <= 100
+
+
+@every_page
+def test_relative_links_and_anchors_lead_somewhere(each: Page, generate):
+    from making.markdown import slug
+
+    known = {one.path: [slug(heading) for heading in one.headings] for one in PAGES}
+    for link in each.links:
+        if re.match(r"\w+:", link):
+            assert link.startswith("https://"), link
+            continue
+        place, _, anchor = link.partition("#")
+        target = (each.path.parent / place).resolve() if place else each.path
+        assert target.exists(), f"{each.name}: {link}"
+        if anchor:
+            assert anchor in known[target], f"{each.name}: {link}"
+
+
+@every_page
+def test_files_that_are_named_exist(each: Page):
+    for words in each.inline:
+        ours = re.fullmatch(r"(yolo_rocm|configs|tests|examples|tools)/[\w./-]+", words)
+        if ours and not re.search("NAME|ROOM", words):
+            assert (PROJECT / words).exists(), f"{each.name}: {words}"
+
+
+# A step of a walk: a module, and a name in it.
+STEP = re.compile(r"^(?P<module>[\w/]+\.py) +(?P<name>[\w.]+)(?:\(\))?  ", re.MULTILINE)
+
+
+def defines(module: Path, name: str) -> bool:
+    """Return whether a module has a class, function or method of this name."""
+    body = ast.parse(module.read_text(encoding="utf-8")).body
+    for part in name.split("."):
+        found = [node for node in body if getattr(node, "name", None) == part]
+        if not found:
+            return False
+        body = found[0].body
+    return True
+
+
+def test_the_walks_lead_through_modules_and_names_that_exist():
+    steps = STEP.findall("\n".join(text for _, text in page(PROJECT / "docs" / "design.md").blocks))
+    assert len(steps) > 40
+    package = PROJECT / "yolo_rocm"
+    assert [step for step in steps if not (package / step[0]).exists()] == []
+    assert [step for step in steps if not defines(package / step[0], step[1])] == []
+    assert not defines(package / "api" / "registration.py", "Registration.reregister")
+
+
+def test_every_page_is_reached_from_the_readme():
+    linked = {(PROJECT / link.partition("#")[0]).resolve() for link in PAGES[0].links if ":" not in link}
+    folders = (PROJECT / "docs", PROJECT / "docs" / "start")
+    assert {path.resolve() for folder in folders for path in folder.glob("*.md")} <= linked
+
+
+def test_every_variable_of_ours_is_documented():
+    told = {*moments.OWN, *moments.INTERNAL}
+    used = set()
+    for path in (PROJECT / "yolo_rocm").rglob("*.py"):
+        if path.name != "variables.py":
+            used |= set(re.findall(r"\bYOLO_ROCM(?:_[A-Z]+)*\b", path.read_text(encoding="utf-8")))
+    assert used == told
+
+
+EXTEND = next(each for each in PAGES if each.path.name == "extend.md")
+
+
+def example(language: str, word: str) -> str:
+    return next(text for kind, text in EXTEND.blocks if kind == language and word in text)
+
+
+def test_the_preset_of_the_page_works(tmp_path, monkeypatch):
+    monkeypatch.setenv("YOLO_ROCM_CONFIG", str(tmp_path))
+    (tmp_path / "presets").mkdir()
+    (tmp_path / "presets" / "rx5300.yaml").write_text(example("yaml", "base: family/"), encoding="utf-8")
+    preset = yolo_rocm.load_preset("rx5300")
+    assert (preset.conv.engine, preset.train["batch"], preset.match.vram_gb) == ("gemm+hip", 4, 3)
+
+
+@pytest.fixture(scope="module")
+def einsum():
+    """The algorithm of the page on extending."""
+    space: dict[str, type] = {"__name__": "einsum"}
+    exec(compile(example("python", "(Algorithm)"), "extend.md", "exec"), space)
+    return space["Einsum"]
+
+
+def test_the_algorithm_of_the_page_works(einsum):
+    torch.manual_seed(0)
+    tensors = [torch.randn(2, 3, 5, 7), torch.randn(4, 3, 1, 1), torch.randn(4)]
+    results = []
+    for ours in (False, True):
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors]
+        patch = Patch(("cpu",), Only(einsum()))
+        if ours:
+            with installed(patch):
+                value = F.conv2d(*leaves)
+                value.square().sum().backward()
+            assert "einsum" in patch.report.table()
+        else:
+            value = F.conv2d(*leaves)
+            value.square().sum().backward()
+        results.append([value.detach(), *(leaf.grad for leaf in leaves)])
+    for native, mine in zip(*results, strict=True):
+        torch.testing.assert_close(mine, native)
+
+
+def test_an_algorithm_more_is_on_the_page_of_engines(einsum, generate, monkeypatch):
+    """Also one of an engine that is new, on a machine where it cannot run: that is no limit of the algorithm."""
+    from making import engines
+
+    class Elsewhere(einsum):
+        engine = "triton"
+
+        def not_supported_reasons(self, problem):
+            return ["Triton is not installed", *super().not_supported_reasons(problem)]
+
+    Elsewhere.__module__ = "yolo_rocm.conv.seam"
+    monkeypatch.setattr(engines, "ALGORITHMS", (Elsewhere(), *engines.ALGORITHMS))
+    assert "| `triton` | this package, in kernels that Triton compiles" in engines.engines()
+    told = engines.algorithms()
+    assert "### Engine `triton`\n\nThe seam: every convolution" in told
+    assert "| `einsum` | A plain 1x1" in told
+    limits = engines.limits()
+    (row,) = [line for line in limits.splitlines() if line.startswith("| 1x1 |")]
+    assert "`einsum`" in row
+    assert "| `einsum` | not a plain 1x1; " in limits
+    assert "not installed" not in limits
+
+
+@pytest.mark.parametrize("reason", [None, "no Triton on a Sunday"])
+def test_the_page_of_engines_is_the_same_on_every_machine(reason, generate, monkeypatch):
+    from making import engines
+
+    before = engines.algorithms() + engines.limits()
+    assert "`triton_{s,m,l,xl}_turned`" in before
+    monkeypatch.setattr(available, "missing_reason", lambda: reason)
+    available.device_reason.cache_clear()
+    try:
+        if reason is not None:
+            assert BY_NAME["triton_s"].not_supported_reasons(engines.PROBLEMS["3x3"]) == [reason]
+        assert engines.algorithms() + engines.limits() == before
+    finally:
+        available.device_reason.cache_clear()
+
+
+def test_the_signature_of_the_page_works():
+    (entry,) = yaml.safe_load(example("yaml", "pattern:"))
+    signature = known_failures.Signature.model_validate(entry)
+    assert signature.id not in {known.id for known in known_failures.signatures()}
+    assert signature.search(b"x\nMIOpen Error: conv.cpp:7: no such solver\n")

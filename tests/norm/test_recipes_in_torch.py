@@ -1,0 +1,170 @@
+"""Recipes beside what else torch does: autocast, checkpointing, retained graphs, threads, errors, scripting."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from yolo_rocm.norm import lean, recipes
+from yolo_rocm.norm.keeping import Kept
+
+from .lean_layers import NETWORKS, Layers, after, gradients, layers_of, same
+from .stand_in import norm_act
+
+pytestmark = pytest.mark.usefixtures("lean_installed")
+
+
+def test_a_conversion_of_autocast_is_kept() -> None:
+    layers, x = layers_of()
+    with lean.on(0):
+        y = layers.act(0, x).bfloat16()
+        recipes.offer(y, lambda: layers.act(0, x).bfloat16())
+        enlarged = nn.functional.interpolate(y, scale_factor=2).float()  # as autocast does it on some devices
+        recipes.here().derive(enlarged, lambda part: nn.functional.interpolate(part, scale_factor=2), (y,))
+        assert isinstance(recipes.pack(enlarged), Kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_gives_the_same_gradients(dtype: torch.dtype) -> None:
+    def network(layers: Layers, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is not torch.float32):
+            y = nn.Upsample(scale_factor=2)(layers.act(0, x) + layers.act(1, x))
+            return layers.wide(torch.cat([y, layers.act(2, y)], 1)).float()
+
+    same(network)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing_inside(reentrant: bool) -> None:
+    def network(layers: Layers, x: torch.Tensor) -> torch.Tensor:
+        inner = checkpoint(lambda y: after(layers, layers.act(0, y)), layers.act(2, x), use_reentrant=reentrant)
+        return layers.convs[3](norm_act(inner, layers.norms[3]))
+
+    same(network)
+
+
+def test_backward_twice() -> None:
+    layers, x = layers_of()
+    with lean.on(0):
+        loss = layers.wide(torch.cat([layers.act(0, x), layers.act(1, x)], 1)).square().sum()
+    loss.backward(retain_graph=True)
+    once = layers.convs[0].weight.grad.clone()
+    loss.backward()
+    assert torch.equal(layers.convs[0].weight.grad, 2 * once)
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+
+
+def test_gradients_of_gradients() -> None:
+    torch.manual_seed(0)
+    x, w, v = (torch.rand(2, 4, 3, 3, dtype=torch.float64), *torch.rand(2, 4, 4, 1, 1, dtype=torch.float64))
+    w, v = w.requires_grad_(), v.requires_grad_()
+    modes: list[bool] = []
+
+    def penalty(on: bool) -> torch.Tensor:
+        def forward() -> torch.Tensor:
+            z = nn.functional.conv2d(x, w)
+            y = z.sigmoid()
+            if recipes.here():
+                recipes.offer(y, lambda: modes.append(torch.is_grad_enabled()) or z.sigmoid(), (z,))
+            return nn.functional.conv2d(torch.cat([y[:, :2], y[:, 2:]], 1), v).square().sum()
+
+        if on:
+            with lean.on(0):
+                loss = forward()
+        else:
+            loss = forward()
+        (grad,) = torch.autograd.grad(loss, v, create_graph=True)
+        return torch.stack(torch.autograd.grad(grad.square().sum(), (w, v)))
+
+    assert torch.equal(penalty(True), penalty(False))
+    assert modes
+    assert not any(modes)
+
+
+def test_several_forward_passes_before_one_optimizer_step_and_one_under_no_grad() -> None:
+    layers, x = layers_of()
+    with lean.on(0):
+        first = NETWORKS["neck"](layers, x)
+        with torch.no_grad():
+            NETWORKS["neck"](layers, x)
+        second = NETWORKS["neck"](layers, 2 * x)
+    first.square().sum().backward()
+    second.square().sum().backward()
+    plain, _ = layers_of()
+    for scale in (1, 2):
+        NETWORKS["neck"](plain, scale * x).square().sum().backward()
+    for one, other in zip(layers.parameters(), plain.parameters(), strict=True):
+        assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
+
+
+def test_nothing_gathers_while_lean_stays_on() -> None:
+    layers, x = layers_of()
+    with lean.on(0):
+        for network in NETWORKS.values():
+            network(layers, x).sum().backward()
+        assert recipes._thread.known is not None
+        assert not recipes._thread.known._entries
+
+
+def test_threads_are_apart() -> None:
+    found: dict[str, object] = {}
+
+    def other() -> None:
+        found["wanted"] = recipes.here()
+        found["gradients"] = gradients(NETWORKS["neck"], True)
+
+    with lean.on(0):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert recipes.here()
+    assert found["wanted"] is None
+    for one, two in zip(found["gradients"], gradients(NETWORKS["neck"], False), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_torch_is_as_it_was_after_an_error() -> None:
+    cat, interpolate = torch.cat, nn.functional.interpolate
+    with pytest.raises(KeyboardInterrupt), lean.on(0):
+        with lean.on(0):
+            assert torch.cat is not cat
+        assert recipes.here()
+        assert torch.cat is not cat
+        raise KeyboardInterrupt
+    assert not recipes.here()
+    assert torch.cat is cat
+    assert nn.functional.interpolate is interpolate
+    layers, x = layers_of()
+    y = layers.act(0, x).requires_grad_()
+    assert after(layers, y).grad_fn._saved_input is y  # no hooks are left
+
+
+class Joined(nn.Module):
+    """What is scripted."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Join, pool and enlarge."""
+        return nn.functional.interpolate(nn.functional.max_pool2d(torch.cat([x, x], 1), 2), scale_factor=2.0)
+
+
+def test_modules_can_be_scripted_between_forward_passes_of_a_run() -> None:
+    """TorchScript knows functions of torch by their objects; the fixture of this file is what a run has on."""
+    x = torch.rand(1, 2, 4, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        assert torch.equal(torch.jit.script(Joined())(x), Joined()(x))
+
+
+def test_additions_work_as_ever() -> None:
+    assert hasattr(torch.Tensor.__add__, "__wrapped__")
+    assert torch.ones(2).__add__("word") is NotImplemented
+    assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
+    assert torch.equal(1 + nn.Parameter(torch.ones(2)), torch.ones(2) + 1)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        torch.ones(2) + "word"

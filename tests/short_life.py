@@ -51,7 +51,7 @@ def live(folder: Path) -> dict[str, Any]:
 
     import yolo_rocm
     from yolo_rocm.bench.demo_data import make_data
-    from yolo_rocm.ultralytics_hooks.probes import all_missing
+    from yolo_rocm.ultralytics_hooks.probes import all_missing, asked
 
     rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}}
     data = make_data(folder / "data", images=8, size=SIZE)
@@ -84,6 +84,7 @@ def live(folder: Path) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "without": sorted(all_missing()),
+        "asked": asked(),
     }
 
 

@@ -275,6 +275,20 @@ def test_every_rung_was_climbed():
         assert {(newest if v == ladder.NEWEST else v, torch) for v in wanted} <= have
 
 
+def test_the_ladder_has_looked_for_all_that_is_looked_for_now():
+    rows = [row for row in versions.tested() if row["result"] == "pass"]
+    fresh = {row["ultralytics"] for row in rows if row["asked"] == probes.asked()}
+    assert fresh == {row["ultralytics"] for row in rows}, "a probe was added or moved: run .ci/ladder"
+
+
+def test_what_was_found_by_other_probes_is_asked_for_again(monkeypatch):
+    assert probes.FUSED_LOSSES in versions.lacks("8.4.0", ask=False)
+    installed = json.loads(json.dumps(probes.all_missing()))
+    monkeypatch.setattr(probes, "PROBES", (*probes.PROBES, probes.Need(("ultralytics.nowhere",), "more", "a test")))
+    assert versions.lacks("8.4.0", ask=False) == {}
+    assert versions.lacks("8.4.0", ask=True) == installed
+
+
 def test_a_rung_that_fails_is_shown_and_raises_no_newest_version(monkeypatch, tmp_path):
     ladder = load_ladder()
     row = {**versions.tested()[0], "ultralytics": "98.0.0", "result": "fail", "failed": "RuntimeError: a|b"}

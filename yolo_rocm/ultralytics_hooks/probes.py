@@ -7,6 +7,7 @@ test compares the two.
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import inspect
 import json
@@ -344,6 +345,12 @@ def all_missing() -> dict[str, list[str]]:
     importlib.import_module("ultralytics")  # one that cannot be imported lacks nothing in particular
     features = dict.fromkeys(probe.feature for probe in PROBES)
     return {feature: list(problems) for feature in features if (problems := missing(feature))}
+
+
+def asked() -> str:
+    """Return a short name for all that is looked for, and where: what was found by other probes says less."""
+    probed = sorted((probe.feature, *probe.places) for probe in PROBES)
+    return hashlib.sha256(json.dumps(probed).encode()).hexdigest()[:8]
 
 
 if __name__ == "__main__":  # the doctor asks in a process of its own: importing Ultralytics starts torch

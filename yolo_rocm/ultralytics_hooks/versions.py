@@ -24,7 +24,7 @@ from ..errors import StackError
 from ..hardware import detect
 from ..hardware.libraries import missing_library
 from .log import say
-from .probes import ANSWER, TRAINING, missing
+from .probes import ANSWER, TRAINING, asked, missing
 
 OLDEST: Final = Version("8.3.0")
 ANY_VARIABLE: Final = "YOLO_ROCM_ANY_ULTRALYTICS"
@@ -69,10 +69,11 @@ def lacks(installed: str | None, *, ask: bool) -> Mapping[str, Sequence[str]]:
 
     Args:
         installed: Its version.
-        ask: Whether it may be imported in another process where the ladder has not tried this version.
+        ask: Whether it may be imported in another process where the ladder has not tried this version, or has not
+            looked for all that is looked for now.
     """
     for row in tested():
-        if row["ultralytics"] == installed and row["result"] == "pass":
+        if row["ultralytics"] == installed and row["result"] == "pass" and row["asked"] == asked():
             return {feature: ("as .ci/ladder found",) for feature in row["without"].split("; ") if feature}
     version = version_of(installed)
     if not ask or installed is None or (version is not None and version < OLDEST):

@@ -61,7 +61,7 @@ def curated_losses(dtype: str, problem: LossProblem = USUAL) -> Iterator[Kernel]
     rows = problem.images * problem.anchors
     made = (
         (calls.candidates(problem.images, problem.targets, problem.anchors, problem.classes, _SHORTEST),
-         (own, full, own, full, full, full, flag, full, full)),
+         (own, full, own, full, full, full, full, full, flag)),
         (calls.box_losses(rows, problem.anchors, problem.classes, problem.bins),
          (own, own, own, full, full, flag, full, full)),
         (calls.box_gradients(rows, problem.anchors, problem.bins),
@@ -140,14 +140,14 @@ def task(kernel: Kernel) -> NormTask:
     g, name = _given(problem), kernel.call.kernel
     if name == "candidates":
         flags = torch.empty(problem.images, problem.targets, problem.anchors, dtype=torch.uint8)
-        found = [flags, flags.float(), flags.float()]
+        found = [flags.float(), flags.float(), flags]
         return NormTask([*g[:6], *found], (6, 7, 8), (), lambda got, known: _compare_candidates(problem, got, known))
     if name == "box_losses":
         partial = torch.empty(2, kernel.call.grid[0])
         tensors = [*g[6:], torch.empty_like(g.weights, dtype=torch.float32), partial]
         return NormTask(tensors, (6, 7), (), lambda got, known: _compare_losses(kernel, got, known))
     if name == "box_gradients":
-        tensors = [torch.tensor(_GRADS), *g[6:10], g.chosen, g.weights.float(), g.boxes, g.dist]
+        tensors = [torch.tensor(_GRADS), *g[6:10], g.chosen, g.weights.float(), g.dist, g.boxes]
         return NormTask(tensors, (7, 8), (), lambda got, known: _compare_gradients(problem, got, known))
     raise ValueError(f"no task for {name}")
 
@@ -224,9 +224,9 @@ def _compare_candidates(problem: LossProblem, got: list[torch.Tensor], known: li
     labels = g.labels.long()[:, None].expand(-1, problem.anchors, -1)
     roots = g.probabilities.double().gather(2, labels).transpose(1, 2).sqrt()
     return [
-        _compared(got[0], within.double(), torch.full_like(size, _NOTHING), known[0]),
-        _compared(got[1], roots * overlaps**6, roots * (overlaps**6 + 6 * overlaps**5 * size), known[1]),
-        _compared(got[2], overlaps, size, known[2]),
+        _compared(got[0], roots * overlaps**6, roots * (overlaps**6 + 6 * overlaps**5 * size), known[0]),
+        _compared(got[1], overlaps, size, known[1]),
+        _compared(got[2], within.double(), torch.full_like(size, _NOTHING), known[2]),
     ]
 
 
@@ -249,8 +249,8 @@ def _compare_gradients(problem: LossProblem, got: list[torch.Tensor], known: lis
     boxes, dist = g.boxes.double().requires_grad_(), g.dist.double().requires_grad_()
     overlap, sides = _complete_iou(boxes, g.wanted.double()), _side_losses(g, dist)
     by_iou, by_sides = (by * g.weights.float().double() for by in _GRADS)
-    exact = torch.autograd.grad((by_iou * (1 - overlap.value) + by_sides * sides.value).sum(), (boxes, dist))
-    sizes = overlap.of_gradient * by_iou[..., None], sides.of_gradient * by_sides[..., None]
+    exact = torch.autograd.grad((by_iou * (1 - overlap.value) + by_sides * sides.value).sum(), (dist, boxes))
+    sizes = sides.of_gradient * by_sides[..., None], overlap.of_gradient * by_iou[..., None]
     return [_compared(got[i], exact[i], sizes[i], known[i], problem.dtype) for i in range(2)]
 
 

@@ -94,6 +94,22 @@ def test_a_launch_at_hand_is_repeated_and_one_without_a_key_is_not(use):
     assert launch.repeating(None) is None
 
 
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_launch_has_to_write_a_result_of_any_type(use, dtype, writes):
+    result = torch.arange(4).to(dtype)
+    expected = result.clone()
+
+    def again(number, address):
+        if writes:
+            ctypes.memmove(address, expected.data_ptr(), expected.numel() * expected.element_size())
+        return True
+
+    assert direct._agrees(again, (result,), {}) is writes
+    assert torch.equal(result, expected)
+    assert (direct.given_up() is None) is writes
+
+
 class Launcher(SimpleNamespace):
     """As Triton's own: it notes how it was called."""
 

@@ -184,11 +184,15 @@ def test_not_many_launches_are_remembered(device, monkeypatch):
     monkeypatch.setattr(boxes, "_MOST_REMEMBERED", 2)
     boxes.forget()
     launch.forget()
-    for targets in (3, 4, 5, 3):
+    real, keys = boxes.Launch, []
+    monkeypatch.setattr(boxes, "Launch", lambda key, call: keys.append(key) or real(key, call))
+    for targets in (3, 4, 5, 3, 5):
         made = case(targets=targets).to(device)
         found = candidates(made)
         assert relative_error(found.overlaps, made.assigner().get_pos_mask(*made.asked())[2]) < CLOSE
     assert len(boxes._launches) == 2
+    assert [key is None for key in keys] == [False, False, True, True]  # nor does anybody else remember these
+    boxes.forget()
 
 
 def test_results_may_be_changed_in_place(device):

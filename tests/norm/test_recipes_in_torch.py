@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from yolo_rocm.norm import lean, recipes
-from yolo_rocm.norm.keeping import Kept
+from yolo_rocm.norm.keeping import Derived, Kept
 
 from .lean_layers import NETWORKS, Layers, after, gradients, layers_of, same
 from .stand_in import norm_act
@@ -159,6 +160,32 @@ def test_modules_can_be_scripted_between_forward_passes_of_a_run() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         assert torch.equal(torch.jit.script(Joined())(x), Joined()(x))
+
+
+class Joins:
+    """Something of a user's in the place of `torch.cat`, which is equal to others and has no hash."""
+
+    __module__, __name__, __qualname__, __doc__ = "users", "cat", "cat", None
+    native = staticmethod(torch.cat)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Joins)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Join."""
+        return self.native(*args, **kwargs)
+
+
+def test_a_function_of_a_user_is_noted_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    for users in (Joins(), Joins()):  # equal, and not the same
+        monkeypatch.setattr(torch, "cat", users)
+        for _ in range(2):
+            with lean.on(0):
+                assert torch.cat.__wrapped__ is users
+                layers, x = layers_of()
+                joined = torch.cat([layers.act(0, x), layers.act(1, x)], 1)
+                assert isinstance(recipes.pack(joined), Derived)
+            assert torch.cat is users
 
 
 def test_additions_work_as_ever() -> None:

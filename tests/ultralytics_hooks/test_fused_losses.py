@@ -148,12 +148,13 @@ def test_a_kernel_that_is_wrong_or_fails_is_not_used(monkeypatch, caplog, kernel
         real(name, sizes, tensors)
         if name == kernel:
             launched.append(name)
+            result = tensors[-2 if kernel == "candidates" else -1]
             if failing == "NaN":
-                tensors[-1].fill_(float("nan"))
+                result.fill_(float("nan"))
             elif failing:
                 raise RuntimeError(failing)
             else:
-                tensors[-1].mul_(1.02)
+                result.mul_(1.02)
 
     monkeypatch.setattr(boxes, "_launch", wrong)
     with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
@@ -177,7 +178,7 @@ def test_a_wrong_choice_of_anchors_is_seen_although_the_loss_is_the_same(monkeyp
     def wrong(name, sizes, tensors):
         real(name, sizes, tensors)
         if name == "candidates":
-            tensors[-3].fill_(1)
+            tensors[-1].fill_(1)
 
     monkeypatch.setattr(boxes, "_launch", wrong)
     with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
@@ -204,6 +205,22 @@ def test_without_memory_for_a_comparison_there_is_another_one(monkeypatch, caplo
         step(model)
     assert len(proof._proven) == 2
     assert not caplog.text
+
+
+class Full(torch.Tensor):
+    """A tensor that cannot be looked at."""
+
+    def isfinite(self):
+        """Ask for more memory than there is."""
+        raise torch.cuda.OutOfMemoryError("HIP out of memory. Tried to allocate 2.00 GiB")
+
+
+def test_without_memory_to_look_at_what_is_right_nothing_is_decided():
+    use = proof.Use(boxes.BOX_LOSSES, torch.device("cpu"), torch.float32, "of this test")
+    right = torch.ones(2).as_subclass(Full)
+    proof.prove(use, lambda: pytest.fail("there is nothing to compare with"), lambda: [right])
+    assert use not in proof._proven
+    assert proof._tries[use] == 1
 
 
 @known
@@ -385,6 +402,23 @@ def test_an_assigner_with_a_function_of_its_own_keeps_it(launched):
     with hooks.fused_losses():
         assert float(assigner.get_pos_mask(*made.asked())[2].max()) == 1
     assert launched == []
+
+
+@known
+@interpreted
+def test_candidates_that_want_gradients_get_them(launched):
+    """An assigner has them off; who asks for overlaps alone may not."""
+    made = case()
+    scores, predicted, *rest = made.asked()
+    with hooks.fused_losses():
+        for _ in range(2):
+            predicted = predicted.detach().requires_grad_()
+            made.assigner().get_pos_mask(scores, predicted, *rest)[2].sum().backward()
+            assert predicted.grad.abs().sum() > 0
+        assert launched == []
+        with torch.no_grad():
+            made.assigner().get_pos_mask(scores, predicted, *rest)
+        assert launched == ["candidates"]
 
 
 @known

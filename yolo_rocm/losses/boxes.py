@@ -13,8 +13,8 @@ from .kernels import calls
 
 OPERATOR: Final = "loss"  # what quarantined kernels belong to
 CANDIDATES, BOX_LOSSES, BOX_GRADIENTS = "candidates", "box_losses", "box_gradients"
-# A batch has as many targets as its fullest image: another number each time.
-_MOST_REMEMBERED: Final = 256
+# A batch has as many targets as its fullest image: another number each time. Later ones take Triton's own way.
+_MOST_REMEMBERED: Final = 1024
 _launches: dict[Hashable, Launch] = {}
 
 
@@ -59,7 +59,7 @@ def candidates(
     overlaps = torch.empty_like(metric)
     sizes = (images, shape[1], anchors, classes, float(shortest))
     given = (scores, boxes, points, labels, targets, real.to(torch.float32))
-    tensors = (*(each.contiguous() for each in given), inside, metric, overlaps)
+    tensors = (*(each.contiguous() for each in given), metric, overlaps, inside)
     _launch(CANDIDATES, sizes, tensors)
     return Candidates(inside.view(torch.bool), metric, overlaps)
 
@@ -111,7 +111,7 @@ class _BoxLosses(torch.autograd.Function):
             )
         given = ctx.saved_tensors
         grad_dist, grad_boxes = torch.empty_like(given[0]), torch.empty_like(given[1])
-        _launch(BOX_GRADIENTS, ctx.sizes, (torch.stack(grads), *given, grad_boxes, grad_dist))
+        _launch(BOX_GRADIENTS, ctx.sizes, (torch.stack(grads), *given, grad_dist, grad_boxes))
         return grad_dist, grad_boxes, None, None, None, None
 
 
@@ -120,9 +120,10 @@ def _launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ..
     launch = _launches.get(key)
     if launch is None:
         call: Call = getattr(calls, kernel)(*sizes)
-        if len(_launches) >= _MOST_REMEMBERED:
-            _launches.clear()
-        launch = _launches[key] = Launch((OPERATOR, key), call)
+        room = len(_launches) < _MOST_REMEMBERED
+        launch = Launch((OPERATOR, key) if room else None, call)
+        if room:
+            _launches[key] = launch
     launch(*tensors)
 
 

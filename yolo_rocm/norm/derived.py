@@ -26,7 +26,7 @@ def functions_noted() -> Iterator[None]:
     """Note `cat`, up-sampling and pooling of this process while the context is open."""
     places = "torch.nn.functional"
     cat, interpolate = attribute("torch", "cat"), attribute(places, "interpolate")
-    with cat.on(_cat), interpolate.on(_of_one), attribute(places, "max_pool2d").on(_of_one):
+    with cat.on(_noted_cat), interpolate.on(_noted_interpolate), attribute(places, "max_pool2d").on(_noted_pool):
         yield
 
 
@@ -41,7 +41,6 @@ def additions_noted() -> Iterator[None]:
         yield
 
 
-@functools.lru_cache(maxsize=8)  # made once, and used in every forward pass
 def _cat(native: Function) -> Function:
     @functools.wraps(native)
     def cat(*args: Any, **kwargs: Any) -> Any:
@@ -55,7 +54,6 @@ def _cat(native: Function) -> Function:
     return cat
 
 
-@functools.lru_cache(maxsize=8)
 def _of_one(native: Function) -> Function:
     @functools.wraps(native)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -68,6 +66,24 @@ def _of_one(native: Function) -> Function:
         return result
 
     return function
+
+
+def _made_once(make: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    """Return what makes a function anew only for another one: it is asked in every forward pass."""
+    last: tuple[Any, Any] = (None, None)
+
+    def once(native: Function) -> Any:
+        nonlocal last
+        known, made = last
+        if known is not native:
+            made = make(native)
+            last = native, made
+        return made
+
+    return once
+
+
+_noted_cat, _noted_interpolate, _noted_pool = _made_once(_cat), _made_once(_of_one), _made_once(_of_one)
 
 
 def _add(native: Function) -> Function:

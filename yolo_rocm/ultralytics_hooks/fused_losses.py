@@ -97,6 +97,7 @@ def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
             or not parts.are_the_same(self)
             or not _is_plain(*given)
             or {pd_bboxes.dtype, gt_bboxes.dtype} != {torch.float32}
+            or (torch.is_grad_enabled() and any(each.requires_grad for each in given))  # kernels give no gradients
         ):
             return original(self, *given, **extra)
         use = Use(boxes.CANDIDATES, pd_scores.device, pd_scores.dtype)

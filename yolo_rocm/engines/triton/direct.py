@@ -30,7 +30,7 @@ LOG = logging.getLogger("yolo_rocm")
 OLDEST, NEWEST = (3, 3), (3, 9)
 READ: Final = (3, 6)  # what `run` does
 _LARGEST_COMPARED: Final = 2**26  # bytes: a result is copied for the comparison, and smaller ones come first
-_BITS: Final = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # None where torch was built without GPUs: then nothing is ever repeated.
 current_device: Final[Any] = devices.current_device
 current_stream: Final[Any] = devices.current_stream
@@ -129,7 +129,7 @@ def _agrees(again: Callable[..., bool], tensors: tuple[torch.Tensor, ...], befor
     """Return whether a launch writes what Triton's own has just written; afterwards that is there in any case."""
     result = tensors[-1]
     expected = result.clone()
-    result.fill_(float("nan"))
+    result.view(_BITS[result.element_size()]).fill_(-1)  # all bits: NaN, where it is of floating point
     given = [before.get(place, tensor) for place, tensor in enumerate(tensors)]
     launched = again(result.get_device(), *(tensor.data_ptr() for tensor in given))
     if launched and _same(result, expected) and all(_same(tensors[place], copy) for place, copy in before.items()):

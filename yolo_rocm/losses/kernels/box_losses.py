@@ -109,7 +109,7 @@ def box_losses(
 def box_gradients(
     grads,                                             # tensors: gradients by both sums
     dist, boxes, points, targets, chosen, weights,     # see above
-    grad_boxes, grad_dist,                             # results
+    grad_dist, grad_boxes,                             # results
     rows, anchors,                                     # see above
     BINS: tl.constexpr, BLOCK_BINS: tl.constexpr,      # see above
     BLOCK: tl.constexpr,                               # see above

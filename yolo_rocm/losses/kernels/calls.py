@@ -1,6 +1,7 @@
 """The launches of a loss's kernels as plain data: grid, arguments and constants.
 
-The order of numbers and constants is that of the kernels' parameters, whose signatures say what each of them is.
+The order of numbers and constants is that of the kernels' parameters, whose signatures say what each of them is. The
+last tensor is the smallest result: a first launch is compared by it, unless it is very large.
 """
 
 from __future__ import annotations

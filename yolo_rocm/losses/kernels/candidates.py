@@ -15,7 +15,7 @@ INSIDE = tl.constexpr(1e-9)  # farther than this from every side
 def candidates(
     scores, boxes, points,                             # tensors: class probabilities and boxes of anchors, their places
     labels, targets, real,                             # of each image: classes, boxes, and which are no padding
-    inside, metric, overlaps,                          # results
+    metric, overlaps, inside,                          # results
     anchors, classes, targets_of_image,                # how many
     shortest,                                          # sides of a target count as no shorter than this
     BLOCK: tl.constexpr,                               # anchors of a program

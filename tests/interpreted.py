@@ -60,7 +60,7 @@ def _forget() -> None:
     from yolo_rocm.conv.algorithms import triton_common
     from yolo_rocm.engines import qualification, quarantine
     from yolo_rocm.engines.triton import available, launch
-    from yolo_rocm.losses import boxes, proof
+    from yolo_rocm.losses import launches, proof
     from yolo_rocm.norm.algorithms import triton_passes
 
     for value in vars(available).values():
@@ -71,7 +71,7 @@ def _forget() -> None:
     qualification.forget()
     triton_common._splits.clear()
     triton_passes.forget()
-    boxes.forget()
+    launches.forget()
     proof.forget()
     for name, module in list(sys.modules.items()):
         if name.startswith("yolo_rocm.") and any(isinstance(value, KernelInterface) for value in vars(module).values()):

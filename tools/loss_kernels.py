@@ -66,6 +66,8 @@ def curated_losses(dtype: str, problem: LossProblem = USUAL) -> Iterator[Kernel]
          (own, own, own, full, full, flag, full, full)),
         (calls.box_gradients(rows, problem.anchors, problem.bins),
          (full, own, own, own, full, flag, full, own, own)),
+        (calls.logit_losses(rows * problem.classes), (own, own, full)),
+        (calls.logit_gradients(rows * problem.classes, same=True), (full, own, own, own)),
     )  # fmt: skip
     for call, types in made:
         tile = "x".join(str(call.constants[name]) for name in ("BLOCK", "BINS") if name in call.constants)
@@ -87,6 +89,7 @@ class _Given(NamedTuple):
     wanted: torch.Tensor  # the box that is each anchor's target
     scores: torch.Tensor
     chosen: torch.Tensor
+    logits: torch.Tensor  # of classes
 
     @property
     def weights(self) -> torch.Tensor:
@@ -128,9 +131,11 @@ def _given(problem: LossProblem) -> _Given:
     chosen.view(-1)[32:64] = 0  # a program with none
     labels = torch.randint(problem.classes, (images, count), generator=generator).float()
     dist = (3 * torch.randn(images, anchors, 4 * problem.bins, generator=generator)).to(dtype)
+    logits = (6 * torch.randn(images, anchors, problem.classes, generator=generator)).to(dtype)
+    logits.view(-1)[:4] = torch.tensor([0.0, -0.0, 80.0, -80.0])
     return _Given(
         drawn(images, anchors, problem.classes).to(dtype), boxes.float() * strides, (points * strides).to(dtype),
-        labels, targets, real, dist, boxes, points.to(dtype), wanted, scores, chosen,
+        labels, targets, real, dist, boxes, points.to(dtype), wanted, scores, chosen, logits,
     )  # fmt: skip
 
 
@@ -144,11 +149,17 @@ def task(kernel: Kernel) -> NormTask:
         return NormTask([*g[:6], *found], (6, 7, 8), (), lambda got, known: _compare_candidates(problem, got, known))
     if name == "box_losses":
         partial = torch.empty(2, kernel.call.grid[0])
-        tensors = [*g[6:], torch.empty_like(g.weights, dtype=torch.float32), partial]
+        tensors = [*g[6:12], torch.empty_like(g.weights, dtype=torch.float32), partial]
         return NormTask(tensors, (6, 7), (), lambda got, known: _compare_losses(kernel, got, known))
     if name == "box_gradients":
         tensors = [torch.tensor(_GRADS), *g[6:10], g.chosen, g.weights.float(), g.dist, g.boxes]
         return NormTask(tensors, (7, 8), (), lambda got, known: _compare_gradients(problem, got, known))
+    if name == "logit_losses":
+        found = [g.logits, g.scores.to(problem.dtype), g.logits.float()]
+        return NormTask(found, (2,), (), lambda got, known: _compare_logit_losses(problem, got, known))
+    if name == "logit_gradients":
+        tensors = [torch.tensor(_GRADS[:1]), g.logits, g.scores.to(problem.dtype), g.logits]
+        return NormTask(tensors, (3,), (), lambda got, known: _compare_logit_gradients(problem, got, known))
     raise ValueError(f"no task for {name}")
 
 
@@ -158,6 +169,8 @@ def elements_written(kernel: Kernel, groups: Iterable[Group]) -> int:
     if kernel.call.kernel == "candidates":
         blocks = -(-problem.anchors // block)
         return sum(3 * min(block, problem.anchors - x % blocks * block) for x, _, _ in groups)
+    if kernel.call.kernel.startswith("logit"):
+        return sum(min(block, kernel.call.numbers[0] - x * block) for x, _, _ in groups)
     rows = [min(block, problem.images * problem.anchors - x * block) for x, _, _ in groups]
     each, once = (1, 2) if kernel.call.kernel == "box_losses" else (4 + 4 * problem.bins, 0)
     return sum(each * number + once for number in rows)
@@ -252,6 +265,25 @@ def _compare_gradients(problem: LossProblem, got: list[torch.Tensor], known: lis
     exact = torch.autograd.grad((by_iou * (1 - overlap.value) + by_sides * sides.value).sum(), (dist, boxes))
     sizes = sides.of_gradient * by_sides[..., None], overlap.of_gradient * by_iou[..., None]
     return [_compared(got[i], exact[i], sizes[i], known[i], problem.dtype) for i in range(2)]
+
+
+def _compare_logit_losses(problem: LossProblem, got: list[torch.Tensor], known: list[torch.Tensor]) -> list[Compared]:
+    g = _given(problem)
+    logits, targets = g.logits.double(), g.scores.to(problem.dtype).double()
+    # Not torch's own, which takes a sum of which little is left from a logit.
+    exact = (1 - targets) * logits + (-logits).clamp(min=0) + torch.log1p(torch.exp(-logits.abs()))
+    # An exponential is as inexact as its exponent, which is a multiple of the logit.
+    return [_compared(got[0], exact, exact * (1 + logits.abs()) + logits.abs() * (targets != 0), known[0])]
+
+
+def _compare_logit_gradients(
+    problem: LossProblem, got: list[torch.Tensor], known: list[torch.Tensor]
+) -> list[Compared]:
+    g = _given(problem)
+    logits, targets = g.logits.double(), g.scores.to(problem.dtype).double()
+    exact = (logits.sigmoid() - targets) * _GRADS[0]
+    size = (logits.sigmoid() * (1 + logits.abs()) + targets) * _GRADS[0]
+    return [_compared(got[0], exact, size, known[0], problem.dtype)]
 
 
 def _compared(

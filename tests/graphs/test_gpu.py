@@ -98,8 +98,9 @@ def test_memory_comes_back_by_forgetting_and_with_the_model():
 
 
 @pytest.mark.parametrize("amp", [False, True], ids=["fp32", "amp"])
+@pytest.mark.parametrize("accumulate", [1, 4])
 @pytest.mark.parametrize("kind", [OURS_KIND, LEAN_KIND])
-def test_a_detector_under_our_engines(kind, amp):
+def test_a_detector_under_our_engines(kind, accumulate, amp):
     torch.manual_seed(0)
     first = hooks.detector("yolov8n.yaml").to(GPU, memory_format=torch.channels_last).train()
     batch = hooks.made_batch(first, 2, 64, torch.Generator().manual_seed(0))
@@ -114,12 +115,13 @@ def test_a_detector_under_our_engines(kind, amp):
             graphs = NetworkGraphs(model, "on", said.append)
         losses = []
         with way.applied("cuda"), hooks.graphed_networks():
-            for _ in range(5):
+            for number in range(5 if accumulate == 1 else 3 * accumulate):
                 with torch.autocast("cuda", torch.float16, enabled=amp):
                     loss = hooks.loss_of(model, batch)
                 (loss * 8).backward()
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
+                if number % accumulate == accumulate - 1:
+                    optimizer.step()
+                    optimizer.zero_grad(set_to_none=True)
                 losses.append(float(loss.detach()))
         found.append((losses, model))
     assert graphs.recorded == 1, said

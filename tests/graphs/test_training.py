@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 
 import pytest
@@ -339,6 +340,21 @@ def test_auto_records_only_where_that_is_worth_it(monkeypatch, host, eager, grap
     if not on:
         gc.collect()
         assert [each() for each in StandIn.made] in ([], [None])  # its memory is not held
+
+
+@pytest.mark.parametrize(("of_an_epoch", "mode", "shapes"), [(6, "auto", 1), (1, "auto", 2), (6, "on", 2)])
+def test_auto_leaves_a_last_batch_of_another_shape_alone(monkeypatch, of_an_epoch, mode, shapes):
+    with stand_in(monkeypatch):
+        real, times = network.timed, itertools.cycle([(9.0, 10.0), (2.0, 5.0)])
+        monkeypatch.setattr(network, "timed", lambda *given: (*next(times), real(*given)[2]))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 0)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (2**30, 2**31))
+        plain, model = made(), made()
+        graphs, said = recorded(model, mode)
+        inputs = (batches("cpu", of_an_epoch, 32) + batches("cpu", 1, 24)) * 4
+        assert train(model, inputs) == train(plain, inputs)
+    assert graphs.recorded == len(said) == shapes
+    assert "4x3x32x32" in said[0]
 
 
 def test_old_torch_and_other_devices_have_none(monkeypatch):

@@ -8,7 +8,7 @@ from ultralytics.utils.metrics import bbox_iou
 
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton import launch
-from yolo_rocm.losses import boxes
+from yolo_rocm.losses import boxes, launches
 
 from .cases import SHORTEST, case
 
@@ -181,18 +181,18 @@ def test_scores_are_not_kept_for_backward(device):
 
 
 def test_not_many_launches_are_remembered(device, monkeypatch):
-    monkeypatch.setattr(boxes, "_MOST_REMEMBERED", 2)
-    boxes.forget()
+    monkeypatch.setattr(launches, "_MOST_REMEMBERED", 2)
+    launches.forget()
     launch.forget()
-    real, keys = boxes.Launch, []
-    monkeypatch.setattr(boxes, "Launch", lambda key, call: keys.append(key) or real(key, call))
+    real, keys = launches.Launch, []
+    monkeypatch.setattr(launches, "Launch", lambda key, call: keys.append(key) or real(key, call))
     for targets in (3, 4, 5, 3, 5):
         made = case(targets=targets).to(device)
         found = candidates(made)
         assert relative_error(found.overlaps, made.assigner().get_pos_mask(*made.asked())[2]) < CLOSE
-    assert len(boxes._launches) == 2
+    assert len(launches._launches) == 2
     assert [key is None for key in keys] == [False, False, True, True]  # nor does anybody else remember these
-    boxes.forget()
+    launches.forget()
 
 
 def test_results_may_be_changed_in_place(device):

@@ -25,6 +25,8 @@ Mode = Literal["auto", "on"]
 OLDEST: Final = (2, 4)  # torch: what a recording that fails leaves behind can be put right from there on
 _MOST_SHAPES: Final = 4
 _MOST_TIMES: Final = 2  # that a shape is recorded, where its loss changes which outputs it uses
+# A shape that comes more rarely, as an epoch's last batch, has not paid for its recording after dozens of epochs.
+_NEAR: Final = 4
 # The host takes this part of the time, or more, to launch what the device computes: the device waits for it.
 _HOST_BOUND: Final = 0.7
 _CLEARLY: Final = 0.95  # a smaller gain does not count
@@ -64,6 +66,7 @@ class NetworkGraphs:
         self._mode, self._say = mode, say
         self._shapes: dict[Any, Captured | Seen | None] = {}
         self._times: Counter[Any] = Counter()
+        self._calls = 0
         self._signature: Signature | None = None
         self._pool: Pool | None = None
         self._taken = 0  # bytes of the pool
@@ -92,8 +95,12 @@ class NetworkGraphs:
             return run(x)
         key = x.shape, x.stride(), x.dtype, x.device, autocast_of_now()
         known = self._seen(key)
-        if isinstance(known, Seen) and known.grads is not None:
-            known = self._shapes[key] = self._decided(model, run, x, known.grads)
+        self._calls += 1
+        if isinstance(known, Seen):
+            near = self._mode == "on" or self._calls - known.call <= _NEAR
+            known.call = self._calls
+            if near and known.grads is not None:
+                known = self._shapes[key] = self._decided(model, run, x, known.grads)
         if isinstance(known, Captured):
             return known(run, x)
         result = run(x)

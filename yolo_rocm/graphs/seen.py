@@ -15,9 +15,11 @@ class Seen:
     """A shape that has been seen.
 
     Attributes:
+        call: Number of the call that it was seen in last, of all calls of the network.
         grads: After its first step, the gradients of what the network has returned, None for those without.
     """
 
+    call = 0
     grads: list[Gradient] | None = None
 
     def watched(self, result: Any) -> Any:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from ..engines.triton.call import Call
-from ..engines.triton.launch import Launch
 from .kernels import calls
+from .launches import launch as _launch
 
-OPERATOR: Final = "loss"  # what quarantined kernels belong to
 CANDIDATES, BOX_LOSSES, BOX_GRADIENTS = "candidates", "box_losses", "box_gradients"
-# A batch has as many targets as its fullest image: another number each time. Later ones take Triton's own way.
-_MOST_REMEMBERED: Final = 1024
-_launches: dict[Hashable, Launch] = {}
 
 
 class Candidates(NamedTuple):
@@ -113,20 +107,3 @@ class _BoxLosses(torch.autograd.Function):
         grad_dist, grad_boxes = torch.empty_like(given[0]), torch.empty_like(given[1])
         _launch(BOX_GRADIENTS, ctx.sizes, (torch.stack(grads), *given, grad_dist, grad_boxes))
         return grad_dist, grad_boxes, None, None, None, None
-
-
-def _launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ...]) -> None:
-    key = (kernel, sizes, tensors[0].device, *(each.dtype for each in tensors))
-    launch = _launches.get(key)
-    if launch is None:
-        call: Call = getattr(calls, kernel)(*sizes)
-        room = len(_launches) < _MOST_REMEMBERED
-        launch = Launch((OPERATOR, key) if room else None, call)
-        if room:
-            _launches[key] = launch
-    launch(*tensors)
-
-
-def forget() -> None:
-    """Make all launches anew."""
-    _launches.clear()

@@ -12,7 +12,7 @@ import torch
 from ..engines.measure import relative_error
 from ..engines.quarantine import quarantine_kernel, quarantine_reason
 from ..engines.triton.available import device_reason
-from .boxes import OPERATOR
+from .launches import OPERATOR
 
 # What results may differ by: in half precision the original rounds in between.
 _ALLOWED: Final = {torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -58,7 +58,7 @@ def state(use: Use) -> State:
     return State.NO if quarantine_reason(OPERATOR, device, use.kernel, use.dtype) else State.UNPROVEN
 
 
-def prove(use: Use, ours: Callable[[], Results], right: Callable[[], Results]) -> None:
+def prove(use: Use, ours: Callable[[], Results], right: Callable[[], Results]) -> bool:
     """Compare what a kernel gives with what is right; where it differs, or fails, the kernel is not used there.
 
     Nothing is decided where the right results are zero all over or not finite, or where there is no memory for both.
@@ -67,27 +67,32 @@ def prove(use: Use, ours: Callable[[], Results], right: Callable[[], Results]) -
         use: The kernel.
         ours: Computes the results by it.
         right: Computes what they should be.
+
+    Returns:
+        Whether the kernel may be used, from this very step on: the numbers of a training are not to depend on whether
+        an earlier one of the process has proven it.
     """
     _tries[use] += 1
     try:
         expected = right()
         says_something = all(bool(each.isfinite().all()) and bool(each.any()) for each in expected)
     except RuntimeError:  # it is computed for this alone; where it matters it is raised again
-        return
+        return False
     if not says_something:
-        return
+        return False
     try:
         errors = [relative_error(got, exact) for got, exact in zip(ours(), expected, strict=True)]
     except Exception as error:  # a compiler, a launch or the memory of a device may raise anything
         if "out of memory" not in str(error).lower():
             _leave_out(use, f"{type(error).__name__}: {error}")
-        return
+        return False
     allowed = _ALLOWED[use.dtype]
     if all(error <= allowed for error in errors):  # not where one is NaN
         _proven.add(use)
-    else:
-        said = ", ".join(f"{error:.1e}" for error in errors)
-        _leave_out(use, f"it differs from what it takes the place of by {said}, and {allowed:.0e} is allowed")
+        return True
+    said = ", ".join(f"{error:.1e}" for error in errors)
+    _leave_out(use, f"it differs from what it takes the place of by {said}, and {allowed:.0e} is allowed")
+    return False
 
 
 def _leave_out(use: Use, why: str) -> None:

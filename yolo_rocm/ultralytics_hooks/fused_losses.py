@@ -1,4 +1,4 @@
-"""The loss of Ultralytics' detectors, its two largest parts by kernels of ours instead of hundreds of operations.
+"""The loss of Ultralytics' detectors, its largest parts by kernels of ours instead of hundreds of operations.
 
 Only the classes are patched, and only where their code is known, by its words: neither comments nor the number of a
 release make a difference. Subclasses, as those for rotated boxes, and whatever a kernel is not made for stay as they
@@ -27,7 +27,10 @@ def fused_losses() -> Iterator[None]:
     Nested and concurrent use counts. Where somebody has put something else in the place of a part of the loss, or does
     so later, that is what is computed.
     """
+    from ..losses.logits import fused_logit_losses
+
     with ExitStack() as undo:
+        undo.enter_context(fused_logit_losses())  # a function of torch: the same for every release
         if not missing_now(FUSED_LOSSES):
             assigner = attribute("ultralytics.utils.tal:TaskAlignedAssigner", "get_pos_mask")
             undo.enter_context(assigner.on(_candidates, "losses"))
@@ -57,23 +60,12 @@ class _Parts:
         return [getattr(owner, name) for owner, name in self._places]
 
 
-def _is_plain(*tensors: Any) -> bool:
-    """Return whether a call is nothing but a call, with tensors of one device."""
-    import torch
-
-    from ..norm.fusible import is_compiling, ordinary
-
-    first = tensors[0]
-    if is_compiling() or not ordinary(first):
-        return False
-    return all(type(each) is torch.Tensor and each.device == first.device for each in tensors)
-
-
 def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
     from ultralytics.utils.tal import TaskAlignedAssigner
 
     from ..losses import boxes, proof
+    from ..losses.plain import is_plain
     from ..losses.proof import State, Use
 
     parts = _Parts("ultralytics.utils.tal.TaskAlignedAssigner.get_pos_mask")
@@ -95,7 +87,7 @@ def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
             or type(self) is not TaskAlignedAssigner
             or (self.alpha, self.beta) != _EXPONENTS
             or not parts.are_the_same(self)
-            or not _is_plain(*given)
+            or not is_plain(*given)
             or {pd_bboxes.dtype, gt_bboxes.dtype} != {torch.float32}
             or (torch.is_grad_enabled() and any(each.requires_grad for each in given))  # kernels give no gradients
         ):
@@ -117,8 +109,8 @@ def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
                 within = self.select_candidates_in_gts(anc_points, gt_bboxes, mask_gt) & mask_gt.bool()
                 return within.float(), *found[1:]
 
-            proof.prove(use, lambda: [each.float() for each in ours()], right)
-            return found
+            if not proof.prove(use, lambda: [each.float() for each in ours()], right):
+                return found
         inside, metric, overlaps = ours()
         mask = self.select_topk_candidates(metric, topk_mask=mask_gt.expand(-1, -1, self.topk).bool())
         return mask.mul_(inside), metric, overlaps
@@ -132,6 +124,7 @@ def _box_losses(original: Callable[..., Any]) -> Callable[..., Any]:
     from ultralytics.utils.loss import BboxLoss, DFLoss
 
     from ..losses import boxes, proof
+    from ..losses.plain import is_plain
     from ..losses.proof import State, Use
 
     parts = _Parts("ultralytics.utils.loss.BboxLoss.forward")
@@ -157,7 +150,7 @@ def _box_losses(original: Callable[..., Any]) -> Callable[..., Any]:
             type(self) is not BboxLoss
             or type(self.dfl_loss) is not DFLoss  # distances are numbers, not distributions
             or not parts.are_the_same(self)
-            or not _is_plain(*of_ours)
+            or not is_plain(*of_ours)
             or pred_dist.shape[2] != 4 * self.dfl_loss.reg_max
             or fg_mask.dtype != torch.bool
             or any(each.requires_grad for each in of_ours[2:])
@@ -179,11 +172,11 @@ def _box_losses(original: Callable[..., Any]) -> Callable[..., Any]:
                 grads = torch.autograd.grad(sum(found) * target_scores_sum, leaves)
             return *(each.detach() for each in found), *grads
 
-        result = original(self, *of_ours, imgsz, stride)
-        if not torch.is_inference_mode_enabled():  # there are no gradients to compare
-            right = functools.partial(with_gradients, functools.partial(original, self), imgsz, stride)
-            proof.prove(use, lambda: with_gradients(ours), right)
-        return result
+        right = functools.partial(with_gradients, functools.partial(original, self), imgsz, stride)
+        # In inference mode there are no gradients to compare.
+        if not torch.is_inference_mode_enabled() and proof.prove(use, lambda: with_gradients(ours), right):
+            return ours(*of_ours)
+        return original(self, *of_ours, imgsz, stride)
 
     wrapped_by_us.add(forward)
     return forward

@@ -12,9 +12,11 @@ from ...engines.triton.call import Call
 
 CANDIDATES: Final = f"{__package__}.candidates"
 BOX_LOSSES: Final = f"{__package__}.box_losses"
+LOGITS: Final = f"{__package__}.logits"
 # Anchors of a program, and classes that it adds up at a time. Of all anchors few are chosen: a program with few of them
 # reads little for nothing.
 _CANDIDATES, _ANCHORS, _CLASSES = 1024, 32, 32
+_LOGITS: Final = 1024  # of a program
 _WARPS: Final = 4
 
 
@@ -39,6 +41,17 @@ def box_losses(rows: int, anchors: int, classes: int, bins: int) -> Call:
 def box_gradients(rows: int, anchors: int, bins: int) -> Call:
     """Describe their gradients; tensors: those of the kernel, in its order."""
     return Call(BOX_LOSSES, "box_gradients", (programs(rows), 1, 1), (rows, anchors), _over_bins(bins), _WARPS, 1)
+
+
+def logit_losses(count: int) -> Call:
+    """Describe the losses of logits; tensors: those of the kernel, in its order."""
+    return Call(LOGITS, "logit_losses", (-(-count // _LOGITS), 1, 1), (count,), {"BLOCK": _LOGITS}, _WARPS, 1)
+
+
+def logit_gradients(count: int, same: bool) -> Call:
+    """Describe their gradients, with one gradient for all losses or one for each; tensors: those of the kernel."""
+    constants = {"BLOCK": _LOGITS, "SAME": int(same)}
+    return Call(LOGITS, "logit_gradients", (-(-count // _LOGITS), 1, 1), (count,), constants, _WARPS, 1)
 
 
 def _over_bins(bins: int) -> dict[str, int]:

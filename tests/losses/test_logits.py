@@ -1,0 +1,238 @@
+"""Losses of logits against torch's own: in Triton's interpreter, and on a GPU."""
+
+from __future__ import annotations
+
+import functools
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from yolo_rocm.engines import quarantine
+from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.losses import logits, proof
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+ORIGINAL = functional.binary_cross_entropy_with_logits
+
+
+@pytest.fixture(autouse=True)
+def begin_anew():
+    proof.forget()
+    quarantine.forget()
+    yield
+    proof.forget()
+    quarantine.forget()
+    assert functional.binary_cross_entropy_with_logits is ORIGINAL
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The kernels that are launched, each with how many values it computes."""
+    found = []
+    real = logits._launch
+
+    def noted(kernel, sizes, tensors):
+        found.append((kernel, sizes[0]))
+        real(kernel, sizes, tensors)
+
+    monkeypatch.setattr(logits, "_launch", noted)
+    return found
+
+
+def made(device, shape=(3, 41, 7), dtype=torch.float32, target=None, sharp=4.0):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=generator) * sharp
+    targets = torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) < 0.3)
+    return x.to(device, dtype), targets.to(device, target or dtype)
+
+
+def with_gradient(function, x, targets, by=None):
+    leaf = x.detach().clone().requires_grad_()
+    found = function(leaf, targets)
+    (grad,) = torch.autograd.grad((found * (1 if by is None else by)).sum(), leaf)
+    return found.detach(), grad
+
+
+def exact(x, targets, by=None):
+    own = functools.partial(ORIGINAL, reduction="none")
+    return with_gradient(own, x.double(), targets.double(), None if by is None else by.double())
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 41, 7), (2, 1024), (2, 1500)], ids=str)
+def test_losses_and_gradients_are_those_of_fp64(device, shape):
+    x, targets = made(device, shape)
+    found, grad = with_gradient(logits.logit_losses, x, targets)
+    expected, of_these = exact(x, targets)
+    assert found.dtype == grad.dtype == torch.float32
+    # Also of small ones, where nothing is cancelled; an exponential is as inexact as its exponent.
+    rounding = 2e-7 * (expected * (1 + x.abs()) + x.abs() * (targets != 0))
+    assert bool(((found - expected).abs() <= rounding).all())
+    assert float((grad - of_these).abs().max()) < 2e-7
+
+
+def test_a_gradient_for_each_loss(device):
+    x, targets = made(device)
+    by = torch.rand(x.shape, device=device).transpose(0, 2).contiguous().transpose(0, 2)
+    _, grad = with_gradient(logits.logit_losses, x, targets, by)
+    assert relative_error(grad, exact(x, targets, by)[1]) < 1e-6
+
+
+@pytest.mark.parametrize(("dtype", "target"), [(d, t) for d in DTYPES for t in DTYPES[:2]], ids=str)
+def test_half_precision_is_computed_in_fp32(device, dtype, target):
+    x, targets = made(device, dtype=dtype, target=target)
+    found, grad = with_gradient(logits.logit_losses, x, targets)
+    expected, of_these = exact(x, targets)
+    assert (found.dtype, grad.dtype) == (torch.float32, dtype)
+    assert relative_error(found, expected) < 1e-6
+    assert relative_error(grad, of_these) < {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 1e-2}[dtype]
+
+
+def test_extremes_are_those_of_torch(device):
+    large = float("inf")
+    x = torch.tensor([0.0, -0.0, 90.0, -90.0, 1e30, -1e30, large, -large, float("nan"), large], device=device)
+    targets = torch.tensor([0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.5, 1.0], device=device)
+    found, grad = with_gradient(logits.logit_losses, x, targets)
+    own, of_these = with_gradient(functools.partial(ORIGINAL, reduction="none"), x, targets)
+    torch.testing.assert_close(found, own, equal_nan=True)
+    torch.testing.assert_close(grad, of_these, equal_nan=True)
+
+
+def test_only_what_is_given_is_kept(device):
+    x, targets = made(device, dtype=torch.float16)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
+        logits.logit_losses(x.requires_grad_(), targets)
+    assert [each.data_ptr() for each in kept] == [x.data_ptr(), targets.data_ptr()]
+
+
+def test_gradients_of_gradients_are_those_of_torch(device):
+    x, targets = made(device, (2, 5))
+
+    def twice(function):
+        leaf = x.detach().clone().requires_grad_()
+        (grad,) = torch.autograd.grad(function(leaf, targets).square().sum(), leaf, create_graph=True)
+        return torch.autograd.grad(grad.square().sum(), leaf)[0]
+
+    expected = twice(functools.partial(ORIGINAL, reduction="none"))
+    assert relative_error(twice(logits.logit_losses), expected) < 1e-5
+
+
+def test_results_may_be_changed_in_place(device):
+    x, targets = made(device)
+    weights = torch.rand(x.shape[-1], device=device)
+
+    def weighted(leaf, targets):
+        found = logits.logit_losses(leaf, targets)
+        found *= weights
+        return found
+
+    assert relative_error(with_gradient(weighted, x, targets)[1], exact(x, targets, weights.expand_as(x))[1]) < 1e-6
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_torchs_function_is_served_from_the_first_call_on(device, launched, amp):
+    """The numbers of a training do not depend on whether an earlier one of the process has proven the kernels."""
+    x, targets = made(device, dtype=torch.bfloat16 if amp else torch.float32)
+    criterion = nn.BCEWithLogitsLoss(reduction="none")
+    with logits.fused_logit_losses(), torch.autocast(device, torch.bfloat16, enabled=amp):
+        first = with_gradient(criterion, x, targets)
+        assert launched == [("logit_losses", x.numel()), ("logit_gradients", x.numel())] * 2  # compared, then used
+        launched.clear()
+        second = with_gradient(criterion, x, targets)
+        assert len(launched) == 2
+        own = with_gradient(functools.partial(ORIGINAL, reduction="none"), x, targets)
+    assert all(torch.equal(*pair) for pair in zip(first, second, strict=True))
+    assert [each.dtype for each in first] == [each.dtype for each in own]
+    assert max(relative_error(*pair) for pair in zip(first, own, strict=True)) < (1e-2 if amp else 1e-6)
+
+
+def test_a_part_is_compared(device, launched, monkeypatch):
+    monkeypatch.setattr(logits, "_COMPARED", 64)
+    x, targets = made(device)
+    with logits.fused_logit_losses():
+        functional.binary_cross_entropy_with_logits(x, targets, reduction="none")
+    assert launched == [("logit_losses", 64), ("logit_gradients", 64), ("logit_losses", x.numel())]
+
+
+@pytest.mark.parametrize("kernel", ["logit_losses", "logit_gradients"])
+def test_kernels_that_are_wrong_are_not_used(device, monkeypatch, caplog, kernel):
+    x, targets = made(device)
+    real = logits._launch
+
+    def wrong(name, sizes, tensors):
+        real(name, sizes, tensors)
+        if name == kernel:
+            tensors[-1].mul_(1.02)
+
+    monkeypatch.setattr(logits, "_launch", wrong)
+    own = with_gradient(functools.partial(ORIGINAL, reduction="none"), x, targets)
+    with logits.fused_logit_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+        for _ in range(2):
+            found = with_gradient(nn.BCEWithLogitsLoss(reduction="none"), x, targets)
+            assert all(torch.equal(*pair) for pair in zip(found, own, strict=True))
+    assert caplog.text.count("kernel 'logit_losses' is left out") == 1
+
+
+def test_what_is_not_meant_is_left_alone(device, launched):
+    x, targets = made(device)
+    wants = targets.clone().requires_grad_()
+    calls = {
+        "a mean": ((x, targets), {}),
+        "a sum": ((x, targets), {"reduction": "sum"}),
+        "an old word": ((x, targets), {"reduce": False}),
+        "weights": ((x, targets, torch.ones(7, device=device)), {"reduction": "none"}),
+        "weights of targets": ((x, targets), {"pos_weight": torch.ones(7, device=device), "reduction": "none"}),
+        "targets with gradients": ((x, wants), {"reduction": "none"}),
+        "fp64": ((x.double(), targets.double()), {"reduction": "none"}),
+        "half without autocast": ((x.half(), targets.half()), {"reduction": "none"}),
+        "another layout": ((x.transpose(0, 1), targets.transpose(0, 1)), {"reduction": "none"}),
+        "nothing": ((x[:0], targets[:0]), {"reduction": "none"}),
+    }
+    for name, (given, words) in calls.items():
+        own = ORIGINAL(*given, **words)
+        with logits.fused_logit_losses():
+            assert torch.equal(functional.binary_cross_entropy_with_logits(*given, **words), own), name
+    with logits.fused_logit_losses(), pytest.raises(ValueError, match="Target size"):
+        functional.binary_cross_entropy_with_logits(x, targets[..., :1], reduction="none")
+    assert launched == []
+
+
+def test_a_function_of_somebody_else_stays(device, monkeypatch, launched):
+    x, targets = made(device)
+
+    @functools.wraps(ORIGINAL)
+    def theirs(*args, **kwargs):
+        return ORIGINAL(*args, **kwargs) * 2
+
+    with monkeypatch.context() as patch:
+        patch.setattr(functional, "binary_cross_entropy_with_logits", theirs)
+        with logits.fused_logit_losses():
+            assert functional.binary_cross_entropy_with_logits is theirs
+            nn.BCEWithLogitsLoss(reduction="none")(x, targets)
+        assert functional.binary_cross_entropy_with_logits is theirs
+    assert launched == []
+
+
+def test_it_is_undone_after_an_error():
+    with pytest.raises(KeyboardInterrupt), logits.fused_logit_losses():
+        with logits.fused_logit_losses():
+            assert functional.binary_cross_entropy_with_logits is not ORIGINAL
+        assert functional.binary_cross_entropy_with_logits is not ORIGINAL
+        raise KeyboardInterrupt
+    assert functional.binary_cross_entropy_with_logits is ORIGINAL
+
+
+def test_inference_is_computed_by_torch_until_they_are_proven(device, launched):
+    x, targets = made(device)
+    with logits.fused_logit_losses():
+        with torch.inference_mode():
+            nn.BCEWithLogitsLoss(reduction="none")(x, targets)
+        assert launched == []
+        nn.BCEWithLogitsLoss(reduction="none")(x, targets)
+        launched.clear()
+        with torch.inference_mode():
+            nn.BCEWithLogitsLoss(reduction="none")(x, targets)
+    assert launched == [("logit_losses", x.numel())]

@@ -1,0 +1,127 @@
+"""Binary cross entropy of logits, value by value, in one kernel that keeps what it is given and nothing else.
+
+torch computes it by several operations on whole tensors, and mixed precision first makes copies of both in fp32, which
+are kept. With many classes these are large enough that a training step takes the most memory at this place: of yolov8n
+in lean memory and mixed precision a fifth (counted on a CPU).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch.nn import functional
+
+from ..norm.autocast import autocast_dtype
+from ..utils.scoped_patch import attribute
+from . import proof
+from .launches import launch as _launch
+from .plain import is_plain
+from .proof import State, Use
+
+LOSSES, GRADIENTS = "logit_losses", "logit_gradients"
+_NAME: Final = "binary_cross_entropy_with_logits"
+_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)
+# Values that a kernel proves itself by: all are alike, and to compare all would take the memory that is to be saved.
+_COMPARED: Final = 2**20
+
+
+def logit_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the loss of each logit, in fp32.
+
+    Args:
+        logits: Contiguous, in fp32 or half precision.
+        targets: Probabilities, as many, contiguous; they get no gradient.
+    """
+    return _LogitLosses.apply(logits, targets)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _LogitLosses(torch.autograd.Function):
+    """The losses, as a function of the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        losses = torch.empty(logits.shape, dtype=torch.float32, device=logits.device)
+        _launch(LOSSES, (logits.numel(),), (logits, targets, losses))
+        ctx.save_for_backward(logits, targets)
+        return losses
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        logits, targets = ctx.saved_tensors
+        if torch.is_grad_enabled():  # somebody wants to differentiate the gradients
+            return (grad * (logits.float().sigmoid() - targets)).to(logits.dtype), None
+        same = not any(grad.stride())  # of a sum
+        grad = grad.as_strided((1,), (1,)) if same else grad.contiguous()
+        found = torch.empty_like(logits)
+        _launch(GRADIENTS, (logits.numel(), same), (grad, logits, targets, found))
+        return found, None
+
+
+@contextmanager
+def fused_logit_losses() -> Iterator[None]:
+    """Compute them so in all of the process while the context is open, where there is Triton for the device.
+
+    Nested and concurrent use counts. Where somebody has put something else in the place of torch's function, or does so
+    later, that is what is computed.
+    """
+    with attribute("torch.nn.functional", _NAME).on(_in_one, "losses"):
+        yield
+
+
+def _in_one(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    if getattr(original, "__globals__", None) is not vars(functional):  # somebody else's
+        return original
+
+    @functools.wraps(original)
+    def binary_cross_entropy_with_logits(
+        input: Any,
+        target: Any,
+        weight: Any = None,
+        size_average: Any = None,
+        reduce: Any = None,
+        reduction: str = "mean",
+        pos_weight: Any = None,
+    ) -> torch.Tensor:
+        others = (weight, size_average, reduce, pos_weight)
+        if reduction == "none" and others == (None,) * 4 and _serves(input, target) and _may(original, input, target):
+            return logit_losses(input, target)
+        return original(input, target, weight, size_average, reduce, reduction, pos_weight)
+
+    return binary_cross_entropy_with_logits
+
+
+def _serves(logits: Any, targets: Any) -> bool:
+    """Return whether the kernels are made for this: torch would give fp32, and what they read is laid out alike."""
+    return (
+        is_plain(logits, targets)
+        and logits.dtype in _DTYPES
+        and targets.dtype in _DTYPES
+        and (logits.dtype == targets.dtype == torch.float32 or autocast_dtype(logits.device.type) is not None)
+        and logits.shape == targets.shape
+        and logits.numel() > 0
+        and logits.is_contiguous()
+        and targets.is_contiguous()
+        and not targets.requires_grad
+    )
+
+
+def _may(original: Callable[..., torch.Tensor], logits: torch.Tensor, targets: torch.Tensor) -> bool:
+    """Return whether the kernels have proven themselves, or do so now."""
+    use = Use(LOSSES, logits.device, logits.dtype, targets.dtype)
+    state = proof.state(use)
+    if state is not State.UNPROVEN or torch.is_inference_mode_enabled():  # where there are no gradients to compare
+        return state is State.PROVEN
+    some, of_these = (each.detach().view(-1)[:_COMPARED] for each in (logits, targets))
+
+    def with_gradients(function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
+        with torch.enable_grad():
+            leaf = some.clone().requires_grad_()
+            found = function(leaf, of_these)
+            return [found.detach(), *torch.autograd.grad(found.sum(), leaf)]
+
+    right = functools.partial(original, reduction="none")
+    return proof.prove(use, lambda: with_gradients(logit_losses), lambda: with_gradients(right))

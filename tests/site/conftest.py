@@ -12,7 +12,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
+
+from yolo_rocm.utils.file_lock import locked
 
 from ..pages import PROJECT
 from .built import Site
@@ -28,7 +29,7 @@ def site(tmp_path_factory) -> Site:
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
     out, said = root / "site", root / "site.log"
-    with FileLock(root / "site.lock"):
+    with locked(root / "site.lock"):
         if not said.exists():
             command = [sys.executable, "-m", "docs.making.site", str(out)]
             done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)

@@ -12,12 +12,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from filelock import FileLock, Timeout
-
 from ..engines.names import single_engines
 from ..hardware import OVERRIDE, Machine
 from ..preset.schema import Conv
 from ..utils.atomic import write_file
+from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
 from ..utils.paths import cache_folder
 from .outcome import DEATHS, ProbeOutcome
@@ -88,9 +87,9 @@ def remember(health: Health, path: Path) -> None:
     data = {"format": _FORMAT, **{name: getattr(health, name) for name in ("conv", "norm", "when", "filters")}}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock", timeout=_LOCK_SECONDS):
+        with locked(f"{path}.lock", _LOCK_SECONDS):
             write_file(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
-    except (OSError, Timeout) as error:
+    except OSError as error:
         LOG.warning("what the probes found cannot be kept in %s (%s)", path, error)
 
 

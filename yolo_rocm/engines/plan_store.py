@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from filelock import FileLock, Timeout
 
 from .._version import __version__
 from ..utils.atomic import write_file
+from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
 from ..utils.paths import cache_folder
 
@@ -91,10 +91,10 @@ class PlanStore:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self.path}.lock", timeout=_LOCK_SECONDS):
+            with locked(f"{self.path}.lock", _LOCK_SECONDS):
                 merged = {**self._read(quiet=True), **entries}
                 write_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
-        except (OSError, Timeout) as error:
+        except OSError as error:
             LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)
 
     def nearest(self, key: str) -> tuple[Entry, str] | None:

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from filelock import FileLock, Timeout
-
 from .._version import __version__
 from ..diagnosis.vulkan import vulkan_devices
 from ..hardware import Machine
 from ..utils.atomic import write_file
+from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
 from ..utils.paths import cache_folder
 from .exported import digest
@@ -60,10 +59,10 @@ class Choices:
     def _write(self, key: str, value: Any) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self.path}.lock", timeout=_LOCK_S):
+            with locked(f"{self.path}.lock", _LOCK_S):
                 entries = {name: entry for name, entry in {**self._read(), key: value}.items() if entry is not None}
                 write_file(self.path, json.dumps(entries, indent=1, sort_keys=True))
-        except (OSError, Timeout) as error:
+        except OSError as error:
             LOG.warning("the chosen engine cannot be kept in %s (%s): the next run measures again", self.path, error)
 
 

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from filelock import FileLock
-
 from .._version import __version__
 from ..errors import ExportError
 from ..hardware import detect
 from ..utils.atomic import free_bytes, problem_with, write_file
+from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
 from ..utils.paths import cache_folder
 from .processes import run_apart
@@ -106,16 +105,14 @@ def _versions() -> dict[str, str | None]:
 @contextmanager
 def _turn(folder: Path) -> Iterator[None]:
     """Let processes that export the same weights wait for each other."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(str(folder / ".lock"))
-        lock.acquire()
-    except OSError as error:
-        raise ExportError(f"nothing can be written in {folder}: {error.strerror or error}. Make room there.") from error
-    try:
+    with contextlib.ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder / ".lock"))
+        except OSError as error:
+            why = error.strerror or error
+            raise ExportError(f"nothing can be written in {folder}: {why}. Make room there.") from error
         yield
-    finally:
-        lock.release()
 
 
 def _usable(place: Path, facts: Mapping[str, Any]) -> Path | None:

@@ -9,13 +9,12 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock, Timeout
-
 from ...utils.atomic import write_file
+from ...utils.file_lock import locked
 from ...utils.paths import cache_folder
 
 LOG = logging.getLogger("yolo_rocm")
@@ -116,17 +115,12 @@ class Store:
 
     @contextmanager
     def _turn(self, key: str) -> Iterator[None]:
-        lock = FileLock(self.folder / f"lock-{int(key[:8], 16) % _LOCKS:02d}", timeout=_LOCK_SECONDS)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except (OSError, Timeout):  # no folder, or one who holds it for ever: what is made twice is right twice
+        with ExitStack() as held:
+            # No folder, or one who holds it for ever: what is made twice is right twice.
+            with suppress(OSError):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                held.enter_context(locked(self.folder / f"lock-{int(key[:8], 16) % _LOCKS:02d}", _LOCK_SECONDS))
             yield
-            return
-        try:
-            yield
-        finally:
-            lock.release()
 
 
 STORE: Final = Store()

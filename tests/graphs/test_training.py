@@ -11,6 +11,7 @@ import torch
 
 from yolo_rocm.errors import DeviceLostError
 from yolo_rocm.graphs import network
+from yolo_rocm.graphs.seen import Seen
 
 from .trained import StandIn, batches, loss_of, made, recorded, same, stand_in, train
 
@@ -351,10 +352,23 @@ def test_auto_leaves_a_last_batch_of_another_shape_alone(monkeypatch, of_an_epoc
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (2**30, 2**31))
         plain, model = made(), made()
         graphs, said = recorded(model, mode)
-        inputs = (batches("cpu", of_an_epoch, 32) + batches("cpu", 1, 24)) * 4
+        inputs = (batches("cpu", of_an_epoch, 32) + batches("cpu", 1, 24)) * 4 + batches("cpu", 5, 32)
         assert train(model, inputs) == train(plain, inputs)
     assert graphs.recorded == len(said) == shapes
+    assert not any(isinstance(each, Seen) and each.grads for each in graphs._shapes.values())  # nothing is held of it
     assert "4x3x32x32" in said[0]
+
+
+def test_auto_records_a_shape_that_first_comes_later(monkeypatch):
+    with stand_in(monkeypatch):
+        real, times = network.timed, itertools.cycle([(9.0, 10.0), (2.0, 5.0)])
+        monkeypatch.setattr(network, "timed", lambda *given: (*next(times), real(*given)[2]))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 0)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (2**30, 2**31))
+        model = made()
+        graphs, _ = recorded(model, "auto")
+        train(model, batches("cpu", 7, 32) + batches("cpu", 2, 24))
+    assert graphs.recorded == 2
 
 
 def test_old_torch_and_other_devices_have_none(monkeypatch):

@@ -190,7 +190,7 @@ def test_not_many_launches_are_remembered(device, monkeypatch):
         made = case(targets=targets).to(device)
         found = candidates(made)
         assert relative_error(found.overlaps, made.assigner().get_pos_mask(*made.asked())[2]) < CLOSE
-    assert len(launches._launches) == 2
+    assert len(launches._launches["candidates"]) == 2
     assert [key is None for key in keys] == [False, False, True, True]  # nor does anybody else remember these
     launches.forget()
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from yolo_rocm.engines import quarantine
 from yolo_rocm.engines.measure import relative_error
@@ -73,9 +74,16 @@ def test_losses_and_gradients_are_those_of_fp64(device, shape):
     assert float((grad - of_these).abs().max()) < 2e-7
 
 
-def test_a_gradient_for_each_loss(device):
+def strided(tensor):
+    """Return the same values, laid out differently."""
+    return tensor.transpose(0, 2).contiguous().transpose(0, 2)
+
+
+@pytest.mark.parametrize("of", ["each", "a class", "an image"])
+def test_a_gradient_for_each_loss(device, of):
     x, targets = made(device)
-    by = torch.rand(x.shape, device=device).transpose(0, 2).contiguous().transpose(0, 2)
+    by = torch.rand(x.shape, device=device)
+    by = {"each": strided(by), "a class": by[:1, :1].expand_as(x), "an image": by[:, :1, :1].expand_as(x)}[of]
     _, grad = with_gradient(logits.logit_losses, x, targets, by)
     assert relative_error(grad, exact(x, targets, by)[1]) < 1e-6
 
@@ -139,7 +147,8 @@ def test_torchs_function_is_served_from_the_first_call_on(device, launched, amp)
     criterion = nn.BCEWithLogitsLoss(reduction="none")
     with logits.fused_logit_losses(), torch.autocast(device, torch.bfloat16, enabled=amp):
         first = with_gradient(criterion, x, targets)
-        assert launched == [("logit_losses", x.numel()), ("logit_gradients", x.numel())] * 2  # compared, then used
+        once = [("logit_losses", x.numel()), ("logit_gradients", x.numel())]
+        assert launched == [*once, once[1], *once]  # compared with one gradient for all and one for each, then used
         launched.clear()
         second = with_gradient(criterion, x, targets)
         assert len(launched) == 2
@@ -154,18 +163,21 @@ def test_a_part_is_compared(device, launched, monkeypatch):
     x, targets = made(device)
     with logits.fused_logit_losses():
         functional.binary_cross_entropy_with_logits(x, targets, reduction="none")
-    assert launched == [("logit_losses", 64), ("logit_gradients", 64), ("logit_losses", x.numel())]
+    assert launched == [("logit_losses", 64), *[("logit_gradients", 64)] * 2, ("logit_losses", x.numel())]
 
 
-@pytest.mark.parametrize("kernel", ["logit_losses", "logit_gradients"])
-def test_kernels_that_are_wrong_are_not_used(device, monkeypatch, caplog, kernel):
+@pytest.mark.parametrize(
+    ("kernel", "one"), [("logit_losses", None), ("logit_gradients", True), ("logit_gradients", False)]
+)
+def test_kernels_that_are_wrong_are_not_used(device, monkeypatch, caplog, kernel, one):
+    """Also where they are so for one gradient of all losses only, or for one of each: those are two kernels."""
     x, targets = made(device)
     real = logits._launch
 
     def wrong(name, sizes, tensors):
         real(name, sizes, tensors)
-        if name == kernel:
-            tensors[-1].mul_(1.02)
+        if name == kernel and one in (None, sizes[-1]):
+            tensors[-1].mul_(1.0001)
 
     monkeypatch.setattr(logits, "_launch", wrong)
     own = with_gradient(functools.partial(ORIGINAL, reduction="none"), x, targets)
@@ -189,12 +201,17 @@ def test_what_is_not_meant_is_left_alone(device, launched):
         "fp64": ((x.double(), targets.double()), {"reduction": "none"}),
         "half without autocast": ((x.half(), targets.half()), {"reduction": "none"}),
         "another layout": ((x.transpose(0, 1), targets.transpose(0, 1)), {"reduction": "none"}),
+        "targets of another layout": ((x, strided(targets)), {"reduction": "none"}),
+        "logits of another layout": ((strided(x), targets), {"reduction": "none"}),
+        "the negative of its memory": ((torch._neg_view(x), targets), {"reduction": "none"}),
+        "no values": ((x.to("meta"), targets.to("meta")), {"reduction": "none"}),
         "nothing": ((x[:0], targets[:0]), {"reduction": "none"}),
     }
     for name, (given, words) in calls.items():
         own = ORIGINAL(*given, **words)
         with logits.fused_logit_losses():
-            assert torch.equal(functional.binary_cross_entropy_with_logits(*given, **words), own), name
+            found = functional.binary_cross_entropy_with_logits(*given, **words)
+        assert own.is_meta or torch.equal(found, own), name
     with logits.fused_logit_losses(), pytest.raises(ValueError, match="Target size"):
         functional.binary_cross_entropy_with_logits(x, targets[..., :1], reduction="none")
     assert launched == []
@@ -214,6 +231,45 @@ def test_a_function_of_somebody_else_stays(device, monkeypatch, launched):
             nn.BCEWithLogitsLoss(reduction="none")(x, targets)
         assert functional.binary_cross_entropy_with_logits is theirs
     assert launched == []
+
+
+def test_who_keeps_the_function_gets_torchs_when_nothing_is_replaced_any_more(device, launched):
+    x, targets = made(device)
+    with logits.fused_logit_losses():
+        kept = functional.binary_cross_entropy_with_logits
+    assert torch.equal(kept(x, targets, reduction="none"), ORIGINAL(x, targets, reduction="none"))
+    assert launched == []
+
+
+def test_hooks_for_saved_tensors_see_what_torch_saves(device, launched):
+    """Gradient checkpointing counts that, in forward and again in backward."""
+    x, targets = made(device)
+    leaf = x.clone().requires_grad_()
+
+    def loss(given):
+        return functional.binary_cross_entropy_with_logits(given * 1, targets, reduction="none") * 2
+
+    with logits.fused_logit_losses():
+        checkpoint(loss, leaf, use_reentrant=False).sum().backward()
+    assert relative_error(leaf.grad, 2 * exact(x, targets)[1]) < 1e-6
+    assert launched == []
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_targets_of_inference_mode(device, launched, caplog, proven):
+    """As a teacher gives them: torch makes copies of them, which can be kept for backward."""
+    x, targets = made(device, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        theirs = targets.clone()
+    with logits.fused_logit_losses(), torch.autocast(device, torch.bfloat16):
+        if proven:
+            functional.binary_cross_entropy_with_logits(x, targets, reduction="none")
+        launched.clear()
+        leaf = x.clone().requires_grad_()
+        functional.binary_cross_entropy_with_logits(leaf, theirs, reduction="none").sum().backward()
+    assert launched == []
+    assert relative_error(leaf.grad, exact(x, targets)[1]) < 1e-2
+    assert not caplog.text
 
 
 def test_it_is_undone_after_an_error():

@@ -94,12 +94,12 @@ class NetworkGraphs:
         if self._is_over or x.requires_grad or x.device.type not in DEVICES or not self._is_ready(model):
             return run(x)
         key = x.shape, x.stride(), x.dtype, x.device, autocast_of_now()
-        known = self._seen(key)
         self._calls += 1
+        self._forget_rare()
+        known = self._seen(key)
         if isinstance(known, Seen):
-            near = self._mode == "on" or self._calls - known.call <= _NEAR
             known.call = self._calls
-            if near and known.grads is not None:
+            if known.grads is not None:
                 known = self._shapes[key] = self._decided(model, run, x, known.grads)
         if isinstance(known, Captured):
             return known(run, x)
@@ -133,8 +133,15 @@ class NetworkGraphs:
                 self._shapes[key] = None
                 self._say(f"device graph off for {_words(key[0])}: the loss does not use the same outputs each time")
         if key not in self._shapes:
-            self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else Seen()
+            self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else Seen(self._calls)
         return self._shapes[key]
+
+    def _forget_rare(self) -> None:
+        """Keep no gradients of shapes that have not come for some calls: with `auto` these begin anew."""
+        if self._mode == "auto":
+            for each in self._shapes.values():
+                if isinstance(each, Seen) and self._calls - each.call > _NEAR:
+                    each.grads = None
 
     def _let_go_of_pool(self) -> None:
         """Take another pool for what comes after the last graph of this one.
@@ -158,7 +165,7 @@ class NetworkGraphs:
             try:
                 captured, why = self._tried(model, run, x, grads)
             except _Undecided:
-                return Seen()
+                return Seen(self._calls)
             except Exception as error:  # as a runtime, a compiler or a model of the user raises it
                 why = _first_line(error)
                 if not alive(str(x.device)):

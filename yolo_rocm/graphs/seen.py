@@ -14,13 +14,17 @@ from .tree import flattened, rebuilt
 class Seen:
     """A shape that has been seen.
 
+    Args:
+        call: Number of the call that it was seen in, of all calls of the network.
+
     Attributes:
-        call: Number of the call that it was seen in last, of all calls of the network.
+        call: That of the last one.
         grads: After its first step, the gradients of what the network has returned, None for those without.
     """
 
-    call = 0
-    grads: list[Gradient] | None = None
+    def __init__(self, call: int) -> None:
+        self.call = call
+        self.grads: list[Gradient] | None = None
 
     def watched(self, result: Any) -> Any:
         """Return what a network has returned, as views whose gradients are seen: those of the loss alone.

@@ -12,9 +12,10 @@ from ..engines.triton.launch import Launch
 from .kernels import calls
 
 OPERATOR: Final = "loss"  # what quarantined kernels belong to
-# A batch has as many targets as its fullest image: another number each time. Later ones take Triton's own way.
+# Of each kernel. A batch has as many targets as its fullest image: another number each time. Later ones take Triton's
+# own way.
 _MOST_REMEMBERED: Final = 1024
-_launches: dict[Hashable, Launch] = {}
+_launches: dict[str, dict[Hashable, Launch]] = {}
 
 
 def launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ...]) -> None:
@@ -25,14 +26,15 @@ def launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ...
         sizes: What that takes.
         tensors: Those of the kernel, in its order.
     """
-    key = (kernel, sizes, tensors[0].device, *(each.dtype for each in tensors))
-    found = _launches.get(key)
+    known = _launches.setdefault(kernel, {})
+    key = (sizes, tensors[0].device, *(each.dtype for each in tensors))
+    found = known.get(key)
     if found is None:
         call: Call = getattr(calls, kernel)(*sizes)
-        room = len(_launches) < _MOST_REMEMBERED
-        found = Launch((OPERATOR, key) if room else None, call)
+        room = len(known) < _MOST_REMEMBERED
+        found = Launch((OPERATOR, kernel, key) if room else None, call)
         if room:
-            _launches[key] = found
+            known[key] = found
     found(*tensors)
 
 

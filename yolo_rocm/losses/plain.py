@@ -7,11 +7,23 @@ from typing import Any
 import torch
 
 from ..norm.fusible import is_compiling, ordinary
+from ..norm.recipes import others_keep
 
 
 def is_plain(*tensors: Any) -> bool:
-    """Return whether a call is nothing but a call, with tensors of one device."""
+    """Return whether a call is nothing but a call, with tensors of one device that have their own values.
+
+    Not under hooks for saved tensors: gradient checkpointing counts what is saved, and there is another number of it
+    where a kernel proves itself.
+    """
     first = tensors[0]
-    if is_compiling() or not ordinary(first):
+    if is_compiling() or not ordinary(first) or others_keep():
         return False
-    return all(type(each) is torch.Tensor and each.device == first.device for each in tensors)
+    inference = torch.is_inference_mode_enabled()
+    return all(
+        type(each) is torch.Tensor
+        and each.device == first.device
+        and not each.is_neg()
+        and (inference or not each.is_inference())  # those cannot be kept for backward
+        for each in tensors
+    )

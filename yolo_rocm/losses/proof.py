@@ -58,7 +58,9 @@ def state(use: Use) -> State:
     return State.NO if quarantine_reason(OPERATOR, device, use.kernel, use.dtype) else State.UNPROVEN
 
 
-def prove(use: Use, ours: Callable[[], Results], right: Callable[[], Results]) -> bool:
+def prove(
+    use: Use, ours: Callable[[], Results], right: Callable[[], Results], allowed: Sequence[float] | None = None
+) -> bool:
     """Compare what a kernel gives with what is right; where it differs, or fails, the kernel is not used there.
 
     Nothing is decided where the right results are zero all over or not finite, or where there is no memory for both.
@@ -67,6 +69,7 @@ def prove(use: Use, ours: Callable[[], Results], right: Callable[[], Results]) -
         use: The kernel.
         ours: Computes the results by it.
         right: Computes what they should be.
+        allowed: What each of them may differ by; None is what half precision rounds in between.
 
     Returns:
         Whether the kernel may be used, from this very step on: the numbers of a training are not to depend on whether
@@ -86,12 +89,12 @@ def prove(use: Use, ours: Callable[[], Results], right: Callable[[], Results]) -
         if "out of memory" not in str(error).lower():
             _leave_out(use, f"{type(error).__name__}: {error}")
         return False
-    allowed = _ALLOWED[use.dtype]
-    if all(error <= allowed for error in errors):  # not where one is NaN
+    most = allowed or [_ALLOWED[use.dtype]] * len(errors)
+    if all(error <= limit for error, limit in zip(errors, most, strict=True)):  # not where one is NaN
         _proven.add(use)
         return True
-    said = ", ".join(f"{error:.1e}" for error in errors)
-    _leave_out(use, f"it differs from what it takes the place of by {said}, and {allowed:.0e} is allowed")
+    said, limits = (", ".join(f"{each:.1e}" for each in numbers) for numbers in (errors, most))
+    _leave_out(use, f"it differs from what it takes the place of by {said}, and {limits} is allowed")
     return False
 
 

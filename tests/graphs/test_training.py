@@ -367,8 +367,8 @@ def test_auto_records_a_shape_that_first_comes_later(monkeypatch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (2**30, 2**31))
         model = made()
         graphs, _ = recorded(model, "auto")
-        train(model, batches("cpu", 7, 32) + batches("cpu", 2, 24))
-    assert graphs.recorded == 2
+        train(model, batches("cpu", 1, 40) + batches("cpu", 7, 32) + batches("cpu", 2, 24) + batches("cpu", 2, 40))
+    assert graphs.recorded == 3
 
 
 def test_old_torch_and_other_devices_have_none(monkeypatch):

@@ -1,4 +1,4 @@
-"""Fixtures for tests of blocks."""
+"""Fixtures for tests of blocks and losses."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.seam import installed as installed_convolutions
+from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.losses import boxes
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
+
+from ..interpreted import interpreter
 
 
 @pytest.fixture(params=[True, False], ids=["with convolution", "alone"])
@@ -48,3 +52,25 @@ def convolved(monkeypatch):
     calls, forward = [], nn.Conv2d.forward
     monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: calls.append(self) or forward(self, x))
     return calls
+
+
+@pytest.fixture
+def interpreting():
+    if missing_reason() is not None:
+        pytest.skip(str(missing_reason()))
+    with interpreter():
+        yield
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The kernels that are launched."""
+    found = []
+    real = boxes._launch
+
+    def noted(kernel, *rest):
+        found.append(kernel)
+        real(kernel, *rest)
+
+    monkeypatch.setattr(boxes, "_launch", noted)
+    return found

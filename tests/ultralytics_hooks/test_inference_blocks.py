@@ -32,14 +32,6 @@ def on():
         yield patch
 
 
-@pytest.fixture
-def convolved(monkeypatch):
-    """Count the calls of convolution modules."""
-    calls, forward = [], nn.Conv2d.forward
-    monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: calls.append(self) or forward(self, x))
-    return calls
-
-
 def block(kind=Conv, act=True, fused=False, bias=False):
     torch.manual_seed(0)
     made = kind(4, 8, 3, act=act).eval()

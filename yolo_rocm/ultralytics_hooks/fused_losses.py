@@ -1,8 +1,8 @@
 """The loss of Ultralytics' detectors, its largest parts by kernels of ours instead of hundreds of operations.
 
-Only the classes are patched, and only where their code is known, by its words: neither comments nor the number of a
-release make a difference. Subclasses, as those for rotated boxes, and whatever a kernel is not made for stay as they
-are.
+Of Ultralytics only classes are patched, and only where their code is known, by its words: neither comments nor the
+number of a release make a difference. Subclasses, as those for rotated boxes, and whatever a kernel is not made for
+stay as they are. The cross entropy of logits is a function of torch, and has its place in `losses.logits`.
 """
 
 from __future__ import annotations

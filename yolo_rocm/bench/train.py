@@ -209,7 +209,7 @@ class TrainBench:
             module = copy.deepcopy(self._module).to(self.device).to(memory_format=layout)
             batch = {key: value.to(self.device) for key, value in self._batch.items()}
             batch["img"] = batch["img"].contiguous(memory_format=layout)
-            trainee = _Trainee(module, batch, self.amp, self.device, way.compiled)
+            trainee = _Trainee(module, batch, self.amp, self.device, way)
             if way.graph != OFF:
                 network.NetworkGraphs(module, way.graph, way.said.append)
             del module, batch
@@ -236,11 +236,12 @@ class _Trainee:
     """A model and what trains it."""
 
     def __init__(
-        self, module: torch.nn.Module, batch: dict[str, Any], amp: bool, device: torch.device, compiled: bool
+        self, module: torch.nn.Module, batch: dict[str, Any], amp: bool, device: torch.device, way: Way
     ) -> None:
-        self.module, self._batch, self._compiled = module, batch, compiled
-        self._forward = hooks.compiled(module, device) if compiled else module
-        self._optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], **_SGD)  # type: ignore[arg-type]
+        self.module, self._batch, self._compiled = module, batch, way.compiled
+        self._forward = hooks.compiled(module, device) if way.compiled else module
+        optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], **_SGD)  # type: ignore[arg-type]
+        self._optimizer = hooks.fused_sgd(optimizer) if way.is_ours else optimizer
         self._scaler = _scaler(amp and device.type == "cuda")
         dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
         self._autocast: dict[str, Any] = {"device_type": device.type, "dtype": dtype, "enabled": amp}

@@ -221,6 +221,7 @@ class Session:
             hooks.amp_check_without_wait(),
             hooks.averages_at_once(),
             hooks.anchors_once(),
+            hooks.fused_optimizers(),
             hooks.fused_losses() if "triton" in single_engines(self.settings.preset.conv.engine) else nullcontext(),
             hooks.ranks_join(lambda trainer: self.take_over(trainer), self.settings.preset.ranks.timeout_s),
             hooks.loaders_follow(self.loader_policy),

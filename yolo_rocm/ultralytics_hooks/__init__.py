@@ -46,6 +46,7 @@ from .models import (
     wrap_modes,
 )
 from .ncnn_precision import ncnn_computes_in
+from .optimizers import fused_optimizers, fused_sgd
 from .predicting import (
     compiles_predictions,
     export_weights,

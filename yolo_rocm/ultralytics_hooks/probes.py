@@ -47,6 +47,7 @@ LEAN_NETWORKS: Final = "step.memory: lean"
 GRAPHED_NETWORKS: Final = "step.graph"
 ANCHORS: Final = "anchor points made once for a size"
 FUSED_LOSSES: Final = "losses in few kernels"
+FUSED_OPTIMIZERS: Final = "SGD in one kernel"
 STEP_PLACES: Final = "the step by class of operator in the report"
 VULKAN: Final = "predict engine=ncnn on a GPU"
 MIGRAPHX: Final = "predict engine=migraphx"
@@ -213,6 +214,7 @@ PROBES: Final[tuple[Need, ...]] = (
         takes=("feats", "strides", "grid_cell_offset"),
     ),
     *(Need((place,), FUSED_LOSSES, "the loss of boxes", words=words) for place, words in LOSSES.items()),
+    Need((f"{_TRAINER}.build_optimizer",), FUSED_OPTIMIZERS, "making optimizers", takes=("self", "model", "name")),
     Need((f"{_TRAINER}.__init__",), WHOLE_CHECKPOINTS, "writing checkpoints", names=("wdir", "last", "best")),
     Need(("ultralytics.engine.trainer.strip_optimizer",), WHOLE_CHECKPOINTS, "finishing checkpoints", takes=("f", "s")),
     Need(

@@ -176,11 +176,13 @@ class OptimizerSteps:
 
     def go_on_from(self, trainer: Any, state: dict[str, Any]) -> None:
         """Take over after another process's last step, with the gradients it was accumulating."""
+        import torch
+
         self.last, self._takes_over = state["last_step"], True
         trainer.accumulate = state["trainer"]["accumulate"]
         for name, parameter in plain_model(trainer.model).named_parameters():
-            if name in state["gradients"]:
-                parameter.grad = state["gradients"][name].to(parameter.device)
+            if name in state["gradients"]:  # they may have been saved in another layout, which fused optimizers refuse
+                parameter.grad = torch.empty_like(parameter, requires_grad=False).copy_(state["gradients"][name])
 
     def epoch_starts(self, trainer: Any) -> None:
         """Count batches from here; an epoch that starts again is the loop's own, with another batch size perhaps."""

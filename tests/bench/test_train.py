@@ -20,6 +20,7 @@ from yolo_rocm.cli.main import app
 from yolo_rocm.conv import chunking
 from yolo_rocm.errors import ConfigError, DeviceLostError
 from yolo_rocm.telemetry.classes import CLASSES
+from yolo_rocm.ultralytics_hooks import optimizers
 
 from ..small_model import small_model
 from .made_ways import BOTH
@@ -336,6 +337,17 @@ def test_there_is_nothing_to_compare_where_ours_is_off(monkeypatch):
     monkeypatch.setenv("YOLO_ROCM", "0")
     with pytest.raises(ConfigError, match="nothing to compare"):
         ways()
+
+
+@pytest.mark.skipif(not hasattr(torch, "_fused_sgd_"), reason="torch < 2.3 has no fused SGD")
+def test_ours_trains_with_the_optimizer_of_a_session(monkeypatch):
+    monkeypatch.setattr(optimizers, "_DEVICES", ("cpu", "cuda"))
+    bench = TrainBench("yolov8n.yaml", 1, 64, False, "cpu", 1)
+    fused = {}
+    for way in ways(chosen="stock,ours,ours lean"):
+        with bench._trainee(way) as trainee:
+            fused[way.kind] = [bool(group["fused"]) for group in trainee._optimizer.param_groups]
+    assert fused == {"stock": [False], "ours": [True], "ours lean": [True]}
 
 
 def test_overflows_are_counted_from_the_scale():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 from ultralytics.engine.trainer import BaseTrainer
 
-from yolo_rocm.ultralytics_hooks import fused_optimizers, fused_sgd, optimizers
+from yolo_rocm.ultralytics_hooks import OptimizerSteps, fused_optimizers, fused_sgd, optimizers, train_in_layout
 
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", GPU])
-torch_has_it = pytest.mark.skipif(not hasattr(torch, "_fused_sgd_"), reason="torch < 2.3 has no fused SGD")
+VERSION = tuple(int(part) for part in torch.__version__.split(".")[:2])
+torch_has_it = pytest.mark.skipif(VERSION < (2, 5), reason="torch < 2.5 has no fused SGD that takes all layouts")
 # Kernels multiply and add with one rounding or with two.
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -78,6 +80,7 @@ def test_steps_are_those_of_sgd(device, momentum, on_cpu, monkeypatch):
     steps(model, optimizer)
     assert len(calls) == 3 * 4  # groups and steps
     assert_close(model, plain)
+    assert bool(optimizer.state) != bool(momentum)
     assert [group["param_group"] for group in optimizer.param_groups] == ["weight", "bn", "bias"]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [5e-4, 0.0, 0]
 
@@ -189,14 +192,75 @@ def test_on_a_cpu_nothing_is_changed():
     assert fused_sgd(optimizer) is optimizer
 
 
-def test_where_torch_has_none_nothing_is_changed(on_cpu, monkeypatch):
-    class OldSGD(torch.optim.SGD):
-        def __init__(self, params, lr=0.1):
-            super().__init__(params, lr=lr)
-
-    monkeypatch.setattr(torch.optim, "SGD", OldSGD)
-    optimizer = OldSGD(network().parameters())
+def test_an_older_torch_keeps_its_own(on_cpu, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.4.1+rocm6.1")
+    optimizer = sgd(network())
     assert fused_sgd(optimizer) is optimizer
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@torch_has_it
+def test_on_a_gpu_it_is_fused_as_it_is():
+    assert all(group["fused"] for group in fused_sgd(sgd(network("cuda"))).param_groups)
+
+
+@torch_has_it
+@DEVICES
+def test_a_group_that_comes_later_is_trained_and_saved(device, on_cpu):
+    """By a trainer of somebody's own, with the settings that the optimizer was made with."""
+    found, saved = [], []
+    for fused in (False, True):
+        model, later = network(device), nn.Parameter(torch.ones(3, device=device))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True)
+        optimizer = fused_sgd(optimizer) if fused else optimizer
+        optimizer.add_param_group({"params": [later]})
+        for seed in range(3):
+            give_gradients(model, seed)
+            later.grad = torch.full_like(later, 0.5 + seed)
+            optimizer.step()
+        found.append(later)
+        saved.append(optimizer.state_dict())
+    torch.testing.assert_close(*found, **CLOSE)
+    assert saved[1]["param_groups"] == saved[0]["param_groups"]
+
+
+@torch_has_it
+@DEVICES
+def test_it_goes_on_in_another_layout(device, on_cpu):
+    plain, model = network(device), network(device)
+    before, optimizer = sgd(plain), fused_sgd(sgd(model))
+    for number, last in enumerate((True, False)):
+        for each, its in ((plain, before), (model, optimizer)):
+            steps(each, its, [2 * number])
+            give_gradients(each, 2 * number + 1)
+        train_in_layout(SimpleNamespace(model=model, optimizer=optimizer, ema=None), last)
+        for each in model.parameters():
+            assert each.grad.stride() == each.stride()
+            assert optimizer.state[each]["momentum_buffer"].stride() == each.stride()
+        before.step()
+        optimizer.step()
+    assert_close(model, plain)
+
+
+@DEVICES
+def test_gradients_of_a_stopped_run_come_in_the_layout_of_the_weights(device):
+    model = network(device, torch.channels_last)
+    gradients = {name: torch.rand(each.shape) for name, each in model.named_parameters()}
+    trainer = SimpleNamespace(model=model, accumulate=1, optimizer_step=lambda: None)
+    steps_made = OptimizerSteps(trainer)
+    steps_made.go_on_from(trainer, {"last_step": 3, "trainer": {"accumulate": 4}, "gradients": gradients})
+    for name, each in model.named_parameters():
+        assert each.grad.stride() == each.stride()
+        assert torch.equal(each.grad.cpu(), gradients[name])
+        assert not each.grad.requires_grad
+
+
+@torch_has_it
+def test_trainers_of_another_ultralytics_keep_theirs(on_cpu, monkeypatch):
+    monkeypatch.setattr(optimizers, "missing", lambda feature: ("something is not there",))
+    original = BaseTrainer.build_optimizer
+    with fused_optimizers():
+        assert BaseTrainer.build_optimizer is original
 
 
 @torch_has_it

@@ -14,7 +14,7 @@ from .memory import Trial
 from .train import TrainBench
 from .ways import ways
 
-_STEPS: Final = 3  # the optimizer has its state from the second on
+_STEPS: Final = 3  # the optimizer has its state in the second at the latest
 _BLAS: Final = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR")
 
 

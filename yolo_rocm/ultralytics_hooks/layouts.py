@@ -64,7 +64,10 @@ def train_in_layout(trainer: Any, channels_last: bool) -> None:
     """
     import torch
 
-    layout = torch.channels_last if channels_last else torch.contiguous_format
+    def laid_out_as(parameter: Any, value: Any) -> Any:
+        # Strides that say nothing, of 1x1 convolutions, are the parameter's too: fused optimizers may compare them.
+        return torch.empty_like(parameter, dtype=value.dtype, requires_grad=False).copy_(value)
+
     to_layout(plain_model(trainer.model), channels_last)
     if getattr(trainer, "ema", None) is not None:
         to_layout(trainer.ema.ema, channels_last)
@@ -73,10 +76,10 @@ def train_in_layout(trainer: Any, channels_last: bool) -> None:
     for parameter, state in trainer.optimizer.state.items():
         for name, value in state.items():
             if torch.is_tensor(value) and value.dim() == 4 and value.shape == parameter.shape:
-                state[name] = value.contiguous(memory_format=layout)
+                state[name] = laid_out_as(parameter, value)
     for parameter in plain_model(trainer.model).parameters():
         if parameter.grad is not None and parameter.grad.dim() == 4:
-            parameter.grad = parameter.grad.contiguous(memory_format=layout)
+            parameter.grad = laid_out_as(parameter, parameter.grad)
 
 
 def autocast_of(trainer: Any) -> dict[str, Any]:

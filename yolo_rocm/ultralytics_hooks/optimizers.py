@@ -1,4 +1,4 @@
-"""SGD in one kernel for many parameters: torch's own, which does not let the host wait for the device in every step.
+"""SGD in one kernel for a group of parameters: torch's own, for which the host waits in no step.
 
 With the optimizer that Ultralytics builds, GradScaler reads back in each step whether a gradient has overflowed, and
 the device has nothing to do until the host has launched something again. A fused optimizer asks on the device.
@@ -10,7 +10,6 @@ gives the same first step. Checkpoints are those of SGD that is not fused, both 
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -19,6 +18,9 @@ from ..utils.scoped_patch import attribute
 from .probes import FUSED_OPTIMIZERS, missing
 
 _DEVICES: Final = ("cuda",)  # what ROCm calls its devices too
+# torch 2.3 is the first with fused SGD. Before 2.5 it refuses tensors whose strides differ where nothing is stepped
+# over, as those of 1x1 convolutions do after a change of layout (pytorch PR 134546).
+_OLDEST: Final = (2, 5)
 _BUFFER: Final = "momentum_buffer"
 _KERNEL_CHOICE: Final = ("foreach", "fused")  # of a group of parameters
 
@@ -47,18 +49,10 @@ def fused_sgd(optimizer: Any) -> Any:
 
     if not _can_be_fused(optimizer):
         return optimizer
-    chosen = [{name: group[name] for name in _KERNEL_CHOICE} for group in optimizer.param_groups]
-    groups = [
-        {name: value for name, value in group.items() if name not in _KERNEL_CHOICE} for group in optimizer.param_groups
-    ]
-    fused = torch.optim.SGD(groups, lr=optimizer.defaults["lr"], fused=True)
-
-    def as_built(_: Any, state: dict[str, Any]) -> None:
-        for group, before in zip(state["param_groups"], chosen, strict=True):
-            group.update(before)
-
+    groups = [{**group, "fused": True} for group in optimizer.param_groups]
+    fused = torch.optim.SGD(groups, **{**optimizer.defaults, "fused": True})
     fused.register_step_pre_hook(_begin_with_zeros)
-    fused.register_state_dict_post_hook(as_built)
+    fused.register_state_dict_post_hook(_as_built)
     fused.register_load_state_dict_post_hook(_stay_fused)
     return fused
 
@@ -66,15 +60,15 @@ def fused_sgd(optimizer: Any) -> Any:
 def _can_be_fused(optimizer: Any) -> bool:
     import torch
 
-    # torch 2.3 is the first with fused SGD.
-    if type(optimizer) is not torch.optim.SGD or "fused" not in inspect.signature(torch.optim.SGD).parameters:
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if type(optimizer) is not torch.optim.SGD or version < _OLDEST:
         return False
     groups = optimizer.param_groups
     as_torch_chooses = all(group[name] is None for group in groups for name in _KERNEL_CHOICE)
     ordinary = not any(group["dampening"] or group["differentiable"] for group in groups)
     parameters = [each for group in groups for each in group["params"]]
     placed = all(each.is_floating_point() and each.device.type in _DEVICES for each in parameters)
-    return bool(parameters) and as_torch_chooses and ordinary and placed and not optimizer.state
+    return as_torch_chooses and ordinary and placed and not optimizer.state
 
 
 def _begin_with_zeros(optimizer: Any, *_: Any) -> None:
@@ -87,11 +81,19 @@ def _begin_with_zeros(optimizer: Any, *_: Any) -> None:
                 optimizer.state[each][_BUFFER] = torch.zeros_like(each, memory_format=torch.preserve_format)
 
 
+def _as_built(_: Any, state: dict[str, Any]) -> None:
+    """Let what is saved be what the optimizer that Ultralytics builds would have saved."""
+    for group in state["param_groups"]:
+        group.update(dict.fromkeys(_KERNEL_CHOICE))
+
+
 def _stay_fused(optimizer: Any) -> None:
     """Undo what loading a state has changed: who has saved it may have had another kernel, or another layout."""
+    import torch
+
     for group in optimizer.param_groups:
         group.update(foreach=None, fused=True)
         for each in group["params"]:
             buffer = optimizer.state.get(each, {}).get(_BUFFER)
             if buffer is not None and buffer.stride() != each.stride():
-                optimizer.state[each][_BUFFER] = each.detach().clone().copy_(buffer)
+                optimizer.state[each][_BUFFER] = torch.empty_like(each, requires_grad=False).copy_(buffer)

@@ -46,6 +46,18 @@ def test_an_activation_is_freed_in_the_forward_pass() -> None:
     out.sum().backward()
 
 
+def test_what_is_made_of_activations_has_a_size_of_its_own() -> None:
+    layers, x = layers_of()
+    size = layers.convs[0](x).numel()
+    for smallest, kind in ((2 * size, Derived), (2 * size + 1, Kept)):
+        with lean.on(size, smallest), kept_bytes.counted() as kept:
+            a, b = layers.act(0, x), layers.act(1, x)
+            layers.wide(torch.cat([a, b], 1))
+            assert isinstance(kept._kept[-2], kind)
+            after(layers, a)
+            assert isinstance(kept._kept[-2], Activation)
+
+
 def test_small_tensors_are_kept_and_large_ones_made_of_them_are_not() -> None:
     layers, x = layers_of()
     size = layers.convs[0](x).numel()

@@ -38,7 +38,7 @@ NETWORKS = {
 def _everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks as one and lean memory are on, and nothing is too small for a recipe."""
     noted = recipes.noted
-    monkeypatch.setattr(recipes, "noted", lambda smallest: noted(0))
+    monkeypatch.setattr(recipes, "noted", lambda *_: noted(0, 0))
     with served(), hooks.fused_blocks():
         yield
 
@@ -184,9 +184,9 @@ def test_whoever_moves_saved_tensors_away_gets_all_of_them(made: list[type]) -> 
 
 
 def test_evaluation_and_passes_without_gradients_keep_no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[int] = []
+    opened: list[tuple[int, int]] = []
     noted = recipes.noted
-    monkeypatch.setattr(recipes, "noted", lambda smallest: opened.append(smallest) or noted(smallest))
+    monkeypatch.setattr(recipes, "noted", lambda *smallest: opened.append(smallest) or noted(*smallest))
     module = copy.deepcopy(detector())
     with hooks.lean_networks():
         with torch.no_grad():
@@ -202,14 +202,17 @@ def test_evaluation_and_passes_without_gradients_keep_no_recipes(monkeypatch: py
 
 def test_what_is_small_next_to_the_images_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     module = copy.deepcopy(detector())
-    opened: list[int] = []
+    opened: list[tuple[int, int]] = []
     noted = recipes.noted
-    monkeypatch.setattr(recipes, "noted", lambda smallest: opened.append(smallest) or noted(smallest))
+    monkeypatch.setattr(recipes, "noted", lambda *smallest: opened.append(smallest) or noted(*smallest))
     with hooks.lean_networks():
         module(images())
         monkeypatch.setattr(recipes, "SMALLEST", 100)
+        monkeypatch.setattr(recipes, "SMALLEST_DERIVED", 200)
         module(images())
-    assert opened == [2**21, images().numel() // 10]
+    part = images().numel() // 10
+    assert part > 200
+    assert opened == [(2**21, 2**22), (part, part)]
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -45,7 +45,7 @@ def _cat(native: Function) -> Function:
     @functools.wraps(native)
     def cat(*args: Any, **kwargs: Any) -> Any:
         result = native(*args, **kwargs)
-        known = recipes.wanted(result)
+        known = recipes.derivable(result)
         if known is not None and args and "out" not in kwargs:
             rest = args[1:]
             known.derive(result, lambda *parts: native(parts, *rest, **kwargs), args[0])
@@ -58,7 +58,7 @@ def _of_one(native: Function) -> Function:
     @functools.wraps(native)
     def function(*args: Any, **kwargs: Any) -> Any:
         result = native(*args, **kwargs)
-        known = recipes.wanted(result) if type(result) is torch.Tensor else None
+        known = recipes.derivable(result) if type(result) is torch.Tensor else None
         if known is not None and args:
             rest = args[1:]
             if all(isinstance(value, _PLAIN) for value in (*rest, *kwargs.values())):
@@ -91,7 +91,7 @@ def _add(native: Function) -> Function:
     def __add__(self: torch.Tensor, other: Any) -> Any:
         result = native(self, other)
         if recipes.here() is not None and isinstance(other, torch.Tensor):
-            known = recipes.wanted(result)
+            known = recipes.derivable(result)
             if known is not None:
                 known.derive(result, native, (self, other))
         return result

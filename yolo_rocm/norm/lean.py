@@ -26,7 +26,7 @@ def installed() -> Iterator[None]:
 
 
 @contextmanager
-def on(smallest: int = recipes.SMALLEST) -> Iterator[None]:
+def on(smallest: int = recipes.SMALLEST, smallest_derived: int | None = None) -> Iterator[None]:
     """Keep recipes for what the forward pass of a network in this thread saves, while the context is open.
 
     Nothing has to be open in backward. A loss saves many tensors and no activations: leave it outside. Hooks of others
@@ -35,10 +35,12 @@ def on(smallest: int = recipes.SMALLEST) -> Iterator[None]:
 
     Args:
         smallest: Values of a tensor from which on a recipe is kept; of nested uses the outermost decides.
+        smallest_derived: The same for what is computed from activations; as many by default.
     """
     if recipes.others_keep() or recipes.only_ours():  # or it is on already
         yield
         return
+    smallest_derived = smallest if smallest_derived is None else smallest_derived
     hooks = torch.autograd.graph.saved_tensors_hooks(recipes.pack, recipes.unpack)
-    with functions_noted(), recipes.noted(smallest), hooks:
+    with functions_noted(), recipes.noted(smallest, smallest_derived), hooks:
         yield

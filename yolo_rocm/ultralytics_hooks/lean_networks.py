@@ -36,7 +36,8 @@ def _lean(original: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not self.training or not torch.is_grad_enabled():
             return original(self, x, *args, **kwargs)
-        with lean.on(max(recipes.SMALLEST, x.numel() // recipes.SMALL_PART)):
+        part = x.numel() // recipes.SMALL_PART
+        with lean.on(max(recipes.SMALLEST, part), max(recipes.SMALLEST_DERIVED, part)):
             return original(self, x, *args, **kwargs)
 
     return run

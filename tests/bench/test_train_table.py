@@ -75,6 +75,28 @@ def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypa
     assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
 
 
+@pytest.mark.parametrize(
+    ("own", "ours", "wrong"),
+    [(1e-2, 2.9e-2, False), (1e-2, 3.1e-2, True), (1e-3, 4.9e-3, False), (0.5, 4.9e-2, False), (0.5, 5.1e-2, True)],
+)
+@pytest.mark.parametrize("kind", ["stock", "vendor off"])
+def test_losses_may_depart_as_those_of_the_layouts_of_torch_do(kind, own, ours, wrong):
+    compared = [made(kind, False, [1.0], 10), made(kind, True, [1.0], 10), made("ours", True, [1.0], 10)]
+    for way, departs in zip(compared[1:], (own, ours), strict=True):
+        way.losses[1] *= 1 + departs
+    assert [row.wrong for row in train_table.rows(compared, True)] == [False, own > 0.05, wrong]
+
+
+def test_a_vendor_library_that_is_wrong_allows_nothing():
+    compared = [made(kind, last, [1.0], 10) for kind in ("stock", "vendor off") for last in (False, True)]
+    compared += [made("ours", False, [1.0], 10), made("ours", True, [1.0], 10)]
+    compared[1].losses[0] = float("nan")
+    compared[4].losses[0] *= 1.01
+    table = train_table.rows(compared, True)
+    assert [row.wrong for row in table] == [False, True, False, False, True, False]
+    assert [row.wrong for row in train_table.rows(compared[:2] + compared[4:], True)] == [False, True, True, False]
+
+
 def test_losses_may_depart_by_rounding_alone():
     compared = [made("stock", False, [1.0], 1.0), made("ours", False, [1.0], 1.0)]
     for departs, amp, wrong in ((9e-4, False, False), (2e-3, False, True), (2e-3, True, False), (9e-3, True, True)):

@@ -33,6 +33,11 @@ COMPARED_STEPS: Final = 2
 # values. fp32 1.1e-4 (yolo26n), bf16 3.1e-3 (yolov8n); 1e-6 in fp32 with 4 images of 160 pixels. Wrong gradients are
 # off by about what the two steps gain, 1e-2.
 TOLERANCE: Final = {False: 1e-3, True: 5e-3}  # by amp
+# A model may choose other anchors for less: for yolo26n in bf16 on a CPU (4 images of 160 pixels) the two layouts of
+# torch itself are 1.1e-2 apart, and ours is 1.3e-2 from one of them. Three times what they show in the same run is
+# allowed, up to a bound: a vendor library may be wrong in one of them.
+_OWN_TIMES: Final = 3.0
+_OWN_MOST: Final = 0.05
 _HELD_MB: Final = 16.0  # small tensors that are kept permanently may add up to this
 
 
@@ -82,7 +87,18 @@ def rows(ways: Sequence[Way], amp: bool, reference: Way | None = None) -> list[T
     stock, off = faster(ways, STOCK_KIND), faster(ways, OFF_KIND)
     reference = reference or next((way for way in ways if way.step_ms is not None), None)
     chosen = preset_way(ways)
-    return [_row(way, way is chosen, (stock, off, reference), TOLERANCE[amp]) for way in ways]
+    tolerance = max(TOLERANCE[amp], min(_OWN_TIMES * _between_layouts(ways), _OWN_MOST))
+    return [_row(way, way is chosen, (stock, off, reference), tolerance) for way in ways]
+
+
+def _between_layouts(ways: Sequence[Way]) -> float:
+    """Return how far apart the losses of torch's own two layouts are, without vendor library where both have run so."""
+    for kind in (OFF_KIND, STOCK_KIND):
+        ran = [way for way in ways if way.kind == kind and way.step_ms is not None]
+        if len(ran) == 2:
+            apart = _departure(ran[1], ran[0])
+            return apart if apart == apart else 0.0
+    return 0.0
 
 
 def preset_way(ways: Sequence[Way]) -> Way | None:

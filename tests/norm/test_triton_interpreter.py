@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import product
 
 import pytest
@@ -317,3 +318,16 @@ def test_passes_of_a_thread_share_their_memory(small_tiles, monkeypatch):
     for room in rooms:
         assert room.coefficients.data_ptr() >= room.sums.data_ptr() + 4 * room.sums.numel()
         assert room.coefficients.data_ptr() % 16 == 0
+
+
+def test_memory_of_passes_can_be_let_go(small_tiles):
+    problem = norm((5, 3, 9, 17))
+    x, grad = drawn(problem)
+    assert_right(TRITON[0], problem, x, grad, parameters(problem))
+    (room,) = triton_passes.passes("s", problem)._rooms.values()
+    held = [weakref.ref(each) for each in (*triton_passes._shared.values(), *room)]
+    del room
+    triton_passes.free_memory()
+    assert held
+    assert not [each for each in held if each() is not None]
+    assert_right(TRITON[0], problem, x, grad, parameters(problem))

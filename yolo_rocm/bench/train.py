@@ -27,6 +27,7 @@ from ..engines.devices import on
 from ..engines.precision import without_tf32
 from ..errors import ConfigError, DeviceLostError
 from ..graphs import network
+from ..norm.algorithms.triton_passes import free_memory
 from . import busy
 from .peak import Peak, peak_of
 from .ways import INTERRUPTED, OFF, Way, settle_layout, why_not
@@ -219,8 +220,9 @@ class TrainBench:
                 trainee.let_go()
 
     def _clear(self) -> None:
-        """Free what others have left on a GPU, down to the workspaces that torch keeps for matrix products."""
+        """Free what others have left on a GPU, down to the workspaces of matrix products and of our normalisations."""
         if self.device.type == "cuda":
+            free_memory()
             gc.collect()
             self._synchronize()
             getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()

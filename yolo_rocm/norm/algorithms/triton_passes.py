@@ -45,6 +45,13 @@ def forget() -> None:
     _shared.clear()
 
 
+def free_memory() -> None:
+    """Let go of what passes keep for themselves; the next ones take it anew. Nobody may compute meanwhile."""
+    for made in _known.values():
+        made.forget_rooms()
+    _shared.clear()
+
+
 def _memory(x: torch.Tensor, key: tuple[int, int], size: int) -> torch.Tensor:
     """Return memory that all passes of a thread on a stream share; whoever needs more gets it for all that follow."""
     place = (x.device, *key)
@@ -203,6 +210,10 @@ class TritonPasses:
         partial = (calls.partial_statistics(problem, cut, self._tile), (own, full))
         combine = (calls.combine_statistics(problem, cut, *settings), (full, full, full, batches, full, full))
         return [partial, combine, activate]
+
+    def forget_rooms(self) -> None:
+        """Keep no memory between calls until the next one."""
+        self._rooms.clear()
 
     def _room(self, x: torch.Tensor) -> _Room:
         number = x.get_device()

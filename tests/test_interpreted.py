@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from tools import compile_kernels
+from tools import compile_kernels, kernel_assembly
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
@@ -45,5 +45,5 @@ def test_what_has_been_interpreted_compiles_afterwards(tmp_path, monkeypatch):
     after = language()
     assert [name for name, value in before.items() if after[name] is not value] == []
     kernel = next(compile_kernels.curated("gfx1100", "fp32", True))  # it calls `tl.cdiv`
-    assert isinstance(compile_kernels.kernel_of(kernel.call), JITFunction)
-    assert "v_dual_fmac" in compile_kernels.assembly(kernel, "gfx1100")[0]
+    assert isinstance(kernel_assembly.kernel_of(kernel.call), JITFunction)
+    assert "v_dual_fmac" in kernel_assembly.assembly(kernel, "gfx1100")[0]

@@ -26,11 +26,14 @@ if __name__ == "__main__":  # as a program it is not found as a part of the proj
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools import compile_kernels, loss_kernels, norm_kernels
-from tools.compile_kernels import Kernel, Layer, Layers, assembly, curated, curated_inference, needs, specialised
+from tools.compile_kernels import curated
+from tools.conv_kernels import Layer, Layers, curated_inference
 from tools.emulator import Program
+from tools.kernel_assembly import assembly, needs, specialised
 from tools.kernel_bounds import CARDS, bound
 from tools.kernel_runs import Output, run
 from tools.kernel_tasks import elements_written, task
+from tools.kernels import Kernel
 from tools.norm_runs import run_norm, run_task
 from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.problem import ConvProblem

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from tools.compile_kernels import Kernel
 from tools.emulator import Memory, Program, launch
+from tools.kernels import Kernel
 from tools.norm_kernels import Group, NormTask, elements_written, task
 
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

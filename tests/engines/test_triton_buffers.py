@@ -74,11 +74,11 @@ def test_a_knob_that_was_set_in_python_takes_precedence_over_the_variable(monkey
 
 COMPILED = """
 from triton import knobs
-from tools import compile_kernels
-compile_kernels.broken_on = lambda gfx: False  # small pointers, as launches have them: what descriptors are made for
+from tools import compile_kernels, kernel_assembly
+kernel_assembly.broken_on = lambda gfx: False  # small pointers, as launches have them: what descriptors are made for
 kernel = next(k for k in compile_kernels.curated("gfx1010", "fp32", True) if k.name == "transpose")
 knobs.amd.use_buffer_ops = True
-print(compile_kernels.assembly(kernel, "gfx1010")[0].count("buffer_store"))
+print(kernel_assembly.assembly(kernel, "gfx1010")[0].count("buffer_store"))
 """
 
 

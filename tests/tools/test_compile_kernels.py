@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import compile_kernels
+from tools import compile_kernels, kernels
 from yolo_rocm.engines.triton.available import FMA, MFMA, WMMA, amd_family, missing_reason
 
 from ..pages import PROJECT
@@ -135,7 +135,7 @@ def test_what_is_compiled_has_every_kernel_and_tile_of_every_target():
 
 
 def test_every_target_is_compiled_for():
-    assert list(COMPILED) == list(compile_kernels.TARGETS)
+    assert list(COMPILED) == list(kernels.TARGETS)
     assert len(COMPILED) == 7
     for family in (FMA, WMMA, MFMA):
         own = [what for target, what in COMPILED.items() if amd_family(target) == family]
@@ -145,7 +145,7 @@ def test_every_target_is_compiled_for():
 
 NOT_WIDENED = """
 import json, torch
-from tools import compile_kernels
+from tools import compile_kernels, kernel_assembly, kernels
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
@@ -154,9 +154,9 @@ x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output
 found = {}
 for upcast in (True, False):
     call = calls.forward(layer, x, weight, y, False, tiles(FMA, True).gather["m"], calls.Dot(upcast=upcast))
-    kernel = compile_kernels.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4, layer)
-    text, _ = compile_kernels.assembly(kernel, "gfx1030")
-    found[str(upcast)] = compile_kernels.multiplier(text), compile_kernels.assembles_for(text, "gfx1030", "gfx1010")
+    kernel = kernels.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4, layer)
+    text, _ = kernel_assembly.assembly(kernel, "gfx1030")
+    found[str(upcast)] = kernel_assembly.multiplier(text), kernel_assembly.assembles_for(text, "gfx1030", "gfx1010")
     found[str(upcast)] += (compile_kernels.build([(kernel, "gfx1030")])[0].also_legal_on,)
 print(json.dumps(found))
 """
@@ -179,7 +179,7 @@ def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path
 
 RECTANGLES = """
 import dataclasses, json, re, torch
-from tools import compile_kernels
+from tools import compile_kernels, kernel_assembly, kernels
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
@@ -190,8 +190,8 @@ for name, tile in {"weight": known.weight["l"], "rows": known.rows["m"]}.items()
     for rectangles in (False, True):
         cut = dataclasses.replace(tile, rectangles=rectangles)
         call, _ = calls.grad_weight(layer, *by, cut, calls.Dot(), 32, rows=name == "rows")
-        kernel = compile_kernels.Kernel(name, str(tile), "fp32", "nchw", call, (torch.float32,) * 3, layer)
-        text, _ = compile_kernels.assembly(kernel, "gfx1010")
+        kernel = kernels.Kernel(name, str(tile), "fp32", "nchw", call, (torch.float32,) * 3, layer)
+        text, _ = kernel_assembly.assembly(kernel, "gfx1010")
         vector = re.findall(r"^\\s+(v_\\w+)", text, re.MULTILINE)
         products = sum(word.startswith("v_fma") for word in vector)
         found.setdefault(name, []).append([products, len(vector) - products, text.count("global_load_dwordx4")])
@@ -251,7 +251,7 @@ def test_the_page_shows_the_tiles_of_today():
     """A tile that changes is to be compiled again: `python tools/compile_kernels.py > FILE`."""
     with (PROJECT / "docs" / "compiled.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert names(rows) == listed(compile_kernels.TARGETS, compile_kernels.DTYPES, ("nhwc", "nchw"))
+    assert names(rows) == listed(kernels.TARGETS, kernels.DTYPES, ("nhwc", "nchw"))
     check(rows)
 
 

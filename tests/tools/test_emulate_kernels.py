@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import compile_kernels
+from tools import compile_kernels, kernels
 from tools.kernel_bounds import CARDS, bound, lds_bytes, matrix_cycles, vector_cycles
 from yolo_rocm.engines.triton.available import missing_reason
 
@@ -66,7 +66,7 @@ def printed(tmp_path: Path, program: str, *words: str):
 def test_a_sample_computes_what_fp64_does(tmp_path, later):
     """A kernel for each target, others each day; all of them are compiled each time, by `test_compile_kernels`."""
     wanted = sample(ROTATION)[(ROTATION + later) % KERNELS_PER_TARGET :: KERNELS_PER_TARGET]
-    assert [target for target, *_ in wanted] == list(compile_kernels.TARGETS)
+    assert [target for target, *_ in wanted] == list(kernels.TARGETS)
     rows = printed(tmp_path, RUN, json.dumps(wanted))
     assert [row["error"] for row in rows] == [""] * len(wanted), f"YOLO_ROCM_ROTATION={ROTATION}: {rows}"
     known = {tuple(row[key] for key in ("target", "kernel", "tile", "dtype", "layout")): row for row in table()}
@@ -136,12 +136,12 @@ def test_pairs_issue_together_and_matrix_units_have_their_own_rate():
 
 LEFT_OUT = """
 import json
-from tools import compile_kernels
+from tools import compile_kernels, kernel_assembly
 from tools.emulate_kernels import USUAL, execute, like
 target, found = "gfx1010", []
 for name in ("forward", "transpose"):
     kernel = like(next(k for k in compile_kernels.curated(target, "fp32", True) if k.name == name), target, USUAL)
-    text, shared = compile_kernels.assembly(kernel, target)
+    text, shared = kernel_assembly.assembly(kernel, target)
     stores = [line for line in text.splitlines() if "global_store" in line]
     for changed in (text, text.replace(stores[-1], "", 1)):
         try:
@@ -190,7 +190,7 @@ def test_workgroups_of_normalisations_write_all_there_is():
 
 BROKEN_NORMS = """
 import json
-from tools import compile_kernels
+from tools import kernel_assembly
 from tools.emulate_kernels import execute
 from tools.norm_kernels import curated_norms
 target, found = "gfx1030", {}
@@ -198,7 +198,7 @@ wanted = {"norm statistics": 1, "norm whole backward": 1}
 for kernel in curated_norms(target, "fp32", True, odd=True):
     if not wanted.pop(kernel.name, 0):
         continue
-    text, shared = compile_kernels.assembly(kernel, target)
+    text, shared = kernel_assembly.assembly(kernel, target)
     lines = text.splitlines()
     adds = [i for i, line in enumerate(lines) if line.split()[:1] in (["v_add_f32_e32"], ["v_fmac_f32_e32"])]
     changed = list(lines)
@@ -224,16 +224,16 @@ def test_a_normalisation_that_leaves_out_a_sum_is_found(tmp_path):
 ON_RDNA1 = """
 import json
 from contextlib import nullcontext
-from tools import compile_kernels
+from tools import compile_kernels, kernel_assembly
 from tools.emulate_kernels import ODD, execute, like
 target = "gfx1010"
 kernel = next(k for k in compile_kernels.curated(target, "fp32", True) if k.name == "transpose")
 found = []
 for buffers in (False, True):
     if buffers:
-        compile_kernels.broken_on, compile_kernels.without_broken_buffers = (lambda gfx: False), nullcontext
+        kernel_assembly.broken_on, kernel_assembly.without_broken_buffers = (lambda gfx: False), nullcontext
     small = like(kernel, target, ODD)
-    text, shared = compile_kernels.assembly(small, target)
+    text, shared = kernel_assembly.assembly(small, target)
     try:
         found.append((text.count("buffer_store"), execute(small, text, shared).error))
     except ValueError as error:
@@ -253,12 +253,12 @@ def test_on_rdna1_buffer_descriptors_would_write_nothing(tmp_path):
 
 SAME = """
 import json, sys
-from tools import compile_kernels
+from tools import compile_kernels, kernel_assembly
 from tools.emulate_kernels import USUAL, like
 same, (target, dtype, layout) = {}, sys.argv[1:]
 for kernel in compile_kernels.curated(target, dtype, layout == "nhwc"):
     if kernel.name not in same and not kernel.name.startswith("depthwise"):
-        texts = [compile_kernels.assembly(each, target)[0] for each in (kernel, like(kernel, target, USUAL))]
+        texts = [kernel_assembly.assembly(each, target)[0] for each in (kernel, like(kernel, target, USUAL))]
         same[kernel.name] = texts[0] == texts[1]
 print(json.dumps(same))
 """

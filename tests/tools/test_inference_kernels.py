@@ -9,7 +9,9 @@ import sys
 
 import pytest
 
-from tools.compile_kernels import TARGETS, curated, curated_inference
+from tools.compile_kernels import curated
+from tools.conv_kernels import curated_inference
+from tools.kernels import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ..pages import PROJECT
@@ -19,12 +21,12 @@ with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missin
 
 RUN = """
 import dataclasses, json, sys, torch
-from tools import compile_kernels
+from tools import compile_kernels, conv_kernels
 from tools.emulate_kernels import emulated
 torch.set_num_threads(1)
 answer = emulated if sys.argv[1] == "execute" else None
 kernels = [
-    (next(k for k in compile_kernels.curated_inference(target, dtype, layout == "nhwc") if k.name == name), target)
+    (next(k for k in conv_kernels.curated_inference(target, dtype, layout == "nhwc") if k.name == name), target)
     for target, name, dtype, layout in json.loads(sys.argv[2])
 ]
 rows = compile_kernels.build_all(kernels, 1, answer)

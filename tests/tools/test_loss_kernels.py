@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from tools import loss_kernels
-from tools.compile_kernels import TARGETS
+from tools.kernels import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
 from .child import python
@@ -54,12 +54,12 @@ def test_every_kernel_compiles_without_spills(printed, target):
 
 RUN = """
 import json, sys
-from tools import compile_kernels, loss_kernels
+from tools import kernel_assembly, loss_kernels
 from tools.emulate_kernels import execute
 target, dtype, which = sys.argv[1:]
 found, problem = {}, {"usual": loss_kernels.USUAL, "odd": loss_kernels.ODD}[which]
 for kernel in loss_kernels.curated_losses(dtype, problem):
-    ran = execute(kernel, *compile_kernels.assembly(kernel, target), preloaded=which == "odd")
+    ran = execute(kernel, *kernel_assembly.assembly(kernel, target), preloaded=which == "odd")
     found[kernel.name] = (ran.error, ran.allowed, ran.wrong, ran.right)
 print(json.dumps(found))
 """
@@ -113,7 +113,7 @@ def test_a_problem_has_what_kernels_treat_in_a_way_of_their_own(which):
 
 BROKEN = """
 import json
-from tools import compile_kernels, loss_kernels
+from tools import kernel_assembly, loss_kernels
 from tools.emulate_kernels import execute
 target, found = "gfx1030", {}
 
@@ -127,7 +127,7 @@ usual = list(loss_kernels.curated_losses("fp32"))
 # Of its many anchors at a time the small problem has few.
 many = next(loss_kernels.curated_losses("fp32", loss_kernels.ODD))
 for kernel in (many, *usual[1:]):
-    text, shared = compile_kernels.assembly(kernel, target)
+    text, shared = kernel_assembly.assembly(kernel, target)
     known = [right(kernel, text, shared)]
     # By percents: log2(e), or 4 / pi**2 and the second factor of an arc tangent.
     for constant in ("0x3fb8aa3b",) if "logit" in kernel.name else ("0x3ecf817b", "0xbeaaaa2a"):
@@ -137,7 +137,7 @@ for kernel in (many, *usual[1:]):
     stores = [i for i, line in enumerate(lines) if "_store_" in line]
     known.append(right(kernel, "\\n".join(lines[: stores[-1]] + lines[stores[-1] + 1 :]), shared))
     found[kernel.name] = known
-compute, built = loss_kernels._complete_iou, compile_kernels.assembly(usual[2], target)
+compute, built = loss_kernels._complete_iou, kernel_assembly.assembly(usual[2], target)
 
 def one_side_negated(a, b):
     a.register_hook(lambda grad: grad * grad.new_tensor([1, 1, -1, 1]))

@@ -27,7 +27,8 @@ COMPILE = """
 import json, sys
 import torch
 from dataclasses import replace
-from tools.compile_kernels import DTYPES, Kernel, assembly, specialised
+from tools.kernel_assembly import assembly, specialised
+from tools.kernels import DTYPES, Kernel
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import Tile, block
 from yolo_rocm.engines.triton.available import FMA, amd_family

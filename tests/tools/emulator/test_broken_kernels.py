@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tools.compile_kernels import TARGETS
 from tools.emulator import EmulationError
+from tools.kernels import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ...pages import PROJECT

@@ -1,0 +1,173 @@
+"""The kernels of convolutions in the table of compiled kernels: which there are, and the layers they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import torch
+
+from tools.kernels import DTYPES, Kernel
+from yolo_rocm.conv.kernels import calls
+from yolo_rocm.conv.kernels.calls import Dot, Epilogue, Strides, strides
+from yolo_rocm.conv.kernels.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.activations import SILU
+from yolo_rocm.engines.triton.available import FMA, amd_family
+from yolo_rocm.engines.triton.call import Call
+
+_DEPTHWISE: Final = (3, 5, 7)
+_PARTIALS: Final = 64
+
+
+class Layer(NamedTuple):
+    """A 3 x 3 convolution."""
+
+    channels: int
+    out_channels: int
+    groups: int
+    stride: int
+    batch: int
+    size: tuple[int, int]
+
+
+class Layers(NamedTuple):
+    """Layers that the kernels are compiled for."""
+
+    plain: Layer
+    strided: Layer
+    image: Layer
+    depthwise: Layer
+
+
+# Those of the table: as large as in a network.
+USUAL: Final = Layers(
+    Layer(64, 64, 1, 1, 8, (80, 80)),
+    Layer(64, 64, 1, 2, 8, (80, 80)),
+    Layer(3, 16, 1, 2, 8, (80, 80)),
+    Layer(64, 64, 64, 1, 8, (80, 80)),
+)
+
+
+def curated_convolutions(
+    target: str, dtype: str, channels_last: bool, layers: Layers = USUAL, processors: int = 32, bias: bool = False
+) -> Iterator[Kernel]:
+    """Yield every kernel of training with every tile that a target is given.
+
+    Args:
+        target: Such as `gfx1100`.
+        dtype: A key of `DTYPES`.
+        channels_last: Layout of the tensors.
+        layers: What the kernels are for.
+        processors: Multiprocessors over which a sum over pixels is split.
+        bias: Whether forward passes add one.
+    """
+    family = amd_family(target)
+    if family is None:
+        raise ValueError(f"no family of tiles for {target}")
+    kind, half = DTYPES[dtype], dtype != "fp32"
+    known, dot = tiles(family, half), Dot(upcast=family == FMA)
+    layout = "nhwc" if channels_last else "nchw"
+    plain, strided, image, deep = (_problem(layer, kind, channels_last) for layer in layers)
+
+    def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides, Strides]:
+        shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
+        x, y, _ = (strides(shape, channels_last) for shape in shapes)
+        o, c, _, width = problem.weight_shape
+        return x, y, (1, o, width * c * o, c * o), strides(problem.weight_shape, True)
+
+    def kernel(name: str, tile: object, problem: ConvProblem, call: Call, weight: Strides) -> Kernel:
+        added = bias and "grad_input" not in name
+        return Kernel(name, str(tile), dtype, layout, call, (kind,) * 4, problem, weight, bias=added)
+
+    def partial(name: str, tile: object, problem: ConvProblem, described: tuple[Call, int]) -> Kernel:
+        call, splits = described
+        return Kernel(name, str(tile), dtype, layout, call, (kind, kind, torch.float32), problem, splits=splits)
+
+    x, y, out_channels_last, packed = by(plain)
+    for size in SIZES:
+        tile = known.gather[size]
+        weight = packed if half else out_channels_last
+        yield kernel("forward", tile, plain, calls.forward(plain, x, weight, y, bias, tile, dot), weight)
+        sx, sy, _, sw = by(strided)
+        yield kernel("grad_input", tile, strided, calls.grad_input(strided, sy, sw, sx, tile, dot), sw)
+        tile = known.weight[size]
+        yield partial("grad_weight", tile, plain, calls.grad_weight(plain, y, x, tile, dot, processors, rows=False))
+    for size in ROW_SIZES:
+        tile = known.rows[size]
+        described = calls.grad_weight(plain, y, x, tile, dot, processors, rows=True)
+        yield partial("grad_weight_rows", tile, plain, described)
+    ix, iy, _, iw = by(image)
+    yield kernel("forward_flat", known.flat, image, calls.forward_flat(image, ix, iw, iy, bias, known.flat, dot), iw)
+    for side in _DEPTHWISE:
+        deeper = replace(deep, weight_shape=(*deep.weight_shape[:2], side, side), padding=(side // 2,) * 2)
+        dx, dy, _, dw = by(deeper)
+        each, named = block(family, channels_last, half, side * side), f"depthwise {side}x{side}"
+        yield kernel(named, each, deeper, calls.depthwise(deeper, dx, dw, dy, bias, each, back=False), dw)
+        back = calls.depthwise(deeper, dy, dw, dx, False, each, back=True)
+        yield kernel(f"{named} grad_input", each, deeper, back, dw)
+        yield partial(f"{named} grad_weight", each, deeper, calls.depthwise_weight(deeper, dy, dx, each, processors))
+    if channels_last:  # the same for every layout
+        total = calls.sum_partials(plain, _PARTIALS, packed)
+        yield Kernel("sum_partials", "32x64", dtype, layout, total, (torch.float32, kind), plain, packed, _PARTIALS)
+        yield Kernel("transpose", "32x64", dtype, layout, calls.transpose(plain.input_shape), (kind, kind), plain)
+
+
+def curated_inference(
+    target: str,
+    dtype: str,
+    channels_last: bool,
+    layers: Layers = USUAL,
+    processors: int = 32,
+    bias: bool = True,
+    activation: str = SILU,
+) -> Iterator[Kernel]:
+    """Yield the forward kernels with an activation in their epilogue, with every tile that a target is given.
+
+    Args:
+        target: Such as `gfx1100`.
+        dtype: A key of `DTYPES`.
+        channels_last: Layout of the tensors.
+        layers: What the kernels are for.
+        processors: Of no effect, as in `curated`.
+        bias: Whether one is added.
+        activation: What is computed of the result.
+    """
+    family = amd_family(target)
+    if family is None:
+        raise ValueError(f"no family of tiles for {target}")
+    kind, half = DTYPES[dtype], dtype != "fp32"
+    known, dot, epilogue = tiles(family, half), Dot(upcast=family == FMA), Epilogue(activation)
+    layout = "nhwc" if channels_last else "nchw"
+    plain, _, image, deep = (_problem(layer, kind, channels_last) for layer in layers)
+
+    def kernel(name: str, tile: object, problem: ConvProblem, call: Call, weight: Strides) -> Kernel:
+        named = f"{name} {activation}"
+        return Kernel(named, str(tile), dtype, layout, call, (kind,) * 4, problem, weight, 0, bias, activation)
+
+    def by(problem: ConvProblem) -> tuple[Strides, Strides, Strides]:
+        x, y = (strides(shape, channels_last) for shape in (problem.input_shape, problem.output_shape))
+        o, c, _, width = problem.weight_shape
+        return x, y, strides(problem.weight_shape, True) if half else (1, o, width * c * o, c * o)
+
+    x, y, weight = by(plain)
+    own = (tile for size in INFERENCE_SIZES if (tile := inference_tile(family, half, size)) is not None)
+    for tile in (*known.gather.values(), *own):
+        call = calls.forward(plain, x, weight, y, bias, tile, dot, epilogue)
+        yield kernel("forward", tile, plain, call, weight)
+    ix, iy, iw = by(image)
+    flat = inference_tile(family, half, FLAT) or known.flat
+    yield kernel("forward_flat", flat, image, calls.forward_flat(image, ix, iw, iy, bias, flat, dot, epilogue), iw)
+    dx, dy = (strides(shape, channels_last) for shape in (deep.input_shape, deep.output_shape))
+    dw = strides(deep.weight_shape, True)
+    each = block(family, channels_last, half)
+    yield kernel("depthwise 3x3", each, deep, calls.depthwise(deep, dx, dw, dy, bias, each, False, epilogue), dw)
+
+
+def _problem(layer: Layer, dtype: torch.dtype, channels_last: bool) -> ConvProblem:
+    channels, out_channels, groups, stride, batch, size = layer
+    shape, weight = (batch, channels, *size), (out_channels, channels // groups, 3, 3)
+    return ConvProblem(
+        shape, weight, (stride,) * 2, (1, 1), (1, 1), (0, 0), groups, False, dtype, "cuda:0", channels_last
+    )

@@ -30,8 +30,8 @@ if __name__ == "__main__":  # as a program it is not found as a part of the proj
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.conv_kernels import USUAL, Layers, curated_convolutions, curated_inference
+from tools.kernel import DTYPES, TARGETS, Kernel
 from tools.kernel_assembly import assembly, needs
-from tools.kernels import DTYPES, TARGETS, Kernel
 from tools.norm_kernels import curated_norms
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.norm.kernels import calls as norm_calls

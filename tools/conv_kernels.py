@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from tools.kernels import DTYPES, Kernel
+from tools.kernel import DTYPES, Kernel
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.calls import Dot, Epilogue, Strides, strides
 from yolo_rocm.conv.kernels.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
@@ -130,7 +130,7 @@ def curated_inference(
         dtype: A key of `DTYPES`.
         channels_last: Layout of the tensors.
         layers: What the kernels are for.
-        processors: Of no effect, as in `curated`.
+        processors: Of no effect: no sum is split. There for whoever takes this in the place of `curated`.
         bias: Whether one is added.
         activation: What is computed of the result.
     """

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from tools.kernels import Kernel
+from tools.kernel import Kernel
 from yolo_rocm.engines.triton.available import MFMA, amd_family
 from yolo_rocm.engines.triton.buffers import broken_on, without_broken_buffers
 from yolo_rocm.engines.triton.launch import kernel_of

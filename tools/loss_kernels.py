@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import torch
 
-from tools.kernels import DTYPES, Kernel
+from tools.kernel import DTYPES, Kernel
 from tools.norm_kernels import Compared, Group, NormTask
 from yolo_rocm.losses.kernels import calls
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from tools.kernels import DTYPES, Kernel
+from tools.kernel import DTYPES, Kernel
 from yolo_rocm.engines.layout import laid_out
 from yolo_rocm.engines.triton.available import amd_family
 from yolo_rocm.engines.triton.call import Call

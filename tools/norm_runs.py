@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tools.emulator import Memory, Program, launch
-from tools.kernels import Kernel
+from tools.kernel import Kernel
 from tools.norm_kernels import Group, NormTask, elements_written, task
 
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -103,4 +103,4 @@ def test_a_third_of_the_bytes_is_kept(name: str, networks: dict[str, Any]) -> No
     stock = _bytes(networks[name], fused=False, on=False)
     assert 0.65 < _bytes(networks[name], fused=True, on=False) / stock <= 0.71
     assert _bytes(networks[name], fused=True, on=True) / stock <= 0.36
-    assert 0.95 < _bytes(networks[name], fused=False, on=True) / stock <= 1  # enlarged copies, of what is a quarter
+    assert 0.97 < _bytes(networks[name], fused=False, on=True) / stock <= 1  # nothing is offered

@@ -80,17 +80,6 @@ def test_small_tensors_are_kept_and_large_ones_made_of_them_are_not() -> None:
         assert isinstance(kept._kept[-2], View)
 
 
-@pytest.mark.parametrize(("others", "kind"), [(1, Derived), (2, Kept)])
-def test_a_join_is_kept_where_most_of_it_would_be_kept_for_it_alone(others: int, kind: type) -> None:
-    layers, x = layers_of()
-    with lean.on(0), kept_bytes.counted() as kept:
-        a = layers.act(0, x)
-        joined = torch.cat([a, *(a * factor for factor in range(others))], 1)  # torch keeps nothing for these
-        joined.square()
-    assert isinstance(kept._kept[-1], kind)
-    assert torch.equal(kept._kept[-1].value(), joined)
-
-
 @pytest.mark.parametrize("smallest", [250, 375, 750])
 def test_gradients_are_the_same_whatever_is_small(smallest: int) -> None:
     def network(layers: Layers, x: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,8 @@ import os
 from datetime import date
 from functools import lru_cache
 
-from tools import compile_kernels, kernels
+from tools import compile_kernels
+from tools.kernel import DTYPES, TARGETS
 
 # Which sample it is; a failure says so, and this variable brings it back.
 ROTATION = int(os.environ.get("YOLO_ROCM_ROTATION", date.today().toordinal()))
@@ -25,7 +26,7 @@ def listed(targets, dtypes, layouts) -> list[tuple[str, ...]]:
 
 @lru_cache
 def every_row() -> list[tuple[str, ...]]:
-    return listed(kernels.TARGETS, kernels.DTYPES, ("nhwc", "nchw"))
+    return listed(TARGETS, DTYPES, ("nhwc", "nchw"))
 
 
 @lru_cache
@@ -41,7 +42,7 @@ def sample(rotation: int) -> list[tuple[str, ...]]:
     """Return rows of the table: every target, every kernel; tiles, data types and layouts take turns."""
     names = list(dict.fromkeys(name for _, name in rows_of()))
     chosen = []
-    for number, target in enumerate(kernels.TARGETS):
+    for number, target in enumerate(TARGETS):
         for turn in range(KERNELS_PER_TARGET):
             own = rows_of()[target, names[(KERNELS_PER_TARGET * number + turn + rotation) % len(names)]]
             chosen.append(own[(7 * rotation + 3 * number + 5 * turn) % len(own)])

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import compile_kernels, kernels
+from tools import compile_kernels
+from tools.kernel import DTYPES, TARGETS
 from yolo_rocm.engines.triton.available import FMA, MFMA, WMMA, amd_family, missing_reason
 
 from ..pages import PROJECT
@@ -135,7 +136,7 @@ def test_what_is_compiled_has_every_kernel_and_tile_of_every_target():
 
 
 def test_every_target_is_compiled_for():
-    assert list(COMPILED) == list(kernels.TARGETS)
+    assert list(COMPILED) == list(TARGETS)
     assert len(COMPILED) == 7
     for family in (FMA, WMMA, MFMA):
         own = [what for target, what in COMPILED.items() if amd_family(target) == family]
@@ -145,7 +146,8 @@ def test_every_target_is_compiled_for():
 
 NOT_WIDENED = """
 import json, torch
-from tools import compile_kernels, kernel_assembly, kernels
+from tools import compile_kernels, kernel_assembly
+from tools.kernel import Kernel
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
@@ -154,7 +156,7 @@ x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output
 found = {}
 for upcast in (True, False):
     call = calls.forward(layer, x, weight, y, False, tiles(FMA, True).gather["m"], calls.Dot(upcast=upcast))
-    kernel = kernels.Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4, layer)
+    kernel = Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4, layer)
     text, _ = kernel_assembly.assembly(kernel, "gfx1030")
     found[str(upcast)] = kernel_assembly.multiplier(text), kernel_assembly.assembles_for(text, "gfx1030", "gfx1010")
     found[str(upcast)] += (compile_kernels.build([(kernel, "gfx1030")])[0].also_legal_on,)
@@ -179,7 +181,8 @@ def test_half_precision_that_is_not_widened_would_be_illegal_on_gfx1010(tmp_path
 
 RECTANGLES = """
 import dataclasses, json, re, torch
-from tools import compile_kernels, kernel_assembly, kernels
+from tools import compile_kernels, kernel_assembly
+from tools.kernel import Kernel
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
@@ -190,7 +193,7 @@ for name, tile in {"weight": known.weight["l"], "rows": known.rows["m"]}.items()
     for rectangles in (False, True):
         cut = dataclasses.replace(tile, rectangles=rectangles)
         call, _ = calls.grad_weight(layer, *by, cut, calls.Dot(), 32, rows=name == "rows")
-        kernel = kernels.Kernel(name, str(tile), "fp32", "nchw", call, (torch.float32,) * 3, layer)
+        kernel = Kernel(name, str(tile), "fp32", "nchw", call, (torch.float32,) * 3, layer)
         text, _ = kernel_assembly.assembly(kernel, "gfx1010")
         vector = re.findall(r"^\\s+(v_\\w+)", text, re.MULTILINE)
         products = sum(word.startswith("v_fma") for word in vector)
@@ -251,7 +254,7 @@ def test_the_page_shows_the_tiles_of_today():
     """A tile that changes is to be compiled again: `python tools/compile_kernels.py > FILE`."""
     with (PROJECT / "docs" / "compiled.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert names(rows) == listed(kernels.TARGETS, kernels.DTYPES, ("nhwc", "nchw"))
+    assert names(rows) == listed(TARGETS, DTYPES, ("nhwc", "nchw"))
     check(rows)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tools import compile_kernels, kernels
+from tools import compile_kernels
+from tools.kernel import TARGETS
 from tools.kernel_bounds import CARDS, bound, lds_bytes, matrix_cycles, vector_cycles
 from yolo_rocm.engines.triton.available import missing_reason
 
@@ -66,7 +67,7 @@ def printed(tmp_path: Path, program: str, *words: str):
 def test_a_sample_computes_what_fp64_does(tmp_path, later):
     """A kernel for each target, others each day; all of them are compiled each time, by `test_compile_kernels`."""
     wanted = sample(ROTATION)[(ROTATION + later) % KERNELS_PER_TARGET :: KERNELS_PER_TARGET]
-    assert [target for target, *_ in wanted] == list(kernels.TARGETS)
+    assert [target for target, *_ in wanted] == list(TARGETS)
     rows = printed(tmp_path, RUN, json.dumps(wanted))
     assert [row["error"] for row in rows] == [""] * len(wanted), f"YOLO_ROCM_ROTATION={ROTATION}: {rows}"
     known = {tuple(row[key] for key in ("target", "kernel", "tile", "dtype", "layout")): row for row in table()}

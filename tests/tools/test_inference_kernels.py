@@ -11,7 +11,7 @@ import pytest
 
 from tools.compile_kernels import curated
 from tools.conv_kernels import curated_inference
-from tools.kernels import TARGETS
+from tools.kernel import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ..pages import PROJECT

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from tools import loss_kernels
-from tools.kernels import TARGETS
+from tools.kernel import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
 from .child import python

@@ -212,7 +212,7 @@ def test_what_is_small_next_to_the_images_is_kept(monkeypatch: pytest.MonkeyPatc
         module(images())
     part = images().numel() // 10
     assert part > 200
-    assert opened == [(2**21, 2**23), (part, part)]
+    assert opened == [(2**21, 6 * 2**20), (part, part)]
 
 
 @pytest.mark.parametrize("frozen", [True, False])

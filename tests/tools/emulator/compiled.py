@@ -28,7 +28,7 @@ import json, sys
 import torch
 from dataclasses import replace
 from tools.kernel_assembly import assembly, specialised
-from tools.kernels import DTYPES, Kernel
+from tools.kernel import DTYPES, Kernel
 from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.tiles import Tile, block
 from yolo_rocm.engines.triton.available import FMA, amd_family

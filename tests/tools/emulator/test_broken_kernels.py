@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tools.emulator import EmulationError
-from tools.kernels import TARGETS
+from tools.kernel import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ...pages import PROJECT

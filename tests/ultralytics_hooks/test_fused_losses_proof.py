@@ -32,14 +32,15 @@ def test_half_precision_has_to_prove_itself_too(launched):
 
 @known
 @interpreted
-def test_without_targets_nothing_is_decided(launched):
+def test_without_targets_nothing_is_decided_but_for_logits(launched, caplog):
     model = detector()
     empty = hooks.made_batch(model, 2, 64, torch.Generator())
     empty |= {"cls": empty["cls"][:0], "bboxes": empty["bboxes"][:0], "batch_idx": empty["batch_idx"][:0]}
     model.criterion = None
     with hooks.fused_losses():
         expected = float(hooks.loss_of(model, empty).detach())
-        assert not proof._proven
+        assert {use.kernel for use in proof._proven} == {"logit_losses"}
+        assert not caplog.text
         step(model)
         assert float(hooks.loss_of(model, empty).detach()) == pytest.approx(expected, rel=1e-6)
     assert launched

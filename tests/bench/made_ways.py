@@ -10,6 +10,6 @@ BOTH = {kind: [f"{kind} NCHW", f"{kind} channels_last"] for kind in ("stock", "v
 
 def made(kind: str, channels_last: bool, times: list[float], peak: float) -> Way:
     peaks = [Peak(peak - 1, peak - 40, 5 * peak + 400), Peak(peak, peak - 50, 2 * peak)]
-    way = Way(kind, channels_last, times_ms=times, peaks=peaks, losses=[5.0, 4.0, 3.0, 2.0])
+    way = Way(kind, channels_last, turns_ms=[times] if times else [], peaks=peaks, losses=[5.0, 4.0, 3.0, 2.0])
     way.of_preset = kind == "ours"
     return way

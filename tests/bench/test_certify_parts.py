@@ -142,7 +142,7 @@ def test_losses_of_the_vendor_library_fail_nothing_of_ours(wrong, ours, torch_ow
 
         def run(self, ways, show):
             for way in ways:
-                way.losses, way.times_ms = OTHER if way.name in wrong else RIGHT, [1.0, 1.0, 1.0]
+                way.losses, way.turns_ms = OTHER if way.name in wrong else RIGHT, [[1.0, 1.0, 1.0]]
 
     monkeypatch.setattr(train, "TrainBench", Bench)
     given = {"device": "cpu", "vendor": True, "batch": 2, "imgsz": 64, "steps": 1, "tune_s": 0.0}

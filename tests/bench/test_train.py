@@ -359,6 +359,21 @@ def test_overflows_are_counted_from_the_scale():
     assert trainee.overflows() == 2
 
 
+def test_before_a_turn_on_a_gpu_our_own_workspaces_are_freed_and_then_what_is_cached(bench, monkeypatch):
+    done = []
+    monkeypatch.setattr(train, "free_memory", lambda: done.append("ours"))
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: done.append("products"), raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append("cache"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 3 * 2**20)
+    bench._clear()
+    assert (done, bench.held_mb) == ([], 0.0)
+    monkeypatch.setattr(bench, "device", torch.device("cuda"))
+    monkeypatch.setattr(bench, "held_mb", 1.0)
+    bench._clear()
+    assert (done, bench.held_mb) == (["ours", "products", "cache"], 3.0)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("amp", [False, True])
 def test_on_a_gpu_every_way_has_a_peak_of_its_own(small, amp):

@@ -51,6 +51,26 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     assert (tmp_path / "drawn.png").stat().st_size > 5000
 
 
+def test_times_are_compared_with_those_of_the_same_round():
+    """On a host that becomes slower and slower."""
+    turns = {
+        ("stock", True): [[10.0, 10.0, 99.0], [20.0], [40.0]],
+        ("ours", True): [[5.0, 5.0, 99.0], [20.0], [30.0]],
+        ("stock + compile", False): [[10.0]],
+        ("vendor off", False): [[15.0], [50.0]],
+    }
+    compared = [made(*way, [1.0], 10.0) for way in turns]
+    for way, times in zip(compared, turns.values(), strict=True):
+        way.turns_ms = times
+    stock, ours = compared[:2]
+    table = train_table.rows(compared, amp=False)
+    assert stock.step_ms == ours.step_ms == 20.0
+    assert table[1].to_stock == 0.75  # of 0.5, 1.0 and 0.75
+    assert table[2].to_stock == 0.5  # what took one turn is compared with all
+    assert table[3].to_stock == 2.0  # of 1.5 and 2.5: interrupted
+    assert "20.0 ms a step: 0.750x the time" in train_table.summary(compared, table)
+
+
 def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
     shown = StringIO()
     monkeypatch.setattr(options, "out", Console(file=shown, width=80))

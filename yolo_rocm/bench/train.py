@@ -109,7 +109,7 @@ class TrainBench:
                     progress(done, len(turns), way.name)
                     self._take_turn(way)
         except KeyboardInterrupt:
-            missing = [way for way in compared if not way.times_ms]
+            missing = [way for way in compared if not way.turns_ms]
             if len(missing) == len(compared):
                 raise
             self.interrupted = True
@@ -191,7 +191,7 @@ class TrainBench:
             self._synchronize()
             if self.device.type == "cuda":
                 way.peaks.append(peak_of(self.device))
-            way.times_ms += [timer.step_ms() for timer in timers]
+            way.turns_ms.append([timer.step_ms() for timer in timers])
             way.losses = [float(loss) for loss in losses]
             way.overflows = trainee.overflows()
             if self._profiled and way.busy is None:

@@ -24,6 +24,7 @@ from .ways import (
     STOCK_KIND,
     Way,
     faster,
+    time_ratio,
 )
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
@@ -43,7 +44,7 @@ _HELD_MB: Final = 16.0  # small tensors that are kept permanently may add up to 
 
 @dataclass(frozen=True)
 class TrainRow:
-    """One way, next to its peers. `to_stock` and `to_vendor_off` divide by the faster layout of these, also memory."""
+    """One way, next to its peers. `to_stock` and `to_vendor_off` are to the faster layout of these, also of memory."""
 
     way: str  # what computes the step, and the layout
     of_preset: bool  # whether it is what the preset `generic` runs
@@ -157,10 +158,11 @@ def _figures(way: Way) -> dict[str, float | None]:
 
 
 def _ratios(way: Way, peer: Way | None) -> dict[str, float | None]:
-    """Return the figures of a way divided by those of another one."""
+    """Return the figures of a way in relation to those of another one."""
     others = {} if peer is None else _figures(peer)
     pairs = {name: (mine, others.get(name)) for name, mine in _figures(way).items()}
-    return {name: mine / other if mine is not None and other else None for name, (mine, other) in pairs.items()}
+    found = {name: mine / other if mine is not None and other else None for name, (mine, other) in pairs.items()}
+    return {**found, "step": None if peer is None else time_ratio(way, peer)}
 
 
 def _departure(way: Way, reference: Way) -> float:
@@ -205,13 +207,13 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
         return "ours has not run"
     row = next(row for row in table if row.way == ours.name)
     parts = []
-    for peer, time_ratio, memory_ratio in (
+    for peer, longer, more in (
         (faster(ways, STOCK_KIND), row.to_stock, row.memory_to_stock),
         (faster(ways, OFF_KIND), row.to_vendor_off, row.memory_to_vendor_off),
     ):
-        if peer is not None and time_ratio is not None:
-            memory = "" if memory_ratio is None else f" and {memory_ratio:.3f}x the peak memory"
-            parts.append(f"{time_ratio:.3f}x the time{memory} of {peer.name}")
+        if peer is not None and longer is not None:
+            memory = "" if more is None else f" and {more:.3f}x the peak memory"
+            parts.append(f"{longer:.3f}x the time{memory} of {peer.name}")
     said = f"{ours.name}, as the preset runs it, {ours.step_ms:.1f} ms a step: {', '.join(parts) or 'no peer has run'}"
     full, lean = faster(ways, OURS_KIND), faster(ways, LEAN_KIND)
     if full is None or lean is None:

@@ -58,7 +58,7 @@ class Way:
     graph: GraphMode = OFF  # device graphs of the network: off, on, or auto as measured
     follows: str = ""  # kind whose faster layout is taken
     of_preset: bool = False  # whether the preset would run it, in its faster layout
-    times_ms: list[float] = field(default_factory=list)  # of every timed step
+    turns_ms: list[list[float]] = field(default_factory=list)  # of every timed step, turn by turn
     peaks: list[Peak] = field(default_factory=list)  # of the timed steps of each turn; empty on a CPU
     losses: list[float] = field(default_factory=list)  # of every step of the newest turn, warm-up included
     busy: Busy | None = None  # of a step; None where nothing was profiled
@@ -74,9 +74,14 @@ class Way:
         return f"{self.kind} {layouts[self.channels_last]}"
 
     @property
+    def times_ms(self) -> list[float]:
+        """Times of all timed steps."""
+        return [time_ms for turn in self.turns_ms for time_ms in turn]
+
+    @property
     def step_ms(self) -> float | None:
         """Median time of a step."""
-        return median(self.times_ms) if self.times_ms and not self.error else None
+        return median(times) if (times := self.times_ms) and not self.error else None
 
     @property
     def peak(self) -> Peak | None:
@@ -100,6 +105,21 @@ class Way:
             for piece in self.pieces:
                 undo.enter_context(piece(device))
             yield
+
+
+def time_ratio(way: Way, peer: Way) -> float | None:
+    """Return how much longer steps of a way take than those of another one; None where one of them has not run.
+
+    It is the median of the ratios of each round: the pace of a host may change by a third from round to round, and the
+    medians of all steps of two ways may lie in different ones. Where one of them took a single turn, they are compared.
+    """
+    mine, other = way.step_ms, peer.step_ms
+    if mine is None or not other:
+        return None
+    if min(len(way.turns_ms), len(peer.turns_ms)) < 2:
+        return mine / other
+    rounds = zip(way.turns_ms, peer.turns_ms, strict=False)  # an interrupted one has fewer
+    return median(median(one) / median(another) for one, another in rounds)
 
 
 def faster(ways: Sequence[Way], kind: str) -> Way | None:

@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from tools.compared import Group
 from tools.kernel import Kernel
 from yolo_rocm.conv.exactness import in_doubles, native_passes
 from yolo_rocm.conv.kernels.calls import Strides, strides
@@ -17,7 +18,6 @@ from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.activations import IDENTITY, activate_in_place
 
-Group = tuple[int, int, int]
 # Roundings to fp32 that one element may have lost, in units of the sum of its terms' magnitudes.
 _FEW_ROUNDINGS: Final = 4
 

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import torch
 
+from tools.compared import Compared, Group, WritingTask
 from tools.kernel import DTYPES, Kernel
-from tools.norm_kernels import Compared, Group, NormTask
 from yolo_rocm.losses.kernels import calls
 
 PREFIX: Final = "loss "
@@ -139,27 +139,27 @@ def _given(problem: LossProblem) -> _Given:
     )  # fmt: skip
 
 
-def task(kernel: Kernel) -> NormTask:
+def task(kernel: Kernel) -> WritingTask:
     """Return what a kernel is given."""
     problem: LossProblem = kernel.problem
     g, name = _given(problem), kernel.call.kernel
     if name == "candidates":
         flags = torch.empty(problem.images, problem.targets, problem.anchors, dtype=torch.uint8)
         found = [flags.float(), flags.float(), flags]
-        return NormTask([*g[:6], *found], (6, 7, 8), (), lambda got, known: _compare_candidates(problem, got, known))
+        return WritingTask([*g[:6], *found], (6, 7, 8), (), lambda got, known: _compare_candidates(problem, got, known))
     if name == "box_losses":
         partial = torch.empty(2, kernel.call.grid[0])
         tensors = [*g[6:12], torch.empty_like(g.weights, dtype=torch.float32), partial]
-        return NormTask(tensors, (6, 7), (), lambda got, known: _compare_losses(kernel, got, known))
+        return WritingTask(tensors, (6, 7), (), lambda got, known: _compare_losses(kernel, got, known))
     if name == "box_gradients":
         tensors = [torch.tensor(_GRADS), *g[6:10], g.chosen, g.weights.float(), g.dist, g.boxes]
-        return NormTask(tensors, (7, 8), (), lambda got, known: _compare_gradients(problem, got, known))
+        return WritingTask(tensors, (7, 8), (), lambda got, known: _compare_gradients(problem, got, known))
     if name == "logit_losses":
         found = [g.logits, g.scores.to(problem.dtype), g.logits.float()]
-        return NormTask(found, (2,), (), lambda got, known: _compare_logit_losses(problem, got, known))
+        return WritingTask(found, (2,), (), lambda got, known: _compare_logit_losses(problem, got, known))
     if name == "logit_gradients":
         tensors = [torch.tensor(_GRADS[:1]), g.logits, g.scores.to(problem.dtype), g.logits]
-        return NormTask(tensors, (3,), (), lambda got, known: _compare_logit_gradients(problem, got, known))
+        return WritingTask(tensors, (3,), (), lambda got, known: _compare_logit_gradients(problem, got, known))
     raise ValueError(f"no task for {name}")
 
 

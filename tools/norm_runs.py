@@ -9,9 +9,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
+from tools.compared import Group, WritingTask
 from tools.emulator import Memory, Program, launch
 from tools.kernel import Kernel
-from tools.norm_kernels import Group, NormTask, elements_written, task
+from tools.norm_kernels import elements_written, task
 
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _NUMPY: Final[dict[int, Any]] = {1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}
@@ -36,7 +37,7 @@ def run_norm(
 
 def run_task(
     kernel: Kernel,
-    given: NormTask,
+    given: WritingTask,
     expected: int,
     program: Program,
     numbers: Sequence[Any],

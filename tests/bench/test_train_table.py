@@ -58,17 +58,27 @@ def test_times_are_compared_with_those_of_the_same_round():
         ("ours", True): [[5.0, 5.0, 99.0], [20.0], [30.0]],
         ("stock + compile", False): [[10.0]],
         ("vendor off", False): [[15.0], [50.0]],
+        ("ours auto + vendor", False): [[15.0]],
     }
     compared = [made(*way, [1.0], 10.0) for way in turns]
     for way, times in zip(compared, turns.values(), strict=True):
         way.turns_ms = times
     stock, ours = compared[:2]
+    compared[2].compiled = True
     table = train_table.rows(compared, amp=False)
     assert stock.step_ms == ours.step_ms == 20.0
     assert table[1].to_stock == 0.75  # of 0.5, 1.0 and 0.75
-    assert table[2].to_stock == 0.5  # what took one turn is compared with all
-    assert table[3].to_stock == 2.0  # of 1.5 and 2.5: interrupted
+    assert table[2].to_stock == 0.5  # compiled: of all steps
+    assert [row.to_stock for row in table[3:]] == [2.0, 1.5]  # of 1.5 and 2.5, and of 1.5: interrupted
     assert "20.0 ms a step: 0.750x the time" in train_table.summary(compared, table)
+
+
+def test_the_faster_layout_is_so_by_rounds():
+    """Not by medians of all steps, which say the contrary."""
+    layouts = [made("stock", last, [1.0], 10.0) for last in (False, True)]
+    layouts[0].turns_ms, layouts[1].turns_ms = [[10.0], [21.0], [40.0]], [[11.0], [20.0], [44.0]]
+    assert layouts[0].step_ms > layouts[1].step_ms
+    assert [row.to_stock for row in train_table.rows(layouts, amp=False)] == [1.0, 1.1]
 
 
 def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):

@@ -172,6 +172,26 @@ def test_images_that_show_nothing_do_not_decide(device, launched, caplog, dtype)
     assert not caplog.text
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("kernel", ["logit_losses", "logit_gradients"])
+def test_kernels_that_are_wrong_where_losses_are_small_are_not_used(device, monkeypatch, caplog, dtype, kernel):
+    """As those of most anchors are: a network begins with logits of about -11."""
+    x, targets = made(device, dtype=dtype)
+    real = logits._launch
+
+    def wrong(name, sizes, tensors):
+        real(name, sizes, tensors)
+        if name == kernel:
+            given = tensors[-3].float()
+            tensors[-1].mul_((given > -11.0) | (tensors[-2].float() > 0))
+
+    monkeypatch.setattr(logits, "_launch", wrong)
+    amp = torch.autocast(device, torch.bfloat16, enabled=dtype != torch.float32)
+    with logits.fused_logit_losses(), amp, caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+        functional.binary_cross_entropy_with_logits(x, targets, reduction="none")
+    assert "kernel 'logit_losses' is left out" in caplog.text
+
+
 def test_a_batch_that_is_not_finite_does_not_decide(device, launched):
     x, targets = made(device)
     with logits.fused_logit_losses():

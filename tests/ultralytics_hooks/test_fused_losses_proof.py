@@ -134,6 +134,17 @@ def test_without_memory_to_look_at_what_is_right_nothing_is_decided():
     assert proof._tries[use] == 1
 
 
+@pytest.mark.parametrize("capturing", [False, True])
+def test_while_a_graph_is_captured_nothing_is_tried(monkeypatch, capturing):
+    """Nobody can look at results then, and to try ends the capture."""
+    monkeypatch.setattr(proof, "device_reason", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    use = proof.Use(boxes.CANDIDATES, torch.device("cuda:0"), torch.float32, "of this test")
+    assert proof.state(use) is (proof.State.NO if capturing else proof.State.UNPROVEN)
+    monkeypatch.setattr(proof, "_proven", {use})
+    assert proof.state(use) is proof.State.PROVEN
+
+
 @known
 @interpreted
 def test_it_is_not_tried_for_ever(monkeypatch, launched):

@@ -111,12 +111,13 @@ def time_ratio(way: Way, peer: Way) -> float | None:
     """Return how much longer steps of a way take than those of another one; None where one of them has not run.
 
     It is the median of the ratios of each round: the pace of a host may change by a third from round to round, and the
-    medians of all steps of two ways may lie in different ones. Where one of them took a single turn, they are compared.
+    medians of all steps of two ways may lie in different ones. Those are compared where one is compiled, which takes a
+    single turn.
     """
     mine, other = way.step_ms, peer.step_ms
     if mine is None or not other:
         return None
-    if min(len(way.turns_ms), len(peer.turns_ms)) < 2:
+    if way.compiled or peer.compiled:
         return mine / other
     rounds = zip(way.turns_ms, peer.turns_ms, strict=False)  # an interrupted one has fewer
     return median(median(one) / median(another) for one, another in rounds)
@@ -125,7 +126,7 @@ def time_ratio(way: Way, peer: Way) -> float | None:
 def faster(ways: Sequence[Way], kind: str) -> Way | None:
     """Return the faster layout of a kind; None where none has run."""
     ran = [way for way in ways if way.kind == kind and way.step_ms is not None]
-    return min(ran, key=lambda way: way.step_ms or 0.0, default=None)
+    return min(ran, key=lambda way: time_ratio(way, ran[0]) or 0.0, default=None)
 
 
 def settle_layout(way: Way, ways: Sequence[Way]) -> None:

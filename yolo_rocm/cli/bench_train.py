@@ -88,7 +88,7 @@ def _print(rows: Sequence[TrainRow], title: str) -> None:
         f"*: what the preset {_PRESET} runs. NHWC: channels_last. A step is forward, loss, backward, clipping and SGD; "
         "the median of interleaved turns, TF32 off, the vendor library searching for its fastest kernels "
         "(cudnn.benchmark). Ratios are to the faster layout of stock and of vendor off, in time and in memory; those "
-        "of times are medians of the ratios of each round. Loss: after two steps.",
+        "of times are medians of the ratios of each round, but for what is compiled. Loss: after two steps.",
     )
     if any(row.busy_ms is not None for row in rows):
         _print_busy(rows)

@@ -30,10 +30,10 @@ _ALLOWED: Final = {
     torch.float16: (1e-5, 2e-3, 2e-3),
     torch.bfloat16: (1e-5, 1e-2, 1e-2),
 }
-# How many values the kernels prove themselves by, and the largest logit of them. They are not those of a batch: where
-# its images show nothing, all losses are small, and torch's own are off by more than is allowed, as it computes each as
-# the difference of two numbers of the size of the logit.
-_COMPARED, _LARGEST = 2**14, 12.0
+# How many values the kernels prove themselves by, the last of which do not fill a program, and the largest logit of
+# them. They are not those of a batch: where its images show nothing, all losses are small, and torch's own in fp32 are
+# off by more than is allowed, as it computes each as the difference of two numbers of the size of the logit.
+_COMPARED, _LARGEST = 2**14 + 7, 12.0
 
 
 def logit_losses(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -126,15 +126,34 @@ def _may(logits: torch.Tensor, targets: torch.Tensor, original: Callable[..., to
     state = proof.state(use)
     if state is not State.UNPROVEN or torch.is_inference_mode_enabled():  # where there are no gradients to compare
         return state is State.PROVEN
-    some = torch.linspace(-_LARGEST, _LARGEST, _COMPARED, device=use.device).to(logits.dtype)
-    of_these = (torch.arange(_COMPARED, device=use.device) % 5 / 4).to(targets.dtype)  # 0, 1, and between
 
-    def with_gradients(function: Callable[..., torch.Tensor]) -> list[torch.Tensor]:
-        with torch.enable_grad():
-            leaf = some.clone().requires_grad_()
-            found = function(leaf, of_these)
-            both = found.sum(), (found * found.detach()).sum()  # one gradient for all losses, and one for each
-            return [found.detach(), *(torch.autograd.grad(each, leaf, retain_graph=True)[0] for each in both)]
+    def right(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return original(logits.double(), targets.double(), reduction="none")
 
-    right = functools.partial(original, reduction="none")
-    return proof.prove(use, lambda: with_gradients(logit_losses), lambda: with_gradients(right), _ALLOWED[logits.dtype])
+    kinds = logits.device, logits.dtype, targets.dtype
+    ours, exact = (functools.partial(_in_units, each, *kinds) for each in (logit_losses, right))
+    return proof.prove(use, ours, exact, _ALLOWED[logits.dtype])
+
+
+def _in_units(
+    function: Callable[..., torch.Tensor], device: torch.device, dtype: torch.dtype, of_targets: torch.dtype
+) -> list[torch.Tensor]:
+    """Return losses and their gradients in units of what each is the sum of: small ones count as much as large ones.
+
+    Args:
+        function: Computes the losses of logits and targets.
+        device: Where.
+        dtype: Of the logits.
+        of_targets: Of the targets.
+    """
+    x = torch.linspace(-_LARGEST, _LARGEST, _COMPARED, dtype=torch.float32, device=device).to(dtype)
+    targets = (torch.arange(_COMPARED, device=device) % 5 / 4).to(of_targets)  # 0, 1, and between
+    by = torch.linspace(0.5, 2.0, _COMPARED, dtype=torch.float32, device=device)
+    with torch.enable_grad():
+        leaf = x.clone().requires_grad_()
+        losses = function(leaf, targets)
+        both = losses.sum(), (losses * by).sum()  # one gradient for all losses, and one for each
+        grads = [torch.autograd.grad(each, leaf, retain_graph=True)[0] for each in both]
+    logits, wanted = x.double(), targets.double()
+    of_loss, of_grad = functional.softplus(logits) - logits * wanted, logits.sigmoid() + wanted
+    return [losses.detach() / of_loss, grads[0] / of_grad, grads[1] / (of_grad * by)]

@@ -47,6 +47,9 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     compared.append(made("ours lean", True, [10.0], 95.0))
     second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
     assert second == "ours lean channels_last: 1.250x the time and 0.500x the peak memory of ours channels_last"
+    compared[-1].channels_last = False
+    second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
+    assert second == "ours lean NCHW: 0.417x the time and 0.633x the peak memory of ours NCHW"
     train_table.plot(tmp_path / "drawn.png", table, "made")
     assert (tmp_path / "drawn.png").stat().st_size > 5000
 

@@ -215,8 +215,12 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
             memory = "" if more is None else f" and {more:.3f}x the peak memory"
             parts.append(f"{longer:.3f}x the time{memory} of {peer.name}")
     said = f"{ours.name}, as the preset runs it, {ours.step_ms:.1f} ms a step: {', '.join(parts) or 'no peer has run'}"
-    full, lean = faster(ways, OURS_KIND), faster(ways, LEAN_KIND)
-    if full is None or lean is None:
+    lean = faster(ways, LEAN_KIND)
+    if lean is None:
+        return said
+    # In its layout: it has that of ours which was faster in the first round.
+    full = faster([way for way in ways if way.channels_last == lean.channels_last], OURS_KIND)
+    if full is None:
         return said
     ratios = _ratios(lean, full)
     memory = "" if ratios["allocated"] is None else f" and {ratios['allocated']:.3f}x the peak memory"

@@ -357,7 +357,8 @@ def test_results_that_lie_the_same_way_in_both_layouts_have_the_strides_of_their
     """Of one channel, or one pixel: the next convolution goes by strides."""
     x = torch.randn(2, 8, 6, 6).to(memory_format=layout).requires_grad_()
     weight = torch.randn(shape).to(memory_format=layout).requires_grad_()
-    expected = F.conv2d(x, weight)
+    with torch.backends.mkldnn.flags(enabled=False):  # oneDNN of torch 1.13 on x86-64 makes a pixel channels_last
+        expected = F.conv2d(x, weight)
     with yolo_rocm.patched(CPU, engine):
         y = F.conv2d(x, weight)
         grads = torch.autograd.grad(y.sum(), [x, weight])

@@ -33,7 +33,8 @@ from making import (  # noqa: E402
     evidence,
     failures,
     install,
-    picture,
+    picture_convolutions,
+    picture_steps,
     presets,
 )
 from making.blocks import Maker, filled  # noqa: E402
@@ -72,7 +73,8 @@ BLOCKS: Final[Mapping[str, Maker]] = {
 }
 # Files that are made as a whole.
 FILES: Final[Mapping[Path, Maker]] = {
-    DOCS / "images" / "convolutions.svg": lambda: picture.convolutions(DOCS / "benchmarks"),
+    DOCS / "images" / "convolutions.svg": lambda: picture_convolutions.convolutions(DOCS / "benchmarks"),
+    DOCS / "images" / "steps.svg": lambda: picture_steps.steps(DOCS / "benchmarks"),
     **{
         PROJECT / "examples" / "containers" / f"Containerfile.{name}": partial(containers.containerfile, name)
         for name in containers.IMAGES

@@ -93,7 +93,9 @@ def test_every_way_takes_turns_and_computes_the_same(bench, monkeypatch):
     assert served[names[-1]] == {"vendor", "not reached yet"}
     problems = [problem.channels_last for way in compared[4:6] for problem in way.patches[0].report.served]
     assert set(problems) == {False, True}
-    assert [row.way for row in table if row.of_preset] == [made_ways.faster(compared, "ours").name]
+    # Two turns of a step each: the ratio of one layout to the other is the geometric mean of both.
+    longer = [a / b for (a,), (b,) in zip(*(way.turns_ms for way in compared[4:6]), strict=True)]
+    assert [row.way for row in table if row.of_preset] == [names[4 + (longer[0] * longer[1] > 1)]]
     assert len({way.channels_last for way in compared[6:]}) == 1  # the faster one of the first turn
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.bench.ways import Way, settle_layout, ways
+from yolo_rocm.bench.ways import ways
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.preset.resolve import resolve
 
-from .made_ways import BOTH, made
+from .made_ways import BOTH
 
 pytestmark = pytest.mark.once
 
@@ -45,16 +45,3 @@ def test_ours_is_what_the_preset_runs():
     assert ours.of_preset == (preset.step.memory == "full")
     other = next(way for way in ways("gemm", 7) if way.kind == "ours").patches[0].planner
     assert (other.engine, other.budget) == ("gemm", 7 * 2**20)
-
-
-@pytest.mark.parametrize(("nchw", "last", "layout"), [(2.0, 1.0, True), (1.0, 2.0, False), (None, 3.0, True)])
-def test_a_way_without_a_layout_takes_that_of_the_faster_one_it_follows(nchw, last, layout):
-    compared = [
-        made("ours", False, [] if nchw is None else [nchw], 1.0),
-        made("ours", True, [last], 1.0),
-        Way("ours lean", None, follows="ours"),
-        Way("stock + compile", None, follows="stock"),
-    ]
-    for way in compared:
-        settle_layout(way, compared)
-    assert [way.channels_last for way in compared] == [False, True, layout, True]

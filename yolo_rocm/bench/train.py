@@ -29,8 +29,9 @@ from ..errors import ConfigError, DeviceLostError
 from ..graphs import network
 from ..norm.algorithms.triton_passes import free_memory
 from . import busy
+from .faster import settle_layout
 from .peak import Peak, peak_of
-from .ways import INTERRUPTED, OFF, Way, settle_layout, why_not
+from .ways import INTERRUPTED, OFF, Way, why_not
 
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
@@ -191,9 +192,9 @@ class TrainBench:
             self._synchronize()
             if self.device.type == "cuda":
                 way.peaks.append(peak_of(self.device))
-            way.turns_ms.append([timer.step_ms() for timer in timers])
             way.losses = [float(loss) for loss in losses]
             way.overflows = trainee.overflows()
+            way.turns_ms.append([timer.step_ms() for timer in timers])  # at last: a way with turns has all of the above
             if self._profiled and way.busy is None:
                 few = 2 if self.device.type == "cuda" else 1
                 way.busy = busy.measure(partial(trainee.step, ranges=True), self.device, few)

@@ -13,6 +13,7 @@ from .. import ultralytics_hooks as hooks
 from ..engines.plan_store import device_name
 from ..telemetry.classes import CLASSES
 from . import results
+from .faster import faster, time_ratio
 from .ways import (
     AUTO_KIND,
     INTERRUPTED,
@@ -23,8 +24,6 @@ from .ways import (
     OURS_KIND,
     STOCK_KIND,
     Way,
-    faster,
-    time_ratio,
 )
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
@@ -44,7 +43,11 @@ _HELD_MB: Final = 16.0  # small tensors that are kept permanently may add up to 
 
 @dataclass(frozen=True)
 class TrainRow:
-    """One way, next to its peers. `to_stock` and `to_vendor_off` are to the faster layout of these, also of memory."""
+    """One way, next to its peers.
+
+    `to_stock` and `to_vendor_off` are to the faster layout of these, also of memory; those of times are medians of the
+    ratios of each round, but for what is compiled.
+    """
 
     way: str  # what computes the step, and the layout
     of_preset: bool  # whether it is what the preset `generic` runs
@@ -218,8 +221,9 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
     lean = faster(ways, LEAN_KIND)
     if lean is None:
         return said
-    # In its layout: it has that of ours which was faster in the first round.
-    full = faster([way for way in ways if way.channels_last == lean.channels_last], OURS_KIND)
+    # In its layout: it has that of ours which was faster in the first round, but may have failed in a later one.
+    alike = [way for way in ways if way.channels_last == lean.channels_last]
+    full = faster(alike, OURS_KIND) or faster(ways, OURS_KIND)
     if full is None:
         return said
     ratios = _ratios(lean, full)

@@ -174,8 +174,9 @@ def test_images_that_show_nothing_do_not_decide(device, launched, caplog, dtype)
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kernel", ["logit_losses", "logit_gradients"])
-def test_kernels_that_are_wrong_where_losses_are_small_are_not_used(device, monkeypatch, caplog, dtype, kernel):
-    """As those of most anchors are: a network begins with logits of about -11."""
+@pytest.mark.parametrize("below", [-11.0, -17.0])
+def test_kernels_that_are_wrong_where_losses_are_small_are_not_used(device, monkeypatch, caplog, dtype, kernel, below):
+    """As those of most anchors are: a network begins with logits of about -11. Below -17, 1 + exp(logit) is 1."""
     x, targets = made(device, dtype=dtype)
     real = logits._launch
 
@@ -183,7 +184,7 @@ def test_kernels_that_are_wrong_where_losses_are_small_are_not_used(device, monk
         real(name, sizes, tensors)
         if name == kernel:
             given = tensors[-3].float()
-            tensors[-1].mul_((given > -11.0) | (tensors[-2].float() > 0))
+            tensors[-1].mul_((given > below) | (tensors[-2].float() > 0))
 
     monkeypatch.setattr(logits, "_launch", wrong)
     amp = torch.autocast(device, torch.bfloat16, enabled=dtype != torch.float32)

@@ -229,6 +229,20 @@ def test_what_is_unusual_is_left_to_torch():
     assert refused(conv=pruned)
 
 
+@pytest.mark.parametrize("name", ["conv.bias", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"])
+def test_a_tensor_of_another_size_is_left_to_torch_also_after_a_good_call(name):
+    """As a tool leaves it that takes channels away and has forgotten it."""
+    conv, norm, act = layers(bias=True)
+    module = {"conv": conv, "norm": norm}[name.partition(".")[0]]
+    tensor = getattr(module, name.partition(".")[2])
+    with served():
+        assert conv_norm_act(sample(), conv, norm, act) is not None
+        tensor.data = tensor.data[:1]
+        assert conv_norm_act(sample(), conv, norm, act) is None
+        with pytest.raises(RuntimeError, match=r"bias to be 1-dimensional|should contain 6 elements not 1"):
+            act(norm(conv(sample())))
+
+
 def test_forward_differentiation_is_torchs_own():
     """Which knows it of its own functions alone; a function of ours would raise."""
     from torch.autograd import forward_ad

@@ -133,6 +133,16 @@ def test_some_channels_of_a_tensor_are_read_where_they_are(name):
     assert error_share(algorithm, given, Operands(view, whole.weight, whole.bias))[0] <= 1
 
 
+@pytest.mark.parametrize("name", ["triton_m", "triton_depthwise"])
+def test_a_bias_with_gaps(name):
+    algorithm = next(each for each in EPILOGUED if each.name == name)
+    given = of_kind(algorithm, torch.float32, True, activation="silu")
+    whole = Operands.of(given)
+    bias = torch.stack([whole.bias, whole.bias + 100], 1)[:, 0]
+    assert not bias.is_contiguous()
+    assert error_share(algorithm, given, Operands(whole.x, whole.weight, bias))[0] <= 1
+
+
 def test_extreme_values_stay_what_torch_makes_of_them():
     algorithm = next(each for each in EPILOGUED if each.name == "triton_s")
     given = problem((1, 16, 1, 4), 16, 1, activation="silu", bias=False)

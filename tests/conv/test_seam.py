@@ -164,6 +164,17 @@ def test_wrong_calls_get_torchs_own_message(layer):
     assert str(ours.value) == str(stock.value)
 
 
+@pytest.mark.parametrize("bias", [(1,), (3,), (8,), (4, 1)], ids=str)
+def test_a_bias_of_another_shape_gets_torchs_own_message(layer, bias):
+    """It could be spread over the channels, or be read beyond its end."""
+    weight = torch.randn(4, layer[0].shape[1], 3, 3)
+    with pytest.raises(RuntimeError, match="expected bias to be 1-dimensional with 4 elements") as stock:
+        F.conv2d(layer[0], weight, torch.randn(bias))
+    with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError) as ours:
+        F.conv2d(layer[0], weight, torch.randn(bias))
+    assert str(ours.value) == str(stock.value)
+
+
 def test_an_explicit_engine_that_cannot_serve_says_why():
     x, w = torch.ones(1, 1, 4, 4, dtype=torch.long), torch.ones(1, 1, 3, 3, dtype=torch.long)
     with yolo_rocm.patched(CPU, "gemm"), pytest.raises(EngineError) as error:

@@ -212,14 +212,14 @@ def test_anything(poisoned, seed, dtype):
     "name", ["triton_flat", "triton_m", "triton_l_turned", "triton_depthwise", "triton_transposed"]
 )
 def test_bias_and_tensors_that_are_views(name):
-    """Sliced inputs and weights, and the gradient of a sum, which has no memory of its own: its strides are 0."""
+    """Sliced inputs, weights, biases, and the gradient of a sum, which has no memory of its own: its strides are 0."""
     algorithm = BY_NAME[name]
     problem = {
         "triton_depthwise": conv((2, 6, 5, 6), 6, (3, 3), (2, 1), (1, 1), groups=6),
         "triton_transposed": conv((2, 6, 3, 4), 4, (2, 2), (2, 2), transposed=True),
     }.get(name, conv((2, 6, 5, 6), 20, (3, 3), (2, 1), (1, 1)))
     assert not algorithm.not_supported_reasons(problem)
-    operands, bias = Operands.of(problem), torch.randn(problem.out_channels)
+    operands, bias = Operands.of(problem), torch.randn(2 * problem.out_channels)[::2]
     x = torch.full((*operands.x.shape[:2], 9, 13), float("nan"))[:, :, 1:-1, 1::2][:, :, : operands.x.shape[2]]
     x = x[..., : operands.x.shape[3]].copy_(operands.x)
     weight = operands.weight.flip(1).transpose(0, 1).contiguous().transpose(0, 1).flip(1)

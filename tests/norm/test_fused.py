@@ -290,6 +290,42 @@ def test_what_torch_refuses_or_is_unusual_is_left_to_it():
     assert not refused(sample(2, 6, 4, 4), layer())
 
 
+ODD_TENSORS = {
+    "of another size": lambda old: torch.ones(3, dtype=old.dtype),
+    "of one value": lambda old: torch.ones(1, dtype=old.dtype),
+    "with gaps": lambda old: torch.ones(12, dtype=old.dtype)[::2],
+    "of one value for all": lambda old: torch.ones(1, dtype=old.dtype).expand(6),
+    "in fp64": lambda old: old.double(),
+}
+
+
+@pytest.mark.parametrize("name", ["weight", "bias", "running_mean", "running_var"])
+@pytest.mark.parametrize("odd", ODD_TENSORS)
+def test_odd_parameters_are_left_to_torch_also_after_a_good_call(name, odd):
+    """As a tool leaves them that takes channels away. A kernel would read what lies behind them, and write there."""
+    norm, x = layer(), sample(2, 6, 4, 4)
+    tensor = getattr(norm, name)
+    with served():
+        assert norm_act(x, norm, nn.SiLU()) is not None
+        tensor.data = ODD_TENSORS[odd](tensor.data)
+        assert norm_act(x, norm, nn.SiLU()) is None
+
+
+ODD_COUNTS = [torch.zeros(2, dtype=torch.int64), torch.zeros(()), torch.zeros((), dtype=torch.int64, device="meta")]
+
+
+@pytest.mark.parametrize("batches", ODD_COUNTS, ids=["two", "fp32", "elsewhere"])
+def test_an_odd_count_of_batches_is_left_to_torch(batches):
+    norm, x = layer(), sample(2, 6, 4, 4)
+    with served():
+        assert norm_act(x, norm, nn.SiLU()) is not None
+        norm.num_batches_tracked = batches
+        assert norm_act(x, norm, nn.SiLU()) is None
+        norm.num_batches_tracked = torch.zeros(1, dtype=torch.int64)
+        assert norm_act(x, norm, nn.SiLU()) is not None
+    assert norm.num_batches_tracked.tolist() == [1]
+
+
 def test_without_a_patch_for_the_device_nothing_is_computed():
     assert norm_act(sample(2, 6, 4, 4), layer(), nn.SiLU()) is None
     with served(devices=("cuda",)):

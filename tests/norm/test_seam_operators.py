@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from yolo_rocm.engines import dispatcher
+from yolo_rocm.norm.algorithms.base import Parameters
+from yolo_rocm.norm.algorithms.pytorch import Torch
 from yolo_rocm.norm.seam import installed, patched
 
 from ..sick_vendor import sick_norm
@@ -84,6 +86,52 @@ def test_forward_and_backward_on_either_side_of_a_patch(engine, dtype, parameter
                 if ours is not None:
                     assert (ours.dtype, ours.shape, ours.stride()) == (theirs.dtype, theirs.shape, theirs.stride())
                     torch.testing.assert_close(ours, theirs, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+GAPS = {
+    "every other": lambda tensor: torch.stack([tensor, tensor + 100], 1)[:, 0],
+    "one for all": lambda tensor: tensor[:1].expand(4),
+}
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("gaps", GAPS)
+def test_parameters_with_gaps(gaps, training, monkeypatch):
+    """Algorithms get them without, and what they update is put back; nothing else is written to."""
+    seen = []
+    for name in ("forward", "backward"):
+        real = getattr(Torch, name)
+
+        def dense(self, problem, *given, real=real):
+            tensors = next(each for each in given if isinstance(each, Parameters))
+            seen.append(real.__name__)
+            assert all(each is None or not torch.is_tensor(each) or each.is_contiguous() for each in tensors)
+            return real(self, problem, *given)
+
+        monkeypatch.setattr(Torch, name, dense)
+    x = torch.randn(2, 4, 5, 6)
+    made = [GAPS[gaps](torch.rand(4)) for _ in range(2)]
+    # Nobody may update one number that stands for four.
+    tracked = [GAPS["every other" if training else gaps](torch.rand(4) + 0.5) for _ in range(2)]
+
+    def step():
+        weight, bias = (each.detach().requires_grad_() for each in made)
+        held = [each.as_strided((each.stride(0) * 3 + 1,), (1,)) for each in tracked]
+        whole = [each.clone() for each in held]
+        leaf = x.clone().requires_grad_()
+        y = F.batch_norm(leaf, *tracked, weight, bias, training, 0.1)
+        (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum().backward()
+        updated = [each.clone() for each in held]
+        for each, before in zip(held, whole, strict=True):
+            each.copy_(before)
+        return [y.detach(), leaf.grad, weight.grad, bias.grad, *updated]
+
+    expected = step()
+    with sick_norm(), installed(patch_of()):
+        found = step()
+    assert seen == ["forward", "backward"]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("affine", [True, False])

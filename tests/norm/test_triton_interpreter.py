@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton import launch
@@ -15,7 +16,10 @@ from yolo_rocm.norm.algorithms import triton_passes
 from yolo_rocm.norm.algorithms.base import Statistics
 from yolo_rocm.norm.algorithms.triton import TRITON
 from yolo_rocm.norm.kernels.tiles import SIZES, Tile
+from yolo_rocm.norm.patch import NormPatch
+from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.problem import ACTIVATIONS, IDENTITY, LEAKY_RELU, SILU, NormProblem
+from yolo_rocm.norm.seam import installed
 
 from ..interpreted import interpreter
 from .cases import Exact, drawn, laid_out, parameters
@@ -166,6 +170,27 @@ def test_layers_that_have_less(poisoned, request, last, parts):
         if before is not None and not training:
             assert torch.equal(p.running_mean, before[0])
             assert torch.equal(p.running_var, before[1])
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["batch statistics", "running statistics"])
+def test_parameters_with_gaps_at_the_seam(training):
+    """Kernels read and write them as if they had none."""
+    torch.manual_seed(0)
+    x, made = torch.randn(2, 4, 5, 6), [torch.rand(12) + 0.5 for _ in range(4)]
+
+    def step():
+        whole = [each.clone() for each in made]
+        mean, var, weight, bias = (each[::3] for each in whole)
+        leaf, weight, bias = (each.detach().requires_grad_() for each in (x, weight, bias))
+        y = F.batch_norm(leaf, mean, var, weight, bias, training, 0.1)
+        (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum().backward()
+        return [y.detach(), leaf.grad, weight.grad, bias.grad, *whole]
+
+    expected = step()
+    with installed(NormPatch(("cpu",), NormPlanner("triton", remember=False))):
+        found = step()
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["batch statistics", "running statistics"])

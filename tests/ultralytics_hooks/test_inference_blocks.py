@@ -148,6 +148,17 @@ def test_a_block_that_somebody_has_changed_is_called(how, on, convolved):
     assert not on.report.served
 
 
+@pytest.mark.parametrize("name", ["conv.bias", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"])
+def test_a_tensor_of_another_size_gets_torchs_own_message(name, on):
+    """It would be spread over all channels where a BatchNorm is folded in."""
+    module = block(bias=True)
+    tensor = module.get_parameter(name) if not name.startswith("bn.running") else module.get_buffer(name)
+    tensor.data = tensor.data[:1]
+    said = r"bias to be 1-dimensional|should contain 8 elements not 1"
+    with torch.no_grad(), pytest.raises(RuntimeError, match=said):
+        module(image())
+
+
 def test_a_subclass_with_a_forward_of_its_own_is_called(on, convolved):
     class Mine(Conv):
         def forward(self, x):

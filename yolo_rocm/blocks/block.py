@@ -19,7 +19,7 @@ from ..conv.seam import serving as serving_convolutions
 from ..norm import recipes
 from ..norm.algorithms.base import Parameters, Statistics
 from ..norm.autocast import autocast_dtype, is_on, off
-from ..norm.fused import activated
+from ..norm.fused import activated, kinds
 from ..norm.fusible import ordinary, watched
 from ..norm.seam import serving as serving_norms
 from .again import Again
@@ -60,9 +60,8 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
     to = autocast_dtype(device)
     key = (
         x.shape, x.stride(), x.dtype, x.device, to, kernel.shape, kernel.stride(), kernel.dtype, type(kernel),
-        None if offset is None else offset.dtype, own["stride"], own["padding"], own["dilation"], own["groups"],
-        own["padding_mode"], type(act), slope, mean.shape, mean.dtype, mean.device,
-        None if weight is None else weight.dtype,
+        None if offset is None else (offset.dtype, offset.shape), own["stride"], own["padding"], own["dilation"],
+        own["groups"], own["padding_mode"], type(act), slope, *kinds(weight, bias, mean, var, batches),
     )  # fmt: skip
     found = norms.fused()
     known: Known | None = found.get(key)

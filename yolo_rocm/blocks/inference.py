@@ -40,9 +40,9 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
         return None
     filters = own["_parameters"]
     weight, bias = filters.get("weight"), filters.get("bias")
-    if not _usable(x, weight) or not (bias is None or _usable(x, bias)):
+    if not _usable(x, weight) or not (bias is None or (_usable(x, bias) and bias.shape == weight.shape[:1])):
         return None
-    if norm is not None and not _foldable(norm, x):
+    if norm is not None and not _foldable(norm, weight):
         return None
     slope = float(act.negative_slope) if type(act) is nn.LeakyReLU else 0.0
     geometry = (own["stride"], own["padding"], own["dilation"], own["groups"])
@@ -61,13 +61,19 @@ def _usable(x: torch.Tensor, parameter: Any) -> bool:
     return type(parameter) in _KINDS and parameter.dtype == x.dtype and parameter.device == x.device
 
 
-def _foldable(norm: Any, x: torch.Tensor) -> bool:
+def _foldable(norm: Any, weight: torch.Tensor) -> bool:
     """Return whether a BatchNorm scales and shifts channels by what it has: in eval mode, unwatched, complete."""
     if type(norm) is not nn.BatchNorm2d or norm.training or not norm.track_running_stats or watched(norm.__dict__):
         return False
     tensors: list[Any] = [norm._parameters.get(name) for name in ("weight", "bias")]
     tensors += [norm._buffers.get(name) for name in ("running_mean", "running_var")]
-    return all(type(each) in _KINDS and each.device == x.device and each.is_floating_point() for each in tensors)
+    return all(
+        type(each) in _KINDS
+        and each.device == weight.device
+        and each.is_floating_point()
+        and each.shape == weight.shape[:1]
+        for each in tensors
+    )
 
 
 def _folded(patch: FusedPatch, route: FusedRoute, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Made:

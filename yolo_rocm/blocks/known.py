@@ -87,6 +87,7 @@ def find(
         or isinstance(conv.padding, str)
         or not all(tensor.is_floating_point() and tensor.device == x.device for tensor in given)
         or not all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in given[1:])
+        or (bias is not None and bias.shape != weight.shape[:1])
     ):
         return known
     if to is not None and any(tensor.dtype == torch.float64 for tensor in given):  # which autocast leaves alone

@@ -119,8 +119,8 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
         if y is not None:
             return y
     route = None if patch is None else patch.lookup(x, weight, geometry)
-    if patch is None or route is None:
-        return native_convolution(x, weight, bias, *geometry)
+    if patch is None or route is None or (bias is not None and bias.shape != (route.problem.out_channels,)):
+        return native_convolution(x, weight, bias, *geometry)  # which says what is wrong with a bias
     report, problem = patch.report, route.problem
     layer, timer = report.count_forward(route.served), report.timer
     if timer is not None and _is_recorded(x):

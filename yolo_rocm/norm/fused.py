@@ -53,10 +53,7 @@ def norm_act(x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module) -> torch.Ten
     if mean is None or var is None or (weight is None) is not (bias is None):
         return None
     slope = act.negative_slope if type(act) is nn.LeakyReLU else 0.0
-    key = (
-        x.shape, x.stride(), x.dtype, x.device, type(act), slope, mean.shape, mean.dtype, mean.device,
-        None if weight is None else weight.dtype,
-    )  # fmt: skip
+    key = (x.shape, x.stride(), x.dtype, x.device, type(act), slope, *kinds(weight, bias, mean, var, batches))
     found = patch.fused()
     try:
         known: _Known | None = found[key]
@@ -100,19 +97,44 @@ def _find(patch: NormPatch, x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Modul
     return _Known(route, layout, not x.is_contiguous(memory_format=layout))
 
 
+def kinds(
+    weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor, var: torch.Tensor, batches: Any
+) -> tuple[Any, ...]:
+    """Return all about parameters and buffers of a BatchNorm that decides whether kernels may read and write them.
+
+    It is asked for in every call: a number of values and whether they have gaps take less time than shape and strides.
+    """
+    buffers = (
+        mean.numel(), mean.is_contiguous(), mean.dtype, mean.device, var.numel(), var.is_contiguous(), var.dtype,
+        None if batches is None else (batches.numel(), batches.dtype, batches.device),
+    )  # fmt: skip
+    if weight is None or bias is None:
+        return buffers
+    return (
+        *buffers, weight.numel(), weight.is_contiguous(), weight.dtype, bias.numel(), bias.is_contiguous(), bias.dtype,
+    )  # fmt: skip
+
+
 def find_route(
     patch: NormPatch, x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module, slope: float
 ) -> NormRoute | None:
-    """Return how such calls are computed; None for those that torch refuses, and for unusual data types."""
+    """Return how such calls are computed; None for those that torch refuses, and for unusual parameters and buffers."""
     if x.dim() != 4 or x.shape[1] != norm.num_features or not x.is_floating_point():
         return None
     channels_last, activation = is_channels_last(x), ACTIVATION_MODULES[type(act)]
     affine = norm.weight is not None
     problem = NormProblem(tuple(x.shape), x.dtype, str(x.device), channels_last, True, affine, activation, slope)
-    tensors = [*norm.parameters(), *(b for b in norm.buffers() if b.is_floating_point())]
-    if problem.rows < 2 or any(t.dtype != problem.statistics_dtype or t.device != x.device for t in tensors):
+    held = [t for t in (norm.weight, norm.bias, norm.running_mean, norm.running_var) if t is not None]
+    like, batches = x.new_empty(norm.num_features, dtype=problem.statistics_dtype), norm.num_batches_tracked
+    if problem.rows < 2 or any(_kind(t) != _kind(like) for t in held):
+        return None
+    if batches is not None and (batches.numel(), batches.dtype, batches.device) != (1, torch.int64, x.device):
         return None
     return patch.route(problem)
+
+
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
 
 
 class _NormAct(torch.autograd.Function):

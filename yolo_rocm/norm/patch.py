@@ -45,12 +45,14 @@ class NormCall:
         route: The route.
         contiguous: Whether the input is laid out as the problem says.
         kept: Whether torch's own kernel gives its result the strides of such an input.
+        dense: Whether parameters and running statistics have no gaps. Algorithms take none that have.
     """
 
-    __slots__ = ("contiguous", "kept", "route")
+    __slots__ = ("contiguous", "dense", "kept", "route")
 
-    def __init__(self, route: NormRoute, x: torch.Tensor) -> None:
+    def __init__(self, route: NormRoute, x: torch.Tensor, given: Sequence[torch.Tensor | None]) -> None:
         self.route = route
+        self.dense = all(each is None or each.is_contiguous() for each in given)
         self.contiguous = laid_out(x, route.problem.channels_last) is x
         self.kept = not self.contiguous and x.is_cuda
 
@@ -137,12 +139,12 @@ class NormPatch:
             return self._calls[key]
         except KeyError:
             pass
-        call = None
-        if not _wrong(x, (weight, bias, mean, var), training):
+        call, given = None, (weight, bias, mean, var)
+        if not _wrong(x, given, training):
             affine = weight is not None or bias is not None
             layout = is_channels_last(x)
             problem = NormProblem(tuple(x.shape), x.dtype, str(x.device), layout, training, affine)
-            call = NormCall(self.route(problem), x)
+            call = NormCall(self.route(problem), x, given)
         self._calls[key] = call
         return call
 
@@ -163,7 +165,7 @@ class NormPatch:
 
 
 def _kind(tensor: torch.Tensor | None) -> Any:
-    return None if tensor is None else (tensor.dtype, tensor.shape)
+    return None if tensor is None else (tensor.dtype, tensor.shape, tensor.stride(), tensor.device)
 
 
 def _wrong(x: torch.Tensor, given: Sequence[torch.Tensor | None], training: bool) -> bool:

@@ -20,7 +20,7 @@ from ..engines.seam import Seam
 from .algorithms.base import Parameters, Statistics
 from .algorithms.native import Three, native_batch_norm, native_batch_norm_backward, reserve_for, saved_dtype
 from .algorithms.pytorch import running
-from .patch import NormPatch
+from .patch import NormPatch, NormRoute
 from .plan import NormPlanner
 from .report import NormReport
 
@@ -109,8 +109,24 @@ def _forward(operator: str, x: torch.Tensor, *arguments: Any) -> tuple[Any, Stat
     if (weight is None) != (bias is None):
         weight, bias = _filled(weight, bias)
     used = x if call.contiguous else call.laid_out(x)
-    y, statistics = route.forward(used, Parameters(weight, bias, mean, var, momentum, eps))
+    p = Parameters(weight, bias, mean, var, momentum, eps)
+    y, statistics = route.forward(used, p) if call.dense else _without_gaps(route, used, p)
     return call.result(y, x), statistics
+
+
+def _without_gaps(route: NormRoute, x: torch.Tensor, p: Parameters) -> tuple[torch.Tensor, Statistics]:
+    """Compute a forward pass from copies of parameters and running statistics, and put back what it has updated."""
+    weight, bias, mean, var = (_dense(each) for each in p[:4])
+    result = route.forward(x, p._replace(weight=weight, bias=bias, running_mean=mean, running_var=var))
+    if route.problem.training:
+        for own, updated in ((p.running_mean, mean), (p.running_var, var)):
+            if own is not None and updated is not None and own is not updated:
+                own.copy_(updated)
+    return result
+
+
+def _dense(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.contiguous()
 
 
 def _own(operator: str, x: torch.Tensor, arguments: tuple[Any, ...]) -> Any:
@@ -252,6 +268,8 @@ def _backward(own: Callable[[], Any] | None, grad: torch.Tensor, x: torch.Tensor
         result = native_batch_norm_backward(grad, x, given, *saved) if own is None else own()
         return result[0], result[1], result[2]
     problem = call.route.problem
+    if not call.dense:
+        weight, running_mean, running_var = _dense(weight), _dense(running_mean), _dense(running_var)
     p = Parameters(weight, None, running_mean, running_var, 0.0, eps)
     statistics = _in(problem.statistics_dtype, Statistics(mean, invstd)) if training else running(problem, p)
     used = x if call.contiguous else call.laid_out(x)

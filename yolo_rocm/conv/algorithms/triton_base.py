@@ -65,7 +65,7 @@ class TritonAlgorithm(Algorithm):
         launch(
             self.key(problem, "forward", x.stride(), weight.stride(), bias is not None),
             lambda: self.forward_call(problem, x.stride(), weight.stride(), y.stride(), bias is not None),
-            (x, weight, x if bias is None else bias, y),
+            (x, weight, x if bias is None else bias.contiguous(), y),
         )
         return y
 

@@ -111,7 +111,7 @@ class Epilogued(FusedAlgorithm):
             if launch is None:
                 call = self.call(problem, x.stride(), weight.stride(), by)
                 launch = known[kind] = Launch(self._key(problem, kind), call)
-            launch(x, weight, x if bias is None else bias, y)
+            launch(x, weight, x if bias is None else bias.contiguous(), y)
             return y
 
         return run

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -105,7 +107,14 @@ def test_an_error_ends_the_search():
 GIVEN = {"model": "yolov8n.yaml", "imgsz": 640, "amp": False, "vram_gb": 6}
 
 
-def test_rows_have_ratios_to_stock_and_keep_errors():
+@pytest.fixture
+def small_card(monkeypatch):
+    """A card that is sold with 8 GB."""
+    card = SimpleNamespace(total_memory=7.98 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+
+
+def test_rows_have_ratios_to_stock_and_keep_errors(small_card):
     images = {"stock": 300.0, "ours": 200.0}
 
     def tried(given, kind, batch):
@@ -123,6 +132,30 @@ def test_rows_have_ratios_to_stock_and_keep_errors():
 def test_wrong_memory(memory_gb):
     with pytest.raises(ConfigError, match="vram_gb must be the memory of a card"):
         memory.rows({**GIVEN, "vram_gb": memory_gb}, "cpu", lambda *_: None)
+
+
+@pytest.mark.parametrize(("memory_gb", "refused"), [(6, False), (8, False), (9, True), (24, True)])
+def test_more_memory_than_there_is_cannot_be_measured(small_card, memory_gb, refused):
+    tried = []
+    given = {**GIVEN, "vram_gb": memory_gb}
+    with pytest.raises(ConfigError, match=r"which has 8\.0 GB") if refused else nullcontext():
+        memory.rows(given, "cuda:0", lambda *_: None, lambda *words: tried.append(words) or Trial(None, "broken"))
+    assert bool(tried) is not refused
+
+
+def test_lean_is_counted_once_more_for_the_batch_that_it_says(monkeypatch):
+    """Of few images it keeps more of each."""
+    asked = []
+
+    def count(model, imgsz, amp, kind, batch=None):
+        asked.append((kind, batch))
+        return {None: 100.0, 60: 140.0, 42: 150.0, 40: 151.0, 39: 151.0}[batch], 144.0
+
+    monkeypatch.setattr(memory_count, "count", count)
+    stock, ours, lean = memory.rows(GIVEN, "cpu", lambda *_: None)
+    assert (stock.batch, ours.batch) == (60, 60)
+    assert (lean.batch, lean.image_mb) == (39, 151.0)
+    assert asked == [("stock", None), ("ours", None), *(("ours lean", batch) for batch in (None, 60, 42, 40, 39))]
 
 
 def test_a_try_is_read_from_the_last_line_of_its_process(monkeypatch):
@@ -166,6 +199,9 @@ def test_less_is_kept_by_ours_and_least_by_lean(small):
     assert counts["stock"][1] >= 2.5 * weights
     assert counts["ours"][1] >= 512  # the preset's workspace
     assert memory_count.count(small, 64, True, "stock")[0] < images[0]
+    # At 64 px tensors are small: of 8 images all are kept, of very many as few as are counted for any batch.
+    few, many = (memory_count.count(small, 64, False, "ours lean", batch)[0] for batch in (8, 10**6))
+    assert images[2] == many < few == pytest.approx(images[1])
 
 
 @pytest.mark.once

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from ..errors import ConfigError
 from .ways import LEAN_KIND, OURS_KIND, STOCK_KIND
 
@@ -23,6 +25,7 @@ KINDS: Final = (STOCK_KIND, OURS_KIND, LEAN_KIND)
 MOST: Final = 1024  # no larger batch is looked for
 MEASURED, COUNTED = "measured", "counted"
 _TIMEOUT_S: Final = 600
+_REPORTED_LESS: Final = 1.03  # a card that is sold with 24 GB reports 23.98, or less where something is reserved
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,8 @@ def rows(
         try_one: Tries a batch on a GPU.
     """
     check(given)
+    if device.startswith("cuda"):
+        _check_card(given["vram_gb"], device)
     found: list[Holds] = []
     for kind in KINDS:
         progress(len(found), len(KINDS))
@@ -176,6 +181,16 @@ def check(given: dict[str, Any]) -> None:
         raise ConfigError(f"vram_gb must be the memory of a card in GB, such as 6, got {memory!r}.")
 
 
+def _check_card(vram_gb: float, device: str) -> None:
+    """Refuse to measure more memory than there is."""
+    card_gb = torch.cuda.get_device_properties(device).total_memory / 2**30
+    if vram_gb > card_gb * _REPORTED_LESS:
+        raise ConfigError(
+            f"vram_gb={vram_gb:g} cannot be measured on {device}, which has {card_gb:.1f} GB: give at most that. It is "
+            "counted, not measured, where torch sees no GPU (HIP_VISIBLE_DEVICES=-1)."
+        )
+
+
 def _measured(given: dict[str, Any], kind: str, try_one: Callable[..., Trial]) -> Holds:
     batch, tries = largest(lambda batch: try_one(given, kind, batch), given["vram_gb"] * 1024)
     fitting = _fitting(tries)
@@ -187,6 +202,10 @@ def _measured(given: dict[str, Any], kind: str, try_one: Callable[..., Trial]) -
 def _counted(given: dict[str, Any], kind: str) -> Holds:
     from .memory_count import count
 
-    image, fixed = count(given["model"], given["imgsz"], given["amp"], kind)
-    room = given["vram_gb"] * 1024 - fixed
-    return Holds(kind, min(max(0, int(room / image)), MOST), None, image, fixed, COUNTED)
+    batch: int | None = None
+    while True:
+        image, fixed = count(given["model"], given["imgsz"], given["amp"], kind, batch)
+        holds = min(max(0, int((given["vram_gb"] * 1024 - fixed) / image)), MOST)
+        if kind != LEAN_KIND or not holds or (batch is not None and holds >= batch):
+            return Holds(kind, holds if batch is None else min(holds, batch), None, image, fixed, COUNTED)
+        batch = holds  # of which lean memory may keep more than was counted: once more, for as many

@@ -15,7 +15,7 @@ from .ways import LEAN_KIND, ways
 _MB = 2**20
 
 
-def count(model: str, imgsz: int, amp: bool, kind: str) -> tuple[float, float]:
+def count(model: str, imgsz: int, amp: bool, kind: str, batch: int | None = None) -> tuple[float, float]:
     """Return the memory that an image takes, and what is taken whatever the batch is, in MiB.
 
     An image takes what is kept of it for backward, itself included. The rest is parameters, gradients and momentum, the
@@ -26,13 +26,15 @@ def count(model: str, imgsz: int, amp: bool, kind: str) -> tuple[float, float]:
         imgsz: Image size.
         amp: Mixed precision.
         kind: What computes.
+        batch: Images of the batch that is meant: of few, lean memory keeps more tensors as they are, because they are
+            small. None means so many that none is.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         module = hooks.detector(model)
     way = ways(chosen=kind)[0]
     with way.applied("cpu"):
-        one, two = (_kept(module, images, imgsz, amp, kind == LEAN_KIND) for images in (1, 2))
+        one, two = (_kept(module, images, imgsz, amp, kind == LEAN_KIND, batch) for images in (1, 2))
     parameters = sum(each.numel() * each.element_size() for each in module.parameters())
     trained = sum(each.numel() * each.element_size() for each in module.parameters() if each.requires_grad)
     buffers = sum(each.numel() * each.element_size() for each in module.buffers())
@@ -41,12 +43,14 @@ def count(model: str, imgsz: int, amp: bool, kind: str) -> tuple[float, float]:
     return (two - one) / _MB, fixed / _MB
 
 
-def _kept(module: Any, images: int, imgsz: int, amp: bool, lean_network: bool) -> int:
+def _kept(module: Any, images: int, imgsz: int, amp: bool, lean_network: bool, meant: int | None) -> int:
     batch = hooks.made_batch(module, images, imgsz, torch.Generator().manual_seed(SEED))
     without = [*module.parameters(), *module.buffers()]
     with kept_bytes.counted(without) as kept, torch.autocast("cpu", torch.bfloat16, enabled=amp):
         # Tensors that are few values with one image are not in a large batch.
-        with lean.on(batch["img"].numel() // recipes.SMALL_PART) if lean_network else nullcontext():
+        part, share = batch["img"].numel() // recipes.SMALL_PART, 0.0 if meant is None else images / meant
+        bounds = (max(part, int(each * share)) for each in (recipes.SMALLEST, recipes.SMALLEST_DERIVED))
+        with lean.on(*bounds) if lean_network else nullcontext():
             predicted = module(batch["img"])
         loss = hooks.loss_of_predicted(module, batch, predicted)
     total = kept.bytes

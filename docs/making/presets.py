@@ -62,7 +62,7 @@ def cards(folder: Path) -> str:
         else:
             run = executed(folder, family), run_on_such_cards(presets, family)
             rows.append((_FAMILIES[family], *_expectations(presets), *run))
-    heads = ("card", "engine", "vendor library", "mixed precision", "batch", "Triton kernels, executed in emulation")
+    heads = ("card", "engine", "vendor library", "mixed precision", "batch", "Triton's convolutions and BatchNorm, executed in emulation")
     return table((*heads, "run on such a card"), rows)
 
 

@@ -21,7 +21,7 @@ import torch
 from .keeping import MOST_STEPS, Activation, Derived, Keeping, Kept, View
 
 # Values. To compute less than this again takes the time of starting it, and saves little. Counted for yolov8n at batch
-# 8 and 640 px: 15 activations are computed again instead of 57, and 0.46x of torch's bytes are kept in fp32 instead of
+# 8 and 640 px: 14 activations are computed again instead of 57, and 0.46x of torch's bytes are kept in fp32 instead of
 # 0.35x.
 SMALLEST: Final = 2 * 2**20
 # The same for what is made of them, sums, joins, enlarged and pooled copies: Python looks up all parts, and makes these

@@ -143,6 +143,12 @@ def test_more_memory_than_there_is_cannot_be_measured(small_card, memory_gb, ref
     assert bool(tried) is not refused
 
 
+@pytest.mark.parametrize(("device", "reported", "usual"), [("cpu", 2, 6), ("cuda:0", 3.98, 4), ("cuda:0", 23.98, 6)])
+def test_where_none_is_asked_for_a_small_card_is_looked_at_whole(monkeypatch, device, reported, usual):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=reported * 2**30))
+    assert memory.usual_gb(device) == usual
+
+
 def test_lean_is_counted_once_more_for_the_batch_that_it_says(monkeypatch):
     """Of few images it keeps more of each."""
     asked = []

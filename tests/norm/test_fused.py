@@ -295,7 +295,9 @@ ODD_TENSORS = {
     "of one value": lambda old: torch.ones(1, dtype=old.dtype),
     "with gaps": lambda old: torch.ones(12, dtype=old.dtype)[::2],
     "of one value for all": lambda old: torch.ones(1, dtype=old.dtype).expand(6),
+    "of two dimensions": lambda old: torch.ones(6, 1, dtype=old.dtype),
     "in fp64": lambda old: old.double(),
+    "elsewhere": lambda old: old.to("meta"),
 }
 
 
@@ -304,11 +306,18 @@ ODD_TENSORS = {
 def test_odd_parameters_are_left_to_torch_also_after_a_good_call(name, odd):
     """As a tool leaves them that takes channels away. A kernel would read what lies behind them, and write there."""
     norm, x = layer(), sample(2, 6, 4, 4)
-    tensor = getattr(norm, name)
+    made = ODD_TENSORS[odd](getattr(norm, name).data)
     with served():
         assert norm_act(x, norm, nn.SiLU()) is not None
-        tensor.data = ODD_TENSORS[odd](tensor.data)
+        setattr(norm, name, nn.Parameter(made) if name in norm._parameters else made)
         assert norm_act(x, norm, nn.SiLU()) is None
+        assert norm_act(x, layer(), nn.SiLU()) is not None
+
+
+def test_one_value_has_no_gaps_whatever_its_stride():
+    odd = layer(1)
+    odd.weight.data = torch.ones(8)[::8]
+    assert not refused(sample(2, 1, 4, 4), odd)
 
 
 ODD_COUNTS = [torch.zeros(2, dtype=torch.int64), torch.zeros(()), torch.zeros((), dtype=torch.int64, device="meta")]

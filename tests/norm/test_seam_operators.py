@@ -114,24 +114,32 @@ def test_parameters_with_gaps(gaps, training, monkeypatch):
     # Nobody may update one number that stands for four.
     tracked = [GAPS["every other" if training else gaps](torch.rand(4) + 0.5) for _ in range(2)]
 
-    def step():
-        weight, bias = (each.detach().requires_grad_() for each in made)
-        held = [each.as_strided((each.stride(0) * 3 + 1,), (1,)) for each in tracked]
-        whole = [each.clone() for each in held]
+    def step(given, running):
+        weight, bias = (each.detach().requires_grad_() for each in given)
         leaf = x.clone().requires_grad_()
-        y = F.batch_norm(leaf, *tracked, weight, bias, training, 0.1)
+        y = F.batch_norm(leaf, *running, weight, bias, training, 0.1)
         (y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum().backward()
-        updated = [each.clone() for each in held]
-        for each, before in zip(held, whole, strict=True):
-            each.copy_(before)
-        return [y.detach(), leaf.grad, weight.grad, bias.grad, *updated]
+        return [y.detach(), leaf.grad, weight.grad, bias.grad, *(each.clone() for each in running)]
 
-    expected = step()
+    around = [each.as_strided((each.stride(0) * 3 + 1,), (1,)).clone() for each in tracked]
+    expected = step([each.clone() for each in made], [each.contiguous().clone() for each in tracked])
     with sick_norm(), installed(patch_of()):
-        found = step()
+        found = step(made, tracked)
     assert seen == ["forward", "backward"]
+    for each, before in zip(tracked, around, strict=True):
+        after = each.as_strided(before.shape, (1,))
+        assert torch.equal(after[1::2], before[1::2])  # what lies between
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+def test_one_number_that_stands_for_several_is_left_to_torch():
+    """It cannot be updated; what torch makes of that is torch's own."""
+    x, mean = torch.randn(2, 4, 5, 6), torch.zeros(1).expand(4)
+    expected = F.batch_norm(x, mean, torch.ones(4), training=True)
+    with patched(CPU, "gemm") as report:
+        assert torch.equal(F.batch_norm(x, mean, torch.ones(4), training=True), expected)
+    assert not report.served
 
 
 @pytest.mark.parametrize("affine", [True, False])

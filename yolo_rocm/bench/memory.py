@@ -8,6 +8,7 @@ pass keeps for backward.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -25,7 +26,8 @@ KINDS: Final = (STOCK_KIND, OURS_KIND, LEAN_KIND)
 MOST: Final = 1024  # no larger batch is looked for
 MEASURED, COUNTED = "measured", "counted"
 _TIMEOUT_S: Final = 600
-_REPORTED_LESS: Final = 1.03  # a card that is sold with 24 GB reports 23.98, or less where something is reserved
+_REPORTED_LESS: Final = 1.1  # a card that is sold with 24 GB reports 23.98, or 22.5 where errors are corrected
+_USUAL_GB: Final = 6
 
 
 @dataclass(frozen=True)
@@ -181,13 +183,22 @@ def check(given: dict[str, Any]) -> None:
         raise ConfigError(f"vram_gb must be the memory of a card in GB, such as 6, got {memory!r}.")
 
 
+def usual_gb(device: str) -> float:
+    """Return the memory to look at where none is asked for: 6 GB, or less on a GPU that has less."""
+    return min(_USUAL_GB, math.floor(_card_gb(device) * _REPORTED_LESS)) if device.startswith("cuda") else _USUAL_GB
+
+
+def _card_gb(device: str) -> float:
+    return torch.cuda.get_device_properties(device).total_memory / 2**30
+
+
 def _check_card(vram_gb: float, device: str) -> None:
     """Refuse to measure more memory than there is."""
-    card_gb = torch.cuda.get_device_properties(device).total_memory / 2**30
+    card_gb = _card_gb(device)
     if vram_gb > card_gb * _REPORTED_LESS:
         raise ConfigError(
             f"vram_gb={vram_gb:g} cannot be measured on {device}, which has {card_gb:.1f} GB: give at most that. It is "
-            "counted, not measured, where torch sees no GPU (HIP_VISIBLE_DEVICES=-1)."
+            "counted, not measured, where torch sees no GPU (HIP_VISIBLE_DEVICES=-1, or CUDA_VISIBLE_DEVICES=-1)."
         )
 
 

@@ -67,11 +67,9 @@ def _foldable(norm: Any, weight: torch.Tensor) -> bool:
         return False
     tensors: list[Any] = [norm._parameters.get(name) for name in ("weight", "bias")]
     tensors += [norm._buffers.get(name) for name in ("running_mean", "running_var")]
+    device, shape = weight.device, weight.shape[:1]
     return all(
-        type(each) in _KINDS
-        and each.device == weight.device
-        and each.is_floating_point()
-        and each.shape == weight.shape[:1]
+        type(each) in _KINDS and each.device == device and each.is_floating_point() and each.shape == shape
         for each in tensors
     )
 

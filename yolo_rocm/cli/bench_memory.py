@@ -41,9 +41,9 @@ def _bench_memory(words: list[str] | None) -> tuple[list[Holds], str, str]:
     from ..bench.layers import default_device
     from ..engines.plan_store import device_name
 
-    keys: dict[str, Any] = {"model": "yolov8n.yaml", "vram_gb": 6, "imgsz": 640, "amp": False}
-    given = key_values(words, {**keys, "out": BENCH_FOLDER})
     device = default_device()
+    keys: dict[str, Any] = {"model": "yolov8n.yaml", "vram_gb": memory.usual_gb(device), "imgsz": 640, "amp": False}
+    given = key_values(words, {**keys, "out": BENCH_FOLDER})
     with progress("finding the largest batch", timed=True, slow=True) as show:
         found = memory.rows({key: given[key] for key in keys}, device, show)
     dtype = "amp" if given["amp"] else "fp32"

@@ -102,16 +102,17 @@ def kinds(
 ) -> tuple[Any, ...]:
     """Return all about parameters and buffers of a BatchNorm that decides whether kernels may read and write them.
 
-    It is asked for in every call: a number of values and whether they have gaps take less time than shape and strides.
+    It is asked for in every call, and written out because calls of Python take longer than what they would look up.
     """
     buffers = (
-        mean.numel(), mean.is_contiguous(), mean.dtype, mean.device, var.numel(), var.is_contiguous(), var.dtype,
-        None if batches is None else (batches.numel(), batches.dtype, batches.device),
+        mean.shape, mean.is_contiguous(), mean.dtype, mean.device, var.shape, var.is_contiguous(), var.dtype,
+        var.device, None if batches is None else (batches.numel(), batches.dtype, batches.device),
     )  # fmt: skip
     if weight is None or bias is None:
         return buffers
     return (
-        *buffers, weight.numel(), weight.is_contiguous(), weight.dtype, bias.numel(), bias.is_contiguous(), bias.dtype,
+        *buffers, weight.shape, weight.is_contiguous(), weight.dtype, weight.device, bias.shape, bias.is_contiguous(),
+        bias.dtype, bias.device,
     )  # fmt: skip
 
 
@@ -134,7 +135,7 @@ def find_route(
 
 
 def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device
+    return tensor.shape, tensor.is_contiguous(), tensor.dtype, tensor.device
 
 
 class _NormAct(torch.autograd.Function):

@@ -174,6 +174,8 @@ def _wrong(x: torch.Tensor, given: Sequence[torch.Tensor | None], training: bool
         return True
     if (given[2] is None) != (given[3] is None) or (given[2] is None and not training):
         return True
+    if training and any(each is not None and each.numel() > 1 and 0 in each.stride() for each in given[2:]):
+        return True  # one number that stands for several cannot be updated
     allowed = (x.dtype, torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else (x.dtype,)
     return any(
         each.shape != x.shape[1:2] or each.dtype not in allowed or each.device != x.device

@@ -64,18 +64,18 @@ def upright(x: float, top: float, bottom: float, kind: str = "grid") -> str:
 
 
 def dots(y: float, spots: Sequence[Spot]) -> list[str]:
-    """Return labelled points, and the line they are on."""
+    """Return points with labels of their colour, and the line they are on."""
     inside = sorted(spots)
     parts = [f'<line class="line" x1="{inside[0].x:.1f}" x2="{inside[-1].x:.1f}" y1="{y}" y2="{y}"/>']
     above = below = -math.inf  # where the next label has room
     for spot in inside:
         parts.append(f'<circle class="{spot.colour}" cx="{spot.x:.1f}" cy="{y}" r="6"/>')
         if spot.x >= above:
-            parts.append(text(spot.x, y - 11, spot.label, "small", "middle"))
+            parts.append(text(spot.x, y - 11, spot.label, f"small {spot.colour}", "middle"))
             above = spot.x + _LABEL
         else:  # below, where two labels would touch, and beside one that is there already
             x = max(spot.x, below)
-            parts.append(text(x, y + 20, spot.label, "small", "middle"))
+            parts.append(text(x, y + 20, spot.label, f"small {spot.colour}", "middle"))
             below = x + _LABEL
     return parts
 

@@ -141,6 +141,7 @@ def test_more_memory_than_there_is_cannot_be_measured(small_card, memory_gb, ref
     with pytest.raises(ConfigError, match=r"which has 8\.0 GB") if refused else nullcontext():
         memory.rows(given, "cuda:0", lambda *_: None, lambda *words: tried.append(words) or Trial(None, "broken"))
     assert bool(tried) is not refused
+    assert all(words[0]["vram_gb"] == min(memory_gb, 7.98) for words in tried)
 
 
 @pytest.mark.parametrize(("device", "reported", "usual"), [("cpu", 2, 6), ("cuda:0", 3.98, 4), ("cuda:0", 23.98, 6)])

@@ -175,6 +175,13 @@ def test_a_bias_of_another_shape_gets_torchs_own_message(layer, bias):
     assert str(ours.value) == str(stock.value)
 
 
+def test_a_bias_of_another_data_type_gets_torchs_own_message():
+    x, weight, bias = torch.randn(2, 4, 5, 5), torch.randn(4, 6, 2, 2), torch.randn(6, dtype=torch.float64)
+    said = r"bias type .*should be the same|expected scalar type"
+    with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError, match=said):
+        F.conv_transpose2d(x, weight, bias)
+
+
 def test_an_explicit_engine_that_cannot_serve_says_why():
     x, w = torch.ones(1, 1, 4, 4, dtype=torch.long), torch.ones(1, 1, 3, 3, dtype=torch.long)
     with yolo_rocm.patched(CPU, "gemm"), pytest.raises(EngineError) as error:

@@ -314,6 +314,15 @@ def test_odd_parameters_are_left_to_torch_also_after_a_good_call(name, odd):
         assert norm_act(x, layer(), nn.SiLU()) is not None
 
 
+def test_a_layer_from_which_channels_were_taken_may_say_that_it_has_more():
+    """Which torch does not read."""
+    taken = layer(12)
+    for name in ("weight", "bias"):
+        setattr(taken, name, nn.Parameter(getattr(taken, name).data[:6]))
+    taken.running_mean, taken.running_var = taken.running_mean[:6], taken.running_var[:6]
+    assert not refused(sample(2, 6, 4, 4), taken)
+
+
 def test_one_value_has_no_gaps_whatever_its_stride():
     odd = layer(1)
     odd.weight.data = torch.ones(8)[::8]

@@ -133,6 +133,7 @@ def test_parameters_with_gaps(gaps, training, monkeypatch):
         torch.testing.assert_close(ours, theirs)
 
 
+@needs_native
 def test_one_number_that_stands_for_several_is_left_to_torch():
     """It cannot be updated; what torch makes of that is torch's own."""
     x, mean = torch.randn(2, 4, 5, 6), torch.zeros(1).expand(4)

@@ -156,7 +156,7 @@ def rows(
     """
     check(given)
     if device.startswith("cuda"):
-        _check_card(given["vram_gb"], device)
+        given = {**given, "vram_gb": _on_card(given["vram_gb"], device)}
     found: list[Holds] = []
     for kind in KINDS:
         progress(len(found), len(KINDS))
@@ -192,14 +192,19 @@ def _card_gb(device: str) -> float:
     return torch.cuda.get_device_properties(device).total_memory / 2**30
 
 
-def _check_card(vram_gb: float, device: str) -> None:
-    """Refuse to measure more memory than there is."""
+def _on_card(vram_gb: float, device: str) -> float:
+    """Return the memory to measure, which is all there is at most.
+
+    Raises:
+        ConfigError: It is far more.
+    """
     card_gb = _card_gb(device)
     if vram_gb > card_gb * _REPORTED_LESS:
         raise ConfigError(
             f"vram_gb={vram_gb:g} cannot be measured on {device}, which has {card_gb:.1f} GB: give at most that. It is "
             "counted, not measured, where torch sees no GPU (HIP_VISIBLE_DEVICES=-1, or CUDA_VISIBLE_DEVICES=-1)."
         )
+    return min(vram_gb, card_gb)
 
 
 def _measured(given: dict[str, Any], kind: str, try_one: Callable[..., Trial]) -> Holds:

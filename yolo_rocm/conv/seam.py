@@ -22,7 +22,7 @@ from .compiling import Compiling
 from .fused.patch import serving as serving_inference
 from .patch import Patch, Route
 from .plan import Planner
-from .problem import laid_out
+from .problem import ConvProblem, laid_out
 from .report import ConvReport
 from .step_timer import StepTimer, mark
 
@@ -119,7 +119,7 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
         if y is not None:
             return y
     route = None if patch is None else patch.lookup(x, weight, geometry)
-    if patch is None or route is None or (bias is not None and bias.shape != (route.problem.out_channels,)):
+    if patch is None or route is None or not (bias is None or _fits(bias, route.problem)):
         return native_convolution(x, weight, bias, *geometry)  # which says what is wrong with a bias
     report, problem = patch.report, route.problem
     layer, timer = report.count_forward(route.served), report.timer
@@ -152,6 +152,10 @@ def _convolution_backward(
         None if for_weight is None else laid_out(for_weight, channels_last),
         grad_bias,
     )
+
+
+def _fits(bias: torch.Tensor, problem: ConvProblem) -> bool:
+    return bias.shape == (problem.out_channels,) and bias.dtype == problem.dtype
 
 
 def _is_recorded(x: torch.Tensor) -> bool:

@@ -120,13 +120,13 @@ def find_route(
     patch: NormPatch, x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module, slope: float
 ) -> NormRoute | None:
     """Return how such calls are computed; None for those that torch refuses, and for unusual parameters and buffers."""
-    if x.dim() != 4 or x.shape[1] != norm.num_features or not x.is_floating_point():
+    if x.dim() != 4 or not x.is_floating_point():
         return None
     channels_last, activation = is_channels_last(x), ACTIVATION_MODULES[type(act)]
     affine = norm.weight is not None
     problem = NormProblem(tuple(x.shape), x.dtype, str(x.device), channels_last, True, affine, activation, slope)
     held = [t for t in (norm.weight, norm.bias, norm.running_mean, norm.running_var) if t is not None]
-    like, batches = x.new_empty(norm.num_features, dtype=problem.statistics_dtype), norm.num_batches_tracked
+    like, batches = x.new_empty(x.shape[1], dtype=problem.statistics_dtype), norm.num_batches_tracked
     if problem.rows < 2 or any(_kind(t) != _kind(like) for t in held):
         return None
     if batches is not None and (batches.numel(), batches.dtype, batches.device) != (1, torch.int64, x.device):

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 import torch
 
-Group = tuple[int, int, int]
 # Roundings to fp32 that a result may have lost, in units of its terms' magnitudes: all of it together, one element.
 _ROUNDINGS: Final = 8
 _OF_AN_ELEMENT: Final = 64

@@ -11,6 +11,7 @@ from yolo_rocm.conv.kernels.calls import Strides
 from yolo_rocm.engines.activations import IDENTITY
 from yolo_rocm.engines.triton.call import Call
 
+Group = tuple[int, int, int]  # a workgroup, by its place in the grid
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1151", "gfx1201", "gfx90a", "gfx942")
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 

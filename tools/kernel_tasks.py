@@ -10,8 +10,7 @@ from typing import Final
 
 import torch
 
-from tools.compared import Group
-from tools.kernel import Kernel
+from tools.kernel import Group, Kernel
 from yolo_rocm.conv.exactness import in_doubles, native_passes
 from yolo_rocm.conv.kernels.calls import Strides, strides
 from yolo_rocm.conv.plan import Operands

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 import torch
 
-from tools.compared import Compared, Group, WritingTask
-from tools.kernel import DTYPES, Kernel
+from tools.compared import Compared, WritingTask
+from tools.kernel import DTYPES, Group, Kernel
 from yolo_rocm.losses.kernels import calls
 
 PREFIX: Final = "loss "

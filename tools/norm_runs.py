@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 
-from tools.compared import Group, WritingTask
+from tools.compared import WritingTask
 from tools.emulator import Memory, Program, launch
-from tools.kernel import Kernel
+from tools.kernel import Group, Kernel
 from tools.norm_kernels import elements_written, task
 
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -46,7 +46,7 @@ def convolutions(folder: Path) -> str:
     bottom = TOP + STEP * len(rows) + 6
     shown = [(_COLOURS[way], name) for way, name in _NAMES.items() if any(way in ways for _, ways in rows)]
     parts = [
-        text(16, 24, "All convolutions of one training step, batch 64 at 640 px, milliseconds", "title"),
+        text(16, 24, "All convolutions of one training step in NCHW, batch 64 at 640 px, milliseconds", "title"),
         *legend(shown),
     ]
     for tick in _ticks(low, high):

@@ -243,6 +243,17 @@ def test_a_tensor_of_another_size_is_left_to_torch_also_after_a_good_call(name):
             act(norm(conv(sample())))
 
 
+@pytest.mark.parametrize("name", ["conv.weight", "conv.bias", "norm.weight", "norm.running_var"])
+def test_a_tensor_of_another_device_is_left_to_torch_also_after_a_good_call(name):
+    conv, norm, act = layers(bias=True)
+    module, name = {"conv": conv, "norm": norm}[name.partition(".")[0]], name.partition(".")[2]
+    elsewhere = getattr(module, name).data.to("meta")
+    with served():
+        assert conv_norm_act(sample(), conv, norm, act) is not None
+        setattr(module, name, nn.Parameter(elsewhere) if name in module._parameters else elsewhere)
+        assert conv_norm_act(sample(), conv, norm, act) is None
+
+
 def test_forward_differentiation_is_torchs_own():
     """Which knows it of its own functions alone; a function of ours would raise."""
     from torch.autograd import forward_ad

@@ -15,6 +15,7 @@ import yolo_rocm
 from yolo_rocm.conv import seam
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.report import ConvReport
 from yolo_rocm.conv.seam import installed
 from yolo_rocm.errors import ConfigError, EngineError, YoloRocmError
@@ -180,6 +181,14 @@ def test_a_bias_of_another_data_type_gets_torchs_own_message():
     said = r"bias type .*should be the same|expected scalar type"
     with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError, match=said):
         F.conv_transpose2d(x, weight, bias)
+
+
+def test_a_bias_of_another_device_is_left_to_torch():
+    """A kernel would read its address."""
+    x = torch.randn(2, 4, 5, 5)
+    problem = ConvProblem.of(x, torch.randn(6, 4, 3, 3), (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
+    assert seam._fits(torch.randn(6), x, problem)
+    assert not seam._fits(torch.randn(6, device="meta"), x, problem)
 
 
 def test_an_explicit_engine_that_cannot_serve_says_why():

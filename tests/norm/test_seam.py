@@ -269,6 +269,16 @@ def test_a_call_is_found_again_until_plans_change(layer):
     assert not patch.renewed().report.served
 
 
+@pytest.mark.parametrize("place", [1, 2, 3, 4])
+def test_a_parameter_of_another_device_is_left_to_torch_also_after_a_good_call(layer, place):
+    bn, x = layer
+    patch = patch_of()
+    arguments = [x, bn.weight, bn.bias, bn.running_mean, bn.running_var, True]
+    assert patch.lookup(*arguments) is not None
+    arguments[place] = arguments[place].to("meta")
+    assert patch.lookup(*arguments) is None
+
+
 def test_the_report(layer):
     model = torch.nn.Sequential(torch.nn.Conv2d(4, 6, 1), torch.nn.BatchNorm2d(6), torch.nn.BatchNorm2d(6))
     patch = patch_of()

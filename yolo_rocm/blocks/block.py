@@ -59,9 +59,10 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
     slope = act.negative_slope if type(act) is nn.LeakyReLU else 0.0
     to = autocast_dtype(device)
     key = (
-        x.shape, x.stride(), x.dtype, x.device, to, kernel.shape, kernel.stride(), kernel.dtype, type(kernel),
-        None if offset is None else (offset.dtype, offset.shape), own["stride"], own["padding"], own["dilation"],
-        own["groups"], own["padding_mode"], type(act), slope, *kinds(weight, bias, mean, var, batches),
+        x.shape, x.stride(), x.dtype, x.device, to, kernel.shape, kernel.stride(), kernel.dtype, kernel.device,
+        type(kernel), None if offset is None else (offset.dtype, offset.shape, offset.device), own["stride"],
+        own["padding"], own["dilation"], own["groups"], own["padding_mode"], type(act), slope,
+        *kinds(weight, bias, mean, var, batches),
     )  # fmt: skip
     found = norms.fused()
     known: Known | None = found.get(key)

@@ -119,7 +119,7 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
         if y is not None:
             return y
     route = None if patch is None else patch.lookup(x, weight, geometry)
-    if patch is None or route is None or not (bias is None or _fits(bias, route.problem)):
+    if patch is None or route is None or not (bias is None or _fits(bias, x, route.problem)):
         return native_convolution(x, weight, bias, *geometry)  # which says what is wrong with a bias
     report, problem = patch.report, route.problem
     layer, timer = report.count_forward(route.served), report.timer
@@ -154,8 +154,8 @@ def _convolution_backward(
     )
 
 
-def _fits(bias: torch.Tensor, problem: ConvProblem) -> bool:
-    return bias.shape == (problem.out_channels,) and bias.dtype == problem.dtype
+def _fits(bias: torch.Tensor, x: torch.Tensor, problem: ConvProblem) -> bool:
+    return bias.shape == (problem.out_channels,) and bias.dtype == x.dtype and bias.device == x.device
 
 
 def _is_recorded(x: torch.Tensor) -> bool:

@@ -132,7 +132,7 @@ class FusedPatch:
         dtypes = (weight.dtype, x.dtype if bias is None else bias.dtype)
         if transposed or x.dim() != 4 or dtypes != (x.dtype, x.dtype) or torch._C._get_tracing_state() is not None:
             return None
-        if bias is not None and bias.shape != weight.shape[:1]:
+        if bias is not None and (bias.shape != weight.shape[:1] or bias.device != x.device):
             return None
         sizes = (tuple(stride), tuple(padding), tuple(dilation))
         if any(len(each) != 2 for each in sizes) or weight.device != x.device:

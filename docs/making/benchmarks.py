@@ -15,6 +15,7 @@ from yolo_rocm.bench.rival_kernels import RIVALS
 from yolo_rocm.bench.rival_table import reasons, rival_table, verdict_of
 
 from .markdown import code, table
+from .training_steps import is_of_training_steps, part
 
 # What says where a number comes from; shown once above a table where it is the same in all of its rows.
 PROVENANCE: Final = (
@@ -94,10 +95,13 @@ def _number(text: str) -> float | None:
 
 
 def tables(folder: Path) -> str:
-    """Return every benchmark: convolutions by device, torch and date, then all other files as they are."""
+    """Return every benchmark: convolutions by device, torch and date, training steps, all other files as they are."""
     parts = _conv_parts(conv_sums(folder))
-    for path in sorted(folder.glob("*.csv")):
-        if not path.name.startswith("conv-"):
+    others = [path for path in sorted(folder.glob("*.csv")) if not path.name.startswith("conv-")]
+    for path in sorted(others, key=is_of_training_steps, reverse=True):
+        if is_of_training_steps(path):
+            parts += part(path, read(path))
+        else:
             parts += [f"## {_title(path.stem)}", *_plain(path)]
     return "\n\n".join(parts)
 

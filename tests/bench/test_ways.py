@@ -6,6 +6,7 @@ import pytest
 
 from yolo_rocm.bench.ways import ways
 from yolo_rocm.errors import ConfigError
+from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.preset.resolve import resolve
 
 from .made_ways import BOTH
@@ -28,6 +29,9 @@ def test_kinds_are_chosen_and_quick_leaves_out_what_takes_longest():
         "ours + vendor norm",
         "ours auto + vendor",
     ]
+    beside = ways(chosen="ours + vendor norm")
+    assert [way.channels_last for way in beside] == [False, True]  # a rival is shown at its best
+    assert not any(isinstance(patch, NormPatch) for way in beside for patch in way.patches)
     quick = [way.name for way in ways(quick=True)]
     assert quick == [*BOTH["stock"], "vendor off NCHW", *BOTH["ours"], "ours lean (faster layout)"]
     assert [way.name for way in ways(chosen="ours, stock", quick=True)] == [*BOTH["stock"], *BOTH["ours"]]

@@ -45,9 +45,10 @@ def test_what_cannot_be_recorded_leaves_torch_as_it_was():
     torch.cuda.empty_cache()
     assert held_by_graphs(GPU) <= held
     # empty_cache still works, and the next network is recorded
+    reserved = torch.cuda.memory_reserved(GPU)  # with what other tests of this process still hold
     torch.empty(2**28, dtype=torch.uint8, device=GPU)
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved(GPU) < 2**28
+    assert torch.cuda.memory_reserved(GPU) <= reserved
     plain, model = made(GPU), made(GPU)
     graphs, _ = recorded(model)
     assert train(model, batches(GPU, 5)) == train(plain, batches(GPU, 5))

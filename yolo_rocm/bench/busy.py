@@ -65,12 +65,12 @@ def measure(step: Callable[[], object], device: torch.device, steps: int = 2) ->
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     on_gpu = device.type == "cuda"
-    if on_gpu:
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-        with torch.profiler.profile(activities=activities):  # the first one starts CUPTI or roctracer
-            torch.cuda.synchronize(device)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Profiler clears events")  # of cycles, of which there is one
+        if on_gpu:
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+            with torch.profiler.profile(activities=activities):  # the first one starts CUPTI or roctracer
+                torch.cuda.synchronize(device)
         with torch.profiler.profile(activities=activities) as profiler:
             for _ in range(steps):
                 step()

@@ -214,7 +214,8 @@ def ways(
         ours.way(OURS_KIND + GRAPH, None, graph="on"),
         ours.way(LEAN_KIND + GRAPH, None, lean=True, graph="on"),
         ours.way(f"{OURS_KIND}{COMPILE}", None, compiled=True),
-        ours.way(NORM_KIND, None, engine=without_vendor, vendor=True, norm=False),
+        # A vendor library's BatchNorm may be five times slower in one layout: each is shown.
+        *(ours.way(NORM_KIND, layout, engine=without_vendor, vendor=True, norm=False) for layout in (False, True)),
         ours.way(AUTO_KIND, None, engine="auto", vendor=True),
     ]
     if quick and not chosen:

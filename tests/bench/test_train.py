@@ -18,6 +18,7 @@ from yolo_rocm.bench.train import TrainBench
 from yolo_rocm.bench.ways import Way, ways
 from yolo_rocm.cli.main import app
 from yolo_rocm.conv import chunking
+from yolo_rocm.conv.plan import Planner
 from yolo_rocm.errors import ConfigError, DeviceLostError
 from yolo_rocm.telemetry.classes import CLASSES
 from yolo_rocm.ultralytics_hooks import optimizers
@@ -267,6 +268,23 @@ def test_ours_is_tuned_once_and_its_time_is_told(small):
     first = ours.tuning_s
     bench.run([ours], quiet)
     assert ours.tuning_s == first
+
+
+def test_a_way_takes_over_what_was_measured_for_another_one(small, monkeypatch):
+    measured = []
+    original = Planner.tune
+
+    def tune(self, problems, *args, **named):
+        measured.append(list(original(self, problems, *args, **named)))
+
+    monkeypatch.setattr(Planner, "tune", tune)
+    bench = TrainBench(small, batch=1, imgsz=64, amp=False, device="cpu", steps=1, tune_s=60.0)
+    compared = [way for way in ways(chosen="ours,ours lean") if way.name != "ours channels_last"]
+    bench.run(compared, quiet)
+    assert [bool(problems) for problems in measured] == [True, False]
+    ours, lean = ({s.problem: s.plan for s in way.patches[0].report.served.values()} for way in compared)
+    assert ours == lean
+    assert {plan["forward"].reason for plan in lean.values()} == {"fastest when measured"}
 
 
 def test_the_command_writes_its_table_and_ends_with_1_where_a_way_is_wrong(small, tmp_path, monkeypatch):

@@ -49,3 +49,17 @@ def test_ours_is_what_the_preset_runs():
     assert ours.of_preset == (preset.step.memory == "full")
     other = next(way for way in ways("gemm", 7) if way.kind == "ours").patches[0].planner
     assert (other.engine, other.budget) == ("gemm", 7 * 2**20)
+
+
+def test_what_is_measured_for_one_way_is_known_to_all_with_its_engines():
+    planners: dict[str, set[tuple[int, ...]]] = {}
+    for way in ways():
+        if way.is_ours:
+            planners.setdefault(way.kind, set()).add(tuple(id(patch.planner) for patch in way.patches))
+    ((conv, norm),) = planners["ours"]
+    assert conv != norm
+    for kind in ("ours lean", "ours + graph", "ours lean + graph", "ours + compile"):
+        assert planners[kind] == {(conv, norm)}
+    assert planners["ours + vendor norm"] == {(conv,)}
+    ((beside_vendor, its_norm),) = planners["ours auto + vendor"]
+    assert len({conv, norm, beside_vendor, its_norm}) == 4  # here the vendor library is a candidate

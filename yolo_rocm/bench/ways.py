@@ -20,6 +20,7 @@ from ..conv.plan import Planner
 from ..conv.seam import installed
 from ..engines.backend_flags import vendor_off
 from ..engines.names import OURS, single_engines
+from ..engines.planner import BasePlanner
 from ..errors import ConfigError, nearest
 from ..graphs import network
 from ..norm import seam as norm_seam
@@ -62,7 +63,7 @@ class Way:
     peaks: list[Peak] = field(default_factory=list)  # of the timed steps of each turn; empty on a CPU
     losses: list[float] = field(default_factory=list)  # of every step of the newest turn, warm-up included
     busy: Busy | None = None  # of a step; None where nothing was profiled
-    tuning_s: float | None = None  # seconds of first steps, compiling and measuring candidates; None where not ours
+    tuning_s: float | None = None  # seconds of first steps, compiling and measuring what is new; None where not ours
     overflows: int = 0  # steps that GradScaler has left out in the newest turn
     said: list[str] = field(default_factory=list)  # what was decided about device graphs
     error: str = ""  # why it could not go on
@@ -110,6 +111,9 @@ class Way:
 class _Ours:
     """Makes ways of ours as the preset has them.
 
+    Those with the same engines have the same planners, as trainings have that remember their plans: what was measured
+    for one way is not measured again for another, and lean memory is compared with the very kernels of full memory.
+
     Args:
         engine: Engines; None for the preset's.
         memory_mb: Workspace a pass may take; None for the preset's.
@@ -122,9 +126,11 @@ class _Ours:
         self.engine = engine or conv.engine
         self._memory_mb = memory_mb or conv.memory_mb
         self._remember = remember
+        self._planners: dict[tuple[Any, ...], BasePlanner[Any, Any]] = {}
 
-    def _planning(self, vendor: bool) -> dict[str, Any]:
-        return {"vendor_library": vendor, "memory_mb": self._memory_mb, "remember": self._remember}
+    def _planner(self, operator: type[BasePlanner[Any, Any]], engine: str, vendor: bool) -> Any:
+        planner = operator(engine, vendor, self._memory_mb, self._remember)
+        return self._planners.setdefault((operator, planner.engines), planner)
 
     def way(
         self,
@@ -151,15 +157,15 @@ class _Ours:
         """
         engine = engine or self.engine
         # What may be on beside a vendor library is a candidate only for `auto`.
-        planning = self._planning(vendor and engine == "auto")
-        patch = Patch(["cuda", "cpu"], Planner(engine, **planning))
+        candidate = vendor and engine == "auto"
+        patch = Patch(["cuda", "cpu"], self._planner(Planner, engine, candidate))
         pieces: list[Piece] = [] if vendor else [vendor_off]
         pieces += [lambda device: installed(patch), lambda device: hooks.anchors_once()]
         if "triton" in single_engines(engine):
             pieces.append(lambda device: hooks.fused_losses())
         patches: list[Any] = [patch]
         if norm:
-            norm_patch = NormPatch(["cuda", "cpu"], NormPlanner(engine, **planning))
+            norm_patch = NormPatch(["cuda", "cpu"], self._planner(NormPlanner, engine, candidate))
             pieces += [lambda device: norm_seam.installed(norm_patch), lambda device: hooks.fused_blocks()]
             patches.append(norm_patch)
         if lean:

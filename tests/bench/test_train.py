@@ -370,6 +370,12 @@ def test_ours_trains_with_the_optimizer_of_a_session(monkeypatch):
     assert fused == {"stock": [False], "ours": [True], "ours lean": [True]}
 
 
+@pytest.mark.parametrize(("device", "step_ms", "steps"), [("cuda", 50.0, 2), ("cuda", 900.0, 1), ("cpu", 50.0, 1)])
+def test_long_steps_are_profiled_once(bench, monkeypatch, device, step_ms, steps):
+    monkeypatch.setattr(bench, "device", torch.device(device))
+    assert bench._steps_profiled(Way("stock", True, turns_ms=[[step_ms]])) == steps
+
+
 def test_overflows_are_counted_from_the_scale():
     trainee = object.__new__(train._Trainee)
     trainee._scaler = train._scaler(False)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -38,6 +39,7 @@ WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is t
 _FEWEST_ROUNDS: Final = 3
 # Whoever asks for more steps gets more rounds, not longer turns: the pace of a host changes within seconds.
 _STEPS_OF_A_TURN: Final = 5
+_SLOW_MS: Final = 250.0  # of a step: what loops over images launches kernels by the 10,000
 # GradScaler begins so high that first steps overflow and are left out, by chance in one way and not in another.
 _FIRST_SCALE: Final = 2.0**8
 _SGD: Final = {"lr": 0.001, "momentum": 0.937, "weight_decay": 5e-4, "nesterov": True}
@@ -196,8 +198,7 @@ class TrainBench:
             way.overflows = trainee.overflows()
             way.turns_ms.append([timer.step_ms() for timer in timers])  # at last: a way with turns has all of the above
             if self._profiled and way.busy is None:
-                few = 2 if self.device.type == "cuda" else 1
-                way.busy = busy.measure(partial(trainee.step, ranges=True), self.device, few)
+                way.busy = busy.measure(partial(trainee.step, ranges=True), self.device, self._steps_profiled(way))
 
     @contextmanager
     def _trainee(self, way: Way) -> Iterator[_Trainee]:
@@ -229,6 +230,10 @@ class TrainBench:
             getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
             torch.cuda.empty_cache()
             self.held_mb = max(self.held_mb, torch.cuda.memory_allocated(self.device) / 2**20)
+
+    def _steps_profiled(self, way: Way) -> int:
+        """Return how many steps to take under the profiler, whose events take longer to read than steps to run."""
+        return 2 if self.device.type == "cuda" and median(way.turns_ms[0]) < _SLOW_MS else 1
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

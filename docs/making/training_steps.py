@@ -50,6 +50,8 @@ def part(path: Path, rows: Sequence[Mapping[str, str]]) -> list[str]:
     if any(row["peak_mb"] for row in rows):
         lines += ["Memory in MB.", _table(rows, _MEMORY)]
     said = [f"- {row['way']}: {'; '.join(words)}" for row in rows if (words := _said(row))]
+    if any("not reached yet" in words for words in said):
+        lines.append("What computed the layers. Not reached: layers that only inference uses, as `dfl.conv`.")
     return [*lines, *(["\n".join(said)] if said else [])]
 
 

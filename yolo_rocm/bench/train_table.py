@@ -221,7 +221,7 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
     lean = faster(ways, LEAN_KIND)
     if lean is None:
         return said
-    # In its layout: it has that of ours which was faster in the first round, but may have failed in a later one.
+    # Lean has the layout in which ours was faster in the first round; ours may have failed there since.
     alike = [way for way in ways if way.channels_last == lean.channels_last]
     full = faster(alike, OURS_KIND) or faster(ways, OURS_KIND)
     if full is None:

@@ -196,8 +196,8 @@ def ways(
     Args:
         engine: Engines of ours; the preset's by default.
         memory_mb: Workspace a pass of ours may take; the preset's by default.
-        quick: Leave out what takes longest: whatever is compiled, vendor off in channels_last, and ours beside a vendor
-            library that works.
+        quick: Leave out what takes longest: whatever is compiled or recorded, vendor off in channels_last, and ours
+            beside a vendor library that works.
         chosen: Kinds, joined by commas, such as `stock,ours,ours lean`; all by default.
         remember: Whether ours begins with what earlier runs have measured.
         on_gpu: Whether what is compiled or recorded is among them where nothing is chosen: for a CPU, compiling takes
@@ -220,7 +220,7 @@ def ways(
         ours.way(OURS_KIND + GRAPH, None, graph="on"),
         ours.way(LEAN_KIND + GRAPH, None, lean=True, graph="on"),
         ours.way(f"{OURS_KIND}{COMPILE}", None, compiled=True),
-        # A vendor library's BatchNorm may be five times slower in one layout: each is shown.
+        # A vendor library's BatchNorm may take several times as long in one layout: each is shown.
         *(ours.way(NORM_KIND, layout, engine=without_vendor, vendor=True, norm=False) for layout in (False, True)),
         ours.way(AUTO_KIND, None, engine="auto", vendor=True),
     ]

@@ -124,8 +124,8 @@ def _print_busy(rows: Sequence[TrainRow]) -> None:
     heads = ("way", "busy", *(["waited"] if on_gpu else []), *kinds)
     print_table(heads, table, "milliseconds of a step, by what they were for", cut=False)
     say(
-        "Busy: time of the GPU's kernels in profiled steps, of which the others are parts. Waited: the rest of the "
-        "median step, in which the GPU waited for the host."
+        "Busy: time of the GPU's kernels in profiled steps; those that run at the same time count once, each in its "
+        "class. Waited: the rest of the median step, in which the GPU waited for the host."
         if on_gpu
         else "On a CPU: time that the operators took themselves, profiler included."
     )

@@ -25,7 +25,7 @@ from .keeping import MOST_STEPS, Activation, Derived, Keeping, Kept, View
 # 0.35x.
 SMALLEST: Final = 2 * 2**20
 # The same for what is made of them, sums, joins, enlarged and pooled copies: Python looks up all parts, and makes these
-# again before. Of the network above, 3 instead of 12 are computed again and 0.50x of torch's bytes are kept; lean
+# again before. Of the network above, 3 instead of 12 are computed again and 0.52x of torch's bytes are kept; lean
 # memory takes a quarter less of the host's time.
 SMALLEST_DERIVED: Final = 6 * 2**20
 # Nor is a result computed again that has fewer values than this part of a network's images. At batch 64 that leaves 30

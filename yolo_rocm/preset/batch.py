@@ -5,7 +5,7 @@ what a step of yolov8s in fp32 at 640 px keeps for backward, and what parameters
 of a pass take besides. Half of a card is left to what is not counted: gradients of activations, what the allocator
 leaves unused, a second moment and averaged weights, the driver and a desktop. On an NVIDIA H200 a stock process held
 1.2 times (fp32) and 1.36 times (AMP) its count (yolov8n, batch 64): 39 and 35 MB an image on top. As much on top of
-what `lean` keeps would be 1.6 and 2 times.
+what `lean` keeps would be 1.5 and 1.9 times.
 
 It is where to begin and no promise: yolov8m fits by the bare count, without the margin, and larger models may not.
 Where memory runs out in the first epoch, Ultralytics halves the batch.

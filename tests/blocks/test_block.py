@@ -136,6 +136,60 @@ def test_gradients_have_gradients(amp):
     assert all(bool(each.isfinite().all()) and each.any() for each in (*first, second[0], second[1]))
 
 
+@pytest.mark.parametrize("by", ["block", "two functions"])
+def test_the_first_gradients_are_the_same_where_they_have_gradients(by):
+    """Of a block that is called twice: how the second input depends on the parameters is counted once."""
+    three = layers(torch.float64, kernel_size=1)
+    three[0] = nn.Conv2d(6, 6, 1, dtype=torch.float64)
+    x, run = sample(2, 6, 3, 3, dtype=torch.float64), {"block": by_one, "two functions": by_two}[by]
+
+    def gradients(call, create):
+        loss = call(call(x, three), three).square().sum()
+        return torch.autograd.grad(loss, list(three.parameters()), create_graph=create)
+
+    wanted = gradients(lambda x, three: three(x), False)
+    with served():
+        for create in (False, True):
+            for name, found, grad in zip("abcd", gradients(run, create), wanted, strict=True):
+                torch.testing.assert_close(found.detach(), grad, rtol=1e-9, atol=1e-9, msg=f"{name} {create}")
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._C._functorch, "is_legacy_batchedtensor"), reason="torch < 2.0 does not tell many from one"
+)
+@pytest.mark.parametrize("by", ["block", "two functions"])
+def test_gradients_for_many_outputs_at_once(by):
+    three, x = layers(), sample().requires_grad_()
+    run = {"torch": lambda x, three: three(x), "block": by_one, "two functions": by_two}
+
+    def jacobian(name):
+        y = run[name](x, three).mean((2, 3))[0]
+        return torch.autograd.grad(y, (x, three[1].weight), torch.eye(6), is_grads_batched=True)
+
+    wanted = jacobian("torch")
+    with served():
+        for found, each in zip(jacobian(by), wanted, strict=True):
+            torch.testing.assert_close(found, each, rtol=1e-4, atol=1e-5)
+
+
+def test_a_frozen_convolution_keeps_nothing_and_is_not_watched():
+    three, x = layers(padding=1), sample()
+    three[0].requires_grad_(False)
+    wanted = stepped(lambda x, three: three(x), x, three)
+    saved = []
+    with served(), torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
+        y = by_one(x, three)
+    assert sorted(saved, key=len) == [(6,), (6,), y.shape]
+    with torch.no_grad():
+        x.zero_()
+        three[0].weight.zero_()
+    y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(2)), retain_graph=True)
+    for name in ("1.weight", "1.bias"):
+        torch.testing.assert_close(dict(three.named_parameters())[name].grad, wanted[name], rtol=1e-4, atol=1e-4)
+    first = torch.autograd.grad(y.square().sum(), three[1].weight, create_graph=True)
+    assert torch.autograd.grad(first[0].sum(), three[1].weight)[0].any()
+
+
 def test_a_weight_changed_before_backward_is_found_as_by_torch():
     three = layers()
     with served():
@@ -219,6 +273,11 @@ def test_what_is_unusual_is_left_to_torch():
     assert refused(conv=nn.Conv2d(5, 6, 3))
     assert refused(sample(4, 7, 8))
     assert refused(sample(1, 4, 3, 3))  # one value in a channel
+    assert refused(torch._neg_view(sample()))
+    for name, value in (("stride", [2, 2]), ("stride", 2), ("padding", [1, 1]), ("padding", 1), ("dilation", 1)):
+        conv = nn.Conv2d(4, 6, 3)
+        setattr(conv, name, value)  # which torch takes
+        assert refused(conv=conv), (name, value)
     assert refused(sample(dtype=torch.bfloat16))
     assert refused(norm=nn.BatchNorm2d(7))
     hooked = nn.Conv2d(4, 6, 3)

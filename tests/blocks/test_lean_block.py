@@ -111,6 +111,36 @@ def test_a_block_without_gradients_asks_for_nothing_in_lean_memory():
         assert recipe._uses == 1
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_where_gradients_are_off_nothing_is_asked_for(mode):
+    first, second = layers(padding=1), layers()
+    second[0] = nn.Conv2d(6, 6, 1)
+    with served(), lean.on(0):
+        y = by_one(sample().requires_grad_(), first)
+        with mode():
+            by_one(y, second)
+            by_one(sample(), first)
+        assert recipes.here().find(y)._uses == 0
+
+
+def test_a_frozen_convolution_in_lean_memory():
+    found = []
+    for on in (False, True):
+        first, second = layers(padding=1), layers()
+        second[0] = nn.Conv2d(6, 6, 1).requires_grad_(False)
+        first.requires_grad_(False)
+        first[1].requires_grad_(True)
+        torch.nn.init.constant_(second[0].weight, 0.1)
+        x = sample()
+        with served(), lean.on(0) if on else nullcontext():
+            y = by_one(by_one(x, first), second)
+        with torch.no_grad():
+            x.zero_()
+        y.square().sum().backward()
+        found.append([p.grad for p in (*first[1].parameters(), *second[1].parameters())])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
 @pytest.mark.skipif(not NEW_HOOKS, reason="this torch does not say whether a graph is kept: hooks do all of it")
 def test_lean_memory_needs_no_hooks_for_blocks_and_puts_them_back(monkeypatch):
     unpacked = []

@@ -85,3 +85,37 @@ def test_with_other_engines_autocast_is_switched_off():
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = conv_norm_act(sample(), *layers())
     assert found.dtype == torch.bfloat16
+
+
+def repacked(tensor):
+    """As `torch.autograd.graph.save_on_cpu(pin_memory=True)` does."""
+    return torch.empty(tensor.size(), dtype=tensor.dtype).copy_(tensor)
+
+
+@pytest.mark.parametrize("run", [by_one, by_two])
+def test_hooks_may_return_another_layout(run):
+    x, three = sample(layout=torch.channels_last), layers(padding=1)
+    with interpreter(), served("triton"):
+        wanted = stepped(run, x, three)
+        hooks = torch.autograd.graph.saved_tensors_hooks(repacked, lambda kept: kept)
+
+        def hooked(x, three):
+            with hooks:
+                return run(x, three)
+
+        found = stepped(hooked, x, three)
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("run", [by_one, by_two])
+def test_a_gradient_whose_sign_is_still_to_be_applied(run):
+    three, found = layers(padding=1), []
+    with interpreter(), served("triton"):
+        for negative in (False, True):
+            x = sample().requires_grad_()
+            y = run(x, three)
+            grad = torch.linspace(-1, 1, y.numel()).view(y.shape)
+            y.backward(torch._neg_view(grad) if negative else -grad)
+            found.append(x.grad)
+    assert torch.equal(*found)

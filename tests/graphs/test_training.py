@@ -230,6 +230,45 @@ def test_a_layer_that_is_replaced_or_put_into_eval_mode_is_seen(device):
     assert same(plain, model)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model.first[1], "momentum", 0.5),
+        lambda model: setattr(model.first[1], "eps", 0.5),
+        lambda model: setattr(model.first[0], "padding", (1, 1)),
+        lambda model: setattr(model.second, "scale", torch.ones(1)),
+    ],
+)
+def test_a_module_that_is_set_otherwise_is_seen(device, change):
+    plain, model = made(device), made(device)
+    graphs, said = recorded(model)
+    for each in (plain, model):
+        train(each, batches(device, 4))
+        change(each)
+        train(each, batches(device, 4))
+    assert len(said) == 2
+    assert graphs.recorded == 1
+    assert same(plain, model)
+
+
+def test_what_a_pass_sets_itself_and_notes_of_whoever_trains_are_no_change(device):
+    class Counting(torch.nn.SiLU):
+        calls = 0
+
+        def forward(self, x):
+            if not graphs.recorded:  # the stand-in for a graph calls this where a graph would not
+                self.calls += 1
+            return super().forward(x)
+
+    model = made(device)
+    model.first[2] = counting = Counting()
+    graphs, said = recorded(model)
+    for x in batches(device, 6):
+        (model.loss_so_far,) = train(model, [x])
+    assert counting.calls > 2
+    assert len(said) == graphs.recorded == 1
+
+
 def test_what_cannot_be_recorded_is_computed_as_ever(device):
     plain, model = made(device), made(device)
     model.asks = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -85,6 +86,52 @@ def test_additions_are_torchs_own_afterwards() -> None:
         raise KeyboardInterrupt
     assert torch.Tensor.__add__ is before
     assert "__add__" not in vars(torch.Tensor)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_fused_sgd_"), reason="torch < 2.3 has no fused SGD")
+def test_a_fused_step_before_backward_is_found_like_any_other() -> None:
+    """Of a second head on detached activations, whose backward pass comes after the step of the first."""
+    from ultralytics.nn.modules.conv import Conv
+
+    first, second = (Conv(4, 4, 3).train() for _ in range(2))
+    optimizer = torch.optim.SGD(first.parameters(), 0.5, fused=True)
+    x = torch.rand(2, 4, 8, 8)
+    with _fused(), lean.on(0):
+        features = first(x)
+        loss, other = features[:, :2].mean(), second(features.detach()).sum()
+        loss.backward()
+        versions = [p._version for p in first.parameters()]
+        optimizer.step()
+        assert all(p._version > was for p, was in zip(first.parameters(), versions, strict=True))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            other.backward()
+    versions = [p._version for p in first.parameters()]
+    optimizer.step()  # nothing counts any longer
+    assert [p._version for p in first.parameters()] == versions
+
+
+@pytest.mark.skipif(not hasattr(torch, "func"), reason="torch < 2.0 has no torch.func")
+def test_transforms_keep_what_they_keep() -> None:
+    """They refuse hooks for what is kept."""
+    from ultralytics.nn.modules.conv import Conv
+
+    conv, x = Conv(4, 4, 3).train(), torch.rand(2, 4, 8, 8)
+    parameters = {name: p.detach() for name, p in conv.named_parameters()}
+
+    def gradients(on: bool) -> dict[str, torch.Tensor]:
+        def loss(parameters: Any, buffers: Any) -> torch.Tensor:
+            with lean.on(0) if on else nullcontext():
+                found: torch.Tensor = torch.func.functional_call(conv, (parameters, buffers), (x,))
+            return found.square().sum()
+
+        found: dict[str, torch.Tensor] = torch.func.grad(loss)(parameters, copy.deepcopy(dict(conv.named_buffers())))
+        return found
+
+    wanted = gradients(on=False)
+    with _fused():
+        found = gradients(on=True)
+    for name, grad in wanted.items():
+        torch.testing.assert_close(found[name], grad, rtol=1e-4, atol=1e-4)
 
 
 def _bytes(network: Any, *, fused: bool, on: bool) -> int:

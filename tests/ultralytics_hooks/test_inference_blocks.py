@@ -126,6 +126,10 @@ def watched_block(how):
     elif how == "padding":
         module.conv.padding_mode = "reflect"
         module.conv._reversed_padding_repeated_twice = [1, 1, 1, 1]
+    elif how == "stride, a list":
+        module.conv.stride = [1, 1]
+    elif how == "dilation, a number":
+        module.conv.dilation = 1
     elif how == "precision":
         module.conv.bias.data = module.conv.bias.data.double()
         module.conv.weight.data = module.conv.weight.data.double()
@@ -135,7 +139,7 @@ def watched_block(how):
 
 HOWS = [
     "hook", "hook of the convolution", "hook of the activation", "forward of its own", "forward of another block",
-    "another activation", "another convolution", "padding", "precision",
+    "another activation", "another convolution", "padding", "stride, a list", "dilation, a number", "precision",
 ]  # fmt: skip
 
 

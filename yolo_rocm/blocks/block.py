@@ -19,8 +19,8 @@ from ..conv.seam import serving as serving_convolutions
 from ..norm import recipes
 from ..norm.algorithms.base import Parameters, Statistics
 from ..norm.autocast import autocast_dtype, is_on, off
-from ..norm.fused import activated, kinds
-from ..norm.fusible import ordinary, watched
+from ..norm.fused import activated, kinds, of_this_call
+from ..norm.fusible import ordinary, stands_for_many, watched
 from ..norm.seam import serving as serving_norms
 from .again import Again
 from .call import Call, LeanCall
@@ -65,7 +65,10 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
         *kinds(weight, bias, mean, var, batches),
     )  # fmt: skip
     found = norms.fused()
-    known: Known | None = found.get(key)
+    try:
+        known: Known | None = found.get(key)
+    except TypeError:  # a stride or a padding that somebody has set to a list
+        return None
     if known is None or not known.is_current(patch):
         known = found[key] = find(patch, norms, x, (conv, norm, act), slope, to)
     route = known.conv
@@ -81,8 +84,8 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
         return _apply(x, kernel, offset, weight, bias, Call(known, p, kernel, offset))  # type: ignore[no-any-return]
     offers = known.values >= table.smallest
     call = LeanCall(known, p, kernel, offset, offers)
-    kept = x.requires_grad or kernel.requires_grad or (weight is not None and weight.requires_grad)
-    if kept and _keeps_graph is not None and recipes.only_ours():
+    kept = x.requires_grad or kernel.requires_grad  # where the convolution is frozen, hooks see to the rest
+    if kept and _keeps_graph is not None and torch.is_grad_enabled() and recipes.only_ours():
         call.holds, call.keeping = True, table.instead_of(x)
     result = _apply(x, kernel, offset, weight, bias, call)
     if offers:
@@ -122,12 +125,15 @@ class _Block(torch.autograd.Function):
             if call.holds:
                 call.hold(filters, x, y)
                 return result
-        ctx.save_for_backward(filters, y, weight, bias, x)
+        if any(ctx.needs_input_grad[:3]):
+            ctx.save_for_backward(filters, y, weight, bias, x)
+        else:  # nothing of the convolution is read again
+            ctx.save_for_backward(None, y, weight, bias, None)
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled():  # somebody wants to differentiate the gradients
+        if torch.is_grad_enabled() or stands_for_many(grad):  # somebody differentiates them, or vmap is on
             return *_differentiable(ctx, grad), None
         if is_on():
             with off():
@@ -173,7 +179,10 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     else:
         keeping = None
         kernel, y, weight, bias, kept_x = ctx.saved_tensors
+        if y.stride() != known.strides:  # hooks have returned another layout
+            y = laid_out(y, known.channels_last)
     p = Parameters(weight, bias, None, None, 0.0, call.p.eps)
+    grad = grad.resolve_neg()
     if grad.stride() != known.strides:
         grad = grad.contiguous(memory_format=known.layout)
     norm.served.backward_calls += 1
@@ -193,6 +202,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     if for_x or for_kernel:
         x = kept_x if keeping is None else keeping.made()
         assert x is not None  # one of the two is kept
+        assert kernel is not None
         grad_x, grad_kernel = conv_backward(grad_y, x, kernel, (for_x, for_kernel, known.widens))
         if grad_x is not None:
             grad_x = laid_out(grad_x, known.channels_last)
@@ -208,22 +218,26 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     call: Call = ctx.call
     known, kernel, offset = call.known, call.kernel, call.offset
     if isinstance(call, LeanCall) and call.holds:
-        _, _, _, x = call.held()
+        _, y, _, x = call.held()
         weight, bias = call.p[:2]
         if x is None:
             raise RuntimeError(
-                "gradients of gradients need the input of every layer, and lean memory does not keep it: "
-                "train with step.memory: full"
+                "gradients of gradients, and gradients for many outputs at once, need the input of every layer, and "
+                "lean memory does not keep it: train with step.memory: full"
             )
     else:
-        _, _, weight, bias, x = ctx.saved_tensors
+        _, y, weight, bias, x = ctx.saved_tensors
     problem = known.conv.problem  # type: ignore[union-attr]
-    inputs: tuple[Any, ...] = (x, kernel, offset, weight, bias)
-    if known.convert is not None:
-        kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
-    y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
-    y = activated(known.norm.problem, functional.batch_norm(y, None, None, weight, bias, True, 0.0, call.p.eps))
+    create = torch.is_grad_enabled()
+    with torch.enable_grad():
+        inputs: list[Any] = of_this_call(x, kernel, offset, weight, bias)
+        x, kernel, offset, weight, bias = inputs
+        if known.convert is not None:
+            kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
+        if x is not None:
+            y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
+        y = activated(known.norm.problem, functional.batch_norm(y, None, None, weight, bias, True, 0.0, call.p.eps))
     wanted = ctx.needs_input_grad[:5]
     asked = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
-    found = iter(torch.autograd.grad(y, asked, grad, create_graph=True))
+    found = iter(torch.autograd.grad(y, asked, grad, create_graph=create))
     return tuple(next(found) if want else None for want in wanted)

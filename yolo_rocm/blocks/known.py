@@ -84,7 +84,7 @@ def find(
     if (
         x.dim() != 4
         or conv.padding_mode != "zeros"
-        or isinstance(conv.padding, str)
+        or not all(type(value) is tuple for value in (conv.stride, conv.padding, conv.dilation))  # as torch makes them
         or not all(tensor.is_floating_point() and tensor.device == x.device for tensor in given)
         or not all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in given[1:])
         or (bias is not None and bias.shape != weight.shape[:1])

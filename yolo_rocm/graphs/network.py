@@ -101,9 +101,11 @@ class NetworkGraphs:
             known.call = self._calls
             if known.grads is not None:
                 known = self._shapes[key] = self._decided(model, run, x, known.grads)
+                self._settle()
         if isinstance(known, Captured):
             return known(run, x)
         result = run(x)
+        self._settle()
         if known is not None:
             try:
                 return known.watched(result)
@@ -123,6 +125,11 @@ class NetworkGraphs:
                 self._end(f"a module has no {error}")
                 return False
         return not self._signature.is_watched
+
+    def _settle(self) -> None:
+        """Take what the passes that were just computed have changed in modules for how these were."""
+        assert self._signature is not None  # or the model is not ready
+        self._signature.settle()
 
     def _seen(self, key: Any) -> Captured | Seen | None:
         known = self._shapes.get(key)

@@ -1,4 +1,4 @@
-"""What a recorded pass depends on besides its input: where parameters are, who is frozen, and who watches modules."""
+"""What recorded passes depend on besides their input: where parameters are, who is frozen, how modules are set."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from .settings import Settings
+
 _HOOKS = ("forward_pre", "forward", "backward_pre", "backward")
 
 
 class Signature:
     """A model as it was: a recorded pass has the structure and the modes of its modules in it, and addresses.
 
-    Compared before every step, so everything that is compared is at hand.
+    Compared before every step, so everything that is compared is at hand. Attributes of the model itself are not: they
+    are notes of whoever trains it, which may change with each step.
 
     Args:
         model: The model; nothing of it is held but its dictionaries and tensors.
@@ -28,11 +31,16 @@ class Signature:
         self._held: list[dict[str, torch.Tensor | None]] = held
         self._hooks = [own[f"_{kind}_hooks"] for own in self._own for kind in _HOOKS if f"_{kind}_hooks" in own]
         self._tensors = [tensor for tensor in self._each() if tensor is not None]
+        self._settings = Settings(self._own[1:])
         self._was = self._now()
 
     def __bool__(self) -> bool:
         """Return whether the model is still as it was."""
-        return self._now() == self._was
+        return self._now() == self._was and self._settings.is_same
+
+    def settle(self) -> None:
+        """Take how modules are set now for what it was: a pass may have changed that itself."""
+        self._settings.settle()
 
     @property
     def is_watched(self) -> bool:

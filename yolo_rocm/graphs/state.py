@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from operator import attrgetter, is_, itemgetter
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
 from torch import nn
+
+from .settings import Settings
 
 _HOOKS: Final = ("forward_pre", "forward", "backward_pre", "backward")
 _version = attrgetter("_version")
@@ -28,20 +30,17 @@ class State:
         self._own = [module.__dict__ for module in model.modules()]
         kinds = ("_parameters", "_buffers", "_modules")
         held: list[dict[str, Any]] = [own[kind] for own in self._own for kind in kinds]
-        self._values = [each.values() for each in (*self._own, *held)]  # of attributes, and what torch keeps apart
+        self._settings = Settings([*self._own, *held])
         self._hooks = [own[f"_{kind}_hooks"] for own in self._own for kind in _HOOKS if f"_{kind}_hooks" in own]
         in_dictionaries = chain.from_iterable(each.values() for each in held)
         self._parts = [each for each in in_dictionaries if isinstance(each, torch.Tensor)]
         self._versioned = [each for each in self._parts if not each.is_inference()]
         self.tensors = [each.detach() for each in (*self._parts, *self._attributes())]
         self._was = self._now()
-        self.settle()
 
     def settle(self) -> None:
         """Take how modules are set now for what it was: a pass may have changed that itself."""
-        self._set = self._settings()
-        places = [place for place, value in enumerate(self._set) if isinstance(value, torch.Tensor)]
-        self._tensors_of: Callable[[list[Any]], tuple[Any, ...]] = itemgetter(*places, 0, 0)  # always several
+        self._settings.settle()
 
     @property
     def is_safe(self) -> bool:
@@ -50,17 +49,8 @@ class State:
 
     @property
     def is_same(self) -> bool:
-        """Whether modules are the same and set as they were.
-
-        A model has thousands of attributes and a call of a small one takes less than a millisecond: lists are compared
-        at once, object by object and by value only where it is another one, which no tensor may be.
-        """
-        now, was = self._settings(), self._set
-        try:
-            same = now == was
-        except Exception:  # a tensor or an array in another's place is no single truth, and others raise what they like
-            return False
-        return same and all(map(is_, self._tensors_of(now), self._tensors_of(was)))
+        """Whether modules are the same and set as they were."""
+        return self._settings.is_same
 
     @property
     def is_watched(self) -> bool:
@@ -69,10 +59,6 @@ class State:
 
     def _now(self) -> list[Any]:
         return [*map(torch.Tensor.data_ptr, self._parts), *map(_version, self._versioned)]
-
-    def _settings(self) -> list[Any]:
-        """Return who is where: attributes of modules, and what is in their dictionaries."""
-        return list(chain.from_iterable(self._values))
 
     def _attributes(self) -> Iterator[torch.Tensor]:
         for value in chain.from_iterable(own.values() for own in self._own):

@@ -17,7 +17,7 @@ from ..engines.layout import is_channels_last
 from . import recipes
 from .algorithms.base import Parameters, Statistics
 from .autocast import without_autocast
-from .fusible import ACTIVATION_MODULES, ordinary
+from .fusible import ACTIVATION_MODULES, ordinary, stands_for_many
 from .patch import NormPatch, NormRoute
 from .problem import LEAKY_RELU, RELU, SILU, NormProblem
 from .seam import serving
@@ -156,10 +156,11 @@ class _NormAct(torch.autograd.Function):
         known: _Known = ctx.known
         wanted = ctx.needs_input_grad[:3]
         p = Parameters(weight, bias, None, None, 0.0, ctx.eps)
-        if torch.is_grad_enabled():  # somebody wants to differentiate the gradients
+        if torch.is_grad_enabled() or stands_for_many(grad):  # somebody differentiates them, or vmap is on
             return *_differentiable(known.route.problem, grad, x, p, wanted), None, None
         known.route.served.backward_calls += 1
-        grad = grad.contiguous(memory_format=known.layout)
+        grad = grad.resolve_neg().contiguous(memory_format=known.layout)
+        x = x.contiguous(memory_format=known.layout)  # hooks may have returned another layout
         return *without_autocast(known.route.backward, grad, x, p, ctx.statistics, wanted), None, None
 
 
@@ -172,10 +173,22 @@ def _differentiable(
     problem: NormProblem, grad: torch.Tensor, x: torch.Tensor, p: Parameters, wanted: tuple[bool, ...]
 ) -> tuple[torch.Tensor | None, ...]:
     """Return gradients that have gradients: torch's own, of the whole computed anew from the input."""
-    y = activated(problem, functional.batch_norm(x, None, None, p.weight, p.bias, True, 0.0, p.eps))
-    inputs = [tensor for tensor, want in zip((x, p.weight, p.bias), wanted, strict=True) if want]
-    found = iter(torch.autograd.grad(y, inputs, grad, create_graph=True))  # type: ignore[arg-type]
+    create = torch.is_grad_enabled()
+    with torch.enable_grad():
+        inputs: list[Any] = of_this_call(x, p.weight, p.bias)
+        y = functional.batch_norm(inputs[0], None, None, inputs[1], inputs[2], True, 0.0, p.eps)
+        y = activated(problem, y)
+    asked = [tensor for tensor, want in zip(inputs, wanted, strict=True) if want]
+    found = iter(torch.autograd.grad(y, asked, grad, create_graph=create))
     return tuple(next(found) if want else None for want in wanted)
+
+
+def of_this_call(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Return the same tensors, so that gradients are those of one call.
+
+    What is asked for them themselves has in it how one was computed from another in earlier calls.
+    """
+    return [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
 
 
 def activated(problem: NormProblem, y: torch.Tensor) -> torch.Tensor:

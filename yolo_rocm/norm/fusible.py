@@ -32,8 +32,12 @@ _PRE, _POST, _BACK, _PRE_BACK = (
 # torch 2.0 to 2.2 do not say whether they compile; their compilers leave the graph for what they do not know.
 is_compiling: Final[Callable[[], bool]] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 # A transform of functorch that is going on; torch < 2.0 says so only of its tensors.
-_transform: Final[Callable[[], object]] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
+transform: Final[Callable[[], object]] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
 _is_transformed: Final[Callable[[torch.Tensor], bool]] = torch._C._functorch.is_functorch_wrapped_tensor
+# Of `is_grads_batched`; torch < 2.0 does not tell.
+_is_batched: Final[Callable[[torch.Tensor], bool]] = getattr(
+    torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False
+)
 _tracing: Final[Callable[[], object]] = torch._C._get_tracing_state
 _modes: Final[Callable[[], int]] = torch._C._len_torch_dispatch_stack
 _function_modes: Final[Callable[[], int]] = torch._C._len_torch_function_stack
@@ -57,7 +61,8 @@ def fusible(norm: Any, act: Any) -> bool:
 def ordinary(x: torch.Tensor) -> bool:
     """Return whether a call with this input is nothing but a call: not traced, transformed, or seen by a mode.
 
-    Nor differentiated forward, which functions of ours are not made for.
+    Nor differentiated forward, which functions of ours are not made for, nor with a sign that is still to be applied,
+    as the imaginary part of a conjugate has it: our kernels read what is in memory.
     """
     return (
         type(x) is torch.Tensor
@@ -65,9 +70,15 @@ def ordinary(x: torch.Tensor) -> bool:
         and _tracing() is None
         and not _modes()
         and not _function_modes()
-        and _transform() is None
+        and transform() is None
         and not _is_transformed(x)
+        and not x.is_neg()
     )
+
+
+def stands_for_many(grad: torch.Tensor) -> bool:
+    """Return whether a gradient stands for many at once."""
+    return _is_transformed(grad) or _is_batched(grad)
 
 
 def any_global_hook() -> bool:

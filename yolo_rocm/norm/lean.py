@@ -7,11 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
 from . import recipes
 from .derived import additions_noted, functions_noted
+from .fusible import transform
+
+try:
+    from torch.optim.optimizer import register_optimizer_step_post_hook as _after_each_step
+except ImportError:  # torch < 2.0, where no optimizer is fused unless somebody asks for it
+    _after_each_step = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -21,8 +28,38 @@ def installed() -> Iterator[None]:
     The other functions are replaced for each forward pass, although that takes time (0.2 of 33 ms on a CPU):
     TorchScript knows `torch.cat` by its object, and nothing that uses it could be scripted during a run.
     """
-    with additions_noted():
+    with additions_noted(), fused_steps_noted():
         yield
+
+
+@contextmanager
+def fused_steps_noted() -> Iterator[None]:
+    """Let parameters say that an optimizer has changed them, in this process, while the context is open.
+
+    A fused optimizer does not tell autograd. Whoever goes backward after its step through activations that are computed
+    again would get gradients of the new parameters; as it is, that is refused, as torch does after other optimizers.
+    """
+    if _after_each_step is None:
+        yield
+        return
+    handle = _after_each_step(_count_fused)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _count_fused(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    changed = [
+        p for group in optimizer.param_groups if group.get("fused") for p in group["params"] if p.grad is not None
+    ]
+    if not changed:
+        return
+    try:
+        torch.autograd.graph.increment_version(changed)
+    except (TypeError, AttributeError):  # torch < 2.6 takes them one by one
+        for parameter in changed:
+            torch.autograd.graph.increment_version(parameter)
 
 
 @contextmanager
@@ -37,7 +74,8 @@ def on(smallest: int = recipes.SMALLEST, smallest_derived: int | None = None) ->
         smallest: Values of a tensor from which on a recipe is kept; of nested uses the outermost decides.
         smallest_derived: The same for what is computed from activations; as many by default.
     """
-    if recipes.others_keep() or recipes.only_ours():  # or it is on already
+    # Or it is on already. Transforms of functorch refuse hooks.
+    if recipes.others_keep() or recipes.only_ours() or transform() is not None:
         yield
         return
     smallest_derived = smallest if smallest_derived is None else smallest_derived

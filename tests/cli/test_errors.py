@@ -151,6 +151,37 @@ def test_data_that_ultralytics_refuses_are_one_line(command, monkeypatch):
     assert "error: Dataset 'a.yaml' error 'train:' key missing" in told
 
 
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            ValueError("\x1b[34m\x1b[1mtrain: \x1b[0mNo labels found in a.cache. See x."),
+            "No labels found in a.cache. See x.",
+        ),
+        (
+            FileNotFoundError("\x1b[34mval: \x1b[0mError loading data from b\nSee x."),
+            "Error loading data from b See x.",
+        ),
+        (RuntimeError("No valid images found in c.cache.\n"), "No valid images found in c.cache."),
+        (NotImplementedError("Optimizer 'Sgd2' not found in list"), "Optimizer 'Sgd2' not found in list"),
+        (ValueError("'imgsz=abc' is not a valid image size."), "'imgsz=abc' is not a valid image size."),
+        (
+            ValueError("Invalid CUDA 'device=0' requested. Use cpu.\n\ntorch: False"),
+            "Invalid CUDA 'device=0' requested. Use cpu.",
+        ),
+        (
+            FileNotFoundError(2, "No such file or directory", "nope.pt"),
+            "[Errno 2] No such file or directory: 'nope.pt'",
+        ),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_what_ultralytics_refuses_is_one_line(command, monkeypatch, error, line):
+    from_ultralytics(monkeypatch, error)
+    code, told = command("train", "data=coco8.yaml")
+    assert (code, told) == (1, f"error: {line} (--debug shows where it happened)\n")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("out of luck"), KeyError("x"), FileNotFoundError("a"), TypeError("b")])
 def test_what_may_be_a_bug_is_not_hidden(monkeypatch, tmp_path, error):
     monkeypatch.chdir(tmp_path)

@@ -192,6 +192,23 @@ def test_mistakes_end_before_anything_runs(mode, arguments, text, weights, monke
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        "classes=0,1", "classes=[0, 1]", "device=0,1", "imgsz=640,480", "name=2024-01-01", "name=007", "name=3.10",
+        "name=12:30", "name=yes", "name=None", "project=/runs #1/a: b", "model=/runs #1/last.pt", "source=&x",
+        "source=#b", "source=0", "time=1:30", "lr0=1e-4", "freeze=010", "cache=False", "cache=ram", "batch=0.7",
+        "pretrained=a, b",
+    ],
+)  # fmt: skip
+def test_a_value_is_read_as_yolo_reads_it(word):
+    from ultralytics.cfg import smart_value
+
+    key, _, text = word.partition("=")
+    kept = key in ("name", "project") and text != "None"  # by newer releases; older ones read 3.10 as 3.1
+    assert parse([word]) == {key: text if kept else smart_value(text)}
+
+
 def test_values_that_yaml_reads_otherwise_are_read_as_yolo_reads_them():
     given = parse(["lr0=1e-4", "conf=.5E+0", "format=-", "name=1e", "source=0", "classes=[0, 2]"])
     assert given == {"lr0": 1e-4, "conf": 0.5, "format": "-", "name": "1e", "source": 0, "classes": [0, 2]}

@@ -24,9 +24,16 @@ def ids(matches):
 
 
 def test_the_size_of_the_knowledge():
-    assert len(signatures()) == 53
-    assert len({entry.id for entry in signatures()}) == 53
+    assert len(signatures()) == 54
+    assert len({entry.id for entry in signatures()}) == 54
     assert sum(not entry.auto_match for entry in signatures()) == 1
+
+
+def test_a_training_that_was_meant_for_the_processor_shows_no_failure():
+    log = (
+        b"Ultralytics 8.4.190 Python-3.11.7 torch-2.10.0+cpu CPU (Intel Xeon Processor)\nResults saved to runs/train\n"
+    )
+    assert not examine_log(io.BytesIO(log)).explained
 
 
 @pytest.mark.parametrize(("entry", "sample"), SAMPLES, ids=[f"{e.id}-{n}" for n, (e, _) in enumerate(SAMPLES)])

@@ -85,6 +85,28 @@ def test_larger_images_make_smaller_batches(imgsz, batch):
     assert batch_for(24, imgsz=imgsz) == batch
     settings = resolve("auto", None, {"imgsz": imgsz}, machine=amd("gfx1100", 24))
     assert settings.preset.train["batch"] == batch
+    if imgsz is not None:
+        assert resolve("auto", machine=amd("gfx1100", 24)).for_images(imgsz).preset.train["batch"] == batch
+        written = resolve("auto", {"train": {"imgsz": imgsz}}, machine=amd("gfx1100", 24))
+        assert written.preset.train["batch"] == batch
+        assert written.for_images(None).preset.train["batch"] == batch
+        assert written.for_images(2560).preset.train["batch"] == 2
+
+
+@pytest.mark.parametrize("imgsz", ["1280", [1280, 640], (640, 1280), "1280,640", "[1280, 1280]"], ids=str)
+def test_the_longer_side_counts_however_it_is_written(imgsz):
+    assert batch_for(24, imgsz=imgsz) == 8
+
+
+@pytest.mark.parametrize("imgsz", ["abc", True, [], {}], ids=str)
+def test_what_is_no_size_is_for_ultralytics_to_refuse(imgsz):
+    assert batch_for(24, imgsz=imgsz) == 32
+
+
+def test_a_batch_that_was_given_is_not_settled_by_the_size_of_images():
+    settings = resolve("auto", {"train": {"batch": 5}}, machine=amd("gfx1100", 24))
+    assert settings.for_images(1280) is settings
+    assert resolve("cpu").for_images(1280).preset.train == resolve("cpu").preset.train
 
 
 def test_shared_memory_counts_half():

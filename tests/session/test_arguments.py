@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from yolo_rocm.session.arguments import train_arguments
+import pickle
+
+from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.session.arguments import given_by_user, train_arguments
 from yolo_rocm.session.session import Session
 
 
@@ -18,3 +21,27 @@ def test_a_cfg_file_wins_over_the_preset(tmp_path):
     cfg.write_text("batch: 5\n")
     session = Session({"base": "cpu", "train": {"batch": 2}}, None)
     assert train_arguments(session.settings, {"cfg": str(cfg)}) == {"cfg": str(cfg)}
+
+
+def test_the_batch_of_larger_images_whoever_says_their_size(tmp_path):
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text("imgsz: 1280\n")
+    settings = resolve("rx7900xtx")
+    assert train_arguments(settings, {})["batch"] == 32
+    assert train_arguments(settings, {"imgsz": 1280})["batch"] == 8
+    assert train_arguments(settings, {"cfg": str(cfg)})["batch"] == 8
+    assert train_arguments(settings, {"cfg": str(cfg), "imgsz": 640})["batch"] == 32
+    assert train_arguments(settings, {"cfg": str(cfg), "batch": 3})["batch"] == 3
+    assert train_arguments(pickle.loads(pickle.dumps(settings)), {"imgsz": 1280})["batch"] == 8
+
+
+def test_a_session_begins_with_what_the_call_and_its_file_say(tmp_path):
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text("workers: 2\ndevice: cpu\nimgsz: 1280\n")
+    session = Session("rx7900xtx", None)
+    session.begin(given_by_user({"cfg": str(cfg), "epochs": 1}))
+    assert (session.workers, session.device, session.settings.preset.train["batch"]) == (2, "cpu", 8)
+    session.begin(given_by_user({"cfg": str(cfg), "workers": 5, "imgsz": 640}))
+    assert (session.workers, session.device, session.settings.preset.train["batch"]) == (5, "cpu", 32)
+    session.begin(given_by_user({}))
+    assert (session.workers, session.device, session.settings.preset.train["batch"]) == (None, None, 32)

@@ -165,20 +165,25 @@ def test_what_is_no_checkpoint_is_not_resumed():
         (None, {}, "", 0),
         ("rx5600xt", {"conv": {"engine": "gemm", "vendor": "on", "devices": ["cpu", "cuda"]}}, [0, 1], 4),
         ("cpu", {"env": {"HSA_X": {"value": "none", "why": "it's needed"}}, "train": {"lr0": 1e-05}}, "cuda:0", None),
-        ("cpu", {"conv": {"memory_mb": None}, "train": {"name": "1", "project": "on", "classes": [1, 2]}}, 0, 2),
+        (
+            "cpu",
+            {"conv": {"memory_mb": None}, "train": {"name": "1", "project": "\u00df \U0001f642", "classes": [1, 2]}},
+            0,
+            2,
+        ),
     ],
     ids=str,
 )
 def test_the_command_line_reads_what_the_command_says(given):
     preset, rocm, device, workers = given
-    program, mode, *words = shlex.split(run_command(*given).train(Path("/a folder/last.pt")))
+    program, mode, *words = shlex.split(run_command(*given).train(Path("/a folder: #1/last.pt")))
     assert (program, mode) == ("yolo-rocm", "train")
     read = parse(words)
-    assert (read.pop("model"), read.pop("resume")) == ("/a folder/last.pt", True)
+    assert (read.pop("model"), read.pop("resume")) == ("/a folder: #1/last.pt", True)
     assert read.pop("preset", None) == (preset if preset != "auto" else None)
     assert read.pop("rocm", {}) == (rocm or {})
     assert read.pop("workers", None) == workers
-    assert read.pop("device", "") == ("0,1" if isinstance(device, list) else "" if device is None else device)
+    assert read.pop("device", "") == ((0, 1) if isinstance(device, list) else "" if device is None else device)
     assert not read
 
 

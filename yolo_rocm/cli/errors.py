@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,14 @@ from ..errors import LostRankError, YoloRocmError
 from ..hardware.libraries import missing_library
 
 DEBUG = "--debug"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_OF_SPLIT = re.compile(r"^(train|val|test): ")
+# How Ultralytics begins: data that cannot be used, and values of arguments that do not exist.
+_MISTAKES = (
+    "Dataset '", "No images", "No labels found", "No valid images", "Error loading data", "Optimizer '", "'imgsz=",
+    "Invalid CUDA 'device=",
+)  # fmt: skip
+_WEIGHTS = (".pt", ".yaml", ".yml")
 _HINT = f"({DEBUG} shows where it happened)"
 
 
@@ -38,8 +47,9 @@ def everyday(error: BaseException) -> str | None:
     for each in _chain(error):
         if isinstance(each, ConnectionError):
             return f"a download failed: {_one_line(each)}"
-    if str(error).startswith(("Dataset '", "No images")):  # data that cannot be used, whatever the cause
-        return _one_line(error)
+    told = _one_line(error)
+    if told.startswith(_MISTAKES) or (isinstance(error, FileNotFoundError) and str(error.filename).endswith(_WEIGHTS)):
+        return told
     return None
 
 
@@ -83,6 +93,6 @@ def _raised_by(package: str, error: BaseException) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return an error's words on one line, without the pictures that Ultralytics puts in."""
-    text = " ".join(str(error).split())
-    return " ".join(text.encode("ascii", "ignore").decode().split())
+    """Return an error's words up to an empty line on one line, without Ultralytics' pictures, colours and splits."""
+    text = " ".join(_COLOUR.sub("", str(error)).partition("\n\n")[0].split())
+    return _OF_SPLIT.sub("", " ".join(text.encode("ascii", "ignore").decode().split()))

@@ -47,17 +47,26 @@ def batch_for(
         keeps: What a step keeps for backward: `full`, `lean`, or `stock` where nothing of ours computes it.
         workspace_mb: Workspace a pass may take.
         shared: The memory is the system's, of which half is left to everything else.
-        imgsz: Image size of the training; larger images than 640 px shrink the batch with their area.
+        imgsz: Image size of the training, one number or height and width; larger images than 640 px shrink the batch
+            with their area.
     """
     if not memory_gb:
         return None
     # Drivers keep some: a card of 24 GB reports 23.98.
     memory_mb = round(memory_gb) * 1024 / (2 if shared else 1)
     image_mb = IMAGE_MB[keeps]
-    if isinstance(imgsz, int | float) and not isinstance(imgsz, bool) and imgsz > _PIXELS:
-        image_mb *= (imgsz / _PIXELS) ** 2
+    image_mb *= max(1.0, _longest(imgsz) / _PIXELS) ** 2
     images = (memory_mb * USED - BESIDES_MB - workspace_mb) / image_mb
     return 1 << (max(1, int(min(images, _MOST))).bit_length() - 1)
+
+
+def _longest(imgsz: Any) -> float:
+    """Return the longer side of images: Ultralytics trains with squares of it. 0 where it is no number."""
+    sides = str(imgsz).strip("[]()").split(",")
+    try:
+        return max(float(side) for side in sides)
+    except ValueError:  # Ultralytics says what it takes
+        return 0.0
 
 
 def batch_of(preset: Preset, machine: Machine, imgsz: Any = None) -> tuple[int | None, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,13 @@ TASKS: Final = {
     "depth": "yolo26n-depth.pt",
 }
 _WEIGHTS: Final = (".pt", ".onnx", ".torchscript", ".engine")
-_EXPONENT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
+_VERBATIM: Final = ("name", "project")  # a run may be called 007 or 2024-01-01
+_WORDS: Final = {
+    "none": None, "null": None,
+    "true": True, "yes": True, "on": True,
+    "false": False, "no": False, "off": False,
+}  # fmt: skip
+_LITERALS: Final = (bool, int, float, str, list, tuple, dict)
 
 
 def parse(words: Sequence[str]) -> dict[str, Any]:
@@ -41,7 +47,7 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     for position, word in enumerate(pairs):
         key, separator, text = word.partition("=")
         if separator:
-            _put(result, key.strip(), _value(text), word)
+            _put(result, key.strip(), _value(key.strip(), text.strip()), word)
         elif Path(word).suffix in _WEIGHTS:
             raise ConfigError(f"expected key=value, got {word!r}; did you mean model={word}?")
         elif position == 0:
@@ -111,25 +117,36 @@ def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:
     place[name] = value
 
 
-def _value(text: str) -> Any:
-    """Read a value as YAML does, plus Python's spellings that `yolo` takes: None, True, False, lists and 1e-4."""
-    if text.lower() == "none":
-        return None
-    if text == "-":  # a format of `benchmark`, for YAML a list
+def _value(key: str, text: str) -> Any:
+    """Read a value as `yolo` does: a word for nothing, yes or no, a literal of Python, or text as it is.
+
+    YAML's lists and mappings of bare words are read too. Everything else of YAML would change a text: dates, times of
+    day, and what stands behind ` #` in the name of a folder.
+    """
+    word = text.lower()
+    if key in _VERBATIM and word != "none":
         return text
-    if _EXPONENT.fullmatch(text):  # for YAML 1.1 a number only with a point and a sign: 1.0e-4
-        return float(text)
+    if word in _WORDS:
+        return _WORDS[word]
     try:
-        return parse_yaml(text) if text else ""
-    except UnreadableError:
-        return text
+        found = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        found = None
+    if isinstance(found, _LITERALS):
+        return found
+    if text[:1] in ("[", "{"):
+        try:
+            return parse_yaml(text)
+        except UnreadableError:
+            return text
+    return text
 
 
-def keys_of(path: Any) -> list[str]:
-    """Return the keys a user's `cfg=` file sets; they win over a preset like arguments do.
+def of_file(path: Any) -> dict[str, Any]:
+    """Return what a user's `cfg=` file sets; it wins over a preset like arguments do.
 
     Raises:
         ConfigError: It cannot be read.
     """
-    data = _load(Path(path)) if path and Path(path).is_file() else None
-    return [str(key) for key in data] if isinstance(data, dict) else []
+    data = _load(Path(path)) if path and isinstance(path, str | Path) and Path(path).is_file() else None
+    return {str(key): value for key, value in data.items()} if isinstance(data, dict) else {}

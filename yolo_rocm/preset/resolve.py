@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,14 @@ def resolve(
         layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
     _settle_evidence(layers, str(files[-1][0].get("name")) if files else "")
     preset = _settled_memory(validate(layers.merged, "the merged preset"), layers, machine)
-    preset = _settled_batch(preset, layers, machine, given.get("imgsz"))
+    asked = preset
+    preset = _settled_batch(preset, layers, machine)
     _check_consistent(preset, layers.origins)
     notes = (*choice.notes, *machine.warnings)
-    return Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes)
+    by_card = asked.train.get("batch") == "auto" and "batch" in preset.train
+    batch = partial(batch_of, preset, machine) if by_card else None
+    settings = Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes, batch)
+    return settings.for_images(given.get("imgsz"))
 
 
 def _settled_memory(preset: Preset, layers: _Layers, machine: Machine) -> Preset:
@@ -105,11 +110,11 @@ def _settled_memory(preset: Preset, layers: _Layers, machine: Machine) -> Preset
     return preset.model_copy(update={"step": preset.step.model_copy(update={"memory": memory})})
 
 
-def _settled_batch(preset: Preset, layers: _Layers, machine: Machine, imgsz: Any) -> Preset:
+def _settled_batch(preset: Preset, layers: _Layers, machine: Machine) -> Preset:
     """Put a number in the place of `train.batch: auto`; where memory is not known, Ultralytics' own default stays."""
     if preset.train.get("batch") != "auto":
         return preset
-    batch, why = batch_of(preset, machine, imgsz)
+    batch, why = batch_of(preset, machine)
     train = {**preset.train, "batch": batch}
     if batch is None:
         del train["batch"], layers.origins["train.batch"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -226,13 +226,31 @@ class Preset(_Section):
 
 @dataclass(frozen=True)
 class Settings:
-    """A preset with all that overrides it: final values, the origin of each, and what is worth saying."""
+    """A preset with all that overrides it: final values, the origin of each, and what is worth saying.
+
+    `batch_of` says the batch for a size of images, and why; None where it is not left to the card.
+    """
 
     preset: Preset
     origins: dict[str, str]
     why: str
     explicit: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    batch_of: Callable[[Any], tuple[int | None, str]] | None = field(default=None, compare=False)
+
+    def for_images(self, imgsz: Any) -> Settings:
+        """Return these settings for images of a size: where the preset leaves the batch to the card, it is another.
+
+        Args:
+            imgsz: As Ultralytics takes it; None is what the preset says.
+        """
+        train = self.preset.train
+        if self.batch_of is None:
+            return self
+        batch, _ = self.batch_of(train.get("imgsz") if imgsz is None else imgsz)
+        if batch == train["batch"]:
+            return self
+        return replace(self, preset=self.preset.model_copy(update={"train": {**train, "batch": batch}}))
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
         """Yield (key, value, origin) for every final value, defaults included."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
-from ..preset.cfg_file import keys_of, read
+from ..preset.cfg_file import of_file
 from ..preset.schema import Settings
 from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
 
@@ -35,6 +34,15 @@ def train_section(settings: Settings, device: Any) -> dict[str, Any]:
     return section
 
 
+def given_by_user(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call over those of its `cfg=` file.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    return {**of_file(arguments.get("cfg")), **arguments}
+
+
 def train_arguments(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Add the preset's Ultralytics arguments to those of a call. A resumed run keeps the ones it began with.
 
@@ -47,10 +55,9 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any]) -> dict[st
         )
     if arguments.get("resume"):
         return dict(arguments)
-    of_file = keys_of(arguments.get("cfg"))
-    device = read(Path(arguments["cfg"])).get("device") if "device" in of_file else None
-    wanted = train_section(settings, arguments.get("device", device))
-    added = {name: value for name, value in wanted.items() if name not in {*arguments, *of_file}}
+    given = given_by_user(arguments)
+    settings = settings.for_images(given.get("imgsz"))
+    added = {k: value for k, value in train_section(settings, given.get("device")).items() if k not in given}
     if "batch" in added and added["batch"] != settings.preset.train["batch"]:
         hooks.say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
     unknown = [name for name in added if not hooks.knows_argument(name)]

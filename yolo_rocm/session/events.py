@@ -55,6 +55,7 @@ class Events:
         if not session.is_active:
             session.renew()
         if self._adds_arguments or not session.is_active:  # callbacks on their own; otherwise the call has them
+            session.settings = session.settings.for_images(trainer.args.imgsz)
             add_to_trainer(session.settings, trainer)
         training = TrainingRun(session, trainer)
         session.trainings[trainer] = training

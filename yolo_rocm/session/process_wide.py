@@ -93,7 +93,7 @@ def _around_trainer(events_of: EventsOf) -> AroundTrainer:
             return
         events = events_of()
         session = events.session
-        session.device, session.workers = overrides.get("device"), overrides.get("workers")
+        session.begin(overrides)
         if not session.is_active:
             session.renew()
         added = train_arguments(session.settings, overrides)

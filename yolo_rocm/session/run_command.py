@@ -76,7 +76,7 @@ def _torchrun(here: Place) -> tuple[str, ...]:
 
 def _text(value: Any) -> str:
     """Write a value so that the command line reads the same value."""
-    plain = json.dumps(value, default=str)
+    plain = json.dumps(value, default=str, ensure_ascii=False)
     short = str(value)
     return short if isinstance(value, str) and parse([f"key={short}"])["key"] == value else plain
 

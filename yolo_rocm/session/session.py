@@ -97,6 +97,11 @@ class Session:
         convolutions, *others = self.reports()
         return "; ".join(report.summary() for report in (convolutions, *(each for each in others if each.served)))
 
+    def begin(self, arguments: Mapping[str, Any]) -> None:
+        """Take over what the user has given a run: device, workers, and the size of images, which decides the batch."""
+        self.device, self.workers = arguments.get("device"), arguments.get("workers")
+        self.settings = self.settings.for_images(arguments.get("imgsz"))
+
     def renew(self) -> None:
         """Start new reports for the next run; what has been planned stays planned."""
         self.convolutions.renew()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import time
 from contextlib import nullcontext
 from functools import partial
 
@@ -285,6 +286,22 @@ def test_a_way_takes_over_what_was_measured_for_another_one(small, monkeypatch):
     ours, lean = ({s.problem: s.plan for s in way.patches[0].report.served.values()} for way in compared)
     assert ours == lean
     assert {plan["forward"].reason for plan in lean.values()} == {"fastest when measured"}
+
+
+def test_where_time_was_over_no_other_way_measures_more(small, monkeypatch):
+    """Or kernels of the first one would be others in its next turn."""
+    limits = []
+
+    def tune(self, problems, limit_s):
+        limits.append(limit_s)
+        time.sleep(0.02)  # and all of its time is spent
+
+    monkeypatch.setattr(Planner, "tune", tune)
+    bench = TrainBench(small, batch=1, imgsz=64, amp=False, device="cpu", steps=1, tune_s=0.01)
+    compared = [way for way in ways(chosen="ours,ours lean,ours + vendor norm") if not way.channels_last]
+    bench.run(compared, quiet)
+    assert len(compared) == 3
+    assert limits == [0.01]
 
 
 def test_the_command_writes_its_table_and_ends_with_1_where_a_way_is_wrong(small, tmp_path, monkeypatch):

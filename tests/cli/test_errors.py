@@ -162,7 +162,7 @@ def test_data_that_ultralytics_refuses_are_one_line(command, monkeypatch):
             FileNotFoundError("\x1b[34mval: \x1b[0mError loading data from b\nSee x."),
             "Error loading data from b See x.",
         ),
-        (RuntimeError("No valid images found in c.cache.\n"), "No valid images found in c.cache."),
+        (RuntimeError("\n\nNo valid images found in c.cache.\n"), "No valid images found in c.cache."),
         (NotImplementedError("Optimizer 'Sgd2' not found in list"), "Optimizer 'Sgd2' not found in list"),
         (ValueError("'imgsz=abc' is not a valid image size."), "'imgsz=abc' is not a valid image size."),
         (
@@ -190,6 +190,20 @@ def test_what_may_be_a_bug_is_not_hidden(monkeypatch, tmp_path, error):
     with pytest.raises(type(error)) as raised:
         main.main()
     assert raised.value is error
+
+
+def test_a_file_that_our_own_code_misses_is_no_mistake_of_the_user(monkeypatch, tmp_path):
+    """Though Ultralytics has called it, as it calls callbacks."""
+    error = FileNotFoundError(2, "No such file or directory", "weights/last.pt")
+    ours = {"__name__": "yolo_rocm.made", "error": error}
+    exec("def callback(**_):\n    raise error", ours)
+    space = {"__name__": "ultralytics.made", "callback": ours["callback"]}
+    exec("def train(**_):\n    callback()", space)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("yolo_rocm.api.run_training", space["train"])
+    monkeypatch.setattr(sys, "argv", ["yolo-rocm", "train", "data=coco8.yaml"])
+    with pytest.raises(FileNotFoundError):
+        main.main()
 
 
 @pytest.mark.parametrize("error", [ConnectionError("lost"), RuntimeError("Dataset 'a' error")])

@@ -209,6 +209,13 @@ def test_a_value_is_read_as_yolo_reads_it(word):
     assert parse([word]) == {key: text if kept else smart_value(text)}
 
 
+def test_no_text_loses_what_python_takes_for_a_comment():
+    words = ["source=3#4", "source=2024 #1", "source='a #b'", "classes=[0, 1]  # two", "source=2in1.mp4", "cache=~"]
+    assert [parse([word])[word.partition("=")[0]] for word in words] == [
+        "3#4", "2024 #1", "a #b", [0, 1], "2in1.mp4", None,
+    ]  # fmt: skip
+
+
 def test_values_that_yaml_reads_otherwise_are_read_as_yolo_reads_them():
     given = parse(["lr0=1e-4", "conf=.5E+0", "format=-", "name=1e", "source=0", "classes=[0, 2]"])
     assert given == {"lr0": 1e-4, "conf": 0.5, "format": "-", "name": "1e", "source": 0, "classes": [0, 2]}

@@ -256,7 +256,7 @@ def test_what_a_pass_sets_itself_and_notes_of_whoever_trains_are_no_change(devic
         calls = 0
 
         def forward(self, x):
-            if not graphs.recorded:  # the stand-in for a graph calls this where a graph would not
+            if not StandIn.replaying:
                 self.calls += 1
             return super().forward(x)
 
@@ -267,6 +267,22 @@ def test_what_a_pass_sets_itself_and_notes_of_whoever_trains_are_no_change(devic
         (model.loss_so_far,) = train(model, [x])
     assert counting.calls > 2
     assert len(said) == graphs.recorded == 1
+
+
+def test_recording_ends_for_a_loss_that_keeps_changing_although_passes_change_modules(device):
+    class Counting(torch.nn.SiLU):
+        calls = 0
+
+        def forward(self, x):
+            if not StandIn.replaying:
+                self.calls += 1
+            return super().forward(x)
+
+    model = made(device)
+    model.first[2] = Counting()
+    _, said = recorded(model)
+    train(model, batches(device, 32), weights=[float(number // 4 % 2) for number in range(32)])
+    assert [line.split(" for ")[0] for line in said] == ["device graph on"] * 2 + ["device graph off"]
 
 
 def test_what_cannot_be_recorded_is_computed_as_ever(device):

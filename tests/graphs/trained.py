@@ -114,6 +114,7 @@ class StandIn(Pool):
     """
 
     made = []  # every one of a test, weakly
+    replaying = False  # whether one calls modules where a graph would not
 
     def __init__(self, device):
         self._device = device
@@ -151,10 +152,12 @@ class _Kept:
         now = [(held, dict(held)) for held, _ in self._leaves]
         for held, leaves in self._leaves:
             held.update(leaves)
+        StandIn.replaying = True
         try:
             with torch.enable_grad():
                 result = self._function()
         finally:
+            StandIn.replaying = False
             for held, before in now:
                 held.update(before)
         if self._forward:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
+
+import pytest
 
 from yolo_rocm.preset.resolve import resolve
-from yolo_rocm.session.arguments import given_by_user, train_arguments
+from yolo_rocm.session.arguments import given_by_user, size_given_to, size_of_images, train_arguments
+from yolo_rocm.session.run import run_method
 from yolo_rocm.session.session import Session
 
 
@@ -45,3 +49,27 @@ def test_a_session_begins_with_what_the_call_and_its_file_say(tmp_path):
     assert (session.workers, session.device, session.settings.preset.train["batch"]) == (5, "cpu", 32)
     session.begin(given_by_user({}))
     assert (session.workers, session.device, session.settings.preset.train["batch"]) == (None, None, 32)
+
+
+def test_a_checkpoint_goes_on_with_its_size_unless_somebody_says_another():
+    model, settings = SimpleNamespace(overrides={"imgsz": 1280}), resolve("rx7900xtx")
+    assert size_of_images(settings, {}, model) == 1280
+    assert size_of_images(settings, {"imgsz": 320}, model) == 320
+    assert size_of_images(settings, {"cfg": "mine.yaml"}, model) is None  # Ultralytics reads it in the model's place
+    assert size_of_images(resolve("rx7900xtx", {"train": {"imgsz": 960}}), {}, model) == 960
+    assert size_of_images(settings, {}, object()) is None
+    session = Session("rx7900xtx", None)
+    seen = []
+    yolo = SimpleNamespace(overrides={"imgsz": 1280})
+    run_method(session, yolo, "train", lambda **arguments: seen.append(arguments), (), {"epochs": 1})
+    assert seen == [{"epochs": 1, **session.settings.preset.train}]
+    assert seen[0]["batch"] == 8
+
+
+@pytest.mark.parametrize(
+    ("imgsz", "of_preset", "batch"), [(640, None, 32), (1280, None, 8), (640, 1280, 8), (320, 1280, 32)]
+)
+def test_with_callbacks_alone_the_default_size_counts_as_not_given(imgsz, of_preset, batch):
+    settings = resolve("rx7900xtx", {"train": {"imgsz": of_preset}} if of_preset else None)
+    trainer = SimpleNamespace(args=SimpleNamespace(imgsz=imgsz))
+    assert settings.for_images(size_given_to(trainer)).preset.train["batch"] == batch

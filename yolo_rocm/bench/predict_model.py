@@ -81,7 +81,7 @@ def _numbers(text: Any) -> list[int]:
 
 
 def _names(text: str) -> list[str]:
-    names = list(WAYS) if text == "all" else [part.strip() for part in text.split(",")]
+    names = list(WAYS) if text == "all" else [part.strip() for part in str(text).split(",")]
     unknown = [name for name in names if name not in WAYS]
     if unknown:
         raise ConfigError(f"unknown way {unknown[0]!r}. Allowed: all, or some of: {', '.join(WAYS)}.")

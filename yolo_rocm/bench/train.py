@@ -13,6 +13,7 @@ import copy
 import gc
 import math
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
@@ -56,8 +57,8 @@ class TrainBench:
         amp: Whether autocast and GradScaler are on: fp16 on a GPU; on a CPU bf16, which needs no scaling.
         device: Where.
         steps: Timed steps of each way, in all its turns.
-        tune_s: Seconds that measuring candidates may take for each way; None is what a training takes, which is
-            nothing on a CPU.
+        tune_s: Seconds that measuring candidates may take for all ways with the same engines and layout; None is what a
+            training takes, which is nothing on a CPU.
         profiled: Whether each way takes some more steps under the profiler.
     """
 
@@ -79,6 +80,8 @@ class TrainBench:
             raise ConfigError(f"amp must be true or false, got {amp!r}.")
         self.amp, self.device, self._profiled = amp, torch.device(device), profiled
         self._tune_s = (DEFAULT_TUNE_SECONDS if self.device.type == "cuda" else 0.0) if tune_s is None else tune_s
+        # Seconds that each planner has measured, by layout.
+        self._spent: weakref.WeakKeyDictionary[Any, dict[bool | None, float]] = weakref.WeakKeyDictionary()
         self.held_mb = 0.0  # most that was still allocated on a GPU when a turn began
         self.interrupted = False
         self.rounds = min(steps, max(_FEWEST_ROUNDS, steps // _STEPS_OF_A_TURN))
@@ -163,9 +166,15 @@ class TrainBench:
     def _choose(self, way: Way) -> None:
         """Measure candidates for what a way has computed, and take the fastest from now on."""
         for patch in way.patches:
-            if patch.planner.tunable and self._tune_s > 0:
-                patch.planner.tune(patch.report.served, limit_s=self._tune_s)
-                patch.report.replan(patch.planner.plan)
+            planner = patch.planner
+            spent = self._spent.setdefault(planner, {})
+            # Where time was over before all was measured, ways that share a planner go on with what is known.
+            left = self._tune_s - spent.get(way.channels_last, 0.0)
+            if planner.tunable and left > 0:
+                started = time.perf_counter()
+                planner.tune(patch.report.served, limit_s=left)
+                spent[way.channels_last] = self._tune_s - left + time.perf_counter() - started
+                patch.report.replan(planner.plan)
         self._synchronize()
 
     def _measure(self, way: Way) -> None:

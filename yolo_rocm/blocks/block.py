@@ -20,7 +20,7 @@ from ..norm import recipes
 from ..norm.algorithms.base import Parameters, Statistics
 from ..norm.autocast import autocast_dtype, is_on, off
 from ..norm.fused import activated, kinds, of_this_call
-from ..norm.fusible import ordinary, stands_for_many, watched
+from ..norm.fusible import is_batched, is_transformed, ordinary, watched
 from ..norm.seam import serving as serving_norms
 from .again import Again
 from .call import Call, LeanCall
@@ -127,13 +127,14 @@ class _Block(torch.autograd.Function):
                 return result
         if any(ctx.needs_input_grad[:3]):
             ctx.save_for_backward(filters, y, weight, bias, x)
-        else:  # nothing of the convolution is read again
+        else:  # frozen: nothing but the output of the convolution is read again
             ctx.save_for_backward(None, y, weight, bias, None)
         return result
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        if torch.is_grad_enabled() or stands_for_many(grad):  # somebody differentiates them, or vmap is on
+        # Somebody differentiates the gradients, or wants many at once.
+        if torch.is_grad_enabled() or is_batched(grad) or is_transformed(grad):
             return *_differentiable(ctx, grad), None
         if is_on():
             with off():
@@ -182,7 +183,8 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if y.stride() != known.strides:  # hooks have returned another layout
             y = laid_out(y, known.channels_last)
     p = Parameters(weight, bias, None, None, 0.0, call.p.eps)
-    grad = grad.resolve_neg()
+    if grad.is_neg():
+        grad = grad.resolve_neg()
     if grad.stride() != known.strides:
         grad = grad.contiguous(memory_format=known.layout)
     norm.served.backward_calls += 1
@@ -218,7 +220,7 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     call: Call = ctx.call
     known, kernel, offset = call.known, call.kernel, call.offset
     if isinstance(call, LeanCall) and call.holds:
-        _, y, _, x = call.held()
+        _, _, _, x = call.held()
         weight, bias = call.p[:2]
         if x is None:
             raise RuntimeError(
@@ -232,9 +234,9 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     with torch.enable_grad():
         inputs: list[Any] = of_this_call(x, kernel, offset, weight, bias)
         x, kernel, offset, weight, bias = inputs
-        if known.convert is not None:
-            kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
         if x is not None:
+            if known.convert is not None:
+                kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
             y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
         y = activated(known.norm.problem, functional.batch_norm(y, None, None, weight, bias, True, 0.0, call.p.eps))
     wanted = ctx.needs_input_grad[:5]

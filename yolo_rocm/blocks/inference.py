@@ -36,8 +36,10 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
     own = conv.__dict__
     if patch is None or autocast_dtype(device) is not None or any_global_hook():
         return None
-    geometry = (own["stride"], own["padding"], own["dilation"], own["groups"])
-    if watched(own) or watched(act.__dict__) or own["padding_mode"] != "zeros" or not _are_tuples(*geometry[:3]):
+    stride, padding, dilation = own["stride"], own["padding"], own["dilation"]
+    if watched(own) or watched(act.__dict__) or own["padding_mode"] != "zeros":
+        return None
+    if not type(stride) is type(padding) is type(dilation) is tuple:  # as torch makes them; a padding may be a word
         return None
     filters = own["_parameters"]
     weight, bias = filters.get("weight"), filters.get("bias")
@@ -46,6 +48,7 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
     if norm is not None and not _foldable(norm, weight):
         return None
     slope = float(act.negative_slope) if type(act) is nn.LeakyReLU else 0.0
+    geometry = (stride, padding, dilation, own["groups"])
     added = bias is not None or norm is not None
     route = patch.route(x, weight, added, geometry, Epilogue(activation, slope))
     if route is None:
@@ -55,11 +58,6 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
     if norm is None:
         return route.forward(x, patch.packed(route, weight), bias)
     return route.forward(x, *_folded(patch, route, conv, norm))
-
-
-def _are_tuples(*values: object) -> bool:
-    """Return whether all are as torch makes them: a padding may be a word, and others what somebody has set."""
-    return all(type(value) is tuple for value in values)
 
 
 def _usable(x: torch.Tensor, parameter: Any) -> bool:

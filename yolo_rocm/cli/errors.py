@@ -19,7 +19,7 @@ _MISTAKES = (
     "Dataset '", "No images", "No labels found", "No valid images", "Error loading data", "Optimizer '", "'imgsz=",
     "Invalid CUDA 'device=",
 )  # fmt: skip
-_WEIGHTS = (".pt", ".yaml", ".yml")
+_NAMED = (".pt", ".yaml", ".yml")  # files that arguments name
 _HINT = f"({DEBUG} shows where it happened)"
 
 
@@ -48,9 +48,12 @@ def everyday(error: BaseException) -> str | None:
         if isinstance(each, ConnectionError):
             return f"a download failed: {_one_line(each)}"
     told = _one_line(error)
-    if told.startswith(_MISTAKES) or (isinstance(error, FileNotFoundError) and str(error.filename).endswith(_WEIGHTS)):
-        return told
-    return None
+    named = isinstance(error, FileNotFoundError) and str(error.filename).endswith(_NAMED)
+    return (
+        told
+        if told.startswith(_MISTAKES) or (named and not _raised_by("yolo_rocm", error, behind="ultralytics"))
+        else None
+    )
 
 
 def end_in_one_line(error: BaseException) -> None:
@@ -86,13 +89,21 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         each = each.__cause__ or each.__context__
 
 
-def _raised_by(package: str, error: BaseException) -> bool:
-    """Return whether the error was raised in a package, or in something that it called."""
-    modules = (str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(name.partition(".")[0] == package for name in modules)
+def _raised_by(package: str, error: BaseException, behind: str = "") -> bool:
+    """Return whether the error was raised in a package, or in something that it called.
+
+    Args:
+        package: Its name.
+        error: The error.
+        behind: A package; calls before its last one do not count.
+    """
+    names = (str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__))
+    packages = [name.partition(".")[0] for name in names]
+    last = max((place for place, name in enumerate(packages) if name == behind), default=-1)
+    return package in packages[last + 1 :]
 
 
 def _one_line(error: BaseException) -> str:
     """Return an error's words up to an empty line on one line, without Ultralytics' pictures, colours and splits."""
-    text = " ".join(_COLOUR.sub("", str(error)).partition("\n\n")[0].split())
+    text = " ".join(_COLOUR.sub("", str(error)).strip().partition("\n\n")[0].split())
     return _OF_SPLIT.sub("", " ".join(text.encode("ascii", "ignore").decode().split()))

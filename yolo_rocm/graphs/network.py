@@ -6,6 +6,7 @@ import random
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -101,11 +102,10 @@ class NetworkGraphs:
             known.call = self._calls
             if known.grads is not None:
                 known = self._shapes[key] = self._decided(model, run, x, known.grads)
-                self._settle()
+                self._signature.settle()  # type: ignore[union-attr]  # there is one, or the model is not ready
         if isinstance(known, Captured):
-            return known(run, x)
-        result = run(x)
-        self._settle()
+            return known(partial(self._computed, run), x)
+        result = self._computed(run, x)
         if known is not None:
             try:
                 return known.watched(result)
@@ -126,10 +126,11 @@ class NetworkGraphs:
                 return False
         return not self._signature.is_watched
 
-    def _settle(self) -> None:
-        """Take what the passes that were just computed have changed in modules for how these were."""
-        assert self._signature is not None  # or the model is not ready
-        self._signature.settle()
+    def _computed(self, run: Run, x: torch.Tensor) -> Any:
+        """Compute a pass that is not replayed; what it has changed in modules is how they are from now on."""
+        result = run(x)
+        self._signature.settle()  # type: ignore[union-attr]  # there is one, or the model is not ready
+        return result
 
     def _seen(self, key: Any) -> Captured | Seen | None:
         known = self._shapes.get(key)

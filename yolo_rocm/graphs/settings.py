@@ -14,7 +14,8 @@ class Settings:
     """Values in dictionaries as they were.
 
     A model has thousands of attributes and a call of a small one takes less than a millisecond: lists are compared at
-    once, object by object and by value only where it is another one, which no tensor may be.
+    once, object by object and by value only where it is another one, which no tensor may be. What is changed inside of
+    a list or a dictionary is not seen.
 
     Args:
         dictionaries: Of modules: their attributes, and what torch keeps apart.
@@ -26,7 +27,8 @@ class Settings:
 
     def settle(self) -> None:
         """Take how modules are set now for what it was: a pass may have changed that itself."""
-        if not self.is_same:
+        now, was = self._now(), self._was
+        if len(now) != len(was) or not all(map(is_, now, was)):  # not by value: a device would have to be waited for
             self._take()
 
     def _take(self) -> None:

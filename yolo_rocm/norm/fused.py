@@ -17,7 +17,7 @@ from ..engines.layout import is_channels_last
 from . import recipes
 from .algorithms.base import Parameters, Statistics
 from .autocast import without_autocast
-from .fusible import ACTIVATION_MODULES, ordinary, stands_for_many
+from .fusible import ACTIVATION_MODULES, is_batched, is_transformed, ordinary
 from .patch import NormPatch, NormRoute
 from .problem import LEAKY_RELU, RELU, SILU, NormProblem
 from .seam import serving
@@ -156,7 +156,8 @@ class _NormAct(torch.autograd.Function):
         known: _Known = ctx.known
         wanted = ctx.needs_input_grad[:3]
         p = Parameters(weight, bias, None, None, 0.0, ctx.eps)
-        if torch.is_grad_enabled() or stands_for_many(grad):  # somebody differentiates them, or vmap is on
+        # Somebody differentiates the gradients, or wants many at once.
+        if torch.is_grad_enabled() or is_batched(grad) or is_transformed(grad):
             return *_differentiable(known.route.problem, grad, x, p, wanted), None, None
         known.route.served.backward_calls += 1
         grad = grad.resolve_neg().contiguous(memory_format=known.layout)

@@ -33,9 +33,9 @@ _PRE, _POST, _BACK, _PRE_BACK = (
 is_compiling: Final[Callable[[], bool]] = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 # A transform of functorch that is going on; torch < 2.0 says so only of its tensors.
 transform: Final[Callable[[], object]] = getattr(torch._C._functorch, "peek_interpreter_stack", lambda: None)
-_is_transformed: Final[Callable[[torch.Tensor], bool]] = torch._C._functorch.is_functorch_wrapped_tensor
-# Of `is_grads_batched`; torch < 2.0 does not tell.
-_is_batched: Final[Callable[[torch.Tensor], bool]] = getattr(
+is_transformed: Final[Callable[[torch.Tensor], bool]] = torch._C._functorch.is_functorch_wrapped_tensor
+# A gradient that stands for many, of `is_grads_batched`; torch < 2.0 does not tell.
+is_batched: Final[Callable[[torch.Tensor], bool]] = getattr(
     torch._C._functorch, "is_legacy_batchedtensor", lambda tensor: False
 )
 _tracing: Final[Callable[[], object]] = torch._C._get_tracing_state
@@ -71,14 +71,9 @@ def ordinary(x: torch.Tensor) -> bool:
         and not _modes()
         and not _function_modes()
         and transform() is None
-        and not _is_transformed(x)
+        and not is_transformed(x)
         and not x.is_neg()
     )
-
-
-def stands_for_many(grad: torch.Tensor) -> bool:
-    """Return whether a gradient stands for many at once."""
-    return _is_transformed(grad) or _is_batched(grad)
 
 
 def any_global_hook() -> bool:

@@ -5,9 +5,10 @@ Gradients are bit-identical to those without: every kernel of backward gets the 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -15,10 +16,11 @@ from . import recipes
 from .derived import additions_noted, functions_noted
 from .fusible import transform
 
-try:
-    from torch.optim.optimizer import register_optimizer_step_post_hook as _after_each_step
-except ImportError:  # torch < 2.0, where no optimizer is fused unless somebody asks for it
-    _after_each_step = None  # type: ignore[assignment]
+# From torch 2.0 on, and 2.1.
+_after_each_step: Final[Any] = getattr(
+    importlib.import_module("torch.optim.optimizer"), "register_optimizer_step_post_hook", None
+)
+_increment: Final[Any] = getattr(torch.autograd.graph, "increment_version", None)
 
 
 @contextmanager
@@ -39,7 +41,7 @@ def fused_steps_noted() -> Iterator[None]:
     A fused optimizer does not tell autograd. Whoever goes backward after its step through activations that are computed
     again would get gradients of the new parameters; as it is, that is refused, as torch does after other optimizers.
     """
-    if _after_each_step is None:
+    if _after_each_step is None or _increment is None:
         yield
         return
     handle = _after_each_step(_count_fused)
@@ -56,10 +58,10 @@ def _count_fused(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
     if not changed:
         return
     try:
-        torch.autograd.graph.increment_version(changed)
-    except (TypeError, AttributeError):  # torch < 2.6 takes them one by one
+        _increment(changed)
+    except TypeError:  # older torch takes them one by one
         for parameter in changed:
-            torch.autograd.graph.increment_version(parameter)
+            _increment(parameter)
 
 
 @contextmanager

@@ -62,10 +62,10 @@ def batch_for(
 
 def _longest(imgsz: Any) -> float:
     """Return the longer side of images: Ultralytics trains with squares of it. 0 where it is no number."""
-    sides = str(imgsz).strip("[]()").split(",")
+    sides = imgsz if isinstance(imgsz, list | tuple) else str(imgsz).strip("[]()").split(",")
     try:
         return max(float(side) for side in sides)
-    except ValueError:  # Ultralytics says what it takes
+    except (TypeError, ValueError):  # Ultralytics says what it takes
         return 0.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ TASKS: Final = {
 _WEIGHTS: Final = (".pt", ".onnx", ".torchscript", ".engine")
 _VERBATIM: Final = ("name", "project")  # a run may be called 007 or 2024-01-01
 _WORDS: Final = {
-    "none": None, "null": None,
+    "none": None, "null": None, "~": None,
     "true": True, "yes": True, "on": True,
     "false": False, "no": False, "off": False,
 }  # fmt: skip
@@ -128,10 +129,7 @@ def _value(key: str, text: str) -> Any:
         return text
     if word in _WORDS:
         return _WORDS[word]
-    try:
-        found = ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        found = None
+    found = _literal(text)
     if isinstance(found, _LITERALS):
         return found
     if text[:1] in ("[", "{"):
@@ -140,6 +138,18 @@ def _value(key: str, text: str) -> Any:
         except UnreadableError:
             return text
     return text
+
+
+def _literal(text: str) -> Any:
+    """Return what a text says in Python; None where it is none, or where Python would leave out a comment."""
+    if "#" in text and text[0] not in "\"'[{(":
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of `2in1`
+            return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
 
 
 def of_file(path: Any) -> dict[str, Any]:

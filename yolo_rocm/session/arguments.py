@@ -56,7 +56,8 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any]) -> dict[st
     if arguments.get("resume"):
         return dict(arguments)
     given = given_by_user(arguments)
-    settings = settings.for_images(given.get("imgsz"))
+    if "imgsz" in given:
+        settings = settings.for_images(given["imgsz"])
     added = {k: value for k, value in train_section(settings, given.get("device")).items() if k not in given}
     if "batch" in added and added["batch"] != settings.preset.train["batch"]:
         hooks.say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
@@ -64,6 +65,25 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any]) -> dict[st
     if unknown:
         hooks.say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
     return {**{name: value for name, value in added.items() if name not in unknown}, **arguments}
+
+
+def size_of_images(settings: Settings, given: Mapping[str, Any], yolo: Any = None) -> Any:
+    """Return the `imgsz` that a training is going to have; None where nobody has said any.
+
+    Args:
+        settings: The preset, whose arguments go over those of a checkpoint.
+        given: What the user has given.
+        yolo: The YOLO object; one that was loaded from a checkpoint goes on with its size.
+    """
+    of_preset = settings.preset.train.get("imgsz")
+    of_model = None if "cfg" in given else (getattr(yolo, "overrides", None) or {}).get("imgsz")
+    return next((size for size in (given.get("imgsz"), of_preset, of_model) if size is not None), None)
+
+
+def size_given_to(trainer: Any) -> Any:
+    """Return a trainer's `imgsz`; None for Ultralytics' default, which counts as not given."""
+    size = trainer.args.imgsz
+    return None if size == hooks.default_argument("imgsz") else size
 
 
 def add_to_trainer(settings: Settings, trainer: Any) -> None:

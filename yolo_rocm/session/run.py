@@ -34,7 +34,7 @@ from ..errors import YoloRocmError
 from ..utils.atomic import no_room
 from ..utils.off_switch import enabled
 from . import sigterm
-from .arguments import given_by_user, train_arguments
+from .arguments import given_by_user, size_of_images, train_arguments
 from .failures import is_lost_rank, say_diagnosis
 from .handoff import describe
 from .session import Session
@@ -145,7 +145,8 @@ def run(
     session.streaming.close()
     session.streaming = ExitStack()
     if arguments is not None:
-        session.begin(given_by_user(arguments))
+        given = given_by_user(arguments)
+        session.begin({**given, "imgsz": size_of_images(session.settings, given, owner)})
         if not session.is_active:
             session.renew()
     this = Run(session, owner)

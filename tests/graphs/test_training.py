@@ -13,7 +13,7 @@ from yolo_rocm.errors import DeviceLostError
 from yolo_rocm.graphs import network
 from yolo_rocm.graphs.seen import Seen
 
-from .trained import StandIn, batches, loss_of, made, recorded, same, stand_in, train
+from .trained import Counting, StandIn, batches, loss_of, made, recorded, same, stand_in, train
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
@@ -252,14 +252,6 @@ def test_a_module_that_is_set_otherwise_is_seen(device, change):
 
 
 def test_what_a_pass_sets_itself_and_notes_of_whoever_trains_are_no_change(device):
-    class Counting(torch.nn.SiLU):
-        calls = 0
-
-        def forward(self, x):
-            if not StandIn.replaying:
-                self.calls += 1
-            return super().forward(x)
-
     model = made(device)
     model.first[2] = counting = Counting()
     graphs, said = recorded(model)
@@ -270,14 +262,6 @@ def test_what_a_pass_sets_itself_and_notes_of_whoever_trains_are_no_change(devic
 
 
 def test_recording_ends_for_a_loss_that_keeps_changing_although_passes_change_modules(device):
-    class Counting(torch.nn.SiLU):
-        calls = 0
-
-        def forward(self, x):
-            if not StandIn.replaying:
-                self.calls += 1
-            return super().forward(x)
-
     model = made(device)
     model.first[2] = Counting()
     _, said = recorded(model)

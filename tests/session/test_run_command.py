@@ -167,7 +167,10 @@ def test_what_is_no_checkpoint_is_not_resumed():
         ("cpu", {"env": {"HSA_X": {"value": "none", "why": "it's needed"}}, "train": {"lr0": 1e-05}}, "cuda:0", None),
         (
             "cpu",
-            {"conv": {"memory_mb": None}, "train": {"name": "1", "project": "\u00df \U0001f642", "classes": [1, 2]}},
+            {
+                "conv": {"memory_mb": None},
+                "train": {"name": "1", "project": "\u00df \U0001f642", "classes": [1, 2], "cache": "on"},
+            },
             0,
             2,
         ),

@@ -80,7 +80,7 @@ def _numbers(text: Any) -> list[int]:
     return numbers
 
 
-def _names(text: str) -> list[str]:
+def _names(text: Any) -> list[str]:
     names = list(WAYS) if text == "all" else [part.strip() for part in str(text).split(",")]
     unknown = [name for name in names if name not in WAYS]
     if unknown:

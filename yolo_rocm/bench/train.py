@@ -40,7 +40,7 @@ WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is t
 _FEWEST_ROUNDS: Final = 3
 # Whoever asks for more steps gets more rounds, not longer turns: the pace of a host changes within seconds.
 _STEPS_OF_A_TURN: Final = 5
-_SLOW_MS: Final = 250.0  # of a step: what loops over images launches kernels by the 10,000
+_SLOW_MS: Final = 250.0  # of a step that is profiled once, as where kernels are launched for each image by itself
 # GradScaler begins so high that first steps overflow and are left out, by chance in one way and not in another.
 _FIRST_SCALE: Final = 2.0**8
 _SGD: Final = {"lr": 0.001, "momentum": 0.937, "weight_decay": 5e-4, "nesterov": True}

@@ -48,12 +48,10 @@ def everyday(error: BaseException) -> str | None:
         if isinstance(each, ConnectionError):
             return f"a download failed: {_one_line(each)}"
     told = _one_line(error)
+    if told.startswith(_MISTAKES):
+        return told
     named = isinstance(error, FileNotFoundError) and str(error.filename).endswith(_NAMED)
-    return (
-        told
-        if told.startswith(_MISTAKES) or (named and not _raised_by("yolo_rocm", error, behind="ultralytics"))
-        else None
-    )
+    return told if named and not _raised_by("yolo_rocm", error, behind="ultralytics") else None
 
 
 def end_in_one_line(error: BaseException) -> None:

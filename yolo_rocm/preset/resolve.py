@@ -91,12 +91,11 @@ def resolve(
         layers.add({"loader": {"workers": given["workers"]}}, "argument", explicit=True)
     _settle_evidence(layers, str(files[-1][0].get("name")) if files else "")
     preset = _settled_memory(validate(layers.merged, "the merged preset"), layers, machine)
-    asked = preset
+    by_card = preset.train.get("batch") == "auto"
     preset = _settled_batch(preset, layers, machine)
     _check_consistent(preset, layers.origins)
     notes = (*choice.notes, *machine.warnings)
-    by_card = asked.train.get("batch") == "auto" and "batch" in preset.train
-    batch = partial(batch_of, preset, machine) if by_card else None
+    batch = partial(batch_of, preset, machine) if by_card and "batch" in preset.train else None
     settings = Settings(preset, layers.origins, choice.why, frozenset(layers.explicit), notes, batch)
     return settings.for_images(given.get("imgsz"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from types import SimpleNamespace
 @contextmanager
 def interpreter() -> Iterator[None]:
     """Interpret the Triton kernels; afterwards everything is as it was."""
+    # At its first import this keeps functions of the language as it finds them.
+    importlib.import_module("triton.compiler.code_generator")
     import triton.language as tl
     from triton.runtime import interpreter as runtime
     from triton.runtime.jit import JITFunction

@@ -49,3 +49,11 @@ def test_a_way_without_a_layout_takes_that_of_the_faster_one_it_follows(nchw, la
     for way in compared:
         settle_layout(way, compared)
     assert [way.channels_last for way in compared] == [False, True, layout, True]
+
+
+def test_a_host_that_is_slow_for_some_steps_does_not_choose_the_layout():
+    compared = [made("ours", last, [1.0], 10.0) for last in (False, True)]
+    compared[0].turns_ms, compared[1].turns_ms = [[35.0, 36.0, 35.0]], [[45.0, 29.0, 47.0]]
+    way = Way("ours lean", None, follows="ours")
+    settle_layout(way, compared)
+    assert way.channels_last

@@ -34,7 +34,11 @@ def faster(ways: Sequence[Way], kind: str) -> Way | None:
 
 
 def settle_layout(way: Way, ways: Sequence[Way]) -> None:
-    """Give a way without a layout that of the faster way it follows, or channels_last where none has run."""
+    """Give a way without a layout that of the faster way it follows, or channels_last where none has run.
+
+    Of a single round, as it may be, the fastest steps are compared: a host whose pace changes only ever adds time.
+    """
     if way.channels_last is None:
-        followed = faster(ways, way.follows)
+        ran = [peer for peer in ways if peer.kind == way.follows and peer.step_ms is not None]
+        followed = min(ran, key=lambda peer: min(peer.times_ms), default=None)
         way.channels_last = True if followed is None else followed.channels_last

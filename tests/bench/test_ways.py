@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
+from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.bench.ways import ways
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.session.session import Session
 
 from .made_ways import BOTH
 
@@ -49,6 +53,41 @@ def test_ours_is_what_the_preset_runs():
     assert ours.of_preset == (preset.step.memory == "full")
     other = next(way for way in ways("gemm", 7) if way.kind == "ours").patches[0].planner
     assert (other.engine, other.budget) == ("gemm", 7 * 2**20)
+
+
+# What a session changes besides in Ultralytics: nothing of it computes a training step.
+AROUND_STEPS = {
+    "amp_check_without_wait", "averages_at_once", "inference_blocks", "inference_networks", "loaders_follow",
+    "memory_errors_recognised", "ranks_join", "whole_runs",
+}  # fmt: skip
+
+
+def is_scope(function):
+    return str(inspect.signature(function).return_annotation).startswith(("Iterator", "AbstractContextManager"))
+
+
+@pytest.mark.parametrize(("kind", "memory", "graph"), [("ours", "full", "off"), ("ours lean + graph", "lean", "on")])
+def test_ours_switches_on_what_a_session_does(monkeypatch, kind, memory, graph):
+    entered = []
+
+    def noted(name, scope):
+        def enter(*args, **kwargs):
+            entered.append(name)
+            return scope(*args, **kwargs)
+
+        return enter
+
+    scopes = {name: scope for name, scope in vars(hooks).items() if inspect.isfunction(scope) and is_scope(scope)}
+    assert scopes.keys() >= {*AROUND_STEPS, "anchors_once", "fused_blocks", "fused_losses"}
+    for name, scope in scopes.items():
+        monkeypatch.setattr(hooks, name, noted(name, scope))
+    with next(way for way in ways() if way.kind == kind).applied("cpu"):
+        pass
+    of_the_way = [*entered, "fused_optimizers"]  # the bench makes its optimizer itself, and has it fused
+    entered.clear()
+    with Session("generic", {"step": {"memory": memory, "graph": graph}}).active():
+        pass
+    assert set(entered) - AROUND_STEPS == set(of_the_way)
 
 
 def test_what_is_measured_for_one_way_is_known_to_all_with_its_engines():

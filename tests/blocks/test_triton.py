@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from yolo_rocm.blocks.again import Again
 from yolo_rocm.blocks.block import conv_norm_act
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.names import PASSES
@@ -13,9 +14,11 @@ from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.report import Served
 from yolo_rocm.engines.planner import PassChoice, Plan
 from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.norm import lean
 
 from ..interpreted import interpreter
 from .steps import by_one, by_two, layers, same, sample, served, stepped
+from .test_lean_block import chained
 
 pytestmark = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
 
@@ -29,6 +32,20 @@ def test_a_step_has_the_bits_of_the_two_functions(amp):
             "triton"
         }
         assert [known.is_cast for known in norms.fused().values() if hasattr(known, "is_cast")] == [False]
+
+
+@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
+def test_lean_memory_has_the_bits_of_full_memory(amp, monkeypatch):
+    """Activations are computed again by the kernels that computed them first."""
+    again, made = Again._made_again, []
+    monkeypatch.setattr(Again, "_made_again", lambda self: made.append(self) or again(self))
+    with interpreter(), served("triton") as (_, norms), lean.installed():
+        wanted, _ = chained(by_one, on=False, amp=amp)
+        assert not made
+        found, _ = chained(by_one, on=True, amp=amp)
+        assert {entry.plan.engine for entry in norms.report.served.values()} == {"triton"}
+    assert made
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
 def test_a_weight_is_converted_to_the_layout_that_is_read():

@@ -23,7 +23,7 @@ from .calls import EPS, computed, drawn, half, in_fp64, made
 
 HERE = [a for a in ALGORITHMS if a.engine not in ("triton", "hip")]  # those run in ways of their own
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
-# BatchNorm inputs of yolov8n, yolo11n, yolo26n, yolov8s-seg and yolov8n-cls at small sizes: first layers with few
+# BatchNorm inputs of yolov8n, yolo11n, yolo26n, yolov8n-seg and yolov8n-cls at small sizes: first layers with few
 # channels and many pixels, depth-wise ones, heads, and a classifier's.
 MODEL_SHAPES = [
     (2, 16, 80, 80), (2, 32, 40, 40), (2, 64, 20, 20), (2, 8, 80, 80), (2, 80, 20, 20), (3, 128, 10, 10),

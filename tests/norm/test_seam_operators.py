@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from yolo_rocm.engines import dispatcher
+from yolo_rocm.norm import seam
 from yolo_rocm.norm.algorithms.base import Parameters
 from yolo_rocm.norm.algorithms.pytorch import Torch
 from yolo_rocm.norm.seam import installed, patched
@@ -306,3 +307,28 @@ def test_a_call_without_elements_is_left_to_torch(shape):
         y.sum().backward()
     assert y.shape == x.grad.shape == shape
     assert not report.served
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("ours", [True, pytest.param(False, marks=needs_native)], ids=["ours", "torch"])
+def test_miopens_operators(ours, training):
+    """What an AMD GPU calls, on a CPU: their kernels of the seam stand at its dispatch key, below torch's autograd."""
+    torch.manual_seed(0)
+    leaves = [t.requires_grad_() for t in (torch.randn(2, 3, 4, 4), torch.rand(3) + 0.5, torch.rand(3))]
+    buffers = torch.rand(3), torch.rand(3) + 0.5
+
+    def run(call):
+        own = [b.clone() for b in buffers]
+        y = call(leaves[0], own, *leaves[1:])
+        return [y, *own, *torch.autograd.grad((y * torch.linspace(-1, 1, y.numel()).view(y.shape)).sum(), leaves)]
+
+    expected = run(lambda x, own, w, b: F.batch_norm(x, *own, w, b, training, 0.1, 1e-5))
+    kernels = {name: seam._kernels("CUDA")[name] for name in ("miopen_batch_norm", "miopen_batch_norm_backward")}
+    library = dispatcher.put_in("CPU", kernels)
+    try:
+        with sick_norm() if ours else nullcontext(), patched(CPU, "gemm" if ours else "aten") as report:
+            found = run(lambda x, own, w, b: torch.miopen_batch_norm(x, w, b, *own, training, 0.1, 1e-5)[0])
+    finally:
+        dispatcher.take_out(library, "CPU", kernels)
+    torch.testing.assert_close(found, expected)
+    assert [(served.forward_calls, served.backward_calls) for served in report.served.values()] == [(1, 1)]

@@ -21,7 +21,8 @@ CARDS_GB = (2, 3, 4, 6, 8, 10, 11, 12, 16, 20, 24, 28, 32, 48, 64, 192)
         (None, None, None, None),
         (0, None, None, None),
         (1, 1, 1, 1),
-        (2, 2, 1, 1),
+        (2, 1, 1, 1),
+        (3, 4, 2, 2),
         (4, 8, 4, 2),
         (5.98, 16, 8, 4),
         (8, 16, 8, 8),
@@ -50,9 +51,25 @@ def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
     for memory_gb in CARDS_GB:
         batch = batch_for(memory_gb, keeps=keeps)
         assert batch == 1 or fixed_mb + batch * image_mb <= USED * memory_gb * 1024
-        assert batch == 64 or fixed_mb + 2 * batch * image_mb > 0.97 * USED * memory_gb * 1024  # nor is much left
+        assert batch in (1, 64) or fixed_mb + 2 * batch * image_mb > 0.97 * USED * memory_gb * 1024  # nor is much left
     assert image_mb == pytest.approx(IMAGE_MB[keeps], rel=0.02)
     assert fixed_mb == pytest.approx(BESIDES_MB + WORKSPACE_MB, rel=0.02)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(("images", "memory_gb", "fits"), [(2, 2, False), (4, 3, True)])
+def test_of_few_images_lean_keeps_more_of_each(images, memory_gb, fits):
+    from yolo_rocm.bench.memory_count import count
+
+    image_mb, fixed_mb = count("yolov8s.yaml", 640, False, "ours lean", images)
+    assert image_mb > 1.3 * IMAGE_MB["lean"]
+    assert (fixed_mb + images * image_mb <= USED * memory_gb * 1024) is fits
+    assert (batch_for(memory_gb, keeps="lean") == images) is fits
+    assert batch_for(memory_gb, keeps="lean", imgsz=64) == batch_for(memory_gb, keeps="lean")
+
+
+def test_of_few_large_images_lean_keeps_no_more():
+    assert batch_for(4, keeps="lean", imgsz=1280) == 2
 
 
 @pytest.mark.parametrize("name", yolo_rocm.presets())

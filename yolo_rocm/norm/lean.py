@@ -55,13 +55,8 @@ def _count_fused(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
     changed = [
         p for group in optimizer.param_groups if group.get("fused") for p in group["params"] if p.grad is not None
     ]
-    if not changed:
-        return
-    try:
-        _increment(changed)
-    except TypeError:  # older torch takes them one by one
-        for parameter in changed:
-            _increment(parameter)
+    for parameter in changed:  # older torch takes one at a time
+        _increment(parameter)
 
 
 @contextmanager

@@ -21,12 +21,13 @@ from .select import card_memory
 from .step import FULL, LEAN
 
 STOCK: Final = "stock"  # engine `vendor`: nothing of ours keeps less
-# yolov8s, fp32, 640 px, in MiB, rounded up; tests count them again.
+# yolov8s, fp32, 640 px, in MiB, to within one; tests count them again.
 IMAGE_MB: Final = {STOCK: 352.0, FULL: 252.0, LEAN: 120.0}
 BESIDES_MB: Final = 129.0  # without the workspace
 WORKSPACE_MB: Final = 512  # `conv.memory_mb` of most presets
 USED: Final = 0.5  # of a card
 _PIXELS: Final = 640
+_FEW: Final = 4  # images of 640 px; of fewer, lean keeps many tensors as they are, because they are small
 # Ultralytics gathers gradients up to a nominal batch of 64 (`nbs`): up to there a larger batch makes a step faster and
 # leaves the optimizer's step what it was.
 _MOST: Final = 64
@@ -54,9 +55,11 @@ def batch_for(
         return None
     # Drivers keep some: a card of 24 GB reports 23.98.
     memory_mb = round(memory_gb) * 1024 / (2 if shared else 1)
-    image_mb = IMAGE_MB[keeps]
-    image_mb *= max(1.0, _longest(imgsz) / _PIXELS) ** 2
-    images = (memory_mb * USED - BESIDES_MB - workspace_mb) / image_mb
+    area = max(1.0, _longest(imgsz) / _PIXELS) ** 2
+    images_mb = memory_mb * USED - BESIDES_MB - workspace_mb
+    images = images_mb / (IMAGE_MB[keeps] * area)
+    if keeps == LEAN and images * area < _FEW:
+        images = images_mb / (IMAGE_MB[FULL] * area)
     return 1 << (max(1, int(min(images, _MOST))).bit_length() - 1)
 
 

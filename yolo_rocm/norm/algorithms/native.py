@@ -98,7 +98,8 @@ def native_batch_norm_backward(
     if kernel is not None:
         result = kernel(*arguments)
     elif key == "CPU" and _has("batch_norm_backward", key):
-        filled = torch.ones(x.shape[1], dtype=x.dtype) if weight is None else weight
+        like = next(each for each in (running_mean, mean, x) if each is not None)  # torch 2.4 takes no other data type
+        filled = torch.ones(x.shape[1], dtype=like.dtype) if weight is None else weight
         reserve = torch.empty(0, dtype=torch.uint8)
         result = torch.ops.aten.batch_norm_backward.default(grad, x, filled, *arguments[3:], reserve)
     elif training and key == "CUDA" and _has("batch_norm_backward_reduce", key):

@@ -209,6 +209,58 @@ def test_a_value_is_read_as_yolo_reads_it(word):
     assert parse([word]) == {key: text if kept else smart_value(text)}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["imgsz", "=", "64"], ["imgsz=", "64"], ["imgsz", "=64"], ["imgsz=64,"], ["--imgsz", "64"],
+        ["classes=[0,", "1]", "batch=2"], ["classes=[0", ",", "1", "]", "cos_lr=true"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_words_that_belong_together_are_put_together(words):
+    from ultralytics.cfg import smart_value
+
+    given = parse(words)
+    assert given["imgsz"] == 64 if "imgsz" in given else given["classes"] == smart_value("[0, 1]")
+    assert len(given) == sum("imgsz" in word or word[0].isalpha() for word in words)
+
+
+def test_a_file_of_cfg_is_read_as_one_that_comes_first(tmp_path):
+    """Ultralytics' `YOLO.train(cfg=)` takes neither the model nor the task of it, and other modes nothing."""
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("model: a.yaml\nepochs: 3\nrocm: {conv: {engine: gemm}}\n")
+    second.write_text("model: b.yaml\n")
+    words = ["batch=2", "epochs=5", f"cfg={first}", "rocm.conv.tune=off"]
+    assert parse(words) == {
+        "model": "a.yaml",
+        "epochs": 5,
+        "batch": 2,
+        "rocm": {"conv": {"engine": "gemm", "tune": False}},
+    }
+    assert parse([str(first), f"cfg={second}"])["model"] == "b.yaml"
+    assert parse(["detect", f"cfg={first}", "cfg=None"])["task"] == "detect"
+    with pytest.raises(ConfigError, match=r"configuration file nowhere\.yaml does not exist"):
+        parse(["cfg=nowhere.yaml"])
+
+
+@pytest.mark.parametrize("mode", ["train", "val"])
+def test_the_model_of_a_cfg_file_is_the_one_that_runs(mode, command, monkeypatch, tmp_path):
+    """Unless it has none, as a file that lists every argument."""
+    asked = []
+
+    def noted(*words, **given):
+        asked.append(given.get("model"))
+        return api.RunOutcome(None, None, None)
+
+    monkeypatch.setattr(api, "run_training", noted)
+    monkeypatch.setattr(api, "run_mode", noted)
+    cfg = tmp_path / "cfg.yaml"
+    for model in ("small.yaml", "null"):
+        cfg.write_text(f"task: null\nmodel: {model}\nepochs: 3\n")
+        command(mode, f"cfg={cfg}", "preset=cpu")
+    assert asked == ["small.yaml", None]
+
+
 def test_no_text_loses_what_python_takes_for_a_comment():
     words = ["source=3#4", "source=2024 #1", "source='a #b'", "classes=[0, 1]  # two", "source=2in1.mp4", "cache=~"]
     assert [parse([word])[word.partition("=")[0]] for word in words] == [

@@ -94,11 +94,17 @@ def test_an_engine_that_fails_falls_back_to_torch_with_one_line(ready_weights, p
 
 def test_where_nothing_agrees_torch_predicts(weights, photos, lines, monkeypatch):
     wrong = Measured(Way("onnx"), images_per_s=9.0, median_ms=1.0, agreement=Agreement(0.5, 9, 0.2))
-    monkeypatch.setattr(module, "survey", lambda *args, **more: [wrong])
+    blind = Measured(Way("ncnn"), images_per_s=9.0, median_ms=1.0, agreement=Agreement(float("nan"), 0, 0.0))
+    monkeypatch.setattr(module, "survey", lambda *args, **more: [wrong, blind])
     predict = yolo_rocm.predictor(str(weights), preset="cpu", **QUICK)
     assert len(predict(str(photos))) == 4
     assert predict.choice.engine == "torch"
     assert "onnx cpu fp32 is left out: 0.500 of the objects are the same" in lines
+    assert "ncnn cpu fp32 is left out: no object to compare by" in lines
+    assert any("no engine was found to agree with torch" in line for line in lines)
+    predict = yolo_rocm.predictor(str(weights), engine="onnx", preset="cpu", **QUICK)
+    assert len(predict(str(photos))) == 4
+    assert any("onnx was not found to agree with torch" in line for line in lines)
 
 
 def test_an_engine_that_is_not_installed_says_what_to_install(weights, photos, lines, monkeypatch):

@@ -326,3 +326,18 @@ def test_inference_is_computed_by_torch_until_they_are_proven(device, launched):
         with torch.inference_mode():
             nn.BCEWithLogitsLoss(reduction="none")(x, targets)
     assert launched == [("logit_losses", x.numel())]
+
+
+@pytest.mark.skipif(
+    not hasattr(getattr(torch, "compiler", None), "is_compiling"), reason="torch does not say whether it compiles"
+)
+def test_a_compiler_finds_torchs_function_in_one_graph():
+    x, targets = made("cpu")
+
+    def loss(x, targets):
+        return functional.binary_cross_entropy_with_logits(x, targets, reduction="none")
+
+    with logits.fused_logit_losses():
+        torch.compiler.reset()
+        found = torch.compile(loss, backend="eager", fullgraph=True)(x, targets)
+    torch.testing.assert_close(found, ORIGINAL(x, targets, reduction="none"))

@@ -216,6 +216,17 @@ def test_a_module_that_is_thawed_is_computed_as_one_again(on, called):
     assert len(called) == 1
 
 
+def test_what_torch_refuses_is_left_to_the_module(on, called):
+    """Newer torch refuses an epsilon of zero."""
+    module = block()
+    module.bn.eps = 0.0
+    with contextlib.suppress(ValueError):
+        module(image())
+    with contextlib.suppress(ValueError), torch.no_grad():
+        module.eval()(image())
+    assert len(called) == 2
+
+
 @pytest.mark.parametrize("kind", ["forward_hook", "forward_pre_hook", "full_backward_hook"])
 def test_hooks_on_all_modules_see_every_one(kind, on, called):
     seen = []

@@ -68,6 +68,8 @@ def _foldable(norm: Any, weight: torch.Tensor) -> bool:
     """Return whether a BatchNorm scales and shifts channels by what it has: in eval mode, unwatched, complete."""
     if type(norm) is not nn.BatchNorm2d or norm.training or not norm.track_running_stats or watched(norm.__dict__):
         return False
+    if not norm.eps > 0:  # newer torch refuses it
+        return False
     tensors: list[Any] = [norm._parameters.get(name) for name in ("weight", "bias")]
     tensors += [norm._buffers.get(name) for name in ("running_mean", "running_var")]
     device, shape = weight.device, weight.shape[:1]

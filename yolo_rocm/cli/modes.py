@@ -56,6 +56,8 @@ def _command(mode: str) -> Callable[..., None]:
         if not given:
             least = "data=" if mode == "train" else "model="
             raise typer.BadParameter(f"give a configuration file or key=value pairs, at least {least}")
+        # A file that lists every argument, as `yolo copy-cfg` makes them, says nothing of the model by `model: null`.
+        given = {key: value for key, value in given.items() if value is not None or key not in ("model", "task")}
         if mode == "train" and given.get("task") in TASKS:
             given.setdefault("model", TASKS[given["task"]])
         restart_if_late(given.get("preset", "auto"), given.get("rocm"), given.get("device"))

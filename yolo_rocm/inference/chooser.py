@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,12 +137,13 @@ class Chooser:
         for row in rows:
             if row.error or not row.agrees:
                 share = row.agreement.share if row.agreement is not None else 0.0
-                hooks.say(f"{row.way.name} is left out: {row.error or f'{share:.3f} of the objects are the same'}")
+                same = "no object to compare by" if isnan(share) else f"{share:.3f} of the objects are the same"
+                hooks.say(f"{row.way.name} is left out: {row.error or same}")
         considered = [row for row in rows if self.engine in (AUTO, row.way.engine)]
         best = fastest([row for row in considered if on_device(row.way, asked.device)])
         if best is None:
-            named = "no engine" if self.engine == AUTO else self.engine
-            return Choice(None, None, f"{named} was found to agree with torch on these images")
+            named = "no engine was" if self.engine == AUTO else f"{self.engine} was not"
+            return Choice(None, None, f"{named} found to agree with torch on these images")
         words = in_words(best, rows[0])
         Choices().put(key, best.way, words)
         return Choice(best.way, self.made(weights, best.way, asked), f"{best.way.name}, {words}")

@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional
 
 from ..norm.autocast import autocast_dtype
+from ..norm.fusible import is_compiling
 from ..utils.scoped_patch import attribute
 from . import proof
 from .launches import launch as _launch
@@ -96,7 +97,8 @@ def _in_one(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
         pos_weight: Any = None,
     ) -> torch.Tensor:
         others = (weight, size_average, reduce, pos_weight)
-        is_plain_call = reduction == "none" and all(each is None for each in others)
+        # A compiler can trace nothing of what follows.
+        is_plain_call = reduction == "none" and all(each is None for each in others) and not is_compiling()
         # Whoever has kept this function may call it when nothing is replaced any more.
         if is_plain_call and attribute(*_PLACE).in_use and _serves(input, target) and _may(input, target, original):
             return logit_losses(input, target)

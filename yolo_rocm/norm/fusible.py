@@ -51,7 +51,7 @@ def fusible(norm: Any, act: Any) -> bool:
     """
     if type(norm) is not nn.BatchNorm2d or type(act) not in ACTIVATION_MODULES:  # no subclass, nothing parametrised
         return False
-    if not norm.training or not norm.track_running_stats or norm.momentum is None:
+    if not norm.training or not norm.track_running_stats or norm.momentum is None or not norm.eps > 0:
         return False
     if (_PRE or _POST or _BACK or _PRE_BACK) and _foreign():
         return False

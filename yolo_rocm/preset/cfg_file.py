@@ -34,28 +34,55 @@ _LITERALS: Final = (bool, int, float, str, list, tuple, dict)
 def parse(words: Sequence[str]) -> dict[str, Any]:
     """Turn `cfg.yaml key=value rocm.conv.engine=gemm` into one dictionary.
 
-    Ultralytics' own ways of saying the same are understood too: a task among the first words, and `--key value`.
+    Ultralytics' own ways of saying the same are understood too: a task among the first words, `--key value`,
+    `cfg=FILE`, and words that belong together, as in `imgsz = 64` or `classes=[0, 1]`.
 
     Raises:
         ConfigError: A file is missing or not a YAML mapping, or a word is neither a file nor `key=value`.
     """
     result: dict[str, Any] = {}
-    pairs = _paired(words)
+    pairs = _paired(_joined(words))
     if any(word in TASKS for word in pairs[:2]):
         task = next(word for word in pairs[:2] if word in TASKS)
         pairs.remove(task)
         pairs.insert(len(pairs) and "=" not in pairs[0], f"task={task}")
-    for position, word in enumerate(pairs):
+    # A file of `cfg=` is under all other words, as one that comes first.
+    files = [word.partition("=")[2].strip() for word in pairs if word.startswith("cfg=")]
+    pairs = [word for word in pairs if not word.startswith("cfg=")]
+    if pairs and _is_file(pairs[0]):
+        files.insert(0, pairs.pop(0))
+    for file in files:
+        result.update(read(Path(file)) if file.lower() not in ("", "none") else {})
+    for word in pairs:
         key, separator, text = word.partition("=")
         if separator:
             _put(result, key.strip(), _value(key.strip(), text.strip()), word)
         elif Path(word).suffix in _WEIGHTS:
             raise ConfigError(f"expected key=value, got {word!r}; did you mean model={word}?")
-        elif position == 0:
-            result.update(read(Path(word)))
+        elif word.isidentifier():
+            raise ConfigError(f"expected key=value, got {word!r}; did you mean {word}=true?")
         else:
             raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only come first.")
     return result
+
+
+def _is_file(word: str) -> bool:
+    """Return whether a first word is a configuration file, there or not."""
+    is_word = word.isidentifier() and not Path(word).is_file()
+    return "=" not in word and not is_word and Path(word).suffix not in _WEIGHTS
+
+
+def _joined(words: Sequence[str]) -> list[str]:
+    """Put together what spaces have taken apart: `imgsz = 64`, `classes=[0, 1]`."""
+    joined: list[str] = []
+    for word in words:
+        last = joined[-1] if joined else ""
+        is_open = "=" in last and last.count("[") > last.count("]")
+        if is_open or (last and word.startswith("=")) or (last.endswith("=") and word and "=" not in word):
+            joined[-1] = f"{last}{word}"
+        else:
+            joined.append(word)
+    return [word.rstrip(",") if "=" in word else word for word in joined]
 
 
 def _paired(words: Sequence[str]) -> list[str]:

@@ -13,6 +13,9 @@ from typing import Any
 from ..errors import ConfigError, MissingFileError, nearest
 from .probes import ARGUMENT_CHECK, missing
 
+# How the names of classification data sets begin that Ultralytics downloads.
+_DOWNLOADED = ("imagenet", "imagewoof", "mnist", "fashion-mnist", "cifar10", "caltech101", "caltech256")
+
 
 def knows_argument(name: str) -> bool:
     """Probe: does the installed version take this training argument? They come and go between releases."""
@@ -69,13 +72,16 @@ def check_data(data: Any) -> None:
         ConfigError: There is no such file or folder.
     """
     from ultralytics.utils import DATASETS_DIR, ROOT
+    from ultralytics.utils.checks import check_file
 
     if not isinstance(data, str | Path) or "://" in str(data):
         return
     name = str(data)
     places = (Path(name), DATASETS_DIR / name, ROOT / "cfg" / "datasets" / name)
-    downloads = {"mnist", "fashion-mnist", "cifar10", "cifar100", "caltech101", "caltech256"}
-    if name.startswith("imagen") or name in downloads or any(place.exists() for place in places):
+    is_file = bool(Path(name).suffix)
+    if (not is_file and name.startswith(_DOWNLOADED)) or any(place.exists() for place in places):
+        return
+    if is_file and check_file(name, download=False, hard=False):  # as Ultralytics searches its own folders
         return
     # By their stems: all of them end alike.
     files = [*Path().glob("*.y*ml"), *places[2].parent.glob("*.yaml")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import re
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def test_a_compiled_block_has_the_operators_of_torch(on, called):
     module = block()
     found = torch.compile(module, backend=backend, fullgraph=True)(image())
     torch.testing.assert_close(found, FORWARD(block(), image()))
-    assert "batch_norm" in graphs[0].code
+    assert re.search(r"batch_norm|bn\(", graphs[0].code)  # torch 2.4 names the module
     torch._dynamo.reset()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -258,6 +259,6 @@ def test_a_compiled_network_is_torchs_own(made: list[type]) -> None:
         assert made == []
         wanted = stepped(small)
         assert made
-    assert "batch_norm" in graphs[0].code
+    assert re.search(r"batch_norm|bn\(", graphs[0].code)  # torch 2.4 names the module
     assert len(graphs) == 1
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)

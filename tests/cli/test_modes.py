@@ -225,6 +225,10 @@ def test_words_that_belong_together_are_put_together(words):
     assert len(given) == sum("imgsz" in word or word[0].isalpha() for word in words)
 
 
+def test_an_open_bracket_takes_no_other_key():
+    assert parse(["source=a[1.jpg", "model=m.pt", "name="]) == {"source": "a[1.jpg", "model": "m.pt", "name": ""}
+
+
 def test_a_file_of_cfg_is_read_as_one_that_comes_first(tmp_path):
     """Ultralytics' `YOLO.train(cfg=)` takes neither the model nor the task of it, and other modes nothing."""
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
 
 from ..conftest import BCCD
 from ..sick_vendor import MESSAGE, sick, sick_vendor
@@ -171,3 +172,27 @@ def test_losses_follow_stock_on_real_images(tmp_path):
     ours = losses(data, tmp_path, 20, patched=True, under=sick, epochs=2)
     assert len(stock) == 20
     assert ours == pytest.approx(stock, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("given", "lines", "expected"),
+    [
+        ({}, "model: small.yaml\n", "small.yaml"),
+        ({"model": "mine.pt"}, "model: small.yaml\n", "mine.pt"),
+        ({}, "model: null\n", "yolo11n.pt"),
+    ],
+    ids=str,
+)
+def test_the_model_of_a_cfg_file_is_trained(given, lines, expected, tmp_path, monkeypatch):
+    """Ultralytics' `YOLO.train(cfg=)` takes all of the file but its model: another one would be trained unnoticed."""
+    cfg, asked = tmp_path / "cfg.yaml", []
+    cfg.write_text(f"{lines}epochs: 1\n")
+
+    def load_model(model, task):
+        asked.append(model)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(hooks, "load_model", load_model)
+    with pytest.raises(KeyboardInterrupt):
+        yolo_rocm.train(**given, cfg=str(cfg), preset="cpu")
+    assert asked == [expected]

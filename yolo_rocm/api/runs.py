@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import ultralytics_hooks as hooks
 from ..inference.exporting import export_checked, is_checked
 from ..inference.predictor import predictor
+from ..preset.cfg_file import of_file
 from ..session.relaunch import start
 from ..session.run import run, run_method
 from ..session.session import Session
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ..conv.fused.patch import FusedReport
     from ..conv.report import ConvReport
     from ..preset.schema import Settings
+
+_MODEL: Final = "yolo11n.pt"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class RunOutcome:
 
 
 def train(
-    model: Any = "yolo11n.pt",
+    model: Any = None,
     data: Any = None,
     preset: PresetSource = "auto",
     rocm: Mapping[str, Any] | None = None,
@@ -51,7 +54,7 @@ def train(
     """Train a model under a preset.
 
     Args:
-        model: Weights, a model YAML, or a YOLO object.
+        model: Weights, a model YAML, or a YOLO object; by default what the file of `cfg=` names, or yolo11n.pt.
         data: Data set, as Ultralytics takes it.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         rocm: Sections over the preset for this run.
@@ -69,7 +72,7 @@ def train(
 
 
 def run_training(
-    model: Any = "yolo11n.pt",
+    model: Any = None,
     data: Any = None,
     preset: PresetSource = "auto",
     rocm: Mapping[str, Any] | None = None,
@@ -91,6 +94,8 @@ def run_training(
         hooks.require()
         hooks.check_arguments(arguments)
         hooks.check_data(data)
+        if model is None:  # not left to Ultralytics, which takes all of the file but this
+            model = of_file(arguments.get("cfg")).get("model") or _MODEL
         if data is not None:
             arguments["data"] = data
         # The model is built under the preset too: Ultralytics runs it once to find its strides.

@@ -77,8 +77,8 @@ def _joined(words: Sequence[str]) -> list[str]:
     joined: list[str] = []
     for word in words:
         last = joined[-1] if joined else ""
-        is_open = "=" in last and last.count("[") > last.count("]")
-        if is_open or (last and word.startswith("=")) or (last.endswith("=") and word and "=" not in word):
+        goes_on = "=" in last and (last.endswith("=") or last.count("[") > last.count("]"))
+        if (last and word.startswith("=")) or (goes_on and "=" not in word):
             joined[-1] = f"{last}{word}"
         else:
             joined.append(word)

@@ -28,6 +28,7 @@ MISTAKES = {
     "train model=yolov8nn.pt data=coco8.yaml": "did you mean 'yolov8n.pt'?",
     "train model=nope.yaml data=coco8.yaml": "model 'nope.yaml' does not exist",
     "train model=yolov8n.yaml data=nope.yaml": "data 'nope.yaml' does not exist",
+    "val model=yolov8n.pt cfg=nope.yaml": "configuration file 'nope.yaml' does not exist",
     "train model=yolov8n.yaml data=coco8.yaml epochs=three": "'epochs=three' is of invalid type str",
     "train model=yolov8n.yaml data=coco8.yaml fraction=2.5": "fraction",
     "train model=yolov8n.yaml data=coco8.yaml preset=5": "unknown preset '5'",

@@ -228,8 +228,8 @@ WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [
         (["data=coco8.yaml", "rocm.conv.engine=tritn"], "unknown engine 'tritn'; did you mean 'triton'?"),
         (["data=coco8.yaml", "conv.engine=gemm"], "Only keys of the preset have dots"),
         (["data=coco8.yaml", "cfg.yaml"], "expected key=value, got 'cfg.yaml'"),
-        (["resume", "model=last.pt"], "got 'resume'; did you mean resume=true?"),
-        (["model=a.pt", "single_cls"], "got 'single_cls'; did you mean single_cls=true?"),
+        (["resume", "model=last.pt"], "got 'resume'. Give resume=VALUE"),
+        (["model=a.pt", "single_cls"], "got 'single_cls'. Give single_cls=VALUE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

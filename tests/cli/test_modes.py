@@ -213,7 +213,8 @@ def test_a_value_is_read_as_yolo_reads_it(word):
     "words",
     [
         ["imgsz", "=", "64"], ["imgsz=", "64"], ["imgsz", "=64"], ["imgsz=64,"], ["--imgsz", "64"],
-        ["classes=[0,", "1]", "batch=2"], ["classes=[0", ",", "1", "]", "cos_lr=true"],
+        ["classes=[0,", "1]", "batch=2"], ["classes=[0", ",", "1", "]", "cos_lr=true"], ["--classes", "[0,", "1]"],
+        ["--imgsz", "64,"],
     ],
     ids=" ".join,
 )  # fmt: skip
@@ -222,7 +223,7 @@ def test_words_that_belong_together_are_put_together(words):
 
     given = parse(words)
     assert given["imgsz"] == 64 if "imgsz" in given else given["classes"] == smart_value("[0, 1]")
-    assert len(given) == sum("imgsz" in word or word[0].isalpha() for word in words)
+    assert len(given) == sum(word.strip("-")[0].isalpha() for word in words)
 
 
 def test_an_open_bracket_takes_no_other_key():
@@ -242,9 +243,9 @@ def test_a_file_of_cfg_is_read_as_one_that_comes_first(tmp_path):
         "rocm": {"conv": {"engine": "gemm", "tune": False}},
     }
     assert parse([str(first), f"cfg={second}"])["model"] == "b.yaml"
-    assert parse(["detect", f"cfg={first}", "cfg=None"])["task"] == "detect"
-    with pytest.raises(ConfigError, match=r"configuration file nowhere\.yaml does not exist"):
-        parse(["cfg=nowhere.yaml"])
+    assert parse([f"cfg={first}", "detect"])["task"] == "detect"
+    first.write_text("cfg: other.yaml\nepochs: 2\n")
+    assert parse([f"cfg={first}"]) == {"epochs": 2}
 
 
 @pytest.mark.parametrize("mode", ["train", "val"])
@@ -253,16 +254,32 @@ def test_the_model_of_a_cfg_file_is_the_one_that_runs(mode, command, monkeypatch
     asked = []
 
     def noted(*words, **given):
-        asked.append(given.get("model"))
+        asked.append(given)
         return api.RunOutcome(None, None, None)
 
     monkeypatch.setattr(api, "run_training", noted)
     monkeypatch.setattr(api, "run_mode", noted)
     cfg = tmp_path / "cfg.yaml"
-    for model in ("small.yaml", "null"):
-        cfg.write_text(f"task: null\nmodel: {model}\nepochs: 3\n")
+    for task, model in (("null", "small.yaml"), ("null", "null"), ("segment", "null")):
+        cfg.write_text(f"task: {task}\nmodel: {model}\nepochs: 3\n")
         command(mode, f"cfg={cfg}", "preset=cpu")
-    assert asked == ["small.yaml", None]
+    common = {"epochs": 3, "preset": "cpu"}
+    given = [{key: value for key, value in each.items() if key != "relaunched"} for each in asked]
+    smallest = {"model": "yolo11n-seg.pt"} if mode == "train" else {}
+    assert given == [{"model": "small.yaml", **common}, common, {"task": "segment", **smallest, **common}]
+
+
+def test_a_cfg_file_is_looked_for_where_ultralytics_looks(command, monkeypatch):
+    from ultralytics.utils import DEFAULT_CFG_DICT
+
+    asked = []
+    monkeypatch.setattr(
+        api, "run_mode", lambda *words, **given: asked.append(given) or api.RunOutcome(None, None, None)
+    )
+    command("val", "cfg=default.yaml", "model=m.pt", "preset=cpu", "iou=0.1")
+    assert asked[0]["model"] == "m.pt"
+    assert asked[0]["iou"] == 0.1
+    assert asked[0]["warmup_epochs"] == DEFAULT_CFG_DICT["warmup_epochs"]
 
 
 def test_no_text_loses_what_python_takes_for_a_comment():

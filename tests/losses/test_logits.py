@@ -337,7 +337,8 @@ def test_a_compiler_finds_torchs_function_in_one_graph():
     def loss(x, targets):
         return functional.binary_cross_entropy_with_logits(x, targets, reduction="none")
 
-    with logits.fused_logit_losses():
-        torch.compiler.reset()
-        found = torch.compile(loss, backend="eager", fullgraph=True)(x, targets)
-    torch.testing.assert_close(found, ORIGINAL(x, targets, reduction="none"))
+    for _ in range(2):  # the second time a compiler may find other things on its way
+        with logits.fused_logit_losses():
+            torch.compiler.reset()
+            found = torch.compile(loss, backend="eager", fullgraph=True)(x, targets)
+        torch.testing.assert_close(found, ORIGINAL(x, targets, reduction="none"))

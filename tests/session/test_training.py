@@ -180,6 +180,8 @@ def test_losses_follow_stock_on_real_images(tmp_path):
         ({}, "model: small.yaml\n", "small.yaml"),
         ({"model": "mine.pt"}, "model: small.yaml\n", "mine.pt"),
         ({}, "model: null\n", "yolo11n.pt"),
+        ({}, "task: segment\n", "yolo11n-seg.pt"),
+        ({"task": "obb"}, "task: segment\n", "yolo11n-obb.pt"),
     ],
     ids=str,
 )

@@ -12,7 +12,17 @@ pytestmark = pytest.mark.once
 
 @pytest.mark.parametrize(
     "name",
-    ["mnist160", "imagenet10", "imagenette", "imagewoof320", "fashion-mnist", "cifar100", "caltech256"],
+    [
+        "mnist",
+        "mnist160",
+        "imagenet",
+        "imagenet10",
+        "imagenette160",
+        "imagewoof320",
+        "fashion-mnist",
+        "cifar100",
+        "caltech256",
+    ],
 )
 def test_names_of_classification_data_sets_are_downloaded(name):
     check_data(name)
@@ -23,7 +33,19 @@ def test_ultralytics_searches_its_own_folders(name):
     check_data(name)
 
 
-@pytest.mark.parametrize("name", ["coco88.yaml", "mnist.yaml", "datasets/coco88.yaml", "pictures"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "coco88.yaml",
+        "mnist.yaml",
+        "datasets/coco88.yaml",
+        "pictures",
+        "mnistt",
+        "imagenetXY",
+        "yolov8.yaml",
+        "default.yaml",
+    ],
+)
 def test_what_nobody_finds_is_refused(name):
     with pytest.raises(MissingFileError, match="does not exist"):
         check_data(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import pickle
@@ -197,6 +198,14 @@ def test_with_gradients_autocast_or_hooks_on_all_modules_blocks_are_called(on, c
         module(x)
     hook.remove()
     assert len(convolved) == 3
+    assert not on.report.served
+
+
+def test_an_epsilon_that_torch_refuses_is_left_to_the_module(on):
+    module = block()
+    module.bn.eps = 0.0
+    with contextlib.suppress(ValueError), torch.no_grad():
+        module(image())
     assert not on.report.served
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import ultralytics_hooks as hooks
 from ..inference.exporting import export_checked, is_checked
 from ..inference.predictor import predictor
-from ..preset.cfg_file import of_file
+from ..preset.cfg_file import TASKS, of_file
 from ..session.relaunch import start
 from ..session.run import run, run_method
 from ..session.session import Session
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..conv.report import ConvReport
     from ..preset.schema import Settings
 
-_MODEL: Final = "yolo11n.pt"
+_MODEL: Final = TASKS["detect"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def train(
     """Train a model under a preset.
 
     Args:
-        model: Weights, a model YAML, or a YOLO object; by default what the file of `cfg=` names, or yolo11n.pt.
+        model: Weights, a model YAML, or a YOLO object; by default what the file of `cfg=` names, or the smallest
+            model of the task, yolo11n.pt.
         data: Data set, as Ultralytics takes it.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         rocm: Sections over the preset for this run.
@@ -94,13 +95,16 @@ def run_training(
         hooks.require()
         hooks.check_arguments(arguments)
         hooks.check_data(data)
-        if model is None:  # not left to Ultralytics, which takes all of the file but this
-            model = of_file(arguments.get("cfg")).get("model") or _MODEL
+        task = arguments.get("task")
+        if model is None:  # not left to Ultralytics, which takes neither model nor task of the file
+            named = of_file(arguments.get("cfg"))
+            task = task or named.get("task")
+            model = named.get("model") or TASKS.get(str(task), _MODEL)
         if data is not None:
             arguments["data"] = data
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
         with run(session, arguments, trains=True):
-            yolo = hooks.load_model(model, arguments.get("task"))
+            yolo = hooks.load_model(model, task)
             begin = start(yolo, arguments, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
             if begin.complete is not None:
                 hooks.say(f"the training in {begin.complete} is complete: nothing is left to do")

@@ -36,7 +36,7 @@ def faster(ways: Sequence[Way], kind: str) -> Way | None:
 def settle_layout(way: Way, ways: Sequence[Way]) -> None:
     """Give a way without a layout that of the faster way it follows, or channels_last where none has run.
 
-    Of a single round, as it may be, the fastest steps are compared: a host whose pace changes only ever adds time.
+    Fastest steps are compared, as there may be only one round yet: a host whose pace changes can only add time.
     """
     if way.channels_last is None:
         ran = [peer for peer in ways if peer.kind == way.follows and peer.step_ms is not None]

@@ -48,19 +48,22 @@ def _command(mode: str) -> Callable[..., None]:
     ) -> None:
         # All before `restart_if_late`: it looks at what is imported.
         from ..api import run_mode, run_training
-        from ..preset.cfg_file import TASKS, parse
+        from ..preset.cfg_file import TASKS, parse, read
         from ..preset.restart import restart_if_late
-        from ..ultralytics_hooks import reports
+        from ..ultralytics_hooks import found_file, reports
 
         given = parse(words or [])
         if not given:
             least = "data=" if mode == "train" else "model="
             raise typer.BadParameter(f"give a configuration file or key=value pairs, at least {least}")
+        restart_if_late(given.get("preset", "auto"), given.get("rocm"), given.get("device"))
+        if given.get("cfg") is not None:
+            given = {**read(found_file(given["cfg"])), **given}
+        given.pop("cfg", None)
         # A file that lists every argument, as `yolo copy-cfg` makes them, says nothing of the model by `model: null`.
         given = {key: value for key, value in given.items() if value is not None or key not in ("model", "task")}
         if mode == "train" and given.get("task") in TASKS:
             given.setdefault("model", TASKS[given["task"]])
-        restart_if_late(given.get("preset", "auto"), given.get("rocm"), given.get("device"))
         outcome: Any = run_training(**given, relaunched=True) if mode == "train" else run_mode(mode, **given)
         if table and outcome.report is not None and reports():
             say(outcome.report.table())

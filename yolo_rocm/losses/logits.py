@@ -97,7 +97,7 @@ def _in_one(original: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
         pos_weight: Any = None,
     ) -> torch.Tensor:
         others = (weight, size_average, reduce, pos_weight)
-        # A compiler can trace nothing of what follows.
+        # Asked before what follows, which a compiler cannot always trace.
         is_plain_call = reduction == "none" and all(each is None for each in others) and not is_compiling()
         # Whoever has kept this function may call it when nothing is replaced any more.
         if is_plain_call and attribute(*_PLACE).in_use and _serves(input, target) and _may(input, target, original):

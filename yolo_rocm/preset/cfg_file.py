@@ -41,18 +41,20 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         ConfigError: A file is missing or not a YAML mapping, or a word is neither a file nor `key=value`.
     """
     result: dict[str, Any] = {}
-    pairs = _paired(_joined(words))
-    if any(word in TASKS for word in pairs[:2]):
-        task = next(word for word in pairs[:2] if word in TASKS)
+    pairs = _joined(_paired(words))
+    if any(word in TASKS for word in pairs):
+        task = next(word for word in pairs if word in TASKS)
         pairs.remove(task)
         pairs.insert(len(pairs) and "=" not in pairs[0], f"task={task}")
-    # A file of `cfg=` is under all other words, as one that comes first.
-    files = [word.partition("=")[2].strip() for word in pairs if word.startswith("cfg=")]
-    pairs = [word for word in pairs if not word.startswith("cfg=")]
     if pairs and _is_file(pairs[0]):
-        files.insert(0, pairs.pop(0))
-    for file in files:
-        result.update(read(Path(file)) if file.lower() not in ("", "none") else {})
+        result.update(read(Path(pairs.pop(0))))
+    # A file of `cfg=` is under all words too. Where it is not there, Ultralytics may find it in folders of its own.
+    for word in [word for word in pairs if word.startswith("cfg=")]:
+        file = Path(word.partition("=")[2])
+        if file.is_file():
+            result.update(read(file))
+            pairs.remove(word)
+    result.pop("cfg", None)  # of a file that lists every argument
     for word in pairs:
         key, separator, text = word.partition("=")
         if separator:
@@ -60,7 +62,7 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         elif Path(word).suffix in _WEIGHTS:
             raise ConfigError(f"expected key=value, got {word!r}; did you mean model={word}?")
         elif word.isidentifier():
-            raise ConfigError(f"expected key=value, got {word!r}; did you mean {word}=true?")
+            raise ConfigError(f"expected key=value, got {word!r}. Give {word}=VALUE; a text with spaces needs quotes.")
         else:
             raise ConfigError(f"expected key=value, got {word!r}. A YAML file may only come first.")
     return result
@@ -82,7 +84,7 @@ def _joined(words: Sequence[str]) -> list[str]:
             joined[-1] = f"{last}{word}"
         else:
             joined.append(word)
-    return [word.rstrip(",") if "=" in word else word for word in joined]
+    return [word.removesuffix(",") if "=" in word else word for word in joined]
 
 
 def _paired(words: Sequence[str]) -> list[str]:

@@ -8,7 +8,15 @@ Ultralytics has moved something: what is relied on is a row in `probes`, and a p
 
 from .amp_check import amp_check_without_wait
 from .anchors import anchors_once
-from .arguments import benchmark_takes_format, check_arguments, check_data, check_mode, default_argument, knows_argument
+from .arguments import (
+    benchmark_takes_format,
+    check_arguments,
+    check_data,
+    check_mode,
+    default_argument,
+    found_file,
+    knows_argument,
+)
 from .averages import averages_at_once
 from .backends import compiled_backend, network_of, predict_backend, require_backends, traced
 from .checkpoints import discard_run_folder, forget_run_folder, is_writer, whole_runs, write_whole_checkpoints

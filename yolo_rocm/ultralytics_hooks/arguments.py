@@ -8,13 +8,13 @@ import inspect
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..errors import ConfigError, MissingFileError, nearest
 from .probes import ARGUMENT_CHECK, missing
 
-# How the names of classification data sets begin that Ultralytics downloads.
-_DOWNLOADED = ("imagenet", "imagewoof", "mnist", "fashion-mnist", "cifar10", "caltech101", "caltech256")
+# Classification data sets that Ultralytics downloads, some in several sizes.
+_DOWNLOADED: Final = re.compile(r"(fashion-)?mnist(160)?|imagenet(te|\d*)\d*|imagewoof\d*|cifar100?|caltech(101|256)")
 
 
 def knows_argument(name: str) -> bool:
@@ -78,10 +78,10 @@ def check_data(data: Any) -> None:
         return
     name = str(data)
     places = (Path(name), DATASETS_DIR / name, ROOT / "cfg" / "datasets" / name)
-    is_file = bool(Path(name).suffix)
-    if (not is_file and name.startswith(_DOWNLOADED)) or any(place.exists() for place in places):
+    if _DOWNLOADED.fullmatch(name) or any(place.exists() for place in places):
         return
-    if is_file and check_file(name, download=False, hard=False):  # as Ultralytics searches its own folders
+    carried = check_file(name, download=False, hard=False) if Path(name).suffix else None  # searched as it does later
+    if carried and ROOT / "cfg" / "datasets" in Path(carried).parents:
         return
     # By their stems: all of them end alike.
     files = [*Path().glob("*.y*ml"), *places[2].parent.glob("*.yaml")]
@@ -92,6 +92,20 @@ def check_data(data: Any) -> None:
         f"data {name!r} does not exist{told} It is neither here nor in {DATASETS_DIR}. "
         "Give the path of a data set YAML, or of a folder for classification."
     )
+
+
+def found_file(name: Any) -> Path:
+    """Return a configuration file where Ultralytics finds it: here, in its own folders, or on the web.
+
+    Raises:
+        MissingFileError: Nowhere.
+    """
+    from ultralytics.utils.checks import check_file
+
+    found = check_file(str(name), hard=False)
+    if not found:
+        raise MissingFileError(f"configuration file {str(name)!r} does not exist. Give the path of a YAML file.")
+    return Path(found)
 
 
 def check_mode(mode: str, model: Any, arguments: Mapping[str, Any]) -> None:

@@ -72,7 +72,6 @@ def check_data(data: Any) -> None:
         ConfigError: There is no such file or folder.
     """
     from ultralytics.utils import DATASETS_DIR, ROOT
-    from ultralytics.utils.checks import check_file
 
     if not isinstance(data, str | Path) or "://" in str(data):
         return
@@ -80,8 +79,9 @@ def check_data(data: Any) -> None:
     places = (Path(name), DATASETS_DIR / name, ROOT / "cfg" / "datasets" / name)
     if _DOWNLOADED.fullmatch(name) or any(place.exists() for place in places):
         return
-    carried = check_file(name, download=False, hard=False) if Path(name).suffix else None  # searched as it does later
-    if carried and ROOT / "cfg" / "datasets" in Path(carried).parents:
+    # Ultralytics also finds its own by the end of their paths.
+    carried = ROOT / "cfg" / "datasets" / Path(name.strip()).name
+    if carried.exists() and f"/{carried.as_posix()}".endswith(f"/{Path(name.strip()).as_posix()}"):
         return
     # By their stems: all of them end alike.
     files = [*Path().glob("*.y*ml"), *places[2].parent.glob("*.yaml")]
@@ -95,17 +95,17 @@ def check_data(data: Any) -> None:
 
 
 def found_file(name: Any) -> Path:
-    """Return a configuration file where Ultralytics finds it: here, in its own folders, or on the web.
+    """Return a configuration file that is here, or among Ultralytics' own.
 
     Raises:
-        MissingFileError: Nowhere.
+        MissingFileError: It is neither.
     """
-    from ultralytics.utils.checks import check_file
+    from ultralytics.utils import ROOT
 
-    found = check_file(str(name), hard=False)
-    if not found:
-        raise MissingFileError(f"configuration file {str(name)!r} does not exist. Give the path of a YAML file.")
-    return Path(found)
+    for path in (Path(str(name)), ROOT / "cfg" / str(name)):
+        if path.is_file():
+            return path
+    raise MissingFileError(f"configuration file {str(name)!r} does not exist. Give the path of a YAML file.")
 
 
 def check_mode(mode: str, model: Any, arguments: Mapping[str, Any]) -> None:

@@ -89,10 +89,20 @@ def test_additions_are_torchs_own_afterwards() -> None:
 
 
 @pytest.mark.skipif(not hasattr(torch, "_fused_sgd_"), reason="torch < 2.3 has no fused SGD")
-def test_a_fused_step_before_backward_is_found_like_any_other() -> None:
+@pytest.mark.parametrize("refusal", [None, RuntimeError, TypeError], ids=["this torch", "torch 2.4", "another"])
+def test_a_fused_step_before_backward_is_found_like_any_other(refusal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a second head on detached activations, whose backward pass comes after the step of the first."""
     from ultralytics.nn.modules.conv import Conv
 
+    increment = lean._increment
+
+    def one_at_a_time(tensor: Any) -> None:
+        if not isinstance(tensor, torch.Tensor):
+            raise refusal("increment_version expect a Tensor as input")
+        increment(tensor)
+
+    if refusal is not None:
+        monkeypatch.setattr(lean, "_increment", one_at_a_time)
     first, second = (Conv(4, 4, 3).train() for _ in range(2))
     optimizer = torch.optim.SGD(first.parameters(), 0.5, fused=True)
     x = torch.rand(2, 4, 8, 8)

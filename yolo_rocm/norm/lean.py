@@ -55,8 +55,11 @@ def _count_fused(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> No
     changed = [
         p for group in optimizer.param_groups if group.get("fused") for p in group["params"] if p.grad is not None
     ]
-    for parameter in changed:  # older torch takes one at a time
-        _increment(parameter)
+    try:
+        _increment(changed)
+    except (RuntimeError, TypeError):  # older torch takes one at a time
+        for parameter in changed:
+            _increment(parameter)
 
 
 @contextmanager

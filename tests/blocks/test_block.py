@@ -136,6 +136,52 @@ def test_gradients_have_gradients(amp):
     assert all(bool(each.isfinite().all()) and each.any() for each in (*first, second[0], second[1]))
 
 
+def test_gradients_that_have_gradients_are_computed_without_autocast():
+    """As torch computes backward passes, whoever asks for them where."""
+    three, x = layers(), sample().requires_grad_()
+
+    def gradient(run):
+        y = run(x, three).square().sum()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.autograd.grad(y, x, create_graph=True)[0].detach()
+
+    wanted = gradient(lambda x, three: three(x))
+    with served():
+        torch.testing.assert_close(gradient(by_one), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_weight_that_was_converted_and_changed_gives_no_gradients_that_have_gradients():
+    three, x = layers(), sample().requires_grad_()
+    with served():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = by_one(x, three).float().square().sum()
+        with torch.no_grad():
+            three[0].weight.add_(1)
+        with pytest.raises(RuntimeError, match=r"modified by an inplace operation.* Gradients of gradients"):
+            torch.autograd.grad(loss, x, create_graph=True, retain_graph=True)
+        assert torch.autograd.grad(loss, x)[0].isfinite().all()  # of the copy, as torch's
+
+
+@pytest.mark.parametrize("engine", ["gemm", "aten"])
+def test_a_pass_in_eval_mode_may_go_backward_after_one_in_training(engine):
+    """It has kept the statistics that the other one has updated, and torch's kernels do not count that."""
+    x = sample()
+
+    def gradient(run):
+        three = layers()
+        with torch.no_grad():
+            run(x, three)
+        before = three.eval()(x)
+        (before - run(x, three.train())).square().sum().backward()
+        return three[0].weight.grad
+
+    wanted = gradient(lambda x, three: three(x))
+    with served(engine):
+        if conv_norm_act(sample(), *layers()) is None:
+            pytest.skip("this torch gives no way to its own BatchNorm below a seam")
+        torch.testing.assert_close(gradient(by_one), wanted, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("by", ["block", "two functions"])
 def test_the_first_gradients_are_the_same_where_they_have_gradients(by):
     """Of a block that is called twice: how the second input depends on the parameters is counted once."""

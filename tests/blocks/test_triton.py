@@ -136,3 +136,14 @@ def test_a_gradient_whose_sign_is_still_to_be_applied(run):
             y.backward(torch._neg_view(grad) if negative else -grad)
             found.append(x.grad)
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("run", [by_one, by_two], ids=["block", "two functions"])
+def test_batches_are_counted_for_whoever_asks_torch_too(run):
+    """By which those who keep something made of the statistics see that it is stale."""
+    x, three = sample(), layers()
+    with interpreter(), served("triton"), torch.no_grad():
+        for count in (1, 2):
+            run(x, three)
+            assert int(three[1].num_batches_tracked) == count
+            assert three[1].num_batches_tracked._version >= count

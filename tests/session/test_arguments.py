@@ -27,6 +27,23 @@ def test_a_cfg_file_wins_over_the_preset(tmp_path):
     assert train_arguments(session.settings, {"cfg": str(cfg)}) == {"cfg": str(cfg)}
 
 
+def test_what_a_file_that_lists_everything_leaves_empty_is_not_given(tmp_path):
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text("batch: null\nfreeze: null\namp: true\nimgsz: null\n")
+    settings = resolve({"base": "cpu", "train": {"batch": 2, "freeze": 5, "amp": False}})
+    for given in ({"cfg": str(cfg)}, {"batch": None, "freeze": None, "amp": True, "imgsz": None}):
+        found = train_arguments(settings, given)
+        assert (found["batch"], found["freeze"], found.get("amp", True)) == (2, 5, True)
+
+
+@pytest.mark.parametrize(("held", "batch"), [(None, 2), ({"epoch": 3, "optimizer": {}}, None)], ids=["new", "goes on"])
+def test_what_resumes_nothing_gets_the_preset(held, batch):
+    """Ultralytics only warns, and begins a training."""
+    settings = resolve({"base": "cpu", "train": {"batch": 2}})
+    found = train_arguments(settings, {"resume": True}, SimpleNamespace(ckpt=held))
+    assert found.get("batch") == batch
+
+
 def test_the_batch_of_larger_images_whoever_says_their_size(tmp_path):
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text("imgsz: 1280\n")

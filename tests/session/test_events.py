@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv import seam
+from yolo_rocm.session.run import run
 
 from ..sick_vendor import MESSAGE, sick_vendor
 from .test_training import OURS, QUICK, an_image
@@ -43,6 +46,24 @@ def test_callbacks_alone_cover_prediction(yolo, made_data):
     with sick_vendor():
         assert len(yolo.predict([an_image(made_data())] * 2, imgsz=64, device="cpu", verbose=False)) == 2
         assert seam.active_devices() == ()
+
+
+@pytest.mark.parametrize("of_run", [False, True])
+def test_the_device_is_that_of_the_newest_training_unless_a_run_has_said_it(of_run, monkeypatch):
+    """From it come the command that resumes, and variables."""
+
+    class Trainer:
+        args = SimpleNamespace(device="", imgsz=640, resume=True)
+
+    def taken_over(session, trainer):
+        raise KeyboardInterrupt
+
+    events = yolo_rocm.callbacks("cpu")["teardown"].__self__
+    monkeypatch.setattr("yolo_rocm.session.training.TrainingRun", taken_over)
+    events.session.device = "cpu"
+    with pytest.raises(KeyboardInterrupt), run(events.session, {"device": "cpu"}) if of_run else nullcontext():
+        events.on_pretrain_routine_start(Trainer())
+    assert events.session.device == ("cpu" if of_run else "")
 
 
 def test_callbacks_travel_by_pickle():

@@ -78,13 +78,6 @@ def test_a_yolo_object_of_ones_own_is_not_resumed_by_name():
         train_arguments(Session("cpu", None).settings, {"resume": "auto"})
 
 
-def test_the_name_may_be_in_a_file(yolo, checkpoint, tmp_path):
-    cfg = tmp_path / "cfg.yaml"
-    cfg.write_text(json.dumps({"project": str(checkpoint.folder.parent), "name": "mine"}))
-    begin = start(yolo, {"cfg": str(cfg), "resume": "auto"}, TIMEOUT_S, relaunched=False)
-    assert begin.yolo.path == checkpoint.last
-
-
 @pytest.mark.parametrize(("then", "batch"), [(4, 16), (2, 32), (1, None)], ids=["of 4", "of 2", "of as many"])
 def test_fewer_ranks_get_as_many_images_each(yolo, checkpoint, then, batch):
     (checkpoint.folder / "rocm.json").write_text(json.dumps({"ranks": then, "batch": {"asked": 128, "used": 64}}))

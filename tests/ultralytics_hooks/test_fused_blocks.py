@@ -271,6 +271,14 @@ def test_a_block_without_its_batch_norm(on, called):
     assert called == []
 
 
+def test_a_convolution_that_is_an_attribute_and_no_child(on, called):
+    module, x = block(), image()
+    conv = module.conv
+    del module.conv
+    object.__setattr__(module, "conv", conv)
+    assert torch.allclose(module(x), module.act(module.bn(conv(x))), atol=1e-5)
+
+
 def test_another_device_than_the_presets(called):
     with installed(NormPatch(("cuda",), NormPlanner("gemm", remember=False))), hooks.fused_blocks():
         block()(image())

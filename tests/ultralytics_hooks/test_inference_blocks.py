@@ -21,6 +21,10 @@ from yolo_rocm.conv.fused.plan import FusedPlanner
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.seam import installed as installed_convolutions
+from yolo_rocm.engines.triton.available import missing_reason
+
+from ..blocks import steps
+from ..interpreted import interpreter
 
 pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks")
 
@@ -95,6 +99,22 @@ def test_weights_that_change_are_seen(part, fused, on, convolved):
         assert convolved == []
         assert not torch.allclose(before, after)
         assert torch.allclose(after, expected(module, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("by", ["torch", "gemm", "triton"])
+def test_statistics_that_a_training_pass_updates_are_seen(by, on, convolved):
+    """Neither torch's kernels nor ours count these writes; the number of batches is counted."""
+    if by == "triton" and missing_reason() is not None:
+        pytest.skip(str(missing_reason()))
+    module, x = block(), image()
+    engine = contextlib.nullcontext() if by == "torch" else steps.served(by)
+    with interpreter() if by == "triton" else contextlib.nullcontext(), engine, hooks.fused_blocks(), torch.no_grad():
+        before = module(x)
+        module.train()(3 * x + 1)
+        after = module.eval()(x)
+        wanted = module.act(module.bn(module.conv(x)))
+    assert not torch.allclose(before, after, atol=1e-2)
+    assert torch.allclose(after, wanted, atol=1e-4)
 
 
 def test_weights_of_inference_mode_may_change_unseen_by_torch_and_are_read_each_time(on):

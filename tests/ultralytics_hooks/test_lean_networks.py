@@ -262,3 +262,24 @@ def test_a_compiled_network_is_torchs_own(made: list[type]) -> None:
     assert re.search(r"batch_norm|bn\(", graphs[0].code)  # torch 2.4 names the module
     assert len(graphs) == 1
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.skipif(not HAS_COMPILE, reason="this torch has no compiler, or does not say when it compiles")
+def test_a_compiled_layer_is_torchs_own_and_the_others_are_lean(made: list[type]) -> None:
+    """Layers that call what lean memory notes: `cat`, up-sampling, pooling, a sum."""
+    first = detector()
+    of_layers = {name: index for index, name in enumerate(type(layer).__name__ for layer in first.model)}
+
+    def run(module: Any, x: torch.Tensor) -> Any:
+        for name in ("C3", "SPPF", "Upsample", "Concat"):
+            layer = module.model[of_layers[name]]
+            layer.forward = torch.compile(layer.forward, backend="eager")
+        return module(x)
+
+    wanted = stepped(first, run)
+    torch._dynamo.reset()
+    with hooks.lean_networks():
+        found = stepped(detector(), run)
+    torch._dynamo.reset()
+    assert made
+    torch.testing.assert_close(found, wanted)

@@ -150,6 +150,24 @@ def test_the_graph_of_a_step_goes_with_the_step(enabled, fails):
     assert seen[0]() is None
 
 
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_graph_of_a_loss_that_nobody_calls_goes_with_the_next(enabled):
+    """As where a trainer asks for gradients by `torch.autograd.grad`, or leaves a batch out."""
+    trainer = SimpleNamespace(scaler=Scaler(enabled))
+    hooks.recognise_in_backward(trainer, says_out_of_memory)
+    weight, seen = torch.ones(2, requires_grad=True), []
+    for _ in range(3):
+        scaled = trainer.scaler.scale((weight * weight).sum())
+        seen.append(weakref.ref(scaled))
+        del scaled
+    assert [each() is None for each in seen] == [True, True, False]
+    first, second = (trainer.scaler.scale((weight * weight).sum()) for _ in range(2))
+    first.backward()
+    second.backward()
+    assert weight.grad.tolist() == ([8.0, 8.0] if enabled else [4.0, 4.0])
+
+
 @pytest.mark.skipif(not retries_with_a_smaller_batch(), reason="this Ultralytics does not halve the batch")
 def test_memory_that_runs_out_in_amd_words_halves_the_batch(made_data, tmp_path, log):
     """Once in the forward and once in the backward pass; the rest of the run is an ordinary one under the preset."""

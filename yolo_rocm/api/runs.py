@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .. import ultralytics_hooks as hooks
 from ..inference.exporting import export_checked, is_checked
 from ..inference.predictor import predictor
-from ..preset.cfg_file import TASKS, of_file
-from ..session.relaunch import start
+from ..preset.cfg_file import TASKS, of_file, read
+from ..session.arguments import size_of_images
+from ..session.relaunch import AUTO, start
 from ..session.run import run, run_method
 from ..session.session import Session
 from .registration import PresetSource, registered_for_one_run
@@ -59,7 +60,8 @@ def train(
         data: Data set, as Ultralytics takes it.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         rocm: Sections over the preset for this run.
-        **arguments: Any training argument of Ultralytics; it wins over the preset. `resume="auto"` goes on from the
+        **arguments: Any training argument of Ultralytics; it wins over the preset. `cfg=` is a file of such arguments,
+            which may have `preset` and `rocm` too; those of the call win over it. `resume="auto"` goes on from the
             `last.pt` of the run that `project` and `name` name, and begins that run where there is none.
 
     Returns:
@@ -70,6 +72,14 @@ def train(
             patched and no run folder behind.
     """
     return run_training(model, data, preset, rocm, **arguments).result
+
+
+def _over(below: Any, sections: Mapping[str, Any] | None) -> Any:
+    """Return sections over those of a file."""
+    if not isinstance(below, Mapping) or not isinstance(sections, Mapping):
+        return below if sections is None else sections
+    both = {name: _over(below.get(name), section) for name, section in sections.items()}
+    return {**below, **both}
 
 
 def run_training(
@@ -90,18 +100,27 @@ def run_training(
         relaunched: This process trains once; where torchrun has started it again, it goes on from its `last.pt`.
         **arguments: As in `train`.
     """
-    session = Session(preset, rocm, **arguments)
+    file = of_file(arguments.get("cfg"))
+    rocm = _over(file.pop("rocm", None), rocm)
+    of_cfg = file.pop("preset", None)
+    session = Session(of_cfg if of_cfg and preset == "auto" else preset, rocm, **{**file, **arguments})
     with session.environment():
         hooks.require()
+        cfg = arguments.pop("cfg", None)
+        if cfg is not None and not file:  # among Ultralytics' own, or nowhere
+            file = read(hooks.found_file(cfg))
+        # Not left to Ultralytics, which takes neither the model nor the task of the file, and would resume any run.
+        named = {"model": file.pop("model", None), "data": file.pop("data", None)}
+        arguments = {**file, **arguments}
         hooks.check_arguments(arguments)
+        data = named["data"] if data is None else data
         hooks.check_data(data)
-        task = arguments.get("task")
-        if model is None:  # not left to Ultralytics, which takes neither model nor task of the file
-            named = of_file(arguments.get("cfg"))
-            task = task or named.get("task")
-            model = named.get("model") or TASKS.get(str(task), _MODEL)
         if data is not None:
             arguments["data"] = data
+        task, resume = arguments.get("task"), arguments.get("resume")
+        if isinstance(resume, str | Path) and resume != AUTO:
+            model, arguments["resume"] = resume, True
+        model = model or named["model"] or TASKS.get(str(task), _MODEL)
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
         with run(session, arguments, trains=True):
             yolo = hooks.load_model(model, task)
@@ -110,6 +129,7 @@ def run_training(
                 hooks.say(f"the training in {begin.complete} is complete: nothing is left to do")
                 return RunOutcome(None, session.report, session.settings, begin.complete)
             yolo, arguments = begin.yolo, begin.arguments
+            session.settings = session.settings.for_images(size_of_images(session.settings, arguments, yolo))
             if arguments.get("resume") is True:
                 hooks.check_resumable(yolo)
             with registered_for_one_run(yolo, session):

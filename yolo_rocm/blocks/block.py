@@ -112,6 +112,7 @@ class _Block(torch.autograd.Function):
         filters, added = kernel, offset
         if known.convert is not None:
             filters = known.convert(kernel)
+            call.version = 0 if kernel.is_inference() else kernel._version
             added = None if offset is None else offset.to(known.dtype)
         if known.is_cast and is_on():
             with off():
@@ -135,7 +136,8 @@ class _Block(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         # Somebody differentiates the gradients, or wants many at once.
         if torch.is_grad_enabled() or is_batched(grad) or is_transformed(grad):
-            return *_differentiable(ctx, grad), None
+            with off():  # as torch does in backward
+                return *_differentiable(ctx, grad), None
         if is_on():
             with off():
                 return _gradients(ctx, grad)
@@ -236,6 +238,7 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
         x, kernel, offset, weight, bias = inputs
         if x is not None:
             if known.convert is not None:
+                call.check_kernel()
                 kernel, offset = kernel.to(known.dtype), None if offset is None else offset.to(known.dtype)
             y = functional.conv2d(x, kernel, offset, problem.stride, problem.padding, problem.dilation, problem.groups)
         y = activated(known.norm.problem, functional.batch_norm(y, None, None, weight, bias, True, 0.0, call.p.eps))

@@ -27,14 +27,25 @@ class Call:
         kernel: Weight of the convolution as the layer has it, for gradients of gradients.
         offset: Its bias, likewise.
         statistics: Of the batch.
+        version: Of `kernel`, where a copy of another data type was computed with.
     """
 
-    __slots__ = ("kernel", "known", "offset", "p", "statistics")
+    __slots__ = ("kernel", "known", "offset", "p", "statistics", "version")
 
     statistics: Statistics
+    version: int
 
     def __init__(self, known: Known, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None) -> None:
         self.known, self.p, self.kernel, self.offset = known, p, kernel, offset
+
+    def check_kernel(self) -> None:
+        """Refuse a weight that was changed since a copy of it was computed with.
+
+        Raises:
+            RuntimeError: It was.
+        """
+        if self.kernel._version != self.version:
+            raise changed(self.kernel, self.version, "Gradients of gradients are computed with it once more.")
 
 
 class LeanCall(Call):

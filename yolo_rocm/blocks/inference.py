@@ -82,7 +82,9 @@ def _foldable(norm: Any, weight: torch.Tensor) -> bool:
 def _folded(patch: FusedPatch, route: FusedRoute, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Made:
     """Return weight and bias of the convolution with the BatchNorm in them, computed in fp32 at least."""
     mean, var = norm._buffers["running_mean"], norm._buffers["running_var"]
-    sources = (conv.weight, conv.bias, norm.weight, norm.bias, mean, var)
+    # Updates of the statistics are counted by nothing else: neither torch's kernels nor ours raise their versions.
+    batches = norm._buffers.get("num_batches_tracked")
+    sources = (conv.weight, conv.bias, norm.weight, norm.bias, mean, var, batches)
 
     def make() -> Made:
         assert mean is not None  # or it is not foldable

@@ -84,11 +84,12 @@ class ConvReport(SeamReport[ConvProblem, Algorithm]):
         """Return every layer of the named model, once per shape it met; one the seam never saw has no plan."""
         self.times.collect()
         sharing: dict[ConvProblem, list[str]] = {}
-        for name, seen in self._layers.items():
+        layers = [(name, list(seen)) for name, seen in list(self._layers.items())]  # while others compute
+        for name, seen in layers:
             for served in seen:
                 sharing.setdefault(served.problem, []).append(name)
         rows: list[LayerRow] = []
-        for name, seen in self._layers.items():
+        for name, seen in layers:
             for served in seen:
                 times = self.times.of(served.problem, name, sharing[served.problem])
                 rows.append(LayerRow(name, self._kinds[name], served, times, self._budget))
@@ -101,14 +102,14 @@ class ConvReport(SeamReport[ConvProblem, Algorithm]):
         return {
             "engines": dict(self.engines()),
             "layers": [row.as_dict() for row in self.layers()],
-            "problems": [served.as_dict() for served in self.served.values()],
+            "problems": [served.as_dict() for served in list(self.served.values())],
         }
 
     def table(self) -> str:
         """Return the whole table as text: layer (or shape), algorithm per pass, reason."""
         head = ("layer", "problem", *PASSES, "reason")
         rows: list[tuple[str, ...]] = [head]
-        for row in self.layers() or [LayerRow("-", "", served) for served in self.served.values()]:
+        for row in self.layers() or [LayerRow("-", "", served) for served in list(self.served.values())]:
             data = row.as_dict()
             rows.append((row.name, *(str(data.get(key, "-")) for key in head[1:])))
         widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)]

@@ -83,7 +83,7 @@ class SeamReport(Generic[P, A]):
 
     def replan(self, plan: Callable[[P], Plan[A]]) -> None:
         """Take over new plans of the problems seen so far."""
-        for served in self.served.values():
+        for served in list(self.served.values()):
             served.plan = plan(served.problem)
 
     def restart(self) -> None:
@@ -123,9 +123,9 @@ class SeamReport(Generic[P, A]):
         if self._layers:
             return Counter(
                 "+".join(dict.fromkeys(s.plan.engine for s in seen)) or "not reached yet"
-                for seen in self._layers.values()
+                for seen in list(self._layers.values())
             )
-        return Counter(served.plan.engine for served in self.served.values())
+        return Counter(served.plan.engine for served in list(self.served.values()))
 
     def summary(self) -> str:
         """Say in one line how many layers each engine computes."""

@@ -16,6 +16,7 @@ import torch
 
 from ..utils.scoped_patch import attribute
 from . import recipes
+from .fusible import is_compiling
 
 Function = Callable[..., Any]
 _PLAIN: Final = (int, float, str, bool, tuple, list, type(None))
@@ -44,6 +45,8 @@ def additions_noted() -> Iterator[None]:
 def _cat(native: Function) -> Function:
     @functools.wraps(native)
     def cat(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():  # a layer of the network: this is all that a compiler has to understand
+            return native(*args, **kwargs)
         result = native(*args, **kwargs)
         known = recipes.derivable(result)
         if known is not None and args and "out" not in kwargs:
@@ -57,6 +60,8 @@ def _cat(native: Function) -> Function:
 def _of_one(native: Function) -> Function:
     @functools.wraps(native)
     def function(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return native(*args, **kwargs)
         result = native(*args, **kwargs)
         known = recipes.derivable(result) if type(result) is torch.Tensor else None
         if known is not None and args:

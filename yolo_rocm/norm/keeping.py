@@ -19,6 +19,9 @@ from .autocast import without_autocast
 
 # More steps than these behind each other are not computed again for one tensor: a sum of sums of sums is kept.
 MOST_STEPS: Final = 4
+_AGAIN: Final = (
+    "Lean memory computes activations again from such tensors: where that is meant, train with step.memory: full."
+)
 
 
 class Kept:
@@ -203,10 +206,10 @@ def laid_out_again(value: torch.Tensor, shape: torch.Size, strides: tuple[int, .
     return torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device).copy_(value)
 
 
-def changed(tensor: torch.Tensor, version: int) -> RuntimeError:
+def changed(tensor: torch.Tensor, version: int, why: str = _AGAIN) -> RuntimeError:
     """Return the error of torch for a tensor that was changed in place after it was kept."""
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
         f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} instead. "
-        "Lean memory computes activations again from such tensors: where that is meant, train with step.memory: full."
+        f"{why}"
     )

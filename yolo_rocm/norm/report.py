@@ -24,12 +24,12 @@ class NormReport(SeamReport[NormProblem, NormAlgorithm]):
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data for JSON."""
         layers: list[dict[str, Any]] = []
-        for name, seen in self._layers.items():
+        for name, seen in list(self._layers.items()):
             row = {"layer": name, "module": self._kinds[name]}
             layers += [{**row, **_row(served)} for served in seen]
             if not seen:
                 layers.append({**row, "engine": None, "reason": "has not run yet"})
-        problems = [served.as_dict() for served in self.served.values()]
+        problems = [served.as_dict() for served in list(self.served.values())]
         return {"engines": dict(self.engines()), "layers": layers, "problems": problems}
 
 

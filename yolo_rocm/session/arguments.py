@@ -43,28 +43,37 @@ def given_by_user(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {**of_file(arguments.get("cfg")), **arguments}
 
 
-def train_arguments(settings: Settings, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any = None) -> dict[str, Any]:
     """Add the preset's Ultralytics arguments to those of a call. A resumed run keeps the ones it began with.
+
+    Args:
+        settings: The preset.
+        arguments: Those of the call. Ultralytics' own default counts as not given where it is None, as in a file that
+            lists every argument.
+        yolo: The YOLO object, where it is known: one that holds no unfinished training begins one, whatever `resume`
+            says.
 
     Raises:
         ConfigError: `resume="auto"` of a YOLO object's own `train`, which would resume the newest run of all.
     """
-    if arguments.get("resume") == "auto":
+    given = given_by_user(arguments)
+    resume = given.get("resume")
+    if resume == "auto":
         raise ConfigError(
             'resume="auto" is for yolo_rocm.train and `yolo-rocm train`. Give a last.pt, or use one of them.'
         )
-    if arguments.get("resume"):
+    if resume and not (resume is True and yolo is not None and hooks.epochs_in(yolo) is None):
         return dict(arguments)
-    given = given_by_user(arguments)
-    if "imgsz" in given:
+    if given.get("imgsz") is not None:
         settings = settings.for_images(given["imgsz"])
-    added = {k: value for k, value in train_section(settings, given.get("device")).items() if k not in given}
+    section = train_section(settings, given.get("device"))
+    added = {name: value for name, value in section.items() if given.get(name) is None}
     if "batch" in added and added["batch"] != settings.preset.train["batch"]:
         hooks.say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
     unknown = [name for name in added if not hooks.knows_argument(name)]
     if unknown:
         hooks.say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
-    return {**{name: value for name, value in added.items() if name not in unknown}, **arguments}
+    return {**arguments, **{name: value for name, value in added.items() if name not in unknown}}
 
 
 def size_of_images(settings: Settings, given: Mapping[str, Any], yolo: Any = None) -> Any:

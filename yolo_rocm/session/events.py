@@ -50,7 +50,7 @@ class Events:
         session = self.session
         if not enabled() or trainer in session.trainings:
             return
-        if session.device is None:
+        if session.device is None or current() is None:  # no run has said it: it may be that of an earlier training
             session.device = trainer.args.device
         if not session.is_active:
             session.renew()

@@ -82,7 +82,7 @@ class Inference(Operator["FusedPatch"]):
         patch = self._patch
         if patch is None or self._settings.preset.conv.tune == "off" or not patch.planner.tunable:
             return 0
-        return len(patch.planner.unmeasured(patch.report.served))
+        return len(patch.planner.unmeasured(list(patch.report.served)))
 
     def _installed(self, patch: FusedPatch) -> AbstractContextManager[None]:
         from ..conv.fused.patch import installed

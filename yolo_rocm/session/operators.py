@@ -103,7 +103,7 @@ class Operator(ABC, Generic[PatchT]):
             return
         from ..engines.planner import DEFAULT_TUNE_SECONDS
 
-        problems = [p for p in patch.report.served if wanted == "on" or p.device.startswith("cuda")]
+        problems = [p for p in list(patch.report.served) if wanted == "on" or p.device.startswith("cuda")]
         if not problems:
             return
         state = random.getstate()  # rich draws numbers when it is imported; the training must draw its own

@@ -97,7 +97,7 @@ def _around_trainer(events_of: EventsOf) -> AroundTrainer:
         if not session.is_active:
             session.renew()
         added = train_arguments(session.settings, overrides)
-        overrides = {**{name: value for name, value in added.items() if name not in taken}, **overrides}
+        overrides = {**overrides, **{name: value for name, value in added.items() if name not in taken}}
         with session.active():
             make(overrides, hooks.with_callbacks(callbacks, events.callbacks()))
         if "train" not in vars(trainer):  # not announced: on other ranks than the first, and by older Ultralytics

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
-from ..preset.cfg_file import read
 from ..utils import process_group
 from ..utils.atomic import write_file
 from ..utils.paths import cache_folder
@@ -51,7 +50,7 @@ def start(yolo: Any, arguments: Mapping[str, Any], timeout_s: float, *, relaunch
 
     Args:
         yolo: The YOLO object that a new training begins with.
-        arguments: Those of the call.
+        arguments: Those of the call and of its file.
         timeout_s: How long ranks wait for each other.
         relaunched: The process trains once, so that a note of its launcher is about this training.
 
@@ -61,9 +60,8 @@ def start(yolo: Any, arguments: Mapping[str, Any], timeout_s: float, *, relaunch
     asked = arguments.get("resume") == AUTO
     if not asked and (not relaunched or "resume" in arguments or _note() is None):
         return Start(yolo, dict(arguments))
-    given = {**(read(Path(arguments["cfg"])) if arguments.get("cfg") else {}), **arguments}
-    folder = _named_folder(yolo, given) if asked else _noted_folder()
-    last, batch = _agreed(folder, given.get("device"), timeout_s)
+    folder = _named_folder(yolo, arguments) if asked else _noted_folder()
+    last, batch = _agreed(folder, arguments.get("device"), timeout_s)
     if last is None:
         fresh = {name: value for name, value in arguments.items() if not (asked and name == "resume")}
         return Start(yolo, {**fresh, "exist_ok": True} if asked else fresh)
@@ -71,7 +69,7 @@ def start(yolo: Any, arguments: Mapping[str, Any], timeout_s: float, *, relaunch
     if hooks.epochs_in(yolo) is None:
         return Start(yolo, dict(arguments), complete=last.parents[1])
     hooks.say(f"goes on from {last}, which holds epoch {hooks.epochs_in(yolo)}, with the arguments it began with")
-    again = {name: given[name] for name in _SAID_AGAIN if given.get(name) is not None}
+    again = {name: arguments[name] for name in _SAID_AGAIN if arguments.get(name) is not None}
     return Start(yolo, {**again, **({} if batch is None else {"batch": batch}), "resume": True})
 
 

@@ -187,7 +187,7 @@ def run_method(
     trains = mode in ("train", "tune")
     with run(session, kwargs, trains=trains, owner=yolo) as this:
         if trains:
-            kwargs = train_arguments(session.settings, kwargs)
+            kwargs = train_arguments(session.settings, kwargs, yolo)
         if mode == "tune" and hooks.missing(hooks.CHILDREN):
             hooks.say(f"{hooks.CHILDREN} is left off: {hooks.missing(hooks.CHILDREN)[0]}", warning=True)
         result = method(*args, **kwargs)

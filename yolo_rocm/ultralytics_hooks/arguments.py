@@ -62,7 +62,7 @@ def _check_values(arguments: Mapping[str, Any]) -> None:
     try:
         check_cfg(dict(arguments))
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{error}. `yolo cfg` lists the arguments and their defaults.") from error
+        raise ConfigError(f"{str(error).rstrip('.')}. `yolo cfg` lists the arguments and their defaults.") from error
 
 
 def check_data(data: Any) -> None:
@@ -100,11 +100,13 @@ def found_file(name: Any) -> Path:
     Raises:
         MissingFileError: It is neither.
     """
+    if Path(str(name)).is_file():
+        return Path(str(name))
     from ultralytics.utils import ROOT
 
-    for path in (Path(str(name)), ROOT / "cfg" / str(name)):
-        if path.is_file():
-            return path
+    own = Path(ROOT, "cfg", str(name))
+    if own.is_file():
+        return own
     raise MissingFileError(f"configuration file {str(name)!r} does not exist. Give the path of a YAML file.")
 
 

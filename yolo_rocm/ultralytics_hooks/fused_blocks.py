@@ -56,7 +56,9 @@ def _fused(code: Callable[..., Any], original: Callable[..., Any]) -> Callable[.
         norm, act = modules.get("bn"), modules.get("act")
         if not fusible(norm, act):
             return original(self, x)
-        conv = modules[convolution]
+        conv = modules.get(convolution)
+        if conv is None:  # an attribute, and no child
+            return original(self, x)
         y = conv_norm_act(x, conv, norm, act)
         if y is not None:
             return y

@@ -7,6 +7,7 @@ libraries. hipBLAS, rocBLAS and MIOpen say the same in other words.
 from __future__ import annotations
 
 import traceback
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
@@ -106,10 +107,15 @@ def recognise_in_backward(trainer: Any, says_so: SaysSo) -> None:
     if scaler is None or "scale" in vars(scaler):
         return
     scale = scaler.scale
+    last: list[weakref.ref[Any]] = []
 
     def listening(loss: Any) -> Any:
+        for tensor in [each() for each in last]:
+            if tensor is not None:  # what nobody has called holds the whole step
+                vars(tensor).pop("backward", None)
         scaled = scale(loss)
         scaled.backward = _listening_backward(scaled, says_so)
+        last[:] = [weakref.ref(scaled)]
         return scaled
 
     scaler.scale = listening

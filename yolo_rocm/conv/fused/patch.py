@@ -34,7 +34,7 @@ class FusedReport(SeamReport[FusedProblem, FusedAlgorithm]):
         """Return every problem as text, a line each: how often it was computed, by what, and why."""
         rows = [
             (str(served.problem), f"{served.forward_calls}x", choice.algorithm.name, choice.reason)
-            for served in self.served.values()
+            for served in list(self.served.values())
             for choice in served.plan.values()
         ]
         widths = [max(len(row[i]) for row in rows) for i in range(3)] if rows else []

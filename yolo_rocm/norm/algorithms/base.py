@@ -5,12 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from ...engines.operator import BaseAlgorithm
 from ..problem import NormProblem
+
+# Tells torch that a tensor was written to, by a kernel that torch does not know; before 2.1 nobody can.
+count_write: Final[Callable[[torch.Tensor], Any]] = getattr(
+    torch.autograd.graph, "increment_version", lambda tensor: None
+)
 
 
 class Parameters(NamedTuple):

@@ -108,6 +108,8 @@ def update_running(problem: NormProblem, p: Parameters, mean: torch.Tensor, var:
     for old, new, share in ((p.running_mean, mean, p.momentum), (p.running_var, var, unbiased)):
         if old is None:
             continue
+        # torch does not count it either: a pass in eval mode that came before may still go backward.
+        old = old.data
         if old.dtype == new.dtype:
             old.mul_(1 - p.momentum).add_(new, alpha=share)
         else:  # rounded once

@@ -20,7 +20,7 @@ from ...engines.triton.launch import Launch
 from ..kernels import calls
 from ..kernels.tiles import Tile, tile
 from ..problem import IDENTITY, NormProblem
-from .base import NormGrads, Parameters, Statistics
+from .base import NormGrads, Parameters, Statistics, count_write
 
 # A momentum that changes with every batch, as that of a cumulative average, is followed this often.
 _MOST_REMEMBERED: Final = 32
@@ -117,6 +117,8 @@ class TritonPasses:
             running_mean = running_var = mean
         if batches is None:
             batches = mean
+        else:
+            count_write(batches)
         made, statistics = self._made, Statistics(mean, invstd)
         name: tuple[Any, ...] = (running_mean.dtype, running_var.dtype, eps)
         if not self._training:

@@ -14,7 +14,7 @@ from ...engines.hip.available import device_reason
 from ...engines.hip.program import Launch, Program
 from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import processors
-from ..algorithms.base import NormAlgorithm, NormGrads, Parameters, Statistics
+from ..algorithms.base import NormAlgorithm, NormGrads, Parameters, Statistics, count_write
 from ..problem import ACTIVATIONS, NormProblem
 
 _STORAGE: Final = {torch.float32: "float", torch.float16: "half_t", torch.bfloat16: "bf16_t"}
@@ -123,6 +123,8 @@ class HipNorm(NormAlgorithm):
         for own, new in zip((p.running_mean, p.running_var), running, strict=True):
             if own is not None and new is not None and own.dtype != torch.float32:
                 own.copy_(new)
+        if p.batches is not None:
+            count_write(p.batches)
         statistics = Statistics(mean, invstd)
         return self.activate(problem, x, p, statistics), statistics
 

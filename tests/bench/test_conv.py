@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from yolo_rocm.bench import conv as conv_module
 from yolo_rocm.bench import layers as layers_module
-from yolo_rocm.bench.conv import AUTO, VENDOR, bench_conv
+from yolo_rocm.bench.conv import AUTO, PLAIN, VENDOR, VENDOR_OFF, bench_conv
 from yolo_rocm.bench.layers import model_layers
+from yolo_rocm.cli.bench_conv import _bench_conv, _times
 from yolo_rocm.cli.main import app
 from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv.plan import Planner
@@ -42,8 +43,6 @@ def test_everything_is_tuned_together_before_anything_is_reported(layers, engine
 
 
 def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
-    from yolo_rocm.cli.bench_conv import _bench_conv
-
     made = []
 
     class Noted(Planner):
@@ -52,10 +51,35 @@ def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
             made.append(self)
 
     monkeypatch.setattr(plan_module, "Planner", Noted)
-    _bench_conv(["yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", f"out={tmp_path}"], quick=True)
+    found = _bench_conv(["yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", f"out={tmp_path}"], quick=True)
+    assert found["title"].startswith("yolov8n-cls.yaml fp32 nchw batch 1 imgsz 32 on ")
+    assert (found["dtype"], set(found["totals_ms"])) == ("fp32", {VENDOR, AUTO})
     (planner,) = made
     timings = {planned: {"forward": [Timing("unfold", 1.0, 9.0), Timing("columns", 2.0, 0.1)]} for planned in ["any"]}
     assert planner.winners(timings) == {"any": {"forward": "unfold"}}
+
+
+IN_A_ROW = "vendor off: calls in a row, with their gaps, as it launches kernels sample by sample."
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "ways", "workspaces", "said"),
+    [
+        ("cpu", "fp32", [VENDOR, VENDOR_OFF, AUTO], [AUTO, "unfold"], "Times are medians of calls by the clock."),
+        ("cuda:0", "fp16", [VENDOR, AUTO], [AUTO], "vendor, auto: device time without launch gaps."),
+        (
+            "cuda:0",
+            "fp32",
+            [VENDOR_OFF, VENDOR, PLAIN, AUTO],
+            [AUTO, PLAIN, "unfold"],
+            f"vendor, auto, single algorithms: device time without launch gaps. {IN_A_ROW} fp32 without TF32.",
+        ),
+    ],
+)
+def test_times_are_called_what_they_are(device, dtype, ways, workspaces, said):
+    """What was not measured is not explained."""
+    sums, largest = {way: {"sum": 1.0} for way in ways}, dict.fromkeys(workspaces, 1.0)
+    assert _times({"device": device, "dtype": dtype, "totals_ms": sums, "largest_workspaces_mb": largest}) == said
 
 
 @pytest.mark.parametrize("at", [0, 2])

@@ -128,10 +128,37 @@ def test_rows_have_ratios_to_stock_and_keep_errors(small_card):
     assert shown == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
-@pytest.mark.parametrize("memory_gb", [0, -1, True, "six", None])
-def test_wrong_memory(memory_gb):
-    with pytest.raises(ConfigError, match="vram_gb must be the memory of a card"):
-        memory.rows({**GIVEN, "vram_gb": memory_gb}, "cpu", lambda *_: None)
+@pytest.mark.parametrize(
+    ("images", "ratios"), [((0.5, 0.25, 0.1), (None,) * 3), ((300.0, 200.0, 0.1), (1.0, 1.5, None))]
+)
+def test_a_batch_that_is_the_limit_has_no_ratio(small_card, images, ratios):
+    """It may be any larger."""
+    peaks = dict(zip(memory.KINDS, images, strict=True))
+    found = memory.rows(
+        GIVEN, "cuda:0", lambda *_: None, lambda given, kind, batch: card(peaks[kind], 144.0, 6144.0)(batch)
+    )
+    assert [each.at_limit for each in found] == [image < 1 for image in images]
+    assert tuple(each.to_stock for each in found) == ratios
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        *(({"vram_gb": gb}, "vram_gb must be a number above 0, such as 6, got") for gb in (0, -1, True, "six", None)),
+        ({"vram_gb": float("inf")}, "vram_gb must be a number above 0"),
+        *(({"imgsz": size}, "imgsz must be a whole number of at least 64") for size in ("foo", 30, -64, (640, 480))),
+        ({"imgsz": 100}, "imgsz must be a multiple of 32"),
+        ({"amp": "maybe"}, "amp must be true or false, got 'maybe'"),
+        ({"memory_mb": "much"}, "memory_mb must be a whole number"),
+        ({"model": "coco8.yaml"}, "'coco8.yaml' is no model"),
+        ({"model": "yolov8n-cls.yaml"}, "whose task is 'classify'"),
+    ],
+    ids=str,
+)
+def test_wrong_values(small_card, device, changed, text):
+    with pytest.raises(ConfigError, match=text):
+        memory.rows({**GIVEN, **changed}, device, lambda *_: None, lambda *_: pytest.fail("nothing is to be measured"))
 
 
 @pytest.mark.parametrize(("memory_gb", "refused"), [(6, False), (8, False), (9, True), (24, True)])
@@ -154,12 +181,13 @@ def test_lean_is_counted_once_more_for_the_batch_that_it_says(monkeypatch):
     """Of few images it keeps more of each."""
     asked = []
 
-    def count(model, imgsz, amp, kind, batch=None):
+    def count(model, imgsz, amp, kind, batch, memory_mb):
         asked.append((kind, batch))
+        assert memory_mb == 128
         return {None: 100.0, 60: 140.0, 42: 150.0, 40: 151.0, 39: 151.0}[batch], 144.0
 
     monkeypatch.setattr(memory_count, "count", count)
-    stock, ours, lean = memory.rows(GIVEN, "cpu", lambda *_: None)
+    stock, ours, lean = memory.rows({**GIVEN, "memory_mb": 128}, "cpu", lambda *_: None)
     assert (stock.batch, ours.batch) == (60, 60)
     assert (lean.batch, lean.image_mb) == (39, 151.0)
     assert asked == [("stock", None), ("ours", None), *(("ours lean", batch) for batch in (None, 60, 42, 40, 39))]
@@ -205,6 +233,8 @@ def test_less_is_kept_by_ours_and_least_by_lean(small):
     weights = 4 * sum(each.numel() for each in module.parameters()) / 2**20
     assert counts["stock"][1] >= 2.5 * weights
     assert counts["ours"][1] >= 512  # the preset's workspace
+    smaller = memory_count.count(small, 64, False, "ours", memory_mb=128)[1]
+    assert counts["ours"][1] - smaller == pytest.approx(512 - 128)
     assert memory_count.count(small, 64, True, "stock")[0] < images[0]
     # At 64 px tensors are small: of 8 images all are kept, of very many as few as are counted for any batch.
     few, many = (memory_count.count(small, 64, False, "ours lean", batch)[0] for batch in (8, 10**6))
@@ -223,7 +253,24 @@ def test_the_command_says_that_it_was_counted(small, tmp_path, monkeypatch):
         rows = list(csv.DictReader(file))
     assert [row["way"] for row in rows] == list(memory.KINDS)
     assert {row["how"] for row in rows} == {"counted"}
-    assert 0 < int(rows[0]["batch"]) <= 1024
+    for row in rows:
+        assert 0 < int(row["batch"]) <= 1024
+        assert row["at_limit"] == str(row["batch"] == "1024")
+
+
+def test_the_command_says_where_there_may_be_more(tmp_path, monkeypatch):
+    found = [
+        memory.Holds(kind, batch, None, 1.0, 2.0, "counted", batch == 1024)
+        for kind, batch in (("stock", 9), ("ours", 1024))
+    ]
+    monkeypatch.setattr(memory, "rows", lambda *_: found)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    words = ["bench", "memory", "yolov8n.yaml", f"out={tmp_path}"]
+    lines = [line.split() for line in CliRunner().invoke(app, words).output.splitlines()]
+    assert ["stock", "9", "-", "1.0", "2"] in lines
+    assert ["ours", "1024", "or", "more", "-", "1.0", "2"] in lines
+    told = json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+    assert [way["at_limit"] for way in told["ways"]] == [False, True]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

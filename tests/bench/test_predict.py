@@ -90,6 +90,10 @@ def test_nothing_to_compare_is_said(weights, asked, tmp_path, monkeypatch):
     [
         ({"batch": 0}, "batch must be a whole number"),
         ({"images": True}, "images must be a whole number"),
+        ({"imgsz": "foo"}, "imgsz must be a whole number"),
+        ({"imgsz": (320, 0)}, "imgsz must be a whole number"),
+        ({"seconds": "x"}, "seconds must be seconds, such as 10, got 'x'"),
+        ({"limit_s": 0}, "limit_s must be a number above 0, such as 600, got 0"),
         ({"source": "nowhere"}, "source 'nowhere' does not exist"),
     ],
 )
@@ -98,4 +102,6 @@ def test_mistakes(weights, asked, options, words):
         module.bench_predict(str(weights), **options)
     with pytest.raises(ConfigError, match=r"needs the weights of a model, a \.pt file"):
         module.bench_predict("yolov8n.yaml")
+    with pytest.raises(ConfigError, match=r"'coco8.yaml' is no model"):
+        module.bench_predict("coco8.yaml")
     assert asked == []

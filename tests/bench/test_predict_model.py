@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from yolo_rocm.bench import predict_model, predict_model_child
 from yolo_rocm.bench.predict_model import OURS, OURS_FUSED, STOCK, TORCHSCRIPT, WAYS, Latency
 from yolo_rocm.cli.main import app
-from yolo_rocm.errors import ConfigError
+from yolo_rocm.errors import YoloRocmError
 
 from ..small_model import SMALL
 
@@ -65,7 +65,7 @@ def test_a_way_that_fails_does_not_take_the_others_with_it(small, monkeypatch):
     assert {row.way: row.error for row in rows} == {TORCHSCRIPT: "RuntimeError: no compiler", STOCK: ""}
 
 
-def test_a_process_that_dies_costs_its_batch(monkeypatch):
+def test_a_process_that_dies_costs_its_batch(small, monkeypatch):
     answered = json.dumps({"way": STOCK, "batch": 8, "median_ms": 2.0})
 
     def run(command, **_):
@@ -73,15 +73,29 @@ def test_a_process_that_dies_costs_its_batch(monkeypatch):
         return subprocess.CompletedProcess(command, -11 if batch == 8 else 0, f"{answered}\n", "it was\nsegmentation")
 
     monkeypatch.setattr(subprocess, "run", run)
-    rows = predict_model.rows({**GIVEN, "model": "m", "batch": "8", "ways": OURS}, lambda *_: None)
+    rows = predict_model.rows({**GIVEN, "model": small, "batch": "8", "ways": OURS}, lambda *_: None)
     assert rows[0] == Latency(STOCK, 8, 2.0)
     assert rows[1].error == "the process ended with -11: segmentation"
 
 
-@pytest.mark.parametrize(("key", "value"), [("batch", "0"), ("batch", "a,b"), ("ways", "fastest")])
-def test_mistakes_are_named(key, value):
-    given = {**GIVEN, "model": "m", "batch": "1", "ways": "all", key: value}
-    with pytest.raises(ConfigError, match=value.split(",")[0]):
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("batch", "0", "got '0'"),
+        ("batch", "a,b", "got 'a,b'"),
+        ("ways", "fastest", "unknown way 'fastest'"),
+        ("imgsz", "foo", "imgsz must be a whole number of at least 32, such as 640, got 'foo'"),
+        ("half", "maybe", "half must be true or false"),
+        ("rounds", 0, "rounds must be a whole number"),
+        ("calls", 2.5, "calls must be a whole number"),
+        ("preset", "rx5600", "did you mean 'rx5600xt'"),
+        ("model", "coco8.yaml", "'coco8.yaml' is no model"),
+    ],
+)
+def test_mistakes_are_named(small, monkeypatch, key, value, text):
+    monkeypatch.setattr(predict_model, "_in_child", lambda given: pytest.fail("nothing is to be measured"))
+    given = {**GIVEN, "model": small, "batch": "1", "ways": "all", key: value}
+    with pytest.raises(YoloRocmError, match=text):
         predict_model.rows(given, lambda *_: None)
 
 

@@ -88,7 +88,7 @@ def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypa
     stock, ours = made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0)
     stock.busy = Busy(12.0, dict(zip(CLASSES, (7.0, 2.0, 1.0, 1.5, 0.25, 0.25), strict=True)), on_gpu=True)
     table = train_table.rows([stock, ours, failed, missing], amp=False)
-    bench_train._print(table, "a title")
+    bench_train._print(table, "a title", ["what is below"])
     cells = [line.split() for line in shown.getvalue().splitlines() if line.startswith(("stock NHWC", "ours NHWC"))]
     assert cells == [
         ["stock", "NHWC", "16.0", "1.000x", "-", "3.0000", "-"],
@@ -100,6 +100,7 @@ def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypa
     assert "…" not in shown.getvalue()
     assert max(map(len, shown.getvalue().splitlines())) <= 80
     assert "vendor off NCHW: failed: gone\n" in shown.getvalue()
+    assert "\nwhat is below\n" in shown.getvalue()
     assert "vendor off + compile channels_last: not runnable here: no Triton\n" in shown.getvalue()
     assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
 

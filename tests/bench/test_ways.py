@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 
 import pytest
+import torch
 
 from yolo_rocm import ultralytics_hooks as hooks
-from yolo_rocm.bench.ways import ways
+from yolo_rocm.bench.ways import Way, ways
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.session.layout import measurable
 from yolo_rocm.session.session import Session
 
 from .made_ways import BOTH
@@ -42,6 +44,40 @@ def test_kinds_are_chosen_and_quick_leaves_out_what_takes_longest():
     assert [way.name for way in ways(chosen="stock + compile", on_gpu=False)] == ["stock + compile (faster layout)"]
     with pytest.raises(ConfigError, match="no way 'our'; did you mean 'ours'"):
         ways(chosen="our")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_preset_trains_in_the_layout_of_a_session(device):
+    """On a CPU it stays as Ultralytics has it, and so does all that belongs to ours."""
+    on_gpu = measurable(torch.device(device))
+    assert on_gpu == (device == "cuda")
+    compared = ways(chosen="ours,ours lean,ours + compile,ours auto + vendor", on_gpu=on_gpu)
+    assert [way.of_preset for way in compared] == [True, on_gpu, False, False, False]
+    assert [way.channels_last for way in compared[2:]] == [None if on_gpu else False] * 3
+
+
+def test_what_has_not_run_has_nothing_to_say():
+    for way in ways():
+        assert way.served == ""
+
+
+@pytest.mark.parametrize(
+    ("compiled", "ran", "said"),
+    [(True, True, "BatchNorm by Inductor"), (True, False, ""), (False, True, "")],
+    ids=["compiled", "compiled, not run", "not compiled"],
+)
+def test_batch_norm_that_nobody_called_is_the_compilers(compiled, ran, said):
+    ours = next(way for way in ways() if way.kind == "ours")
+    way = Way("ours + compile", True, patches=ours.patches, compiled=compiled, turns_ms=[[1.0]] if ran else [])
+    assert way.served == said
+    way.said.append("no graphs")
+    assert way.served == "; ".join(filter(None, [said, "no graphs"]))
+
+
+@pytest.mark.parametrize("memory_mb", ["abc", 0, 1.5, True])
+def test_wrong_memory(memory_mb):
+    with pytest.raises(ConfigError, match="memory_mb must be a whole number of at least 1, such as 512, got"):
+        ways(memory_mb=memory_mb)
 
 
 def test_ours_is_what_the_preset_runs():

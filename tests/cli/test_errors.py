@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
@@ -46,6 +47,15 @@ MISTAKES = {
     "train modle=yolov8n.yaml data=coco8.yaml": "unknown argument 'modle'; did you mean 'model'?",
     "detect predict modle=best.pt source=photos": "unknown argument 'modle'; did you mean 'model'?",
 }
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    from ultralytics import YOLO
+
+    path = tmp_path_factory.mktemp("weights") / "model.pt"
+    torch.save({"model": YOLO("yolov8n.yaml").model, "train_args": {}}, path)  # YOLO.save() of 8.3.0 cannot
+    return path
 
 
 @pytest.fixture
@@ -174,6 +184,23 @@ def test_data_that_ultralytics_refuses_are_one_line(command, monkeypatch):
             FileNotFoundError(2, "No such file or directory", "nope.pt"),
             "[Errno 2] No such file or directory: 'nope.pt'",
         ),
+        (FileNotFoundError("a b.yaml 'test:' images not found ❌"), "a b.yaml 'test:' images not found"),
+        (FileNotFoundError("'größe 図.yaml' does not exist"), "'größe 図.yaml' does not exist"),
+        (ValueError("Invalid export format='foo'. Valid formats are x"),) * 2,
+        (TypeError("model='m.onnx' should be a *.pt PyTorch model"),) * 2,
+        (
+            TypeError("ERROR ❌️ junk.pt is not a loadable checkpoint — the file is empty.\nGet another."),
+            "junk.pt is not a loadable checkpoint: the file is empty. Get another.",
+        ),
+        (TypeError("'amp=maybe' is of invalid type str. 'amp' must be a bool"),) * 2,
+        (ValueError("'amp=maybe' is invalid. Valid 'amp' values are True."),) * 2,
+        (ValueError("'lr0=2' is an invalid value."),) * 2,
+        (ValueError("Segment dataset requires equal numbers of boxes and segments."),) * 2,
+        (KeyError("No `kpt_shape` in the det.yaml."), "'No `kpt_shape` in the det.yaml.'"),
+        (ValueError("❌ Task 'classify' doesn't support 'mode=track'"), "Task 'classify' doesn't support 'mode=track'"),
+        (FileNotFoundError("sam_x.pt is not a supported SAM model."),) * 2,
+        (ConnectionError("1/1: 7... Failed to open 7"), "Failed to open 7"),
+        (FileNotFoundError("Failed to open video a.mp4"),) * 2,
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -183,7 +210,34 @@ def test_what_ultralytics_refuses_is_one_line(command, monkeypatch, error, line)
     assert (code, told) == (1, f"error: {line} (--debug shows where it happened)\n")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of luck"), KeyError("x"), FileNotFoundError("a"), TypeError("b")])
+@pytest.mark.parametrize(
+    ("words", "text"),
+    {
+        "export model=model.pt format=foo": "Invalid export format='foo'",
+        "val model=model.pt data={data} split=test": "",  # told in other words by other releases
+        "train model=model.onnx data={data}": "model='model.onnx' should be a *.pt ",
+        "train model=yolov8n.yaml data={data} rocm.train.amp=maybe": "'amp=maybe' is ",
+    }.items(),
+    ids=lambda each: each.partition(" ")[0],
+)
+def test_a_mistake_that_ultralytics_finds_is_one_line(command, weights, made_data, tmp_path, words, text):
+    (tmp_path / "model.pt").symlink_to(weights)
+    (tmp_path / "model.onnx").touch()
+    common = ("preset=cpu", "device=cpu", "imgsz=32", "workers=0", "epochs=1", "plots=false")
+    code, told = command(*words.format(data=made_data()).split(), *common)
+    (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
+    assert code == 1
+    assert text in line
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("out of luck"), KeyError("x"), FileNotFoundError("a"), TypeError("b"),
+        FileNotFoundError("'cache' does not exist"), ConnectionResetError(104, "Connection reset by peer"),
+    ],
+)  # fmt: skip
 def test_what_may_be_a_bug_is_not_hidden(monkeypatch, tmp_path, error):
     monkeypatch.chdir(tmp_path)
     from_ultralytics(monkeypatch, error)
@@ -193,9 +247,17 @@ def test_what_may_be_a_bug_is_not_hidden(monkeypatch, tmp_path, error):
     assert raised.value is error
 
 
-def test_a_file_that_our_own_code_misses_is_no_mistake_of_the_user(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "No such file or directory", "weights/last.pt"),
+        FileNotFoundError("'a.pt' does not exist"),
+        ConnectionError("Download failure for x"),
+        ValueError("'amp=7' is invalid."),
+    ],
+)
+def test_what_our_own_code_raises_is_no_mistake_of_the_user(monkeypatch, tmp_path, error):
     """Though Ultralytics has called it, as it calls callbacks."""
-    error = FileNotFoundError(2, "No such file or directory", "weights/last.pt")
     ours = {"__name__": "yolo_rocm.made", "error": error}
     exec("def callback(**_):\n    raise error", ours)
     space = {"__name__": "ultralytics.made", "callback": ours["callback"]}
@@ -203,7 +265,7 @@ def test_a_file_that_our_own_code_misses_is_no_mistake_of_the_user(monkeypatch, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("yolo_rocm.api.run_training", space["train"])
     monkeypatch.setattr(sys, "argv", ["yolo-rocm", "train", "data=coco8.yaml"])
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(type(error)):
         main.main()
 
 
@@ -266,6 +328,13 @@ def test_one_device_needs_no_list(tmp_path):
         (["--data", "x", "--preset", "rx5600xt", "--epochs=3"], {"data": "x", "preset": "rx5600xt", "epochs": 3}),
         (["pose"], {"task": "pose"}),
         (["obb", "task=detect"], {"task": "detect"}),
+        (["resume", "model=last.pt"], {"resume": True, "model": "last.pt"}),
+        (
+            ["model=m.pt", "--save_txt", "--conf", "0.3", "--half"],
+            {"model": "m.pt", "save_txt": True, "conf": 0.3, "half": True},
+        ),
+        (["detect", "--resume", "model=last.pt"], {"task": "detect", "resume": True, "model": "last.pt"}),
+        (["--resume", "last.pt"], {"resume": "last.pt"}),
         ([], {}),
     ],
     ids=str,
@@ -283,6 +352,35 @@ def test_an_option_without_a_value_is_named():
     for words in (["--data"], ["--data", "--epochs", "3"], ["--data", "epochs=3"]):
         with pytest.raises(ConfigError, match="--data needs a value"):
             parse(words)
+
+
+@pytest.mark.parametrize("word", ["epochs", "val", "zzz", "amp.x"])
+def test_a_word_that_turns_nothing_on_is_refused(word):
+    """`val` is a mode in the words of Ultralytics."""
+    with pytest.raises(ConfigError, match=f"expected key=value, got '{word}'"):
+        parse(["model=m.pt", word])
+
+
+def test_reading_a_word_imports_nothing(tmp_path):
+    """What comes first decides which variables of a preset still count."""
+    script = "import sys; from yolo_rocm.preset.cfg_file import parse; parse(['resume'])"
+    wanted = "; sys.exit(not {'torch', 'ultralytics'}.isdisjoint(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", script + wanted], check=False, cwd=tmp_path).returncode == 0
+
+
+def test_a_word_is_refused_where_there_is_no_ultralytics(monkeypatch):
+    monkeypatch.setattr("yolo_rocm.preset.cfg_file.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="expected key=value, got 'resume'"):
+        parse(["resume"])
+
+
+def test_an_empty_section_of_a_file_is_an_empty_section(tmp_path):
+    for text in ("rocm:\n", "rocm:\n  conv:\n", "epochs: 2\nrocm: {conv: {}}\n"):
+        file = write(tmp_path / "cfg.yaml", text)
+        rocm = parse([str(file), "rocm.conv.engine=gemm"])["rocm"]
+        assert resolve("cpu", rocm).preset.conv.engine == "gemm"
+    with pytest.raises(ConfigError, match="'conv' already holds 3, not a section"):
+        parse(["rocm.conv=3", "rocm.conv.engine=gemm"])
 
 
 def test_task_before_mode():

@@ -196,7 +196,31 @@ def test_bench_conv_says_what_its_rivals_came_to(tmp_path, run_here):
         (("bench", "conv", "dtype=fp23"), "did you mean 'fp32'?"),
         (("bench", "conv", "bach=2"), "did you mean 'batch'?"),
         (("bench", "conv", "layout=nwhc"), "did you mean 'nhwc'?"),
+        (("bench", "conv", "batch=x"), "batch must be a whole number of at least 1, such as 16, got 'x'"),
+        (("bench", "conv", "batch=0"), "batch must be a whole number"),
+        (("bench", "conv", "imgsz=0"), "imgsz must be a whole number of at least 32"),
+        (("bench", "conv", "imgsz=100"), "imgsz must be a multiple of 32"),
+        (("bench", "conv", "memory_mb=abc"), "memory_mb must be a whole number"),
+        (("bench", "conv", "engine=5"), "unknown engine '5'"),
+        (("bench", "conv", "coco8.yaml"), "'coco8.yaml' is no model"),
+        (("bench", "conv", "model=none.yaml"), "'none.yaml' is no model"),
+        (("bench", "conv", "out=none.yaml"), "'none.yaml' is a file"),
         (("bench", "train", "amp=maybe"), "amp must be true or false, got 'maybe'"),
+        (("bench", "train", "tune_s=x"), "tune_s must be seconds"),
+        (("bench", "train", "memory_mb=abc"), "memory_mb must be a whole number"),
+        (("bench", "train", "engine=5"), "unknown engine '5'"),
+        (("bench", "train", "coco8.yaml"), "'coco8.yaml' is no model"),
+        (("bench", "train", "out=none.yaml/5"), "out must be a folder, got 'none.yaml/5': 'none.yaml' is a file"),
+        (("bench", "memory", "imgsz=foo"), "imgsz must be a whole number"),
+        (("bench", "memory", "imgsz=640,480"), "imgsz must be a whole number"),
+        (("bench", "memory", "amp=maybe"), "amp must be true or false"),
+        (("bench", "memory", "coco8.yaml"), "'coco8.yaml' is no model"),
+        (("bench", "predict", "coco8.yaml"), "'coco8.yaml' is no model"),
+        (("bench", "predict-model", "coco8.yaml"), "'coco8.yaml' is no model"),
+        (("bench", "loader", "coco8.yaml", "workers=x"), "workers must be a whole number"),
+        (("tune", "imgsz=foo"), "imgsz must be a whole number"),
+        (("tune", "memory_mb=abc"), "memory_mb must be a whole number"),
+        (("tune", "engine=5"), "unknown engine '5'"),
         (("tune", "engine=gem"), "did you mean 'gemm'?"),
         (("tune", "layout=NHWC"), "Allowed: nchw, nhwc."),
     ],
@@ -205,10 +229,12 @@ def test_bench_conv_says_what_its_rivals_came_to(tmp_path, run_here):
 def test_wrong_words_of_bench_and_tune(words, text, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["yolo-rocm", *words])
+    (tmp_path / "none.yaml").write_text("just words")
     with pytest.raises(SystemExit, match="1"):
         main()
-    assert text in " ".join(capsys.readouterr().err.split())
-    assert not list(tmp_path.iterdir())
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert text in line
+    assert [path.name for path in tmp_path.iterdir()] == ["none.yaml"]
 
 
 WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [\n", "text.yaml": "hello"}
@@ -228,8 +254,8 @@ WRONG_FILES = {"empty.yaml": "", "list.yaml": "- a\n- b\n", "broken.yaml": "a: [
         (["data=coco8.yaml", "rocm.conv.engine=tritn"], "unknown engine 'tritn'; did you mean 'triton'?"),
         (["data=coco8.yaml", "conv.engine=gemm"], "Only keys of the preset have dots"),
         (["data=coco8.yaml", "cfg.yaml"], "expected key=value, got 'cfg.yaml'"),
-        (["resume", "model=last.pt"], "got 'resume'. Give resume=VALUE"),
-        (["model=a.pt", "single_cls"], "got 'single_cls'. Give single_cls=VALUE"),
+        (["optimizer", "model=last.pt"], "got 'optimizer'. Give optimizer=VALUE"),
+        (["model=a.pt", "epochs"], "got 'epochs'. Give epochs=VALUE"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -233,7 +233,8 @@ def bench_train(given: Mapping[str, Any]) -> dict[str, Any]:
     from .layers import threads_of_a_training
 
     device = _torch_name(given["device"])
-    ways = [way for way in made.ways(quick=True) if given["vendor"] or way.kind != made.STOCK_KIND]
+    every = made.ways(quick=True, on_gpu=device != "cpu")
+    ways = [way for way in every if given["vendor"] or way.kind != made.STOCK_KIND]
     sizes = {key: given[key] for key in ("batch", "imgsz", "steps", "tune_s")}
     with threads_of_a_training(device):
         bench = train.TrainBench(_MODEL, amp=False, device=device, **sizes)

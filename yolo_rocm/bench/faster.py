@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 from statistics import median, median_high, median_low
+from typing import Final
 
 from .ways import Way
+
+FEWEST_ROUNDS: Final = 3  # of fewer there is no median
 
 
 def time_ratio(way: Way, peer: Way) -> float | None:
@@ -31,6 +34,12 @@ def faster(ways: Sequence[Way], kind: str) -> Way | None:
     """Return the faster layout of a kind; None where none has run."""
     ran = [way for way in ways if way.kind == kind and way.step_ms is not None]
     return min(ran, key=lambda way: time_ratio(way, ran[0]) or 0.0, default=None)
+
+
+def preset_way(ways: Sequence[Way]) -> Way | None:
+    """Return what the preset runs, in its faster layout where it would choose one; None where it has not run."""
+    own = [way for way in ways if way.of_preset]
+    return faster(own, own[0].kind) if own else None
 
 
 def settle_layout(way: Way, ways: Sequence[Way]) -> None:

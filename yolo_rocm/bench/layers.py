@@ -18,6 +18,7 @@ from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..errors import ConfigError, nearest
 from ..utils.progress import progress
+from .checks import check, loaded
 
 T = TypeVar("T")
 # The engines that a benchmark takes where `engine=` is not given. Files in docs/benchmarks were measured so: their
@@ -47,9 +48,9 @@ def named(kind: str, name: str, known: Mapping[str, T]) -> T:
     Raises:
         ConfigError: There is none of that name.
     """
-    if name not in known:
+    if str(name) not in known:
         raise ConfigError(f"unknown {kind} {name!r}{nearest(name, known)} Allowed: {', '.join(known)}.")
-    return known[name]
+    return known[str(name)]
 
 
 def default_device() -> str:
@@ -70,7 +71,7 @@ def model_layers(
         device: Device they run on.
         channels_last: Whether activations are channels_last.
     """
-    module = hooks.torch_module(model).train()
+    module = loaded(hooks.torch_module, model, imgsz).train()
     patch = Patch(["cpu"], Planner("vendor", remember=False))
     with installed(patch), patch.report.naming(module), torch.no_grad():
         module(torch.zeros(2, 3, imgsz, imgsz))  # two, because BatchNorm cannot train on a single pixel
@@ -108,8 +109,12 @@ def layers_of(given: Mapping[str, Any]) -> Iterator[tuple[str, list[ModelLayer]]
     """Yield the device and the convolutions that `model= imgsz= batch= dtype= layout=` of a command describe.
 
     While the context is open, torch computes with the threads of a training.
+
+    Raises:
+        ConfigError: One of them is wrong.
     """
     dtype, channels_last = named("dtype", given["dtype"], DTYPES), named("layout", given["layout"], LAYOUTS)
+    check({key: given[key] for key in ("imgsz", "batch")})
     device = default_device()
     with threads_of_a_training(device):
         with progress(f"reading {given['model']}"):

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from . import results
+from .checks import check
 
 STAGES = ("read", "decode", "augment", "collate", "transfer")
 BASE = "stock spawn"
@@ -29,6 +30,7 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
         sizes: `imgsz` and `batch`; `epochs` to time, after one that warms up; `images`, to pretend that there are so
             many; `batches`, to read no more than so many of each epoch.
     """
+    check({"workers": workers, **sizes}, optional=("images", "batches"))
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
     common: dict[str, Any] = {"data": data, "workers": workers, **sizes, "ours": False, "options": False}
     common["context"] = None

@@ -13,13 +13,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
+from .checks import LEAST_OF_A_STEP, check, loaded
 from .ways import LEAN_KIND, OURS_KIND, STOCK_KIND
 
 KINDS: Final = (STOCK_KIND, OURS_KIND, LEAN_KIND)
@@ -45,10 +47,11 @@ class Holds:
     Attributes:
         way: What computes.
         batch: The largest batch; 0 where not even one image fits, None where it could not be found out.
-        to_stock: It, divided by that of stock.
+        to_stock: It, divided by that of stock; None where one of them may be larger.
         image_mb: Memory that one image more takes, MiB.
         fixed_mb: Memory that is taken whatever the batch is, MiB.
         how: `measured` or `counted`.
+        at_limit: Whether no larger batch was looked for: what a card can hold is this or more.
         tries: Batches that were tried.
         error: Why nothing was found out.
     """
@@ -59,6 +62,7 @@ class Holds:
     image_mb: float | None
     fixed_mb: float | None
     how: str
+    at_limit: bool = False
     tries: str = ""
     error: str = ""
 
@@ -119,7 +123,7 @@ def try_on_gpu(given: dict[str, Any], kind: str, batch: int) -> Trial:
     """Take some steps with a batch in a process of its own.
 
     Args:
-        given: `model`, `imgsz`, `amp` and `vram_gb`.
+        given: `model`, `imgsz`, `amp`, `vram_gb`, and `memory_mb` where ours may take another workspace.
         kind: What computes.
         batch: The batch.
     """
@@ -149,12 +153,16 @@ def rows(
     """Return what a card can hold each way.
 
     Args:
-        given: `model`, `imgsz`, `amp` and `vram_gb`.
+        given: `model`, `imgsz`, `amp`, `vram_gb`, and `memory_mb` where ours may take another workspace.
         device: Where: on a GPU it is measured, on a CPU counted.
         progress: Called with (ways done, all ways).
         try_one: Tries a batch on a GPU.
+
+    Raises:
+        ConfigError: A value means nothing, or the model is no detector.
     """
-    check(given)
+    check(given, optional=("memory_mb",), imgsz=LEAST_OF_A_STEP)
+    loaded(hooks.detector, given["model"], given["imgsz"])
     if device.startswith("cuda"):
         given = {**given, "vram_gb": _on_card(given["vram_gb"], device)}
     found: list[Holds] = []
@@ -165,22 +173,14 @@ def rows(
         else:
             found.append(_counted(given, kind))
     progress(len(found), len(KINDS))
-    stock = found[0].batch
-    return [
-        Holds(**{**vars(each), "to_stock": each.batch / stock if stock and each.batch is not None else None})
-        for each in found
-    ]
+    found = [replace(each, at_limit=each.batch == MOST) for each in found]
+    return [replace(each, to_stock=_ratio(each, found[0])) for each in found]
 
 
-def check(given: dict[str, Any]) -> None:
-    """Refuse values that mean nothing.
-
-    Raises:
-        ConfigError: One of them is wrong.
-    """
-    memory = given["vram_gb"]
-    if isinstance(memory, bool) or not isinstance(memory, int | float) or not memory > 0:
-        raise ConfigError(f"vram_gb must be the memory of a card in GB, such as 6, got {memory!r}.")
+def _ratio(one: Holds, stock: Holds) -> float | None:
+    if one.batch is None or not stock.batch or one.at_limit or stock.at_limit:
+        return None
+    return one.batch / stock.batch
 
 
 def usual_gb(device: str) -> float:
@@ -212,7 +212,7 @@ def _measured(given: dict[str, Any], kind: str, try_one: Callable[..., Trial]) -
     fitting = _fitting(tries)
     image, fixed = line_through(fitting[0], fitting[-1]) if len(fitting) > 1 else (None, None)
     error = next((trial.error for trial in tries.values() if trial.error), "")
-    return Holds(kind, batch, None, image, fixed, MEASURED, " ".join(map(str, tries)), error)
+    return Holds(kind, batch, None, image, fixed, MEASURED, tries=" ".join(map(str, tries)), error=error)
 
 
 def _counted(given: dict[str, Any], kind: str) -> Holds:
@@ -220,7 +220,8 @@ def _counted(given: dict[str, Any], kind: str) -> Holds:
 
     batch: int | None = None
     while True:
-        image, fixed = count(given["model"], given["imgsz"], given["amp"], kind, batch)
+        sizes = given["model"], given["imgsz"], given["amp"]
+        image, fixed = count(*sizes, kind, batch, given.get("memory_mb"))
         holds = min(max(0, int((given["vram_gb"] * 1024 - fixed) / image)), MOST)
         if kind != LEAN_KIND or not holds or (batch is not None and holds >= batch):
             return Holds(kind, holds if batch is None else min(holds, batch), None, image, fixed, COUNTED)

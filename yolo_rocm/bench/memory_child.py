@@ -22,13 +22,13 @@ def trial(given: dict[str, Any], device: str = "cuda:0") -> Trial:
     """Take some steps and return their peak, or that they did not fit.
 
     Args:
-        given: `model`, `batch`, `imgsz`, `amp`, `kind`, and `vram_gb` for what torch's allocator may take.
+        given: `model`, `batch`, `imgsz`, `amp`, `kind`, `memory_mb`, and `vram_gb` for what torch's allocator may take.
         device: Where.
     """
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, given["vram_gb"] * 2**30 / total), device)
     # What earlier runs have measured is used, as a training would.
-    way = ways(chosen=given["kind"], remember=True)[0]
+    way = ways(memory_mb=given.get("memory_mb"), chosen=given["kind"], remember=True)[0]
     way.channels_last = True  # Ultralytics' own choice on a GPU
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp")}
     try:

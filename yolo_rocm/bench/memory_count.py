@@ -15,11 +15,13 @@ from .ways import LEAN_KIND, ways
 _MB = 2**20
 
 
-def count(model: str, imgsz: int, amp: bool, kind: str, batch: int | None = None) -> tuple[float, float]:
+def count(
+    model: str, imgsz: int, amp: bool, kind: str, batch: int | None = None, memory_mb: int | None = None
+) -> tuple[float, float]:
     """Return the memory that an image takes, and what is taken whatever the batch is, in MiB.
 
     An image takes what is kept of it for backward, itself included. The rest is parameters, gradients and momentum, the
-    statistics, and for ours the workspace that the preset allows one pass. What a vendor library takes is not known.
+    statistics, and for ours the workspace that a pass may take. What a vendor library takes is not known.
 
     Args:
         model: Weights or model YAML of a detector.
@@ -28,11 +30,12 @@ def count(model: str, imgsz: int, amp: bool, kind: str, batch: int | None = None
         kind: What computes.
         batch: Images of the batch that is meant: of few, lean memory keeps more tensors as they are, because they are
             small. None means so many that none is.
+        memory_mb: Workspace a pass of ours may take; the preset's by default.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         module = hooks.detector(model)
-    way = ways(chosen=kind)[0]
+    way = ways(memory_mb=memory_mb, chosen=kind)[0]
     with way.applied("cpu"):
         one, two = (_kept(module, images, imgsz, amp, kind == LEAN_KIND, batch) for images in (1, 2))
     parameters = sum(each.numel() * each.element_size() for each in module.parameters())

@@ -17,6 +17,7 @@ from ..inference.measure import Measured
 from ..inference.survey import fastest, survey
 from ..inference.ways import check_engine, ways
 from . import results
+from .checks import check, loaded
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,11 @@ def bench_predict(
     Raises:
         ConfigError: The model or the images cannot be used.
     """
-    for name, value, least in (("batch", batch, 1), ("images", images, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(f"{name} must be a whole number from {least} on, got {value!r}.")
+    check({"batch": batch, "images": images, "seconds": seconds, "limit_s": limit_s})
+    for side in imgsz if isinstance(imgsz, list | tuple) else [imgsz]:
+        check({"imgsz": side}, optional=("imgsz",))
     hooks.require()
-    yolo = hooks.load_model(model)
+    yolo = loaded(hooks.load_model, model)
     weights = hooks.weights_of(yolo)
     if weights is None:
         raise ConfigError(f"bench predict needs the weights of a model, a .pt file; got {str(model)!r}.")

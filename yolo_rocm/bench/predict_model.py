@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
+from ..preset.resolve import resolve
+from .checks import check, loaded
 
 STOCK, TORCHSCRIPT, COMPILED, COMPILED_GRAPHS = "stock", "torchscript", "compile", "compile reduce-overhead"
 OURS, OURS_FUSED, OURS_GRAPH = "ours", "ours fused", "ours fused + graph"
@@ -62,6 +65,10 @@ def rows(given: dict[str, Any], progress: Callable[[int, int], None]) -> list[La
         ConfigError: One of them is wrong.
     """
     batches, ways = _numbers(given["batch"]), _names(given["ways"])
+    check({key: value for key, value in given.items() if key != "batch"})
+    if given.get("preset") is not None:
+        resolve(given["preset"])
+    loaded(hooks.torch_module, given["model"], given["imgsz"])
     found: list[Latency] = []
     for done, batch in enumerate(batches):
         progress(done, len(batches))

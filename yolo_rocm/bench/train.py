@@ -27,17 +27,17 @@ from ..conv.plan import DEFAULT_TUNE_SECONDS
 from ..conv.step_timer import StepTimer
 from ..engines.devices import on
 from ..engines.precision import without_tf32
-from ..errors import ConfigError, DeviceLostError
+from ..errors import DeviceLostError
 from ..graphs import network
 from ..norm.algorithms.triton_passes import free_memory
 from . import busy
-from .faster import settle_layout
+from .checks import LEAST_OF_A_STEP, check, loaded
+from .faster import FEWEST_ROUNDS, settle_layout
 from .peak import Peak, peak_of
 from .ways import INTERRUPTED, OFF, Way, why_not
 
 SEED: Final = 0
 WARM_UP: Final = 3  # untimed steps of each turn: memory is taken, momentum is there, the vendor library has searched
-_FEWEST_ROUNDS: Final = 3
 # Whoever asks for more steps gets more rounds, not longer turns: the pace of a host changes within seconds.
 _STEPS_OF_A_TURN: Final = 5
 _SLOW_MS: Final = 250.0  # of a step that is profiled once, as where kernels are launched for each image by itself
@@ -73,23 +73,20 @@ class TrainBench:
         tune_s: float | None = None,
         profiled: bool = False,
     ) -> None:
-        for name, value, least in (("batch", batch, 1), ("imgsz", imgsz, 64), ("steps", steps, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-        if not isinstance(amp, bool):
-            raise ConfigError(f"amp must be true or false, got {amp!r}.")
+        given = {"batch": batch, "imgsz": imgsz, "amp": amp, "steps": steps, "tune_s": tune_s}
+        check(given, optional=("tune_s",), imgsz=LEAST_OF_A_STEP)
         self.amp, self.device, self._profiled = amp, torch.device(device), profiled
         self._tune_s = (DEFAULT_TUNE_SECONDS if self.device.type == "cuda" else 0.0) if tune_s is None else tune_s
         # Seconds that each planner has measured, by layout.
         self._spent: weakref.WeakKeyDictionary[Any, dict[bool | None, float]] = weakref.WeakKeyDictionary()
         self.held_mb = 0.0  # most that was still allocated on a GPU when a turn began
         self.interrupted = False
-        self.rounds = min(steps, max(_FEWEST_ROUNDS, steps // _STEPS_OF_A_TURN))
+        self.rounds = min(steps, max(FEWEST_ROUNDS, steps // _STEPS_OF_A_TURN))
         self.steps = -(-steps // self.rounds)  # of a turn
         generator = torch.Generator().manual_seed(SEED)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            self._module = hooks.detector(model)
+            self._module = loaded(hooks.detector, model, imgsz)
         self._batch = hooks.made_batch(self._module, batch, imgsz, generator)
 
     def run(self, compared: list[Way], progress: Callable[[int, int, str], None]) -> None:

@@ -13,7 +13,7 @@ from .. import ultralytics_hooks as hooks
 from ..engines.plan_store import device_name
 from ..telemetry.classes import CLASSES
 from . import results
-from .faster import faster, time_ratio
+from .faster import faster, preset_way, time_ratio
 from .ways import (
     AUTO_KIND,
     INTERRUPTED,
@@ -103,12 +103,6 @@ def _between_layouts(ways: Sequence[Way]) -> float:
             apart = _departure(ran[1], ran[0])
             return apart if apart == apart else 0.0
     return 0.0
-
-
-def preset_way(ways: Sequence[Way]) -> Way | None:
-    """Return what the preset runs, in its faster layout; None where it has not run."""
-    kinds = {way.kind for way in ways if way.of_preset}
-    return next((found for kind in kinds if (found := faster(ways, kind)) is not None), None)
 
 
 def _row(way: Way, of_preset: bool, peers: tuple[Way | None, Way | None, Way | None], tolerance: float) -> TrainRow:
@@ -204,10 +198,14 @@ def _alone(way: str) -> bool:
 
 
 def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
-    """Say in a line what the preset runs and how it compares with its peers, and in another one what lean does."""
-    ours = preset_way(ways) or faster(ways, OURS_KIND)
+    """Say in a line what the preset runs and how it compares with its peers, and in another one what lean does.
+
+    Nothing is said of what was not asked for.
+    """
+    chosen = preset_way(ways)
+    ours = chosen or faster(ways, OURS_KIND)
     if ours is None or ours.step_ms is None:
-        return "ours has not run"
+        return "ours has not run" if any(way.of_preset or way.kind == OURS_KIND for way in ways) else ""
     row = next(row for row in table if row.way == ours.name)
     parts = []
     for peer, longer, more in (
@@ -217,7 +215,10 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
         if peer is not None and longer is not None:
             memory = "" if more is None else f" and {more:.3f}x the peak memory"
             parts.append(f"{longer:.3f}x the time{memory} of {peer.name}")
-    said = f"{ours.name}, as the preset runs it, {ours.step_ms:.1f} ms a step: {', '.join(parts) or 'no peer has run'}"
+    if not parts and any(way.kind in (STOCK_KIND, OFF_KIND) for way in ways):
+        parts.append("no peer has run")
+    said = f"{ours.name}, {'as the preset runs it, ' if chosen else ''}{ours.step_ms:.1f} ms a step"
+    said += f": {', '.join(parts)}" if parts else ""
     lean = faster(ways, LEAN_KIND)
     if lean is None:
         return said

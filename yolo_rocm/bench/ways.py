@@ -30,6 +30,7 @@ from ..preset.resolve import resolve
 from ..preset.step import LEAN
 from ..utils.off_switch import enabled
 from .busy import Busy
+from .checks import check
 from .peak import Peak, highest
 
 PRESET: Final = "generic"  # what `ours` runs as
@@ -58,7 +59,7 @@ class Way:
     compiled: bool = False  # by Ultralytics' own compile mode
     graph: GraphMode = OFF  # device graphs of the network: off, on, or auto as measured
     follows: str = ""  # kind whose faster layout is taken
-    of_preset: bool = False  # whether the preset would run it, in its faster layout
+    of_preset: bool = False  # whether the preset would run it; of two layouts the faster one
     turns_ms: list[list[float]] = field(default_factory=list)  # of every timed step, turn by turn
     peaks: list[Peak] = field(default_factory=list)  # of the timed steps of each turn; empty on a CPU
     losses: list[float] = field(default_factory=list)  # of every step of the newest turn, warm-up included
@@ -71,8 +72,12 @@ class Way:
     @property
     def name(self) -> str:
         """What tables call it."""
-        layouts = {None: "(faster layout)", False: "NCHW", True: "channels_last"}
-        return f"{self.kind} {layouts[self.channels_last]}"
+        return f"{self.kind} {self.layout}"
+
+    @property
+    def layout(self) -> str:
+        """What tables call its layout."""
+        return {None: "(faster layout)", False: "NCHW", True: "channels_last"}[self.channels_last]
 
     @property
     def times_ms(self) -> list[float]:
@@ -96,8 +101,18 @@ class Way:
 
     @property
     def served(self) -> str:
-        """How many layers each engine computes, and what was decided about device graphs in the first turn."""
-        return "; ".join([*(patch.report.summary() for patch in self.patches), *self.said[:1]])
+        """How many layers each engine computes, and what was decided about device graphs in the first turn.
+
+        Empty where it has not run. Every BatchNorm that is called as an operator goes through the patch: where the way
+        has run and none did, the compiler has made them part of its own kernels.
+        """
+        said = []
+        for patch in self.patches:
+            if patch.report.served:
+                said.append(patch.report.summary())
+            elif self.compiled and self.turns_ms and isinstance(patch, NormPatch):
+                said.append("BatchNorm by Inductor")
+        return "; ".join([*said, *self.said[:1]])
 
     @contextmanager
     def applied(self, device: str) -> Iterator[None]:
@@ -118,14 +133,15 @@ class _Ours:
         engine: Engines; None for the preset's.
         memory_mb: Workspace a pass may take; None for the preset's.
         remember: Whether plans of earlier runs are used.
+        on_gpu: Whether the preset chooses the layout; on a CPU a session stays in NCHW (`session.layout.measurable`).
     """
 
-    def __init__(self, engine: str | None, memory_mb: int | None, remember: bool) -> None:
+    def __init__(self, engine: str | None, memory_mb: int | None, remember: bool, on_gpu: bool) -> None:
         self.preset = resolve(PRESET).preset
         conv = self.preset.conv
         self.engine = engine or conv.engine
         self._memory_mb = memory_mb or conv.memory_mb
-        self._remember = remember
+        self._remember, self._on_gpu = remember, on_gpu
         self._planners: dict[tuple[Any, ...], BasePlanner[Any, Any]] = {}
 
     def _planner(self, operator: type[BasePlanner[Any, Any]], engine: str, vendor: bool) -> Any:
@@ -147,7 +163,7 @@ class _Ours:
 
         Args:
             kind: Its name.
-            channels_last: Its layout; None follows the faster one of ours.
+            channels_last: Its layout; None follows the faster one of ours, or on a CPU that of sessions.
             engine: Engines, where not those of all.
             vendor: Leave the vendor library on.
             norm: BatchNorm is ours too, fused with activations.
@@ -156,6 +172,8 @@ class _Ours:
             graph: Device graphs of the network.
         """
         engine = engine or self.engine
+        if channels_last is None and not self._on_gpu:
+            channels_last = False
         # What may be on beside a vendor library is a candidate only for `auto`.
         candidate = vendor and engine == "auto"
         patch = Patch(["cuda", "cpu"], self._planner(Planner, engine, candidate))
@@ -173,7 +191,8 @@ class _Ours:
         if graph != OFF:
             pieces.append(lambda device: hooks.graphed_networks())
         way = Way(kind, channels_last, pieces, patches, compiled, graph, OURS_KIND if channels_last is None else "")
-        way.of_preset = kind == (LEAN_KIND if self.preset.step.memory == LEAN else OURS_KIND)
+        preset_kind = LEAN_KIND if self.preset.step.memory == LEAN else OURS_KIND
+        way.of_preset = kind == preset_kind and (self._on_gpu or not channels_last)
         return way
 
 
@@ -201,14 +220,15 @@ def ways(
         chosen: Kinds, joined by commas, such as `stock,ours,ours lean`; all by default.
         remember: Whether ours begins with what earlier runs have measured.
         on_gpu: Whether what is compiled or recorded is among them where nothing is chosen: for a CPU, compiling takes
-            minutes, and it has no device graphs.
+            minutes, and it has no device graphs. On a CPU the preset runs NCHW.
 
     Raises:
-        ConfigError: The package is turned off, or there is no way of that kind.
+        ConfigError: The package is turned off, there is no way of that kind, or a value means nothing.
     """
     if not enabled():
         raise ConfigError("YOLO_ROCM=0 turns the whole package off: there is nothing to compare. Unset it.")
-    ours = _Ours(engine, memory_mb, remember)
+    check({"memory_mb": memory_mb}, optional=("memory_mb",))
+    ours = _Ours(None if engine is None else str(engine), memory_mb, remember, on_gpu)
     without_vendor = ours.engine if ours.engine != "auto" else "+".join((*OURS, "aten"))
     found = [
         *(_torch_alone(STOCK_KIND, layout) for layout in (False, True)),

@@ -50,6 +50,7 @@ def bench_loader(
 ) -> None:
     """Time loaders over a detection data set: Ultralytics' own with fork, spawn and no workers, and ours."""
     from ..bench import loader as measure
+    from ..bench.checks import folder
     from ..preset.resolve import resolve
 
     context = resolve("auto").preset.loader.context
@@ -57,11 +58,12 @@ def bench_loader(
     given = key_values(words, {"data": None, **keys, "out": BENCH_FOLDER}, first="data")
     if given["data"] is None:
         raise typer.BadParameter("give the YAML of a detection data set")
+    out = folder(given["out"])
     wanted = measure.ways(given["data"], **{key: given[key] for key in keys})
     with stdout_for_json(as_json), progress("measuring loaders", timed=True, slow=True) as show:
         rows = measure.bench_loader(wanted, show)
     name = f"loader-{given['context']}-w{given['workers']}-b{given['batch']}-{given['imgsz']}"
-    table, drawing = (Path(given["out"]) / f"{name}.{ending}" for ending in ("csv", "png"))
+    table, drawing = (out / f"{name}.{ending}" for ending in ("csv", "png"))
     title = f"{Path(given['data']).parent.name}, {given['workers']} workers, batch {given['batch']}"
     measure.write_csv(table, rows, " ".join(("yolo-rocm bench loader", *(words or []))))
     measure.plot(drawing, rows, title)

@@ -41,6 +41,7 @@ def bench_conv(
 
 def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     from ..bench import conv as measure
+    from ..bench.checks import check, folder
     from ..bench.layers import OURS, layers_of
     from ..bench.rival_kernels import chosen
     from ..bench.rival_table import rival_table
@@ -48,9 +49,10 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
 
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "dtype": "fp32", "layout": "nchw", "engine": OURS}
     given = key_values(words, {**keys, "memory_mb": None, "rivals": None, "out": BENCH_FOLDER})
-    rivals = chosen(given["rivals"])
+    check({"memory_mb": given["memory_mb"]}, optional=("memory_mb",))
+    out, rivals = folder(given["out"]), chosen(given["rivals"])
     # Layer by layer, each with its fastest: whether an engine is worth its memory is a question of a whole training.
-    planner = Planner(given["engine"], memory_mb=given["memory_mb"], remember=False, for_training=False)
+    planner = Planner(str(given["engine"]), memory_mb=given["memory_mb"], remember=False, for_training=False)
     with (
         layers_of(given) as (device, layers),
         progress("measuring convolutions", timed=True, slow=is_slow(given)) as show,
@@ -62,14 +64,15 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
             rows, part = ended.rows, f"{ended.layers} of {len(layers)} distinct convolutions"
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
     name = f"{name}-part" if part else name  # not over what an earlier run has measured whole
-    table, drawing = (Path(given["out"]) / f"{name}.{ending}" for ending in ("csv", "png"))
-    title = f"{given['model']} {given['dtype']} batch {given['batch']}"
+    table, drawing = (out / f"{name}.{ending}" for ending in ("csv", "png"))
+    title = f"{given['model']} {given['dtype']} {given['layout']} batch {given['batch']} imgsz {given['imgsz']}"
     versions = {rival.name: "" if rival.missing(device) else rival.version() for rival in rivals}
     measure.write_csv(table, rows, device, " ".join(("yolo-rocm bench conv", *(words or []))), **versions)
     measure.plot(drawing, rows, title, part or "all convolutions")
     return {
         "title": f"{title} on {device}{part and f', {part}'}",
         "device": device,
+        "dtype": given["dtype"],
         "interrupted": part and f"interrupted: {part} were measured, and sums are of these alone",
         "totals_ms": measure.totals(rows),
         "largest_workspaces_mb": measure.largest_workspaces(rows),
@@ -83,6 +86,7 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
 
 def _print(found: dict[str, Any], layers: bool) -> None:
     _print_sums(found["totals_ms"], found["largest_workspaces_mb"], found["title"])
+    say(_times(found))
     if found["rivals"]:
         _print_rivals(found["rivals"], found["rival_versions"])
     if layers:
@@ -104,10 +108,20 @@ def _print_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float],
         for way, passes in sums.items()
     ]
     print_table(heads, rows, title)
-    say(
-        "vendor, auto and single algorithms: device time without launch gaps. vendor off: calls in a row, with "
-        "their gaps, as it launches kernels sample by sample. fp32 without TF32."
-    )
+
+
+def _times(found: dict[str, Any]) -> str:
+    """Say what the times of a table are."""
+    if found["device"] == "cpu":
+        return "Times are medians of calls by the clock."
+    ways, single = found["totals_ms"], set(found["largest_workspaces_mb"]) - set(found["totals_ms"])
+    names = [*(way for way in ("vendor", "auto") if way in ways), *(["single algorithms"] if single else [])]
+    said = [f"{', '.join(names)}: device time without launch gaps."]
+    if "vendor off" in ways:
+        said.append("vendor off: calls in a row, with their gaps, as it launches kernels sample by sample.")
+    if found["dtype"] == "fp32":
+        said.append("fp32 without TF32.")
+    return " ".join(said)
 
 
 def _print_rivals(entries: list[dict[str, Any]], versions: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def bench_memory(
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL] [vram_gb=] [imgsz=] [amp=true|false] [out=]")
+        list[str] | None, typer.Argument(metavar="[MODEL] [vram_gb=] [imgsz=] [amp=true|false] [memory_mb=] [out=]")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -38,18 +38,19 @@ def bench_memory(
 
 def _bench_memory(words: list[str] | None) -> tuple[list[Holds], str, str]:
     from ..bench import memory, results
+    from ..bench.checks import folder
     from ..bench.layers import default_device
     from ..engines.plan_store import device_name
 
     device = default_device()
     keys: dict[str, Any] = {"model": "yolov8n.yaml", "vram_gb": memory.usual_gb(device), "imgsz": 640, "amp": False}
+    keys["memory_mb"] = None  # that of the preset `generic`
     given = key_values(words, {**keys, "out": BENCH_FOLDER})
+    out = folder(given["out"])
     with progress("finding the largest batch", timed=True, slow=True) as show:
         found = memory.rows({key: given[key] for key in keys}, device, show)
     dtype = "amp" if given["amp"] else "fp32"
-    file = (
-        Path(given["out"]) / f"memory-{Path(given['model']).stem}-{dtype}-{given['vram_gb']:g}gb-{given['imgsz']}.csv"
-    )
+    file = out / f"memory-{Path(given['model']).stem}-{dtype}-{given['vram_gb']:g}gb-{given['imgsz']}.csv"
     command = " ".join(("yolo-rocm bench memory", *(words or [])))
     results.write_csv(file, [asdict(each) for each in found], results.stamp(command, device=device_name(device)))
     title = f"{given['model']} {dtype} imgsz {given['imgsz']} in {given['vram_gb']:g} GB, {found[0].how} on {device}"
@@ -57,12 +58,12 @@ def _bench_memory(words: list[str] | None) -> tuple[list[Holds], str, str]:
 
 
 def _print(found: list[Holds], title: str) -> None:
-    from ..bench.memory import COUNTED, MOST
+    from ..bench.memory import COUNTED
 
     table = [
         (
             each.way,
-            "-" if each.batch is None else f"{each.batch}{' or more' if each.batch == MOST else ''}",
+            "-" if each.batch is None else f"{each.batch}{' or more' if each.at_limit else ''}",
             cell(each.to_stock, 2, "x"),
             cell(each.image_mb, 1),
             cell(each.fixed_mb, 0),
@@ -74,8 +75,8 @@ def _print(found: list[Holds], title: str) -> None:
     if found[0].how == COUNTED:
         say(
             "Counted on a CPU, not measured: what a forward pass keeps for backward, parameters, gradients, momentum, "
-            "and for ours the largest workspace that the preset allows. Gradients of activations, what a vendor "
-            "library takes and what the allocator leaves unused come on top."
+            "and for ours the largest workspace that a pass may take (memory_mb=; presets of small cards have less). "
+            "Gradients of activations, what a vendor library takes and what the allocator leaves unused come on top."
         )
     else:
         say(

@@ -26,16 +26,18 @@ def bench_predict(
 ) -> None:
     """Time every way to predict that is installed, on every device it can use, and compare each with torch's result."""
     from ..bench import predict as measure
+    from ..bench.checks import folder
 
     keys: dict[str, Any] = {"imgsz": None, "batch": 1, "source": None, "images": 32, "seconds": 10.0, "limit_s": 600.0}
     keys |= {"engines": None, "device": None}
     given = key_values(words, {"model": None, **keys, "out": BENCH_FOLDER})
     if given["model"] is None:
         raise typer.BadParameter("give the weights of a model, such as best.pt")
+    out = folder(given["out"])
     with stdout_for_json(as_json), progress("measuring ways to predict", timed=True, slow=True) as show:
         found = measure.bench_predict(given["model"], **{key: given[key] for key in keys}, progress=show)
     stem = f"predict-{Path(given['model']).stem}-{found.imgsz}-b{given['batch']}".replace(" ", "")
-    table, drawing = (Path(given["out"]) / f"{stem}.{ending}" for ending in ("csv", "png"))
+    table, drawing = (out / f"{stem}.{ending}" for ending in ("csv", "png"))
     title = f"{given['model']} imgsz {found.imgsz} batch {given['batch']}, {found.images} images"
     measure.write_csv(table, found, " ".join(("yolo-rocm bench predict", *(words or []))))
     measure.plot(drawing, found, title)

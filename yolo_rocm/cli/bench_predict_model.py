@@ -41,6 +41,7 @@ def bench_predict_model(
 
 def _measured(words: list[str] | None) -> tuple[list[Latency], str, str]:
     from ..bench import predict_model, results
+    from ..bench.checks import folder
     from ..bench.layers import default_device
     from ..bench.ways import PRESET
     from ..engines.plan_store import device_name
@@ -56,11 +57,11 @@ def _measured(words: list[str] | None) -> tuple[list[Latency], str, str]:
         "calls": 20,
     }
     given = key_values(words, {**keys, "out": BENCH_FOLDER})
-    device = default_device()
+    out, device = folder(given["out"]), default_device()
     with progress("measuring the network", timed=True, slow=True) as show:
         found = predict_model.rows({key: given[key] for key in keys}, show)
     precision = "fp16" if given["half"] and device.startswith("cuda") else "fp32"
-    file = Path(given["out"]) / f"predict-model-{Path(given['model']).stem}-{precision}-{given['imgsz']}.csv"
+    file = out / f"predict-model-{Path(given['model']).stem}-{precision}-{given['imgsz']}.csv"
     command = " ".join(("yolo-rocm bench predict-model", *(words or [])))
     results.write_csv(file, [asdict(each) for each in found], results.stamp(command, device=device_name(device)))
     return found, f"{given['model']} {precision} imgsz {given['imgsz']}, the network alone, on {device}", str(file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,6 @@ from .options import BENCH_FOLDER, AsJson, cell, is_slow, key_values, print_tabl
 
 if TYPE_CHECKING:
     from ..bench.train_table import TrainRow
-
-_PRESET: Final = "generic"
 
 
 def bench_train(
@@ -45,14 +43,16 @@ def bench_train(
 
 def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[list[dict[str, Any]], list[str]]:
     from ..bench import train as measure
+    from ..bench import train_notes as notes
     from ..bench import train_table as tables
     from ..bench import ways as made
+    from ..bench.checks import folder
     from ..bench.layers import default_device, threads_of_a_training
     from ..bench.results import write_csv
 
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "amp": False, "ways": None, "engine": None, "steps": 15}
     given = key_values(words, {**keys, "memory_mb": None, "tune_s": None, "out": BENCH_FOLDER})
-    device = default_device()
+    out, device = folder(given["out"]), default_device()
     ways = made.ways(given["engine"], given["memory_mb"], quick, given["ways"], on_gpu=device != "cpu")
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp", "steps", "tune_s")}
     with threads_of_a_training(device):
@@ -64,16 +64,17 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
     name = f"train-{Path(given['model']).stem}-{dtype}-b{given['batch']}-{given['imgsz']}"
     entries = tables.stamped(table, device, " ".join(("yolo-rocm bench train", *(words or []))))
     title = f"{given['model']} {dtype} batch {given['batch']} imgsz {given['imgsz']} on {entries[0]['device']}"
-    numbers_file, drawing = (Path(given["out"]) / f"{name}.{ending}" for ending in ("csv", "png"))
+    numbers_file, drawing = (out / f"{name}.{ending}" for ending in ("csv", "png"))
     write_csv(numbers_file, entries, {})
     tables.plot(drawing, table, title)
     if not quiet:
-        _print(table, title)
-        say(tables.summary(ways, table), f"\nevery number: {numbers_file}, drawn: {drawing}")
+        _print(table, title, [notes.footnote(table), *notes.warnings(ways, bench.rounds)])
+        summary = tables.summary(ways, table)
+        say(*([summary] if summary else []), f"\nevery number: {numbers_file}, drawn: {drawing}")
     return entries, tables.failures(table, bench.held_mb, bench.interrupted)
 
 
-def _print(rows: Sequence[TrainRow], title: str) -> None:
+def _print(rows: Sequence[TrainRow], title: str, below: Sequence[str]) -> None:
     table, notes = [], []
     for row in rows:
         times = (cell(row.step_ms, 1), cell(row.to_stock, 3, "x"), cell(row.to_vendor_off, 3, "x"))
@@ -83,13 +84,7 @@ def _print(rows: Sequence[TrainRow], title: str) -> None:
         if note := "; ".join(part for part in (_why(row), row.served, left_out) if part):
             notes.append(f"{row.way}: {note}")
     print_table(("way", "step ms", "to stock", "to vendor\noff", "loss", "tuning s"), table, title, cut=False)
-    say(
-        *notes,
-        f"*: what the preset {_PRESET} runs. NHWC: channels_last. A step is forward, loss, backward, clipping and SGD; "
-        "the median of interleaved turns, TF32 off, the vendor library searching for its fastest kernels "
-        "(cudnn.benchmark). Ratios are to the faster layout of stock and of vendor off, in time and in memory; those "
-        "of times are medians of the ratios of each round, but for what is compiled. Loss: after two steps.",
-    )
+    say(*notes, *below)
     if any(row.busy_ms is not None for row in rows):
         _print_busy(rows)
     if any(row.peak_mb for row in rows):

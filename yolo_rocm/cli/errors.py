@@ -13,12 +13,18 @@ from ..hardware.libraries import missing_library
 
 DEBUG = "--debug"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_OF_SPLIT = re.compile(r"^(train|val|test): ")
-# How Ultralytics begins: data that cannot be used, and values of arguments that do not exist.
-_MISTAKES = (
-    "Dataset '", "No images", "No labels found", "No valid images", "Error loading data", "Optimizer '", "'imgsz=",
-    "Invalid CUDA 'device=",
-)  # fmt: skip
+# What stands before Ultralytics' words: the split of a data set, the place of a source among all, or a loud ERROR.
+_BEFORE = re.compile(r"^((train|val|test): |\d+/\d+: .*?\.\.\. |ERROR )")
+# How Ultralytics begins: data, models and sources that cannot be used, and values of arguments that do not exist.
+_MISTAKES = re.compile(
+    r"Dataset '|No images|No labels found|No valid images|Error loading data|.+ '\w+:' images not found"
+    r"|\w+ dataset requires equal numbers|'No `kpt_shape` in "
+    r"|Optimizer '|'imgsz=|Invalid CUDA 'device=|'\w+=.*' (is )?(an |of )?invalid|Invalid export format="
+    r"|Task '.*' doesn't support 'mode="
+    r"|model='.*' should be a \*\.pt |.+ is not a loadable checkpoint|.+ is not a supported SAM model"
+    r"|'.*\.(pt|ya?ml)' does not exist"
+    r"|Failed to (open|read images from|resolve) |Google Drive file download"
+)
 _NAMED = (".pt", ".yaml", ".yml")  # files that arguments name
 _HINT = f"({DEBUG} shows where it happened)"
 
@@ -42,16 +48,14 @@ def everyday(error: BaseException) -> str | None:
     lacking = missing_library(error)
     if lacking is not None:
         return f"{lacking.what}. {lacking.remedy}."
-    if not _raised_by("ultralytics", error):
-        return None
+    if not _raised_by("ultralytics", error) or _raised_by("yolo_rocm", error, behind="ultralytics"):
+        return None  # the second: our own code, that Ultralytics has called
     for each in _chain(error):
-        if isinstance(each, ConnectionError):
+        if isinstance(each, ConnectionError) and _one_line(each).startswith("Download failure"):
             return f"a download failed: {_one_line(each)}"
     told = _one_line(error)
-    if told.startswith(_MISTAKES):
-        return told
     named = isinstance(error, FileNotFoundError) and str(error.filename).endswith(_NAMED)
-    return told if named and not _raised_by("yolo_rocm", error, behind="ultralytics") else None
+    return told if named or _MISTAKES.match(told) else None
 
 
 def end_in_one_line(error: BaseException) -> None:
@@ -102,6 +106,7 @@ def _raised_by(package: str, error: BaseException, behind: str = "") -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return an error's words up to an empty line on one line, without Ultralytics' pictures, colours and splits."""
-    text = " ".join(_COLOUR.sub("", str(error)).strip().partition("\n\n")[0].split())
-    return _OF_SPLIT.sub("", " ".join(text.encode("ascii", "ignore").decode().split()))
+    """Return an error's words up to an empty line on one line, without pictures, colours and what stands before."""
+    text = " ".join(_COLOUR.sub("", str(error)).strip().partition("\n\n")[0].split()).replace(" \u2014 ", ": ")
+    plain = "".join(each for each in text if each.isascii() or each.isalnum())
+    return _BEFORE.sub("", " ".join(plain.split()))

@@ -39,13 +39,15 @@ def tune(
 
 def _tune(words: list[str] | None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return what computes each convolution and in what time, and how many have been measured."""
+    from ..bench.checks import check
     from ..bench.layers import layers_of
     from ..conv.names import PASSES
     from ..conv.plan import DEFAULT_TUNE_SECONDS, Planner
 
     keys = {"model": "yolov8n.yaml", "imgsz": 640, "batch": 16, "dtype": "fp32", "layout": "nchw", "engine": "auto"}
     given = key_values(words, {**keys, "memory_mb": None})
-    planner = Planner(given["engine"], memory_mb=given["memory_mb"])
+    check({"memory_mb": given["memory_mb"]}, optional=("memory_mb",))
+    planner = Planner(str(given["engine"]), memory_mb=given["memory_mb"])
     with layers_of(given) as (device, layers):
         problems = [layer.problem for layer in layers]
         waiting = len(planner.unmeasured(problems))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ _WORDS: Final = {
     "true": True, "yes": True, "on": True,
     "false": False, "no": False, "off": False,
 }  # fmt: skip
+_SWITCHES: Final = ("half", "int8", "end2end", "nms")  # of which newer Ultralytics has no default that is on or off
 _LITERALS: Final = (bool, int, float, str, list, tuple, dict)
 
 
@@ -35,7 +37,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     """Turn `cfg.yaml key=value rocm.conv.engine=gemm` into one dictionary.
 
     Ultralytics' own ways of saying the same are understood too: a task among the first words, `--key value`,
-    `cfg=FILE`, and words that belong together, as in `imgsz = 64` or `classes=[0, 1]`.
+    `cfg=FILE`, words that belong together, as in `imgsz = 64` or `classes=[0, 1]`, and an argument that is on or off
+    by its name alone, as in `resume`.
 
     Raises:
         ConfigError: A file is missing or not a YAML mapping, or a word is neither a file nor `key=value`.
@@ -59,6 +62,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         key, separator, text = word.partition("=")
         if separator:
             _put(result, key.strip(), _value(key.strip(), text.strip()), word)
+        elif _is_switch(word):
+            result[word] = True
         elif Path(word).suffix in _WEIGHTS:
             raise ConfigError(f"expected key=value, got {word!r}; did you mean model={word}?")
         elif word.isidentifier():
@@ -72,6 +77,20 @@ def _is_file(word: str) -> bool:
     """Return whether a first word is a configuration file, there or not."""
     is_word = word.isidentifier() and not Path(word).is_file()
     return "=" not in word and not is_word and Path(word).suffix not in _WEIGHTS
+
+
+def _is_switch(word: str) -> bool:
+    """Return whether a word alone turns an argument of Ultralytics on.
+
+    Its defaults are read from its file: importing Ultralytics imports torch, and a preset's variables come first.
+    """
+    spec = find_spec("ultralytics") if word.isidentifier() and word != "val" else None  # that is a mode, to `yolo` too
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        try:
+            return word in _SWITCHES or isinstance(read_yaml(Path(place) / "cfg" / "default.yaml").get(word), bool)
+        except (OSError, UnreadableError):
+            continue
+    return False
 
 
 def _joined(words: Sequence[str]) -> list[str]:
@@ -88,7 +107,7 @@ def _joined(words: Sequence[str]) -> list[str]:
 
 
 def _paired(words: Sequence[str]) -> list[str]:
-    """Turn `--key value` into `key=value`.
+    """Turn `--key value` into `key=value`, and `--key` into `key` where it needs no value.
 
     Raises:
         ConfigError: An option without a value.
@@ -98,9 +117,10 @@ def _paired(words: Sequence[str]) -> list[str]:
     while rest:
         word = rest.pop(0)
         if word.startswith("--") and "=" not in word:
-            if not rest or rest[0].startswith("--") or "=" in rest[0]:
+            if rest and not rest[0].startswith("--") and "=" not in rest[0]:
+                word = f"{word}={rest.pop(0)}"
+            elif not _is_switch(word.removeprefix("--")):
                 raise ConfigError(f"{word} needs a value: {word.removeprefix('--')}=VALUE.")
-            word = f"{word}={rest.pop(0)}"
         pairs.append(word.removeprefix("--"))
     return pairs
 
@@ -140,7 +160,9 @@ def _put(result: dict[str, Any], key: str, value: Any, word: str) -> None:
         raise ConfigError(f"unknown key {key!r}. Only keys of the preset have dots, as in rocm.conv.engine=gemm.")
     place = result
     for section in sections:
-        below = place.setdefault(section, {})
+        if place.get(section) is None:  # as a file has it that names a section and says nothing of it
+            place[section] = {}
+        below = place[section]
         if not isinstance(below, dict):
             raise ConfigError(f"{word!r}: '{section}' already holds {below!r}, not a section.")
         place = below

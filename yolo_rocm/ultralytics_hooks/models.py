@@ -15,6 +15,13 @@ from ..utils.scoped_patch import attribute
 from .arguments import check_weights, no_model
 
 MODES: Final = ("train", "val", "predict", "track", "embed", "tune", "export", "benchmark")
+# Models that YOLO() cannot make, by what Ultralytics' command line knows their files by.
+_OTHERS: Final = {
+    "RTDETR": ("rtdetr",),  # its YAML does not tell YOLO() its task
+    "FastSAM": ("fastsam",),
+    "SAM": ("sam_", "sam2_", "sam2.1_", "sam3", "mobile_sam"),
+    "NAS": ("yolo_nas",),
+}
 Around = Callable[[Any, str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -67,17 +74,19 @@ def load_model(model: Any, task: str | None = None) -> Any:
 
 
 def _make(model: Any, task: str | None) -> Any:
-    if "rtdetr" in Path(str(model)).stem.lower():  # its YAML does not tell YOLO() its task
-        from ultralytics import RTDETR
+    import ultralytics
 
-        return RTDETR(model)
-    from ultralytics import YOLO
-
-    return YOLO(model, task=task)
+    stem = Path(str(model)).stem.lower()
+    for name, parts in _OTHERS.items():
+        if any(part in stem for part in parts) and hasattr(ultralytics, name):
+            return getattr(ultralytics, name)(model)
+    return ultralytics.YOLO(model, task=task)
 
 
 def _looks_for(error: FileNotFoundError, model: Any) -> bool:
-    """Return whether it is the model that is missing, and not a file that it needs."""
+    """Return whether it is the model that is missing, not a file that it needs, nor what SAM takes by its name."""
+    if Path(str(model)).exists():
+        return False
     name = Path(str(model)).name
     without_scale = re.sub(r"(\d+)[nslmx](.*\.ya?ml)$", r"\1\2", name)  # Ultralytics looks for yolo11.yaml
     return name in str(error) or without_scale in str(error)

@@ -1,0 +1,49 @@
+"""YOLO objects are made of the class that `yolo` takes for a file."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.errors import ConfigError
+
+pytestmark = pytest.mark.once
+
+KINDS = {
+    "sam_b.pt": "SAM", "sam2_b.pt": "SAM", "sam2.1_l.pt": "SAM", "sam3.pt": "SAM", "mobile_sam.pt": "SAM",
+    "FastSAM-s.pt": "FastSAM", "weights/FastSAM-x.pt": "FastSAM", "yolo_nas_s.pt": "NAS", "rtdetr-l.pt": "RTDETR",
+    "rtdetr-l.yaml": "RTDETR", "yolo11n.pt": "YOLO", "sam_b/best.pt": "YOLO", "samples.pt": "YOLO",
+}  # fmt: skip
+
+
+@pytest.fixture
+def stand_ins(monkeypatch):
+    """Put classes that say their name and arguments in the place of Ultralytics'; no weights can be loaded here."""
+    import ultralytics
+
+    for kind in {*KINDS.values()}:
+        monkeypatch.setattr(ultralytics, kind, lambda *words, kind=kind, **given: (kind, words, given), raising=False)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.models.check_weights", lambda model: None)
+    return ultralytics
+
+
+@pytest.mark.parametrize(("model", "kind"), KINDS.items())
+def test_a_file_is_loaded_by_the_class_that_yolo_takes_for_it(stand_ins, model, kind):
+    task = {"task": "detect"} if kind == "YOLO" else {}  # the others know theirs
+    assert hooks.load_model(model, "detect") == (kind, (model,), task)
+
+
+def test_a_class_that_this_ultralytics_lacks_is_left_to_it(stand_ins, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ultralytics", types.SimpleNamespace(YOLO=stand_ins.YOLO))
+    assert hooks.load_model("yolo_nas_s.pt")[0] == "YOLO"
+
+
+def test_weights_that_are_there_and_are_no_sam_are_not_called_missing(tmp_path):
+    weights = tmp_path / "my_sam_7.pt"
+    weights.touch()
+    with pytest.raises(FileNotFoundError, match="is not a supported SAM model") as error:
+        hooks.load_model(weights)
+    assert not isinstance(error.value, ConfigError)

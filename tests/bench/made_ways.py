@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yolo_rocm.bench.peak import Peak
-from yolo_rocm.bench.ways import Way
+from yolo_rocm.bench.way import Way
 
 BOTH = {kind: [f"{kind} NCHW", f"{kind} channels_last"] for kind in ("stock", "vendor off", "ours")}
 

@@ -6,7 +6,7 @@ import pytest
 
 from yolo_rocm.bench import train_table
 from yolo_rocm.bench.faster import faster, settle_layout, time_ratio
-from yolo_rocm.bench.ways import Way
+from yolo_rocm.bench.way import Way
 
 from .made_ways import made
 

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from yolo_rocm.bench import train, train_table
 from yolo_rocm.bench import ways as made_ways
 from yolo_rocm.bench.train import TrainBench
-from yolo_rocm.bench.ways import Way, ways
+from yolo_rocm.bench.way import Way
+from yolo_rocm.bench.ways import ways
 from yolo_rocm.cli.main import app
 from yolo_rocm.conv import chunking
 from yolo_rocm.conv.plan import Planner
@@ -402,15 +403,6 @@ def test_ours_trains_with_the_optimizer_of_a_session(monkeypatch):
 def test_long_steps_are_profiled_once(bench, monkeypatch, device, step_ms, steps):
     monkeypatch.setattr(bench, "device", torch.device(device))
     assert bench._steps_profiled(Way("stock", True, turns_ms=[[step_ms]])) == steps
-
-
-def test_overflows_are_counted_from_the_scale():
-    trainee = object.__new__(train._Trainee)
-    trainee._scaler = train._scaler(False)
-    assert trainee.overflows() == 0
-    scaler = type("Scaler", (), {"is_enabled": lambda self: True, "get_scale": lambda self: 64.0})
-    trainee._scaler = scaler()
-    assert trainee.overflows() == 2
 
 
 def test_before_a_turn_on_a_gpu_our_own_workspaces_are_freed_and_then_what_is_cached(bench, monkeypatch):

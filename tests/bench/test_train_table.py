@@ -9,7 +9,7 @@ from rich.console import Console
 
 from yolo_rocm.bench import train_table
 from yolo_rocm.bench.busy import Busy
-from yolo_rocm.bench.ways import Way
+from yolo_rocm.bench.way import Way
 from yolo_rocm.cli import bench_train, options
 from yolo_rocm.telemetry.classes import CLASSES
 

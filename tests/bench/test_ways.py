@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from yolo_rocm import ultralytics_hooks as hooks
-from yolo_rocm.bench.ways import Way, ways
+from yolo_rocm.bench.way import Way
+from yolo_rocm.bench.ways import ways
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.preset.resolve import resolve

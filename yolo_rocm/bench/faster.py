@@ -7,7 +7,7 @@ from math import sqrt
 from statistics import median, median_high, median_low
 from typing import Final
 
-from .ways import Way
+from .way import Way
 
 FEWEST_ROUNDS: Final = 3  # of fewer there is no median
 

@@ -9,7 +9,7 @@ import torch
 
 from .. import ultralytics_hooks as hooks
 from ..norm import kept_bytes, lean, recipes
-from .train import SEED
+from .trainee import SEED
 from .ways import LEAN_KIND, ways
 
 _MB = 2**20

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from .faster import FEWEST_ROUNDS, preset_way
 from .train_table import TrainRow
-from .ways import COMPILE, OFF_KIND, PRESET, STOCK_KIND, Way
+from .way import Way
+from .ways import COMPILE, OFF_KIND, PRESET, STOCK_KIND
 
 
 def footnote(rows: Sequence[TrainRow]) -> str:

@@ -14,17 +14,8 @@ from ..engines.plan_store import device_name
 from ..telemetry.classes import CLASSES
 from . import results
 from .faster import faster, preset_way, time_ratio
-from .ways import (
-    AUTO_KIND,
-    INTERRUPTED,
-    LEAN_KIND,
-    NORM_KIND,
-    NOT_RUNNABLE,
-    OFF_KIND,
-    OURS_KIND,
-    STOCK_KIND,
-    Way,
-)
+from .way import Way
+from .ways import AUTO_KIND, INTERRUPTED, LEAN_KIND, NORM_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
 # the weights. Further steps blow rounding up (batch statistics, the choice of anchors), and compare chaos.

@@ -92,7 +92,7 @@ def test_nothing_to_compare_is_said(weights, asked, tmp_path, monkeypatch):
         ({"images": True}, "images must be a whole number"),
         ({"imgsz": "foo"}, "imgsz must be a whole number"),
         ({"imgsz": (320, 0)}, "imgsz must be a whole number"),
-        ({"seconds": "x"}, "seconds must be seconds, such as 10, got 'x'"),
+        ({"seconds": "x"}, "seconds must be a number of seconds, such as 10, got 'x'"),
         ({"limit_s": 0}, "limit_s must be a number above 0, such as 600, got 0"),
         ({"source": "nowhere"}, "source 'nowhere' does not exist"),
     ],

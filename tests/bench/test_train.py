@@ -370,9 +370,9 @@ def test_the_command_ends_with_1_where_memory_was_held(small, tmp_path, monkeypa
         ({"steps": "many"}, "steps must be a whole number"),
         ({"steps": True}, "steps must be a whole number"),
         ({"amp": 1}, "amp must be true or false, got 1"),
-        ({"tune_s": "x"}, "tune_s must be seconds, such as 60, got 'x'"),
-        ({"tune_s": -1}, "tune_s must be seconds"),
-        ({"tune_s": float("nan")}, "tune_s must be seconds"),
+        ({"tune_s": "x"}, "tune_s must be a number of seconds, such as 60, got 'x'"),
+        ({"tune_s": -1}, "tune_s must be a number of seconds"),
+        ({"tune_s": float("nan")}, "tune_s must be a number of seconds"),
     ],
     ids=str,
 )

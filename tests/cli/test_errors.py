@@ -369,7 +369,7 @@ def test_reading_a_word_imports_nothing(tmp_path):
 
 
 def test_a_word_is_refused_where_there_is_no_ultralytics(monkeypatch):
-    monkeypatch.setattr("yolo_rocm.preset.cfg_file.find_spec", lambda name: None)
+    monkeypatch.setattr("yolo_rocm.preset.yolo_defaults.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="expected key=value, got 'resume'"):
         parse(["resume"])
 

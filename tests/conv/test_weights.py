@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import torch
 from torch import nn
@@ -45,3 +46,14 @@ def test_what_is_made_of_a_tensor_goes_with_it() -> None:
         assert len(weights._kept) == 1
     finally:
         gc.enable()
+
+
+def test_memory_that_a_model_has_left_goes_when_something_else_is_made() -> None:
+    """As after `model.half()`: what is held would stand beside what it has now."""
+    weights, moved, other = Weights(), nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    held = weakref.ref(_got(weights, moved)[0])
+    moved.data = moved.data.half()
+    first = _got(weights, other)
+    assert held() is None
+    _got(weights, moved)
+    assert _got(weights, other) is first

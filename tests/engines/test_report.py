@@ -2,45 +2,82 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+import yolo_rocm
+from yolo_rocm.conv.fused.patch import FusedReport
+from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.report import ConvReport
 from yolo_rocm.engines.planner import PassChoice, Plan
+from yolo_rocm.engines.report import SeamReport
 from yolo_rocm.norm.algorithms import BY_NAME
-from yolo_rocm.norm.problem import NormProblem
 from yolo_rocm.norm.report import NormReport
 
+HERE = str(Path(yolo_rocm.__file__).parent)
+REPORTS = (ConvReport, FusedReport, NormReport)
+READS = ("engines", "summary", "as_dict", "table", "layers", "replan")
 
-class Meeting(Plan):
-    """A plan that is read while another thread meets a new shape."""
 
-    report: NormReport
+def interrupted(read: Callable[[], Any], at: int, meet: Callable[[], None]) -> bool:
+    """Read, let something happen before the step of Python with a number, and return whether there was that many."""
+    steps, before = 0, sys.gettrace()
 
-    @property
-    def engine(self) -> str:
-        """Say who computes, later."""
-        problem = NormProblem((len(self.report.served) + 3, 4, 5, 5), torch.float32, "cpu", False, True, True)
-        self.report.entry(problem, Plan(self))
-        self.report._kinds[str(problem)] = "BatchNorm2d"
-        self.report._layers[str(problem)] = []
-        return "gemm"
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal steps
+        if not frame.f_code.co_filename.startswith(HERE):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if steps == at:
+                meet()
+            steps += 1
+        return trace
+
+    sys.settrace(trace)
+    try:
+        read()
+    finally:
+        sys.settrace(before)
+    return steps > at
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_report_can_be_read_at_any_time(named: bool) -> None:
-    report = NormReport()
-    choice = PassChoice(BY_NAME["torch"], "only one")
-    plan = Meeting(dict.fromkeys(("forward", "backward"), choice))
-    plan.report = report
-    served = report.entry(NormProblem((2, 4, 5, 5), torch.float32, "cpu", False, True, True), plan)
-    if named:
-        report._layers["bn"], report._kinds["bn"] = [served], "BatchNorm2d"
-    for read in (report.engines, report.summary, report.as_dict, lambda: report.replan(lambda problem: plan)):
-        before = len(report.served)
-        read()
-        assert len(report.served) > before or read is not report.engines
+@pytest.mark.parametrize("kind", REPORTS)
+@pytest.mark.parametrize("name", READS)
+def test_a_report_can_be_read_at_any_time(kind: Any, name: str, named: bool) -> None:
+    """Another thread may meet a new shape, or a layer, between any two steps of Python."""
+    if not hasattr(kind, name):
+        pytest.skip(f"{kind.__name__} has none")
+    plan: Any = Plan(dict.fromkeys(PASSES, PassChoice(BY_NAME["torch"], "only one")))
+    report: Any = None
+
+    def meet() -> None:
+        number = len(report.served)
+        served = report.entry(f"problem {number}", plan)
+        if named:
+            report._kinds[f"layer {number}"] = "Conv2d"
+            report._layers[f"layer {number}"] = [served]
+
+    def read() -> Any:
+        return report.replan(lambda problem: plan) if name == "replan" else getattr(report, name)()
+
+    at = 0
+    while True:
+        report = kind()
+        meet()
+        meet()
+        if not interrupted(read, at, meet):
+            break
+        at += 1
+    assert at > 3
+    assert len(report.served) == 2
 
 
 def test_an_empty_one() -> None:
-    assert ConvReport(0).as_dict() == {"engines": {}, "layers": [], "problems": []}
+    report: SeamReport[Any, Any] = ConvReport(0)
+    assert report.as_dict() == {"engines": {}, "layers": [], "problems": []}  # type: ignore[attr-defined]

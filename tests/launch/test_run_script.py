@@ -395,11 +395,17 @@ def test_a_trainer_that_does_not_announce_itself_trains_under_the_preset():
         def train(self):
             return seam.active_devices(), current() is not None
 
-    events, trainer, made = Events(Session("cpu", {"conv": {"devices": ["cpu"]}})), Trainer(), []
+    events, trainer, made = Events(Session("cpu", {"conv": {"devices": ["cpu"]}, "train": {"batch": 4}})), Trainer(), []
     around = process_wide._around_trainer(lambda: events)
-    around(trainer, lambda overrides, callbacks: made.append((overrides, callbacks)), {"epochs": 1}, set(), None)
+    around(
+        trainer,
+        lambda overrides, callbacks: made.append((overrides, callbacks)),
+        {"epochs": 1, "batch": None},
+        set(),
+        None,
+    )
     ((overrides, callbacks),) = made
-    assert overrides["epochs"] == 1
+    assert (overrides["epochs"], overrides["batch"]) == (1, 4)
     assert events.teardown in callbacks["teardown"]
     assert trainer.train() == (("cpu",), True)
     assert current() is None

@@ -31,9 +31,16 @@ def test_what_a_file_that_lists_everything_leaves_empty_is_not_given(tmp_path):
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text("batch: null\nfreeze: null\namp: true\nimgsz: null\n")
     settings = resolve({"base": "cpu", "train": {"batch": 2, "freeze": 5, "amp": False}})
-    for given in ({"cfg": str(cfg)}, {"batch": None, "freeze": None, "amp": True, "imgsz": None}):
+    for given in ({"cfg": str(cfg)}, {"batch": None, "amp": True, "imgsz": None}):
         found = train_arguments(settings, given)
         assert (found["batch"], found["freeze"], found.get("amp", True)) == (2, 5, True)
+
+
+def test_nothing_is_a_value_of_an_argument_that_may_be_nothing(tmp_path):
+    """In a call; of a file that lists every argument nobody knows whether it was meant."""
+    settings = resolve({"base": "cpu", "train": {"freeze": 5, "auto_augment": "augmix"}})
+    found = train_arguments(settings, {"freeze": None})
+    assert (found["freeze"], found["auto_augment"]) == (None, "augmix")
 
 
 @pytest.mark.parametrize(("held", "batch"), [(None, 2), ({"epoch": 3, "optimizer": {}}, None)], ids=["new", "goes on"])

@@ -13,6 +13,8 @@ from yolo_rocm.errors import ConfigError
 from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
 
+from ..small_model import small_model
+
 
 @pytest.fixture
 def asked(monkeypatch):
@@ -53,6 +55,27 @@ def test_a_cfg_file_is_read_as_on_the_command_line(asked, made_data, tmp_path):
     assert asked_of(asked, cfg=str(cfg), preset="cpu")[1].settings.preset.name == "cpu"
 
 
+def test_a_cfg_file_may_hold_a_preset_alone(asked, made_data, tmp_path):
+    cfg, given = (
+        tmp_path / "cfg.yaml",
+        {"model": "yolov8n.yaml", "data": str(made_data()), "cfg": tmp_path / "cfg.yaml"},
+    )
+    cfg.write_text("preset: rx5600xt\n")
+    assert asked_of(asked, **given)[1].settings.preset.name == "rx5600xt"
+    cfg.write_text("rocm: {loader: {workers: 3}}\n")
+    assert asked_of(asked, **given)[1].settings.preset.loader.workers == 3
+
+
+@pytest.mark.parametrize(("given", "task"), [({}, "segment"), ({"task": "detect"}, "detect")], ids=["its own", "told"])
+def test_a_model_of_the_call_keeps_its_task(asked, made_data, tmp_path, given, task):
+    """A file that lists every argument names a task too."""
+    cfg = tmp_path / "cfg.yaml"
+    cfg.write_text(f"task: detect\ncfg: nothere.yaml\nresume: false\nfreeze: null\ndata: {made_data()}\n")
+    yolo, _, arguments = asked_of(asked, model="yolov8n-seg.yaml", cfg=str(cfg), preset="cpu", **given)
+    assert yolo.task == task
+    assert arguments.keys() == {"data", *given}
+
+
 @pytest.mark.parametrize(
     ("lines", "match"),
     [("data: nothere.yaml\n", "nothere.yaml"), ("epohs: 1\n", "epohs.*epochs"), ("", "empty")],
@@ -83,11 +106,37 @@ def test_resume_names_a_checkpoint(asked, tmp_path):
             yolo_rocm.train("yolov8n.yaml", resume=path, preset="cpu")
     module, last = YOLO("yolov8n.yaml").model, tmp_path / "last.pt"
     torch.save({"model": module, "epoch": 1, "optimizer": {}, "train_args": {"imgsz": 64}}, last)
-    yolo, _, arguments = asked_of(asked, model="yolov8n.yaml", resume=str(last), preset="cpu")
-    assert (Path(yolo.ckpt_path), arguments) == (last, {"resume": True})
+    for model in ("yolov8n.yaml", None, YOLO("yolov8s.yaml")):
+        yolo, _, arguments = asked_of(asked, model=model, resume=str(last), preset="cpu")
+        assert (Path(yolo.ckpt_path), arguments) == (last, {"resume": True})
+        assert yolo.model.yaml["scale"] == "n"
     torch.save({"model": module, "epoch": -1, "optimizer": None, "train_args": {}}, last)
     with pytest.raises(ConfigError, match="its training is complete"):
         yolo_rocm.train(resume=str(last), preset="cpu")
+
+
+def test_an_object_that_resumes_a_checkpoint_keeps_its_callbacks(made_data, tmp_path):
+    def seen(trainer):
+        events.append(trainer.start_epoch)
+
+    def stop(trainer):
+        raise KeyboardInterrupt
+
+    common = {"data": str(made_data()), "imgsz": 32, "device": "cpu", "workers": 0, "plots": False, "val": False}
+    first, events = YOLO(small_model()), []
+    first.add_callback("on_model_save", stop)
+    with pytest.raises(KeyboardInterrupt):
+        yolo_rocm.train(first, preset="cpu", epochs=2, project=str(tmp_path), name="r", **common)
+    yolo = YOLO(small_model())
+    yolo.add_callback("on_train_start", seen)
+    yolo_rocm.train(yolo, resume=tmp_path / "r" / "weights" / "last.pt", preset="cpu")
+    assert (events, yolo.trainer.epoch) == ([1], 1)
+
+
+def test_an_empty_resume_is_none(asked, made_data):
+    """As of a variable of the shell that is not set."""
+    yolo, _, _ = asked_of(asked, model="yolov8n.yaml", data=str(made_data()), resume="", preset="cpu")
+    assert yolo.overrides["model"] == "yolov8n.yaml"
 
 
 def test_the_batch_is_that_of_the_checkpoints_images(asked, made_data, tmp_path):

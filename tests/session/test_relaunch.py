@@ -89,7 +89,8 @@ def test_a_launcher_that_starts_again_is_known_by_its_note(yolo, checkpoint, lau
     begin = start(yolo, {"epochs": 5}, TIMEOUT_S, relaunched=True)
     assert begin.arguments == {"epochs": 5}  # the first start
     relaunch.remember(checkpoint.folder)
-    assert start(yolo, {"epochs": 5}, TIMEOUT_S, relaunched=True).yolo.path == checkpoint.last
+    for told in ({"epochs": 5}, {"epochs": 5, "resume": None}):
+        assert start(yolo, told, TIMEOUT_S, relaunched=True).yolo.path == checkpoint.last
     for told, once in (
         ({"resume": True}, True),
         ({"epochs": 5}, False),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 import types
+from pathlib import Path
 
 import pytest
+import torch
+from ultralytics import YOLO
 
 from yolo_rocm import ultralytics_hooks as hooks
-from yolo_rocm.errors import ConfigError
+
+from ..small_model import small_model
 
 pytestmark = pytest.mark.once
 
@@ -41,9 +45,11 @@ def test_a_class_that_this_ultralytics_lacks_is_left_to_it(stand_ins, monkeypatc
     assert hooks.load_model("yolo_nas_s.pt")[0] == "YOLO"
 
 
-def test_weights_that_are_there_and_are_no_sam_are_not_called_missing(tmp_path):
+def test_weights_of_another_model_may_have_sam_in_their_name(tmp_path):
+    """SAM takes its own names alone."""
     weights = tmp_path / "my_sam_7.pt"
-    weights.touch()
-    with pytest.raises(FileNotFoundError, match="is not a supported SAM model") as error:
-        hooks.load_model(weights)
-    assert not isinstance(error.value, ConfigError)
+    torch.save({"model": YOLO(small_model()).model, "train_args": {}}, weights)
+    loaded = hooks.load_model(weights)
+    assert (type(loaded).__name__, Path(loaded.ckpt_path).name) == ("YOLO", "my_sam_7.pt")
+    with pytest.raises(FileNotFoundError, match="my_sam_8"):
+        hooks.load_model(tmp_path / "my_sam_8.pt")

@@ -58,11 +58,12 @@ def train(
         model: Weights, a model YAML, or a YOLO object; by default what the file of `cfg=` names, or the smallest
             model of the task, yolo11n.pt.
         data: Data set, as Ultralytics takes it.
-        preset: A preset's name, `auto`, a YAML file or a dictionary.
+        preset: A preset's name, a YAML file or a dictionary; `auto` is that of the `cfg=` file, or chosen by the card.
         rocm: Sections over the preset for this run.
         **arguments: Any training argument of Ultralytics; it wins over the preset. `cfg=` is a file of such arguments,
-            which may have `preset` and `rocm` too; those of the call win over it. `resume="auto"` goes on from the
-            `last.pt` of the run that `project` and `name` name, and begins that run where there is none.
+            which may have `preset` and `rocm` too; those of the call win over it. `resume=PATH` goes on from a
+            `last.pt`; `resume="auto"` from that of the run that `project` and `name` name, and begins that run where
+            there is none.
 
     Returns:
         Ultralytics' metrics object; None where `resume="auto"` finds the training complete.
@@ -101,16 +102,19 @@ def run_training(
         **arguments: As in `train`.
     """
     file = of_file(arguments.get("cfg"))
+    found = bool(file)
     rocm = _over(file.pop("rocm", None), rocm)
     of_cfg = file.pop("preset", None)
     session = Session(of_cfg if of_cfg and preset == "auto" else preset, rocm, **{**file, **arguments})
     with session.environment():
         hooks.require()
         cfg = arguments.pop("cfg", None)
-        if cfg is not None and not file:  # among Ultralytics' own, or nowhere
+        if cfg is not None and not found:  # among Ultralytics' own, or nowhere
             file = read(hooks.found_file(cfg))
         # Not left to Ultralytics, which takes neither the model nor the task of the file, and would resume any run.
         named = {"model": file.pop("model", None), "data": file.pop("data", None)}
+        if model is not None:
+            file.pop("task", None)  # a model that was given tells its own
         arguments = {**file, **arguments}
         hooks.check_arguments(arguments)
         data = named["data"] if data is None else data
@@ -118,12 +122,13 @@ def run_training(
         if data is not None:
             arguments["data"] = data
         task, resume = arguments.get("task"), arguments.get("resume")
-        if isinstance(resume, str | Path) and resume != AUTO:
-            model, arguments["resume"] = resume, True
+        last = resume if resume and isinstance(resume, str | Path) and resume != AUTO else None
+        if last is not None:
+            arguments["resume"] = True
         model = model or named["model"] or TASKS.get(str(task), _MODEL)
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
         with run(session, arguments, trains=True):
-            yolo = hooks.load_model(model, task)
+            yolo = hooks.load_model(model, task) if last is None else hooks.unfinished(last, model)
             begin = start(yolo, arguments, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
             if begin.complete is not None:
                 hooks.say(f"the training in {begin.complete} is complete: nothing is left to do")

@@ -50,7 +50,7 @@ def check(given: Mapping[str, Any], optional: Collection[str] = (), **least: int
             right, allowed = number and isinstance(value, int) and value >= lowest, "a whole number of at least "
             allowed += f"{lowest}, such as {example}"
         elif name in _SECONDS:
-            right, allowed = number and value >= 0, f"seconds, such as {_SECONDS[name]}"
+            right, allowed = number and 0 <= value < math.inf, f"a number of seconds, such as {_SECONDS[name]}"
         elif name in _ABOVE_ZERO:
             right, allowed = number and 0 < value < math.inf, f"a number above 0, such as {_ABOVE_ZERO[name]}"
         else:

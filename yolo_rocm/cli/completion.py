@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -56,13 +55,6 @@ def _files() -> Iterator[str]:
 
 
 def _keys() -> list[str]:
-    """Return the arguments of Ultralytics; none where it is not installed."""
-    from ..utils.limited_files import UnreadableError, read_yaml
+    from ..preset.yolo_defaults import yolo_defaults
 
-    spec = find_spec("ultralytics")
-    for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        try:
-            return [str(key) for key in read_yaml(Path(place) / "cfg" / "default.yaml")]
-        except (OSError, UnreadableError):
-            continue
-    return []
+    return list(yolo_defaults())

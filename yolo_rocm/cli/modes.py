@@ -60,8 +60,6 @@ def _command(mode: str) -> Callable[..., None]:
         if given.get("cfg") is not None:
             given = {**read(found_file(given["cfg"])), **given}
         given.pop("cfg", None)
-        # A file that lists every argument, as `yolo copy-cfg` makes them, says nothing of the model by `model: null`.
-        given = {key: value for key, value in given.items() if value is not None or key not in ("model", "task")}
         if mode == "train" and given.get("task") in TASKS:
             given.setdefault("model", TASKS[given["task"]])
         outcome: Any = run_training(**given, relaunched=True) if mode == "train" else run_mode(mode, **given)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
 from ..utils.limited_files import UnreadableError, parse_yaml, read_yaml
+from .yolo_defaults import yolo_defaults
 
 # Ultralytics' tasks, and their smallest models.
 TASKS: Final = {
@@ -57,7 +57,6 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         if file.is_file():
             result.update(read(file))
             pairs.remove(word)
-    result.pop("cfg", None)  # of a file that lists every argument
     for word in pairs:
         key, separator, text = word.partition("=")
         if separator:
@@ -80,17 +79,9 @@ def _is_file(word: str) -> bool:
 
 
 def _is_switch(word: str) -> bool:
-    """Return whether a word alone turns an argument of Ultralytics on.
-
-    Its defaults are read from its file: importing Ultralytics imports torch, and a preset's variables come first.
-    """
-    spec = find_spec("ultralytics") if word.isidentifier() and word != "val" else None  # that is a mode, to `yolo` too
-    for place in (spec.submodule_search_locations or []) if spec is not None else []:
-        try:
-            return word in _SWITCHES or isinstance(read_yaml(Path(place) / "cfg" / "default.yaml").get(word), bool)
-        except (OSError, UnreadableError):
-            continue
-    return False
+    """Return whether a word alone turns an argument of Ultralytics on."""
+    known = yolo_defaults() if word.isidentifier() and word != "val" else {}  # that is a mode, to `yolo` too
+    return bool(known) and (word in _SWITCHES or isinstance(known.get(word), bool))
 
 
 def _joined(words: Sequence[str]) -> list[str]:
@@ -126,7 +117,7 @@ def _paired(words: Sequence[str]) -> list[str]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a configuration file.
+    """Read what a configuration file sets.
 
     Raises:
         ConfigError: It is missing, not YAML, empty, not a mapping of words, or larger or deeper than any configuration.
@@ -139,7 +130,17 @@ def read(path: Path) -> dict[str, Any]:
     for key in data:
         if not isinstance(key, str):
             raise ConfigError(f"configuration file {path} has the key {key!r}; keys are words, such as `epochs: 3`.")
-    return data
+    return _set(data)
+
+
+def _set(data: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what a file that lists every argument, as `yolo copy-cfg` makes them, says nothing by."""
+    silent = {"task", *(name for name, value in yolo_defaults().items() if value is None)}
+    return {
+        name: value
+        for name, value in data.items()
+        if name != "cfg" and not (value is None and name in silent) and not (value is False and name == "resume")
+    }
 
 
 def _load(path: Path) -> Any:
@@ -210,4 +211,4 @@ def of_file(path: Any) -> dict[str, Any]:
         ConfigError: It cannot be read.
     """
     data = _load(Path(path)) if path and isinstance(path, str | Path) and Path(path).is_file() else None
-    return {str(key): value for key, value in data.items()} if isinstance(data, dict) else {}
+    return _set({str(key): value for key, value in data.items()}) if isinstance(data, dict) else {}

@@ -48,8 +48,7 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any 
 
     Args:
         settings: The preset.
-        arguments: Those of the call. Ultralytics' own default counts as not given where it is None, as in a file that
-            lists every argument.
+        arguments: Those of the call.
         yolo: The YOLO object, where it is known: one that holds no unfinished training begins one, whatever `resume`
             says.
 
@@ -67,13 +66,20 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any 
     if given.get("imgsz") is not None:
         settings = settings.for_images(given["imgsz"])
     section = train_section(settings, given.get("device"))
-    added = {name: value for name, value in section.items() if given.get(name) is None}
+    added = {name: value for name, value in section.items() if not _is_given(name, given)}
     if "batch" in added and added["batch"] != settings.preset.train["batch"]:
         hooks.say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
     unknown = [name for name in added if not hooks.knows_argument(name)]
     if unknown:
         hooks.say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
     return {**arguments, **{name: value for name, value in added.items() if name not in unknown}}
+
+
+def _is_given(name: str, given: Mapping[str, Any]) -> bool:
+    """Return whether the user has said what an argument is; None is a value where it is Ultralytics' own default."""
+    if given.get(name) is not None or name not in given:
+        return name in given
+    return hooks.knows_argument(name) and hooks.default_argument(name) is None
 
 
 def size_of_images(settings: Settings, given: Mapping[str, Any], yolo: Any = None) -> Any:

@@ -58,7 +58,7 @@ def start(yolo: Any, arguments: Mapping[str, Any], timeout_s: float, *, relaunch
         ConfigError: `resume=auto` without a name.
     """
     asked = arguments.get("resume") == AUTO
-    if not asked and (not relaunched or "resume" in arguments or _note() is None):
+    if not asked and (not relaunched or arguments.get("resume") is not None or _note() is None):
         return Start(yolo, dict(arguments))
     folder = _named_folder(yolo, arguments) if asked else _noted_folder()
     last, batch = _agreed(folder, arguments.get("device"), timeout_s)

@@ -97,6 +97,7 @@ from .resuming import (
     resumed_from,
     run_folder,
     trainer_state,
+    unfinished,
 )
 from .step_places import can_watch_steps, step_watched
 from .train_steps import (

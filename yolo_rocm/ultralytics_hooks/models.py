@@ -79,7 +79,12 @@ def _make(model: Any, task: str | None) -> Any:
     stem = Path(str(model)).stem.lower()
     for name, parts in _OTHERS.items():
         if any(part in stem for part in parts) and hasattr(ultralytics, name):
-            return getattr(ultralytics, name)(model)
+            try:
+                return getattr(ultralytics, name)(model)
+            except FileNotFoundError:
+                if not Path(str(model)).is_file():
+                    raise
+                break  # SAM takes its own names alone; these may be somebody's weights of another model
     return ultralytics.YOLO(model, task=task)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..utils.atomic import write_file
-from .models import plain_model
+from .models import load_model, model_class, plain_model
 
 # Progress of a trainer that its checkpoint lacks, or holds rounded.
 _PROGRESS = ("best_fitness", "fitness", "metrics", "accumulate")
@@ -77,6 +77,26 @@ def check_resumable(yolo: Any) -> None:
         f"resume=true: {name} cannot be resumed, {why}. Give the last.pt of a training that was stopped as model=, or "
         "leave out resume and give data= to train further from it."
     )
+
+
+def unfinished(last: str | Path, model: Any = None) -> Any:
+    """Return a YOLO object to resume the training of a checkpoint with.
+
+    Args:
+        last: The checkpoint.
+        model: A YOLO object becomes what the checkpoint holds, and keeps its callbacks: Ultralytics goes on with the
+            newest run of all where the file is not there, and its older releases begin a training. Anything else is
+            not looked at.
+
+    Raises:
+        ConfigError: It cannot be resumed.
+    """
+    yolo = load_model(last)
+    check_resumable(yolo)
+    if not isinstance(model, model_class()):
+        return yolo
+    vars(model).update({name: value for name, value in vars(yolo).items() if name != "callbacks"})
+    return model
 
 
 def drop_unfinished_results(trainer: Any) -> None:

@@ -23,6 +23,10 @@ class _Kept(NamedTuple):
     made: Made
 
 
+def _state(source: torch.Tensor) -> tuple[int, int]:
+    return source.data_ptr(), -1 if source.is_inference() else source._version
+
+
 class Weights:
     """Weights and biases that were made from those of a model: packed, or with a BatchNorm folded in."""
 
@@ -44,7 +48,7 @@ class Weights:
         if any(each.is_inference() for each in given):
             return make()
         key, all_kept = (kind, *map(id, given)), self._kept
-        state = tuple((each.data_ptr(), each._version) for each in given)
+        state = tuple(map(_state, given))
         kept = all_kept.get(key)
         if kept is not None and kept.state == state and all(r() is t for r, t in zip(kept.sources, given, strict=True)):
             return kept.made
@@ -55,9 +59,17 @@ class Weights:
         def let_go(source: object) -> None:
             all_kept.pop(key, None)
 
+        self._drop_outdated()
         refs = tuple(weakref.ref(each, let_go) for each in given)
         all_kept[key] = _Kept(refs, tuple(each.detach() for each in given), state, made)
         return made
+
+    def _drop_outdated(self) -> None:
+        """Let go of what a model no longer has, as after `model.cpu()`: its memory is held here."""
+        for key, kept in list(self._kept.items()):
+            sources = [ref() for ref in kept.sources]
+            if any(each is None or _state(each) != state for each, state in zip(sources, kept.state, strict=True)):
+                self._kept.pop(key, None)
 
     def forget(self) -> None:
         """Make everything anew: weights may have changed without torch having counted it."""

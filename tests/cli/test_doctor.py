@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from tests.diagnosis.stand_in import CHILD, RAISES, SCHEMA, SKIPS, fits
 from yolo_rocm.cli.main import app
 from yolo_rocm.engines.triton.available import in_words_unasked
+from yolo_rocm.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -81,14 +82,28 @@ def command(monkeypatch):
     return run
 
 
+def test_a_report_that_cannot_be_written_or_is_not_meant_is_refused_before_anything_runs(
+    command, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("yolo_rocm.diagnosis.doctor.doctor", lambda *words, **more: pytest.fail("examined"))
+    (tmp_path / "file").touch()
+    for bundle, text in ((tmp_path / "file" / "report.md", "nothing can be written"), (tmp_path, "is a folder")):
+        done = command("--bundle", str(bundle))
+        assert isinstance(done.exception, ConfigError)
+        assert text in str(done.exception)
+    done = command(str(tmp_path / "file"), "--bundle", str(tmp_path / "report.md"))
+    assert done.exit_code == 2
+    assert "give one of them" in " ".join(done.output.replace("│", " ").split())
+
+
 def test_the_verdict_stands_first(command, tmp_path):
-    done = command("--bundle", str(tmp_path / "report.md"))
+    done = command("--bundle", str(tmp_path / "new" / "report.md"))
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("Training on the CPU will work with preset cpu")
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["conv", "gemm", "ok", "ok", "ok"] in rows
     assert "vendor library, convolution: fp32 healthy, fp16 healthy, bf16 healthy" in done.stdout
-    report = (tmp_path / "report.md").read_text()
+    report = (tmp_path / "new" / "report.md").read_text()
     assert report.startswith("# yolo-rocm")
     line = next(line for line in done.stdout.splitlines() if line.startswith("engine triton: "))
     told = in_words_unasked(torch.__version__.partition("+")[0])

@@ -135,12 +135,19 @@ def test_without_strict_another_number_of_workers_draws_other_numbers():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_broken_samples_are_replaced_where_asked(workers):
-    loader = create_dataloader(Broken(), 4, num_workers=workers, context=QUICK, skip_broken=True)
+    told: list[str] = []
+    given = {"num_workers": workers, "context": QUICK, "skip_broken": True, "tell": told.append}
+    loader = create_dataloader(Broken(), 4, **given)
     got = indices(loader)
     assert len(got) == 40
     assert 3 not in got
     assert 17 not in got
+    assert len(list(loader)) == 10
     loader.close()
+    assert [line.partition(" (")[0] for line in told if "another sample" in line] == [
+        "sample 3 cannot be read, another sample took its place: FileNotFoundError: no picture 3",
+        "sample 17 cannot be read, another sample took its place: FileNotFoundError: no picture 17",
+    ]
     plain = create_dataloader(Broken(), 4, num_workers=workers, context=QUICK)
     with pytest.raises(FileNotFoundError, match="no picture 3"):
         list(plain)
@@ -312,6 +319,7 @@ def test_wrong_words_are_refused():
         ("prefetch", 0),
         ("timeout", -1),
         ("batch_size", 0),
+        ("batch_size", None),
         ("pin_memory", "yes"),
     ],
 )

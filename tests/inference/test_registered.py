@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from pathlib import Path
 
@@ -219,7 +220,8 @@ def test_what_fails_is_computed_by_torch_with_one_line(yolo, handle, photos, lin
     assert "has failed" in handle.choice.why
 
 
-def test_a_stream_that_fails_on_its_way_ends_with_its_error_and_torch_is_next(yolo, handle, photos, lines):
+def test_a_stream_that_fails_on_its_way_ends_with_its_error_and_torch_is_next(yolo, handle, photos, lines, cache):
+    """In this process: nobody knows whether it was the engine, so that what was measured is kept."""
     count = []
 
     def break_down(predictor):
@@ -234,6 +236,28 @@ def test_a_stream_that_fails_on_its_way_ends_with_its_error_and_torch_is_next(yo
         next(stream)
     assert len(yolo(str(photos), **QUICK)) == 4
     assert handle.choice.engine == "torch"
+    assert json.loads(cache.read_text()) != {}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_torch_cannot_do_either_is_no_fault_of_the_engine(yolo, handle, photos, tmp_path, lines, cache, stream):
+    """A source without images, a callback of the user's: what was measured stays, here and on disk."""
+    (tmp_path / "empty").mkdir()
+
+    def mistaken(predictor):
+        raise KeyError("the user's own")
+
+    yolo(str(photos), **QUICK)
+    remembered = cache.read_text()
+    with pytest.raises(FileNotFoundError):
+        list(yolo(str(tmp_path / "empty"), stream=stream, **QUICK))
+    yolo.add_callback("on_predict_start", mistaken)
+    with pytest.raises(KeyError, match="the user's own"):
+        list(yolo(str(photos), stream=stream, **QUICK))
+    yolo.callbacks["on_predict_start"].clear()
+    assert len(list(yolo(str(photos), stream=stream, **QUICK))) == 4
+    assert (handle.choice.engine, cache.read_text()) == ("torchscript", remembered)
+    assert not [line for line in lines if "has failed" in line]
 
 
 def test_a_stream_begins_when_it_is_read_and_can_be_left(yolo, handle, photos):

@@ -12,6 +12,7 @@ import torch
 import yolo_rocm
 from yolo_rocm.conv import seam
 
+from ..made_data import make_data
 from ..sick_vendor import MESSAGE, sick_vendor
 from ..small_model import small_model
 from .test_training import OURS, an_image
@@ -77,6 +78,29 @@ def assert_same(got, wanted) -> None:
     assert sum(len(frame) for frame in wanted) > 0
     for mine, theirs in zip(got, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "of a training"])
+def test_validation_alone_takes_no_sample_in_the_place_of_one_that_is_gone(weights, tmp_path, alone, log):
+    """Its metrics would be those of other images; a training is not ended by one, and names it."""
+    from ultralytics import YOLO
+
+    data = make_data(tmp_path / "data", task="detect", images=8, size=64)
+    lost = next((tmp_path / "data" / "images" / "val").iterdir())
+
+    def lose(_):
+        lost.unlink(missing_ok=True)
+
+    yolo = YOLO(weights)
+    yolo_rocm.register(yolo, "cpu")
+    yolo.add_callback("on_val_start", lose)
+    given = {"data": str(data), "imgsz": 32, "workers": 0, "device": "cpu", "plots": False, "verbose": False}
+    if alone:
+        with pytest.raises(FileNotFoundError, match=lost.name):
+            yolo.val(**given)
+    else:
+        yolo.train(epochs=1, project=str(tmp_path), **given)
+        assert "cannot be read, another sample took its place" in log.text
 
 
 def test_validation_has_the_metrics_of_stock(stock, ours, made_data, tmp_path):

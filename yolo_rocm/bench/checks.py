@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ..errors import ConfigError, YoloRocmError
+from ..utils.atomic import problem_with
 
 T = TypeVar("T")
 LEAST_OF_A_STEP: Final = 64  # smaller images end in a single pixel, of which BatchNorm cannot train on one image
@@ -95,10 +96,15 @@ def folder(out: Any) -> Path:
     """Return the folder of `out=`, which is made when there is something to write.
 
     Raises:
-        ConfigError: A file is in its place.
+        ConfigError: A file is in its place, or nothing can be written there.
     """
     path = Path(str(out))
     for part in (path, *path.parents):
         if part.exists() and not part.is_dir():
             raise ConfigError(f"out must be a folder, got '{path}': '{part}' is a file. Give another folder.")
+    problem = problem_with(path)
+    if problem is not None:
+        raise ConfigError(
+            f"nothing can be written in out='{path}': {problem.strerror or problem}. Give another folder."
+        )
     return path

@@ -85,7 +85,7 @@ def bench_predict(
         raise ConfigError(f"bench predict needs the weights of a model, a .pt file; got {str(model)!r}.")
     found = hooks.first_images(source or hooks.sample_images(), images)
     wanted = None if engines is None else [check_engine(word.strip()) for word in str(engines).split(",")]
-    size = imgsz or hooks.size_of(yolo)
+    size = hooks.size_of(yolo, imgsz)
     load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
     rows = survey(
         weights,

@@ -9,7 +9,7 @@ import typer
 
 from ..errors import EvidenceError
 from ..utils.console import console, print_json, stdout_for_json
-from .options import AsJson, out, print_table, say
+from .options import AsJson, check_writable, out, print_table, say
 
 if TYPE_CHECKING:
     from ..preset.evidence import Evidence
@@ -49,7 +49,7 @@ def certify(
     from ..bench.certify import Certification
     from ..bench.certify_environment import ended_by_exception
 
-    _check_writable(out_file)
+    check_writable(out_file, "--out", "my-card.json")
     with stdout_for_json(as_json), ended_by_exception():
         certification = Certification(device, quick=quick)
         if certification.device == "cuda":
@@ -69,22 +69,6 @@ def _announce(part: str, limit_s: float) -> None:
 
     number = list(_TITLES).index(part) + 1
     say(f"{number} of {len(_TITLES)}: {_TITLES[part]}, at most {duration(limit_s)}")
-
-
-def _check_writable(out_file: Path | None) -> None:
-    """Try before the long run whether its file can be written."""
-    from ..errors import ConfigError
-    from ..utils.atomic import problem_with
-
-    folder = Path() if out_file is None else out_file.parent
-    if out_file is not None and out_file.is_dir():
-        raise ConfigError(f"--out {out_file} is a folder. Name a file in it, such as {out_file / 'my-card.json'}.")
-    problem = problem_with(folder)
-    if problem is not None:
-        raise ConfigError(
-            f"nothing can be written in {folder.absolute()}: {problem.strerror or problem}. Name a file elsewhere with "
-            "--out."
-        )
 
 
 def _written(data: dict[str, Any], out_file: Path | None) -> Path:

@@ -12,7 +12,7 @@ import typer
 
 from ..utils.console import console, print_json, stdout_for_json
 from ..utils.progress import progress
-from .options import AsJson, PresetName, out, print_table, say
+from .options import AsJson, PresetName, check_writable, out, print_table, say
 
 if TYPE_CHECKING:
     from ..diagnosis.doctor import Diagnosis
@@ -35,7 +35,8 @@ def doctor(
     ] = True,
     as_json: AsJson = False,
     bundle: Annotated[
-        Path | None, typer.Option(help="Also write a report to paste into an issue, names and secrets removed.")
+        Path | None,
+        typer.Option(help="Also write a report to paste into an issue, names and secrets removed; not of a LOG."),
     ] = None,
 ) -> None:
     """Say what is wrong with this machine, or what a log of a training shows, and what to do.
@@ -44,7 +45,11 @@ def doctor(
     failure, 1 where it shows one, known or not, 2 where it cannot be read.
     """
     if log is not None:
+        if bundle is not None:
+            raise typer.BadParameter("--bundle is about this machine, and a log about its own: give one of them")
         raise typer.Exit(_read(log, as_json))
+    if bundle is not None:
+        check_writable(bundle, "--bundle", "report.md")
     from ..diagnosis.doctor import doctor as examine
 
     with stdout_for_json(as_json), progress("examining") as show:
@@ -52,6 +57,7 @@ def doctor(
     if bundle is not None:
         from ..diagnosis.bundle import report
 
+        bundle.parent.mkdir(parents=True, exist_ok=True)
         bundle.write_text(report(found), encoding="utf-8")
     if as_json:
         print_json(found.as_dict())

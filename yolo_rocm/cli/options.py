@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -19,6 +20,31 @@ PresetName = Annotated[str, typer.Option(help="A preset's name, `auto`, or a YAM
 MODES: Final = ("train", "val", "predict", "track", "export", "benchmark")
 KEY_VALUES: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 BENCH_FOLDER: Final = "yolo-rocm-bench"
+
+
+def check_writable(file: Path | None, option: str, example: str) -> None:
+    """Try before a long run whether its file can be written.
+
+    Args:
+        file: Where; None for a file in this folder.
+        option: What names it.
+        example: A file name.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    from ..errors import ConfigError
+    from ..utils.atomic import problem_with
+
+    folder = Path() if file is None else file.parent
+    if file is not None and file.is_dir():
+        raise ConfigError(f"{option} {file} is a folder. Name a file in it, such as {file / example}.")
+    problem = problem_with(folder)
+    if problem is not None:
+        raise ConfigError(
+            f"nothing can be written in {folder.absolute()}: {problem.strerror or problem}. Name a file elsewhere with "
+            f"{option}."
+        )
 
 
 # Words of `yolo` that are no modes.

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..errors import ConfigError, LoaderError
 from ..utils import scoped_patch
+from .broken_files import naming
 from .loader import PolicyLoaderMixin
 from .main_guard import DEFAULT_METHOD
 from .pinning import decide_pinning
@@ -124,6 +125,8 @@ def create_dataloader(
             raise ConfigError(
                 f"{name}={number!r}: a {'' if kind is Real else 'whole '}number of at least {least} is needed."
             )
+    if batch_size is None and arguments.get("batch_sampler") is None and not isinstance(dataset, IterableDataset):
+        raise ConfigError("batch_size=None: samples without a batch are torch's own DataLoader's. Give a number.")
     if pin_memory not in (True, False, "auto"):
         raise ConfigError(f"pin_memory={pin_memory!r} is not known; allowed: True, False, auto.")
     if num_workers is None:
@@ -141,6 +144,7 @@ def create_dataloader(
         adapter=_SharingAdapter(share),
         insist=True,
         tell=lambda line: told(_own_words(line)),
+        observe=naming(told),
     )
     generator = arguments.pop("generator", None)
     if seed is not None:

@@ -70,9 +70,8 @@ class PolicyLoaderMixin:
         loader: Any = self
         policy = self.policy
         kind = "train" if shuffles(loader.sampler) else "val"
-        reader = BatchReader(
-            loader.dataset, loader.collate_fn, policy.adapter, policy.skip_broken, self._stacks_images()
-        )
+        skip_broken = policy.skip_broken and (kind == "train" or policy.skips_in_val())
+        reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, skip_broken, self._stacks_images())
         workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
         if self._goes_on is not None and not self._goes_on.closed:
             self._seed = self._goes_on.next_seed(own_seeds=policy.reproducible == "strict", workers=workers)

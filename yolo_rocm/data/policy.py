@@ -37,6 +37,8 @@ class LoaderPolicy:
         timeout: Seconds to wait for a batch before an error; 0 waits without limit.
         reproducible: `worker`: the same batches for the same number of workers; `strict`: for any number.
         skip_broken: Replace samples whose file cannot be read.
+        skips_in_val: Called when a loader without shuffling starts; False where its numbers would be taken for those of
+            all samples.
         device: Called when a training loader starts; the device to copy batches to ahead of time, or None.
         adapter: What the kind of data set needs.
         modules: What a worker imports while it starts.
@@ -55,6 +57,7 @@ class LoaderPolicy:
     timeout: float = 120
     reproducible: str = "worker"
     skip_broken: bool = True
+    skips_in_val: Callable[[], bool] = lambda: True
     device: Callable[[], Any] = lambda: None
     adapter: PlainAdapter = field(default_factory=PlainAdapter)
     modules: tuple[str, ...] = ("torch", "yolo_rocm.data.worker")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import time
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .bottleneck import judge
+from .broken_files import BrokenFiles
 
 if TYPE_CHECKING:  # a report is made of the files alone, also where there is no torch
     from .reader import Trace
@@ -20,7 +20,6 @@ TIMELINE_FILE: Final = "rocm_timeline.csv"
 _FULL_EPOCHS: Final = 3
 _EVERY: Final = 10
 _STAGES: Final = ("load", "augment", "collate")
-_NAMED: Final = 5
 
 _EPOCH_COLUMNS: Final = (
     "epoch", "batches", "images", "seconds", "start_s", "wait_s", "wait_share", "verdict",
@@ -78,7 +77,7 @@ class Meter:
     advice: str = "more workers, cache=disk"
     _epoch: int = 0
     _rows: list[tuple[str, Trace, float, float]] = field(default_factory=list)
-    _broken: Counter[str] = field(default_factory=Counter)
+    _broken: BrokenFiles = field(default_factory=BrokenFiles)
 
     def observe(self, kind: str, trace: Trace, asked: float, got: float) -> None:
         """Take one batch: its trace, when it was asked for and when it came."""
@@ -110,20 +109,12 @@ class Meter:
 
     def new_broken(self) -> list[str]:
         """Return a line for each file that could not be read and has not been named yet, and a count of the rest."""
-        lines = []
-        for _, trace, _, _ in self._rows:
-            for broken in trace.broken:
-                if not self._broken[broken.name]:
-                    lines.append(f"{broken.name} cannot be read, another sample took its place: {broken.reason}")
-                self._broken[broken.name] += 1
-            trace.broken.clear()
-        more = len(lines) - _NAMED
-        return lines if more <= 0 else [*lines[:_NAMED], f"{more} more files cannot be read"]
+        return self._broken.take(trace for _, trace, _, _ in self._rows)
 
     @property
     def broken(self) -> dict[str, int]:
         """Files that could not be read, and how often they were asked for."""
-        return dict(self._broken)
+        return dict(self._broken.counts)
 
     def write(self, folder: Path, summary: EpochSummary) -> None:
         """Append the epoch to the files next to the results."""

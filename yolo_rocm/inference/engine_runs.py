@@ -92,14 +92,16 @@ class EngineRuns:
         except YoloRocmError:
             raise
         except Exception as error:
+            self._loaded.clear()  # torch may need their memory
+            found = by_torch()  # what torch cannot do either is no fault of the engine: a source, a callback
             failed(error)
-            return by_torch()
+            return found
         self.choice = choice
         return found
 
     def _asked(self, yolo: Any, given: dict[str, Any]) -> Asked:
         device = given.get("device", yolo.overrides.get("device"))
-        return Asked(given.get("imgsz") or hooks.size_of(yolo), given.get("batch") or 1, device)
+        return Asked(hooks.size_of(yolo, given.get("imgsz")), given.get("batch") or 1, device)
 
     def _choose(self, yolo: Any, given: dict[str, Any], asked: Asked) -> tuple[Choice, _Key | None]:
         """Return what predicts, and what it is kept under."""
@@ -166,13 +168,14 @@ class EngineRuns:
             return nullcontext()
         return hooks.ncnn_computes_in(choice.way.dtype == "fp16")
 
-    def _failed(self, choice: Choice, key: _Key | None, asked: Asked, error: Exception) -> Choice:
-        """Say that torch predicts, and forget what was chosen."""
+    def _failed(self, choice: Choice, key: _Key | None, asked: Asked, error: Exception, forget: bool = True) -> Choice:
+        """Say that torch predicts, and forget what was chosen, also for later processes."""
         assert choice.way is not None
         hooks.say(f"{choice.way.name} has failed ({type(error).__name__}: {error}): torch predicts", warning=True)
         self.choice = Choice(None, None, f"{choice.way.name} has failed")
         if key is not None:
-            self._chooser.forget(key[0].path, asked)
+            if forget:
+                self._chooser.forget(key[0].path, asked)
             self._made[key] = self.choice
             self._loaded.pop(key, None)
         return self.choice
@@ -182,7 +185,7 @@ class EngineRuns:
         begin: Callable[[], Iterator[Any]],
         by_torch: Callable[[], Any],
         choice: Choice,
-        failed: Callable[[Exception], Choice],
+        failed: Callable[..., Choice],
     ) -> Iterator[Any]:
         """Yield the results of a stream; one whose first item fails is torch's from its beginning."""
         try:
@@ -192,9 +195,12 @@ class EngineRuns:
         except YoloRocmError:
             raise
         except Exception as error:
-            failed(error)
             with closing(by_torch()) as results:
-                yield from results
+                first = next(results, _END)
+                failed(error)
+                if first is not _END:
+                    yield first
+                    yield from results
             return
         self.choice = choice
         with closing(results):
@@ -204,5 +210,5 @@ class EngineRuns:
             try:
                 yield from results
             except Exception as error:  # what was read of the source is gone: the caller has to begin again
-                failed(error)
+                failed(error, forget=False)  # by the engine, the source or the caller: nobody knows
                 raise

@@ -161,7 +161,9 @@ class Loader(_Section):
     reproducible: Literal["worker", "strict"] = Field(
         default="worker", description="strict: the same batches for any number of workers"
     )
-    skip_broken: bool = Field(default=True, description="replace samples whose file cannot be read")
+    skip_broken: bool = Field(
+        default=True, description="replace samples whose file cannot be read, but in a validation alone"
+    )
     mosaic_mb: int | None = Field(default=512, ge=1, description="memory of a worker for the images of mosaics, MiB")
     device_prefetch: bool | Literal["auto"] = Field(
         default=False, description="copy the next batch ahead of time; auto: on cards above 8 GB"

@@ -38,14 +38,19 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
         workers: Ultralytics' `workers` argument, where the user gave it.
         trainings: Those going on, by trainer; asked when a loader starts and for each of its batches.
     """
+    from ..data.broken_files import naming
     from ..data.policy import LoaderPolicy
     from ..ultralytics_hooks.datasets import MODULES, UltralyticsAdapter
 
-    loader = settings.preset.loader
+    loader, tell = settings.preset.loader, partial(hooks.say, warning=True)
+    name_broken = naming(tell)
 
     def observe(kind: str, trace: Trace, asked: float, got: float) -> None:
-        for training in list(trainings.values()):
+        going_on = list(trainings.values())
+        for training in going_on:
             training.meter.observe(kind, trace, asked, got)
+        if not going_on:
+            name_broken(kind, trace, asked, got)
 
     return LoaderPolicy(
         context=loader.context,
@@ -56,14 +61,36 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
         timeout=loader.timeout,
         reproducible=loader.reproducible,
         skip_broken=loader.skip_broken,
+        skips_in_val=lambda: bool(trainings),  # which one image must not end; alone, it is what the numbers are for
         device=lambda: _prefetch_device(loader.device_prefetch, trainings),
         adapter=UltralyticsAdapter(augments_on_device(settings), loader.reduced_decode, loader.mosaic_mb),
         modules=MODULES,
         val_is_doubled=lambda: bool(trainings),
         insist=workers is not None or "loader.workers" in settings.explicit,
-        tell=partial(hooks.say, warning=True),
+        tell=tell,
         observe=observe,
     )
+
+
+def what_to_try(settings: Settings, workers: int, batch: int, cached: bool) -> str:
+    """Return what a training could try that waits for its data, without what it does already.
+
+    Args:
+        settings: The preset.
+        workers: Its loading workers.
+        batch: Images of a batch.
+        cached: Whether images are kept in memory or on disk.
+    """
+    from ..data.transport import HAS_MEMFD
+    from ..data.worker_count import recommended_workers
+
+    wanted = max(4, 2 * workers)
+    more = int(recommended_workers(wanted=wanted, batch_size=max(batch, 1), memfd=HAS_MEMFD))
+    tips = [f"workers={more}"] if more > workers else []
+    tips += [] if cached else ["cache=disk"]
+    if not settings.preset.loader.device_augment and not no_device_augment():
+        tips.append("rocm.loader.device_augment=true")
+    return ", ".join(tips) or "faster storage, or more processor cores"
 
 
 def _prefetch_device(wanted: bool | str, trainings: Mapping[Any, Loads]) -> Any:

@@ -22,7 +22,7 @@ from .checkpoints import Checkpoints
 from .failures import says_out_of_memory
 from .graphs import Graphs
 from .layout import Layout
-from .loading import augments_on_device, start_workers_early
+from .loading import augments_on_device, start_workers_early, what_to_try
 from .session import Session
 
 
@@ -46,7 +46,8 @@ class TrainingRun:
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
         self._asked_batch: int | None = None
-        self.meter = Meter(*hooks.loading_facts(trainer))
+        compute, workers, batch, cached = hooks.loading_facts(trainer)
+        self.meter = Meter(compute, what_to_try(session.settings, workers, batch, cached))
         start_workers_early(session.loader_policy, trainer)
         if augments_on_device(session.settings):
             hooks.augment_on_device(trainer, AUGMENT_KEY)

@@ -54,9 +54,20 @@ def sample_images() -> str:
     return str(ASSETS)
 
 
-def size_of(yolo: Any) -> Any:
-    """Return the image size that a model predicts with where none is given."""
-    return yolo.overrides.get("imgsz") or 640
+def size_of(yolo: Any, given: Any = None) -> Any:
+    """Return the image size that a model predicts with, rounded as for weights: exported files round by their own rule.
+
+    Args:
+        yolo: The YOLO object.
+        given: `imgsz`, where the user gave it.
+    """
+    size = given or yolo.overrides.get("imgsz") or 640
+    sizes = list(size) if isinstance(size, list | tuple) else [size]
+    stride = max([32, *(int(each) for each in getattr(yolo.model, "stride", ()))])
+    if not all(isinstance(each, int) for each in sizes):
+        return size
+    rounded = [-(-each // stride) * stride for each in sizes]
+    return rounded if isinstance(size, list | tuple) else rounded[0]
 
 
 def weights_of(yolo: Any) -> Path | None:

@@ -54,12 +54,10 @@ def nan_recoveries(trainer: Any) -> int:
     return int(getattr(trainer, "nan_recovery_attempts", 0) or 0)
 
 
-def loading_facts(trainer: Any) -> tuple[str, str]:
-    """Return what a trainer computes on, and what it could try where data is the bottleneck."""
-    cached = bool(getattr(trainer.args, "cache", False))
-    more = max(4, 2 * int(getattr(trainer.args, "workers", 0) or 0))
-    tips = [f"workers={more}", *([] if cached else ["cache=disk"]), "rocm.loader.device_augment=true"]
-    return ("CPU" if trainer.device.type == "cpu" else "GPU"), ", ".join(tips)
+def loading_facts(trainer: Any) -> tuple[str, int, int, bool]:
+    """Return what a trainer computes on, its loading workers, its batch, and whether it keeps images it has read."""
+    workers, batch = (int(getattr(trainer.args, name, 0) or 0) for name in ("workers", "batch"))
+    return "CPU" if trainer.device.type == "cpu" else "GPU", workers, batch, bool(getattr(trainer.args, "cache", False))
 
 
 def class_names(trainer: Any) -> list[str]:

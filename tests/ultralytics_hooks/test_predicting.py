@@ -1,0 +1,30 @@
+"""What is asked of YOLO objects before they predict."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from yolo_rocm import ultralytics_hooks as hooks
+
+
+@pytest.mark.parametrize(
+    ("stride", "given", "size"),
+    [
+        (8, 100, 128),  # as weights round; an exported model of stride 8 alone would take 104
+        (64, 100, 128),
+        (64, 130, 192),
+        (32, [100, 64], [128, 64]),
+        (32, None, 320),
+        (32, "640", "640"),
+    ],
+)
+def test_image_sizes_are_rounded_as_for_weights(stride, given, size):
+    yolo = SimpleNamespace(model=SimpleNamespace(stride=torch.tensor([8.0, float(stride)])), overrides={"imgsz": 320})
+    assert hooks.size_of(yolo, given) == size
+
+
+def test_a_model_that_tells_no_stride_and_no_size():
+    assert hooks.size_of(SimpleNamespace(model="best.onnx", overrides={})) == 640

@@ -92,7 +92,8 @@ class EngineRuns:
         except YoloRocmError:
             raise
         except Exception as error:
-            self._loaded.clear()  # torch may need their memory
+            with self._lock:
+                self._loaded.clear()  # torch may need their memory
             found = by_torch()  # what torch cannot do either is no fault of the engine: a source, a callback
             failed(error)
             return found
@@ -174,10 +175,11 @@ class EngineRuns:
         hooks.say(f"{choice.way.name} has failed ({type(error).__name__}: {error}): torch predicts", warning=True)
         self.choice = Choice(None, None, f"{choice.way.name} has failed")
         if key is not None:
-            if forget:
-                self._chooser.forget(key[0].path, asked)
-            self._made[key] = self.choice
-            self._loaded.pop(key, None)
+            with self._lock:
+                if forget:
+                    self._chooser.forget(key[0].path, asked)
+                self._made[key] = self.choice
+                self._loaded.pop(key, None)
         return self.choice
 
     def _stream(

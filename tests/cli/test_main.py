@@ -205,7 +205,6 @@ def test_bench_conv_says_what_its_rivals_came_to(tmp_path, run_here):
         (("bench", "conv", "coco8.yaml"), "'coco8.yaml' is no model"),
         (("bench", "conv", "model=none.yaml"), "'none.yaml' is no model"),
         (("bench", "conv", "out=none.yaml"), "'none.yaml' is a file"),
-        (("bench", "conv", "out=/proc/none"), "nothing can be written in out='/proc/none'"),
         (("bench", "train", "amp=maybe"), "amp must be true or false, got 'maybe'"),
         (("bench", "train", "tune_s=x"), "tune_s must be a number of seconds"),
         (("bench", "train", "memory_mb=abc"), "memory_mb must be a whole number"),

@@ -48,12 +48,13 @@ def test_what_is_made_of_a_tensor_goes_with_it() -> None:
         gc.enable()
 
 
-def test_memory_that_a_model_has_left_goes_when_something_else_is_made() -> None:
+def test_memory_that_a_model_has_left_goes_when_one_of_its_weights_is_used_again() -> None:
     """As after `model.half()`: what is held would stand beside what it has now."""
-    weights, moved, other = Weights(), nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
-    held = weakref.ref(_got(weights, moved)[0])
-    moved.data = moved.data.half()
-    first = _got(weights, other)
+    weights, first, second, other = Weights(), *(nn.Parameter(torch.ones(3)) for _ in range(3))
+    made = _got(weights, other)
+    _got(weights, first)
+    held = weakref.ref(_got(weights, second)[0])
+    first.data, second.data = first.data.half(), second.data.half()
+    _got(weights, first)
     assert held() is None
-    _got(weights, moved)
-    assert _got(weights, other) is first
+    assert _got(weights, other) is made

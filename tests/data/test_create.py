@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 
 import pytest
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
-from yolo_rocm import ConfigError, patch_dataloader
+from yolo_rocm import ConfigError, create_dataloader, patch_dataloader
 from yolo_rocm.data import create
 from yolo_rocm.data.main_guard import DEFAULT_METHOD
 
@@ -77,6 +77,17 @@ def test_torchs_own_loader_works_with_our_workers_and_aborts_none(capfd):
         batches._shutdown_workers()
         assert [worker.returncode for worker in workers] == [0]
     assert "terminate" not in capfd.readouterr().err
+
+
+def test_what_is_no_map_needs_no_batch():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    assert list(create_dataloader(Stream(), None, num_workers=0)) == [0, 1, 2]
+    listed = create_dataloader(list(range(5)), None, batch_sampler=[[0, 1], [4]])  # how many workers is its to find out
+    assert [len(batch) for batch in listed] == [2, 1]
+    listed.close()
 
 
 def test_a_wrong_start_method_is_refused():

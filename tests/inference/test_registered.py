@@ -240,6 +240,28 @@ def test_a_stream_that_fails_on_its_way_ends_with_its_error_and_torch_is_next(yo
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_without_memory_is_let_go_of_before_torch_is_asked(yolo, handle, photos, monkeypatch, stream):
+    """Which may have none either, but has it in the next call."""
+    calls = []
+
+    def scarce(self, yolo, choice, *rest):
+        calls.append(choice.engine)
+        raise RuntimeError("HIP out of memory. Tried to allocate 2.00 GiB")
+
+    def none(*words):
+        calls.append("torch")
+        raise RuntimeError("HIP out of memory. Tried to allocate 1.00 GiB")
+
+    monkeypatch.setattr(engine_runs.EngineRuns, "_begin", scarce)
+    with monkeypatch.context() as full:
+        full.setattr(engine_runs, "run_method", none)
+        with pytest.raises(RuntimeError, match=r"1\.00 GiB"):
+            list(yolo(str(photos), stream=stream, **QUICK))
+    assert len(list(yolo(str(photos), stream=stream, **QUICK))) == 4
+    assert calls == ["torchscript", "torch"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
 def test_what_torch_cannot_do_either_is_no_fault_of_the_engine(yolo, handle, photos, tmp_path, lines, cache, stream):
     """A source without images, a callback of the user's: what was measured stays, here and on disk."""
     (tmp_path / "empty").mkdir()
@@ -248,7 +270,7 @@ def test_what_torch_cannot_do_either_is_no_fault_of_the_engine(yolo, handle, pho
         raise KeyError("the user's own")
 
     yolo(str(photos), **QUICK)
-    remembered = cache.read_text()
+    remembered, loaded = cache.read_text(), [*handle._engine_runs._loaded.values()]
     with pytest.raises(FileNotFoundError):
         list(yolo(str(tmp_path / "empty"), stream=stream, **QUICK))
     yolo.add_callback("on_predict_start", mistaken)
@@ -257,6 +279,7 @@ def test_what_torch_cannot_do_either_is_no_fault_of_the_engine(yolo, handle, pho
     yolo.callbacks["on_predict_start"].clear()
     assert len(list(yolo(str(photos), stream=stream, **QUICK))) == 4
     assert (handle.choice.engine, cache.read_text()) == ("torchscript", remembered)
+    assert [*handle._engine_runs._loaded.values()] == loaded  # it holds the tracks of `track(persist=True)` too
     assert not [line for line in lines if "has failed" in line]
 
 

@@ -9,6 +9,7 @@ import torch
 from ultralytics import YOLO
 
 import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
@@ -131,6 +132,22 @@ def test_an_object_that_resumes_a_checkpoint_keeps_its_callbacks(made_data, tmp_
     yolo.add_callback("on_train_start", seen)
     yolo_rocm.train(yolo, resume=tmp_path / "r" / "weights" / "last.pt", preset="cpu")
     assert (events, yolo.trainer.epoch) == ([1], 1)
+
+
+def test_an_object_becomes_what_its_checkpoint_holds(monkeypatch):
+    """Of its class, as RT-DETR's, whose trainer is another one, and with its network where it had a file's name."""
+
+    class Other(YOLO):
+        pass
+
+    held, exported = Other("yolov8n.yaml"), YOLO("yolov8n.yaml")
+    held.ckpt = {"epoch": 1, "optimizer": {}}
+    vars(exported)["model"] = "best.onnx"
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.resuming.load_model", lambda last: held)
+    got = hooks.unfinished("last.pt", exported)
+    assert got is exported
+    assert type(got) is Other
+    assert got.model is held.model
 
 
 def test_an_empty_resume_is_none(asked, made_data):

@@ -9,6 +9,7 @@ from yolo_rocm.session import loading
 from yolo_rocm.session.loading import what_to_try
 
 
+@pytest.mark.parametrize("system", ["linux", "windows"])
 @pytest.mark.parametrize(
     ("cores", "workers", "cached", "loader", "advice"),
     [
@@ -19,11 +20,11 @@ from yolo_rocm.session.loading import what_to_try
         (2, 2, True, {"device_augment": True}, "faster storage, or more processor cores"),
     ],
 )
-def test_what_is_done_already_is_not_advised(monkeypatch, cores, workers, cached, loader, advice):
+def test_what_is_done_already_is_not_advised(monkeypatch, system, cores, workers, cached, loader, advice):
     from yolo_rocm.data import worker_count
 
     original = worker_count.recommended_workers
-    machine = {"system": "linux", "cores": cores, "gpus": 1, "ram_gb": 64.0}
+    machine = {"system": system, "cores": cores, "gpus": 1, "ram_gb": 64.0}
     monkeypatch.setattr(worker_count, "recommended_workers", lambda **given: original(**machine, **given))
     monkeypatch.setattr(loading, "no_device_augment", lambda: "")
     assert what_to_try(resolve("cpu", {"loader": loader}), workers, 16, cached) == advice

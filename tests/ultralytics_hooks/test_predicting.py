@@ -26,5 +26,12 @@ def test_image_sizes_are_rounded_as_for_weights(stride, given, size):
     assert hooks.size_of(yolo, given) == size
 
 
+@pytest.mark.parametrize("stride", [64, torch.tensor(64), [64], torch.tensor([])], ids=str)
+def test_a_stride_may_be_a_number(stride):
+    """As SAM's predictor leaves it at its network."""
+    yolo = SimpleNamespace(model=SimpleNamespace(stride=stride), overrides={})
+    assert hooks.size_of(yolo, 65) == (128 if str(stride) != "tensor([])" else 96)
+
+
 def test_a_model_that_tells_no_stride_and_no_size():
     assert hooks.size_of(SimpleNamespace(model="best.onnx", overrides={})) == 640

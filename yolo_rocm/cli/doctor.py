@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..utils.atomic import write_file
 from ..utils.console import console, print_json, stdout_for_json
 from ..utils.progress import progress
 from .options import AsJson, PresetName, check_writable, out, print_table, say
@@ -58,7 +59,7 @@ def doctor(
         from ..diagnosis.bundle import report
 
         bundle.parent.mkdir(parents=True, exist_ok=True)
-        bundle.write_text(report(found), encoding="utf-8")
+        write_file(bundle, report(found))
     if as_json:
         print_json(found.as_dict())
     else:

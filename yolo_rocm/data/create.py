@@ -130,7 +130,7 @@ def create_dataloader(
     if pin_memory not in (True, False, "auto"):
         raise ConfigError(f"pin_memory={pin_memory!r} is not known; allowed: True, False, auto.")
     if num_workers is None:
-        num_workers = int(recommended_workers(batch_size=batch_size, buffer_images=0, memfd=HAS_MEMFD))
+        num_workers = int(recommended_workers(batch_size=batch_size or 1, buffer_images=0, memfd=HAS_MEMFD))
     told = tell or _LOGGER.warning
     policy = LoaderPolicy(
         context=context,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError, YoloRocmError
+from ..session.failures import says_out_of_memory
 from ..session.run import current, run_method
 from ..session.session import Session
 from ..utils.off_switch import enabled
@@ -92,8 +93,9 @@ class EngineRuns:
         except YoloRocmError:
             raise
         except Exception as error:
-            with self._lock:
-                self._loaded.clear()  # torch may need their memory
+            if says_out_of_memory(str(error)):  # torch may have none either, but has it once the engine is gone
+                failed(error)
+                return by_torch()
             found = by_torch()  # what torch cannot do either is no fault of the engine: a source, a callback
             failed(error)
             return found
@@ -197,9 +199,13 @@ class EngineRuns:
         except YoloRocmError:
             raise
         except Exception as error:
+            is_memory = says_out_of_memory(str(error))
+            if is_memory:
+                failed(error)
             with closing(by_torch()) as results:
                 first = next(results, _END)
-                failed(error)
+                if not is_memory:
+                    failed(error)
                 if first is not _END:
                     yield first
                     yield from results

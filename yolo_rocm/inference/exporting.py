@@ -47,7 +47,10 @@ def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Pat
     weights = hooks.weights_of(yolo)
     if weights is None:
         raise ExportError(f"{model} has no weights to export. Give a .pt file.")
-    imgsz = arguments["imgsz"] = hooks.size_of(yolo, arguments.get("imgsz"))
+    asked = arguments.get("imgsz")
+    imgsz = arguments["imgsz"] = hooks.size_of(yolo, asked)
+    if asked and imgsz != asked:
+        hooks.say(f"imgsz={imgsz} in place of {asked}: a multiple of the stride, as weights predict with")
     way = Way(engine)
     given = {**(way.export_arguments(imgsz, arguments.get("batch", 1)) if engine == "migraphx" else {}), **arguments}
     with hooks.progress_bar(f"exporting to {engine}, then comparing with torch") as show:

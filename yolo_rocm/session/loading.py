@@ -78,14 +78,16 @@ def what_to_try(settings: Settings, workers: int, batch: int, cached: bool) -> s
     Args:
         settings: The preset.
         workers: Its loading workers.
-        batch: Images of a batch.
+        batch: Images of a batch of one rank.
         cached: Whether images are kept in memory or on disk.
     """
     from ..data.transport import HAS_MEMFD
     from ..data.worker_count import recommended_workers
 
     wanted = max(4, 2 * workers)
-    more = int(recommended_workers(wanted=wanted, batch_size=max(batch, 1), memfd=HAS_MEMFD))
+    # On Windows none is recommended unasked; whoever waits for data may ask.
+    found = recommended_workers(wanted=wanted, batch_size=max(batch, 1), memfd=HAS_MEMFD)
+    more = min(limit.workers for limit in found.limits)
     tips = [f"workers={more}"] if more > workers else []
     tips += [] if cached else ["cache=disk"]
     if not settings.preset.loader.device_augment and not no_device_augment():

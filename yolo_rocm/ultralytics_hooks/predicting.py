@@ -63,7 +63,9 @@ def size_of(yolo: Any, given: Any = None) -> Any:
     """
     size = given or yolo.overrides.get("imgsz") or 640
     sizes = list(size) if isinstance(size, list | tuple) else [size]
-    stride = max([32, *(int(each) for each in getattr(yolo.model, "stride", ()))])
+    found = getattr(yolo.model, "stride", 32)  # SAM has a number in the place of a tensor
+    found = found.flatten().tolist() if hasattr(found, "flatten") else found
+    stride = max([32, *map(int, found if isinstance(found, list | tuple) else [found])])
     if not all(isinstance(each, int) for each in sizes):
         return size
     rounded = [-(-each // stride) * stride for each in sizes]

@@ -95,7 +95,10 @@ def unfinished(last: str | Path, model: Any = None) -> Any:
     check_resumable(yolo)
     if not isinstance(model, model_class()):
         return yolo
+    vars(model).pop("model", None)  # the path of an exported one, which would hide the network
     vars(model).update({name: value for name, value in vars(yolo).items() if name != "callbacks"})
+    if not isinstance(model, type(yolo)):  # Ultralytics does so too, where a checkpoint is of another class
+        model.__class__ = type(yolo)
     return model
 
 

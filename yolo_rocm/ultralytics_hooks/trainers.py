@@ -55,9 +55,10 @@ def nan_recoveries(trainer: Any) -> int:
 
 
 def loading_facts(trainer: Any) -> tuple[str, int, int, bool]:
-    """Return what a trainer computes on, its loading workers, its batch, and whether it keeps images it has read."""
+    """Return what a trainer computes on, its loading workers, images of a rank's batch, and whether images are kept."""
     workers, batch = (int(getattr(trainer.args, name, 0) or 0) for name in ("workers", "batch"))
-    return "CPU" if trainer.device.type == "cpu" else "GPU", workers, batch, bool(getattr(trainer.args, "cache", False))
+    compute, cached = "CPU" if trainer.device.type == "cpu" else "GPU", bool(getattr(trainer.args, "cache", False))
+    return compute, workers, batch // max(1, int(getattr(trainer, "world_size", 1) or 1)), cached
 
 
 def class_names(trainer: Any) -> list[str]:

@@ -59,7 +59,8 @@ class Weights:
         def let_go(source: object) -> None:
             all_kept.pop(key, None)
 
-        self._drop_outdated()
+        if kept is not None:  # the model has changed or moved, as a rule all of it
+            self._drop_outdated()
         refs = tuple(weakref.ref(each, let_go) for each in given)
         all_kept[key] = _Kept(refs, tuple(each.detach() for each in given), state, made)
         return made

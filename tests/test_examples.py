@@ -131,7 +131,7 @@ def test_own_script(run, made_data, tmp_path):
     script = EXAMPLES / "own_script.py"
     assert "import yolo_rocm" not in script.read_text(encoding="utf-8")
     told = run(["-m", "yolo_rocm", "run", str(script), str(made_data())], tmp_path)
-    assert "ROCm: " in told
+    assert "yolo-rocm: " in told
     assert "mAP50-95" in told
 
 

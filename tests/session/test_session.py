@@ -88,7 +88,7 @@ def test_the_off_switch_means_stock(yolo, made_data, tmp_path, monkeypatch, log)
     yolo.train(data=str(made_data()), project=str(tmp_path), **{k: v for k, v in ONE.items() if k != "batch"})
     assert yolo.trainer.batch_size == 16
     assert handle.report is None
-    assert "ROCm: " not in log.text
+    assert "yolo-rocm: " not in log.text
 
 
 @pytest.mark.once

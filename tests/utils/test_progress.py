@@ -162,4 +162,4 @@ def test_inside_a_training_a_terminal_gets_ultralytics_own_bar(clock, monkeypatc
         for done in range(4):
             show(done, 3)
             clock.t += 4.0
-    assert [bar.seen for bar in made] == [[(1, 3, "ROCm: measuring convolutions"), 2, 3, "closed"]]
+    assert [bar.seen for bar in made] == [[(1, 3, "yolo-rocm: measuring convolutions"), 2, 3, "closed"]]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ..utils.console import is_terminal
 from .ranks import reports
 
-PREFIX: Final = "ROCm: "
+PREFIX: Final = "yolo-rocm: "
 
 
 def say(message: str, warning: bool = False) -> None:

@@ -13,7 +13,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from yolo_rocm import ConfigError, LoaderError, create_dataloader
+from yolo_rocm.data.loader import PolicyLoaderMixin, close_following
 from yolo_rocm.data.main_guard import DEFAULT_METHOD
+from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
@@ -423,3 +425,58 @@ def test_batches_of_changing_shapes_take_no_more_memory_from_epoch_to_epoch(keep
             assert nbytes <= most * 4 * Widths.largest + most * 4096  # whole pages
             assert descriptors <= 1  # on its way
     assert shared_memory()[0] <= before[0]
+
+
+class Repeating:
+    """Repeats the batches of one pass without end, as Ultralytics does."""
+
+    def __init__(self, sampler) -> None:
+        self.sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self):
+        while True:
+            yield from self.sampler
+
+
+class Endless(PolicyLoaderMixin, DataLoader):
+    """One iterator for all epochs."""
+
+    endless = True
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, **kwargs)
+        object.__setattr__(self, "batch_sampler", Repeating(self.batch_sampler))
+
+
+def endless(workers: int, seed: int = 5) -> Endless:
+    policy = LoaderPolicy(context=QUICK, workers=workers, insist=True, reproducible="strict", timeout=60)
+    generator = torch.Generator().manual_seed(seed)
+    return Endless(Numbers(22), policy=policy, batch_size=4, shuffle=True, generator=generator, num_workers=workers)
+
+
+def epoch(loader: Endless) -> list:
+    return [(batch["index"].tolist(), fingerprint(batch)) for batch in loader]
+
+
+def test_what_workers_drew_ahead_does_not_count_where_batches_are_strict():
+    seen = []
+    for loader in (endless(0), endless(2)):
+        epoch(loader)
+        loader.reset()  # as between the epochs with and without mosaics
+        assert loader.iterator is None
+        seen.append([epoch(loader), epoch(loader)])
+        loader.close()
+    assert seen[0] == seen[1]
+    assert seen[0][0] != seen[0][1]
+
+
+def test_loaders_of_one_policy_are_closed_together_and_others_go_on():
+    first, second = endless(1), endless(1, 2)
+    epoch(first), epoch(second)
+    close_following(first.policy)
+    assert first.iterator is None
+    assert second.iterator is not None
+    second.close()

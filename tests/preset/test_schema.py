@@ -166,6 +166,10 @@ WRONG = [
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
     (
+        {"checkpoint": {"exact_resume": True}},
+        "'checkpoint' in preset argument no longer exists. Exact resume was removed",
+    ),
+    (
         {"conv": {"engine": "fast"}},
         "Allowed: auto, vendor, aten, gemm, triton, hip, or several of the last 5 joined by '+'",
     ),

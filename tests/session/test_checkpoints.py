@@ -7,18 +7,15 @@ import os
 import pickle
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import CheckpointError
-from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.checkpoints import Checkpoints
-from yolo_rocm.session.resume_file import STATE_FILE
 from yolo_rocm.session.run_command import RunCommand
 from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs
 from yolo_rocm.utils import atomic
@@ -47,21 +44,11 @@ class Trainer:
         self.wdir, self.last, self.best = folder, folder / "last.pt", folder / "best.pt"
         self.epoch, self.epochs, self.stop, self.callbacks = 0, 3, False, {}
 
-    def optimizer_step(self) -> None:
-        """Step."""
-
-
-@pytest.fixture
-def told(monkeypatch):
-    lines = []
-    monkeypatch.setattr(hooks, "say", lambda line, warning=False: lines.append(line))
-    return lines
-
 
 @pytest.fixture
 def kept(tmp_path):
     trainer = Trainer(tmp_path)
-    return trainer, Checkpoints(trainer, resolve("cpu"), RunCommand(("preset=cpu",)))
+    return trainer, Checkpoints(trainer, RunCommand(("preset=cpu",)))
 
 
 @pytest.fixture
@@ -102,22 +89,6 @@ def test_what_does_not_fit_leaves_the_old_checkpoint(paths, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
 
 
-def test_room_is_made_before_giving_up(paths, tmp_path, monkeypatch, told):
-    calls, real = [], os.fsync
-    (tmp_path / STATE_FILE).write_bytes(b"large")
-
-    def full_at_first(descriptor):
-        calls.append(descriptor)
-        if len(calls) == 1:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(descriptor)
-
-    monkeypatch.setattr(atomic.os, "fsync", full_at_first)
-    paths.last.write_bytes(b"fits now")
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("last.pt", b"fits now")]
-    assert told == ["the disk is full: what exact resuming needs made room for the checkpoint"]
-
-
 @pytest.mark.parametrize("error", [OSError(errno.EROFS, "Read-only file system"), KeyboardInterrupt()])
 def test_nothing_is_left_when_the_last_step_fails(paths, tmp_path, monkeypatch, error):
     paths.last.write_bytes(b"old")
@@ -133,54 +104,34 @@ def test_nothing_is_left_when_the_last_step_fails(paths, tmp_path, monkeypatch, 
 
 @pytest.fixture(scope="module")
 def crowded(made_data, tmp_path_factory):
-    """Train while files may be no larger than less and less; return the folder, the lines said and the error."""
+    """Train until files may be no larger than half of last.pt; return the folder and the error."""
     from ultralytics import YOLO
-    from ultralytics.utils import LOGGER
 
-    folder, lines = tmp_path_factory.mktemp("crowded"), []
+    folder = tmp_path_factory.mktemp("crowded")
     yolo = YOLO(small_model())
-    handle = yolo_rocm.register(yolo, "cpu", {"checkpoint": {"exact_resume": True}})
-    limits, inside = {1: 1.2, 2: 0.5}, []
+    handle = yolo_rocm.register(yolo, "cpu", {"conv": {"engine": "gemm"}})
+    with ExitStack() as inside:
 
-    def crowd(trainer) -> None:  # what exact resuming needs is twice as large as last.pt
-        if trainer.epoch in limits:
-            inside.append(files_no_larger_than(int(limits[trainer.epoch] * trainer.last.stat().st_size)))
-            inside[-1].__enter__()
+        def crowd(trainer) -> None:
+            if trainer.epoch == 2:
+                inside.enter_context(files_no_larger_than(trainer.last.stat().st_size // 2))
 
-    def note(record):
-        lines.append(record.getMessage())
-        return True
-
-    yolo.add_callback("on_train_epoch_end", crowd)
-    LOGGER.addFilter(note)
-    try:
+        yolo.add_callback("on_train_epoch_end", crowd)
         with pytest.raises(CheckpointError) as caught:
             yolo.train(data=str(made_data()), project=str(folder), name="run", epochs=4, optimizer="AdamW", **QUICK)
-    finally:
-        LOGGER.removeFilter(note)
-        for limit in reversed(inside):
-            limit.__exit__(None, None, None)
-        handle.remove()
-    return folder / "run", lines, str(caught.value)
-
-
-@pytest.mark.once
-def test_a_full_disk_costs_exactness_first(crowded):
-    _, lines, _ = crowded
-    assert [line for line in lines if "what exact resuming needs cannot be kept" in line]
+    handle.remove()
+    return folder / "run", str(caught.value)
 
 
 @pytest.mark.once
 def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
-    folder, _, message = crowded
+    folder, message = crowded
     last = folder / "weights" / "last.pt"
     assert f"cannot write {last}: File too large; " in message
     assert "MiB are needed" in message
     assert "MiB are free" in message
     assert f"{last} is whole and holds epoch 2." in message
-    assert (
-        f"yolo-rocm train model={last} preset=cpu rocm.checkpoint.exact_resume=true device=cpu resume=true" in message
-    )
+    assert f"yolo-rocm train model={last} preset=cpu rocm.conv.engine=gemm device=cpu resume=true" in message
     assert torch.load(last, weights_only=False)["epoch"] == 1
     assert {path.name for path in last.parent.iterdir()} <= {"last.pt", "best.pt"}
 
@@ -210,18 +161,6 @@ def test_the_last_epoch_leaves_its_evaluation_to_be_done(kept, tmp_path, how):
     assert checkpoints_of_run.stopped("stopped").endswith(f"val model={tmp_path / 'best.pt'} preset=cpu")
     checkpoints_of_run.finished()
     assert "yolo-rocm" not in checkpoints_of_run.stopped("stopped")
-
-
-def test_what_exact_resuming_needs_is_given_up_once(told, tmp_path):
-    trainer = Trainer(tmp_path)
-    exact = resolve("cpu", {"checkpoint": {"exact_resume": True}})
-    keeping = Checkpoints(trainer, exact, RunCommand(("preset=cpu",)))
-    for data in (b"first", b"second"):  # this trainer has no model: what is to be kept cannot be had
-        trainer.last.write_bytes(data)
-    assert trainer.last.read_bytes() == b"second"
-    assert len([line for line in told if "resuming is as in stock Ultralytics" in line]) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
-    assert "holds epoch 1" in keeping.saved()
 
 
 def test_stripping_is_one_step_too(crowded, tmp_path, monkeypatch):

@@ -252,7 +252,7 @@ def below(folder):
 
 
 @pytest.mark.parametrize("way", ["save_dir", "exist_ok"])
-@pytest.mark.parametrize("files", [("notes.txt", "sub/photo.jpg"), ("weights/last.resume.pt",), ()], ids=str)
+@pytest.mark.parametrize("files", [("notes.txt", "sub/photo.jpg"), ("weights/last.pt",), ()], ids=str)
 def test_a_refused_run_removes_nothing_that_was_there_before(refusing, made_data, tmp_path, way, files):
     folder = tmp_path / "runs" / "kept"
     folder.mkdir(parents=True)

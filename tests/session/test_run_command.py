@@ -29,7 +29,7 @@ pytestmark = pytest.mark.once
 ROCM = {
     "conv": {"engine": "gemm", "devices": ["cpu"]},
     "loader": {"reproducible": "strict", "context": "fork"},
-    "checkpoint": {"exact_resume": True},
+    "report": {"interval_s": 3},
 }
 QUICK = {"imgsz": 32, "batch": 4, "epochs": 2, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
 SCRIPT = """
@@ -126,7 +126,6 @@ def test_the_printed_command_goes_on_with_the_same_run(way, stopped, tmp_path):
     assert (folder / "report.html").stat().st_size > 1000
     done = typed(line.partition("with them): ")[2], tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "goes on exactly as if it had not been stopped after epoch 1" in done.stdout + done.stderr
     with (folder / "results.csv").open() as file:
         assert [row["epoch"].strip() for row in csv.DictReader(file)] == ["1", "2"]
     after = json.loads((folder / "rocm.json").read_text())["settings"]["values"]
@@ -143,7 +142,7 @@ def test_a_training_that_is_complete_is_not_resumed(moment, stopped, tmp_path):
     assert "The training is complete: " in line
     assert " resume=true" not in line
     if moment == "end":
-        assert "yolo-rocm" not in line
+        assert "yolo-rocm val" not in line
         return
     command = line.partition("Only its final evaluation was cut off; to repeat it: ")[2]
     done = typed(f"{command} plots=false", tmp_path)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from ultralytics.engine.trainer import BaseTrainer
 
-from yolo_rocm.ultralytics_hooks import OptimizerSteps, fused_optimizers, fused_sgd, optimizers, train_in_layout
+from yolo_rocm.ultralytics_hooks import fused_optimizers, fused_sgd, optimizers, train_in_layout
 
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", GPU])
@@ -240,19 +240,6 @@ def test_it_goes_on_in_another_layout(device, on_cpu):
         before.step()
         optimizer.step()
     assert_close(model, plain)
-
-
-@DEVICES
-def test_gradients_of_a_stopped_run_come_in_the_layout_of_the_weights(device):
-    model = network(device, torch.channels_last)
-    gradients = {name: torch.rand(each.shape) for name, each in model.named_parameters()}
-    trainer = SimpleNamespace(model=model, accumulate=1, optimizer_step=lambda: None)
-    steps_made = OptimizerSteps(trainer)
-    steps_made.go_on_from(trainer, {"last_step": 3, "trainer": {"accumulate": 4}, "gradients": gradients})
-    for name, each in model.named_parameters():
-        assert each.grad.stride() == each.stride()
-        assert torch.equal(each.grad.cpu(), gradients[name])
-        assert not each.grad.requires_grad
 
 
 @torch_has_it

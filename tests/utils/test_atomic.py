@@ -22,9 +22,8 @@ def test_text_and_bytes(tmp_path, content):
 def test_a_function_writes_next_to_the_name(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    seen = []
-    assert write_file(path, lambda staged: staged.write_text("new"), before=lambda: seen.append(path.read_text()))
-    assert (seen, path.read_text()) == (["old"], "new")
+    assert write_file(path, lambda staged: staged.write_text(f"new, after {path.read_text()}"))
+    assert path.read_text() == "new, after old"
 
 
 def test_a_function_that_writes_nothing_leaves_the_old_file(tmp_path):
@@ -33,7 +32,7 @@ def test_a_function_that_writes_nothing_leaves_the_old_file(tmp_path):
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "old"}
 
 
-@pytest.mark.parametrize("where", ["content", "before", "replace"])
+@pytest.mark.parametrize("where", ["content", "replace"])
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, where):
     def fail(*_):
         raise OSError("no")
@@ -47,7 +46,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, wh
         monkeypatch.setattr(atomic.os, "replace", fail)
     (tmp_path / "file").write_text("old")
     with pytest.raises(OSError, match="no"):
-        write_file(tmp_path / "file", write, before=fail if where == "before" else None)
+        write_file(tmp_path / "file", write)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"file": "old"}
 
 

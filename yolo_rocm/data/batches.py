@@ -90,15 +90,8 @@ class Batches:
         )
         self._held.callback(self.pool.close)
 
-    def begin(self, indices: Iterator[Any], first: int | None = None) -> None:
-        """Begin to read batches, given as lists of indices; may be endless. What an earlier epoch left is dropped.
-
-        Args:
-            indices: The batches.
-            first: Number of the first one, where others have been read elsewhere.
-        """
-        if first is not None:
-            self._asked = first
+    def begin(self, indices: Iterator[Any]) -> None:
+        """Begin to read batches, given as lists of indices; may be endless. What an earlier epoch left is dropped."""
         self._epoch.close()
         self._traces.clear()
         self._first = self._asked

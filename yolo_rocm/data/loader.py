@@ -8,7 +8,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from .batches import Batches
 from .pinning import decide_pinning
 from .policy import LoaderPolicy, shuffles
 from .reader import BatchReader
-from .resume_position import Position
 from .transport import HAS_MEMFD
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -35,10 +33,10 @@ class PolicyLoaderMixin:
     endless = False
     iterator: Any = None
     _complete = False  # the constructor of the class below may ask for an iterator
-    _at: Position | None = None
-    _goes_on: Position | None = None
     _seed = 0
     _next_seed: int | None = None
+    _start: torch.Tensor | None = None  # state of the generator when strict workers started
+    _given = 0  # batches since then
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
         self.policy, self.built_by = policy, threading.get_ident()
@@ -73,10 +71,7 @@ class PolicyLoaderMixin:
         skip_broken = policy.skip_broken and (kind == "train" or policy.skips_in_val())
         reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, skip_broken, self._stacks_images())
         workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
-        if self._goes_on is not None and not self._goes_on.closed:
-            self._seed = self._goes_on.next_seed(own_seeds=policy.reproducible == "strict", workers=workers)
-        else:
-            self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
+        self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
         self._next_seed = None
         return Batches(
             reader,
@@ -94,8 +89,10 @@ class PolicyLoaderMixin:
     def _draw_seed(self) -> int:
         """Draw the seed of the workers before the sampler draws its own, and from the same generator, as torch does."""
         loader: Any = self
-        if self._goes_on is not None and self._goes_on.closed:
-            self._again(self._goes_on)
+        start, self._start = self._start, None
+        if start is not None:  # as if no worker had drawn ahead: how much that is depends on their number
+            loader.generator.set_state(start)
+            deque(itertools.islice(self._indices(), self._given), maxlen=0)
         return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
 
     def __iter__(self) -> Iterator[Any]:
@@ -104,14 +101,15 @@ class PolicyLoaderMixin:
         fresh = self.iterator is None
         if fresh:
             self.iterator = self._get_iterator()
+            strict = self.policy.reproducible == "strict" and self._is_repeatable()
+            self._start, self._given = loader.generator.get_state() if strict else None, 0
         iterator = self.iterator
         if fresh or not self.endless:
-            self._begin(iterator)
+            iterator.begin(self._indices())
         try:
             for _ in range(len(loader)):
                 batch = next(iterator)
-                if self._at is not None:
-                    self._at = replace(self._at, given=self._at.given + 1)
+                self._given += 1
                 held = [batch]
                 del batch  # see `Batches`: nobody here may hold a batch while it is trained
                 yield held.pop()
@@ -123,56 +121,15 @@ class PolicyLoaderMixin:
             if not self.policy.persistent and self.iterator is iterator:
                 self.close()
 
-    def _begin(self, iterator: Any) -> None:
-        loader: Any = self
-        self._at = None
-        if not self._is_repeatable():
-            iterator.begin(self._indices())
-            return
-        position, self._goes_on = self._goes_on, None
-        if position is not None and position.memory is not None and loader.num_workers == 0:
-            self.policy.adapter.remember(loader.dataset, position.memory)
-        if position is None or position.closed:
-            self._at = Position(self._seed, 0, loader.generator.get_state())
-            iterator.begin(self._indices())
-        else:
-            self._at = replace(position, seed=self._seed)
-            iterator.begin(self._again(position), first=position.given)
-
     def _is_repeatable(self) -> bool:
         loader: Any = self
         return self.endless and loader.generator is not None and not has_epochs(loader.sampler)
-
-    def _again(self, position: Position) -> Iterator[Any]:
-        """Draw the same batches of indices again, from a position on."""
-        loader: Any = self
-        loader.generator.set_state(position.start)
-        indices = self._indices()
-        deque(itertools.islice(indices, position.given), maxlen=0)
-        return indices
-
-    def position(self) -> Position | None:
-        """Return where an endless loader is, between two epochs; None where that cannot be said."""
-        loader: Any = self
-        if self._at is None or not self._at.given:
-            return None
-        memory = self.policy.adapter.memory(loader.dataset) if loader.num_workers == 0 else None
-        return replace(self._at, memory=memory, closed=self.iterator is None)
-
-    def go_on_from(self, position: Position) -> None:
-        """Continue where another loader was, when the next epoch begins."""
-        self.close()
-        if self._is_repeatable():
-            self._goes_on, self._next_seed = position, None
 
     def close(self) -> None:
         """End the workers."""
         if self.iterator is not None:
             self.iterator.close()
             self.iterator = None
-            if self._at is not None and self.policy.reproducible == "strict":
-                # As if nothing had been drawn ahead: how much that is depends on workers.
-                self._goes_on = replace(self._at, memory=None, closed=True)
 
     def reset(self) -> None:
         """End the workers; new ones see what has changed in the data set."""

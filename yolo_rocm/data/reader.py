@@ -75,13 +75,6 @@ class PlainAdapter:
     def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
         """Get ready for a batch; with `strict`, forget everything that earlier batches left behind."""
 
-    def memory(self, dataset: Any) -> Any:
-        """Return what later samples depend on that earlier ones left in the data set, as plain data."""
-        return None
-
-    def remember(self, dataset: Any, memory: Any) -> None:
-        """Bring a data set that is being read to where another one was; the other half of `memory`."""
-
     def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
         """Name the sample for people."""
         return f"sample {index}"

@@ -15,7 +15,9 @@ from . import allowed_variables
 
 # Arguments that say what is run, not how: a model is code, and so is the `download:` of a data set.
 _OF_THE_RUN: Final = ("cfg", "data", "model", "pretrained", "resume", "source", "trainer")
-SECTIONS: Final = ("match", "env", "conv", "step", "predict", "loader", "checkpoint", "ranks", "report", "train")
+# Keys of earlier versions, and what their users do now.
+_REMOVED: Final = {"checkpoint": "Exact resume was removed; resume=true continues from last.pt without any setting."}
+SECTIONS: Final = ("match", "env", "conv", "step", "predict", "loader", "ranks", "report", "train")
 
 
 class _Section(BaseModel):
@@ -172,12 +174,6 @@ class Loader(_Section):
     reduced_decode: bool = Field(default=False, description="decode large JPEGs at a fraction of their size")
 
 
-class Checkpoint(_Section):
-    """What is kept next to the checkpoints."""
-
-    exact_resume: bool = Field(default=False, description="keep all that resuming needs to go on as if never stopped")
-
-
 class Ranks(_Section):
     """The processes of a training on several GPUs or machines."""
 
@@ -211,7 +207,6 @@ class Preset(_Section):
     step: Step = Step()
     predict: Predict = Predict()
     loader: Loader = Loader()
-    checkpoint: Checkpoint = Checkpoint()
     ranks: Ranks = Ranks()
     report: Report = Report()
     train: dict[str, Any] = Field(default_factory=dict, description="Ultralytics arguments")
@@ -288,6 +283,8 @@ def validate(data: Mapping[str, Any], origin: str) -> Preset:
 
 def _explain(item: Any, origin: str) -> str:
     key = ".".join(str(part) for part in item["loc"] if part != "[key]")
+    if key in _REMOVED:
+        return f"'{key}' in {origin} no longer exists. {_REMOVED[key]} Leave it out."
     if item["type"] == "extra_forbidden":
         allowed = _allowed_at(item["loc"][:-1])
         close = nearest(str(item["loc"][-1]), allowed)

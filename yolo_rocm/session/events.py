@@ -84,7 +84,7 @@ class Events:
         weakref.finalize(trainer, training.close)
 
     def on_pretrain_routine_end(self, trainer: Any) -> None:
-        """Let a resumed training go on exactly where it was, and listen to its backward pass."""
+        """Set up a training: clear away what an interrupted run left, and listen to its backward pass."""
         if trainer in self.session.trainings:
             self.session.trainings[trainer].is_set_up(trainer)
 

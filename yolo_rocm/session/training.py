@@ -51,7 +51,7 @@ class TrainingRun:
         start_workers_early(session.loader_policy, trainer)
         if augments_on_device(session.settings):
             hooks.augment_on_device(trainer, AUGMENT_KEY)
-        self._checkpoints = Checkpoints(trainer, session.settings, session.command)
+        self._checkpoints = Checkpoints(trainer, session.command)
         self._layout = Layout(session, trainer)
         self._graphs = Graphs(session)
         relaunch.remember(self.folder)
@@ -65,7 +65,7 @@ class TrainingRun:
         return getattr(self._trainer(), "device", None)
 
     def is_set_up(self, trainer: Any) -> None:
-        """Let a resumed training go on where it was, listen to its backward pass, and watch card and host."""
+        """Set up checkpoints and layout, listen to the backward pass, and watch card and host."""
         self._checkpoints.begin()
         self._layout.begin(trainer)
         hooks.recognise_in_backward(trainer, says_out_of_memory)
@@ -81,7 +81,6 @@ class TrainingRun:
 
     def epoch_starts(self, trainer: Any) -> None:
         """Begin to measure how long the epoch waits for data; warn if the one before gave NaN and is run again."""
-        self._checkpoints.epoch_starts()
         self._graphs.epoch_starts(trainer)
         if self._asked_batch is None:
             self._asked_batch = trainer.batch_size  # Ultralytics makes it smaller where it does not fit
@@ -95,7 +94,6 @@ class TrainingRun:
         """Attribute convolutions to layers in the first batch, and time some: layers, or the host's launches."""
         sigterm.check()
         self._session.inference.weights_change()
-        self._checkpoints.steps.batch_starts()
         if not self._reported:
             self._name_layers(trainer.model)
         timed = self._steps.batch_starts()
@@ -113,7 +111,6 @@ class TrainingRun:
         """Say what was patched and measure it, after the first batch."""
         self._steps.batch_ends()
         self._session.inference.weights_change()
-        self._checkpoints.steps.batch_ends(trainer)
         if not self._reported and self._session.report is not None:
             self._naming.close()
             self._session.tune()

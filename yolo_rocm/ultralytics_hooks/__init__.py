@@ -83,20 +83,16 @@ from .probes import (
     WITHOUT_MODELS,
     missing,
 )
-from .ranks import place_of_rank, rank, ranks_asked, reports
+from .ranks import place_of_rank, ranks_asked, reports
 from .resuming import (
-    OptimizerSteps,
     check_resumable,
     code_of_script,
     drop_unfinished_results,
     epochs_in,
     finished_epochs,
     is_last_epoch,
-    restore_trainer,
-    resume_facts,
     resumed_from,
     run_folder,
-    trainer_state,
     unfinished,
 )
 from .step_places import can_watch_steps, step_watched
@@ -118,11 +114,9 @@ from .trainers import (
     augment_on_device,
     class_names,
     loading_facts,
-    mosaic_closes_after,
     nan_recoveries,
     recovers_from_nan,
     set_trainer_argument,
-    worker_count,
 )
 from .versions import newest_tested, require
 from .weights import MemoryWeights, WeightsFile

@@ -96,19 +96,6 @@ class UltralyticsAdapter(PlainAdapter):
                 part.ims[index] = part.im_hw0[index] = part.im_hw[index] = None
             part.buffer = [int(index) for index in indices] if len(parts) == 1 else []
 
-    def memory(self, dataset: Any) -> list[list[int]]:
-        """Return which images mosaics can be made of now, by part of the data set."""
-        return [[int(index) for index in getattr(part, "buffer", ())] for part in _parts(dataset)]
-
-    def remember(self, dataset: Any, memory: list[list[int]]) -> None:
-        """Read the images again that mosaics could be made of."""
-        for part, indices in zip(_parts(dataset), memory, strict=True):
-            if indices:
-                part.buffer = []
-                for index in indices:
-                    part.load_image(index)
-                part.buffer = list(indices)
-
     def name_of(self, dataset: Any, index: Any, error: BaseException) -> str:
         """Name the file that could not be read: of the sample, or of another image of its mosaic."""
         named = getattr(error, "image_file", None)

@@ -34,7 +34,6 @@ BENCH_TRAIN: Final = "bench train"
 BENCH_MODEL: Final = "bench predict-model"
 COMPILE_MODE: Final = "bench train with compile"
 WHOLE_CHECKPOINTS: Final = "whole checkpoints"
-EXACT_RESUME: Final = "exact resuming"
 SEVERAL_GPUS: Final = "several GPUs under the preset"
 WITHOUT_MODELS: Final = "trainers, validators and predictors without a YOLO object"
 MEMORY_ERRORS: Final = "halving the batch on AMD's memory errors"
@@ -222,8 +221,6 @@ PROBES: Final[tuple[Need, ...]] = (
         WHOLE_CHECKPOINTS,
         "checking the run folder",
     ),
-    Need((f"{_TRAINER}.resume_training",), EXACT_RESUME, "going on from a checkpoint", takes=("ckpt",)),
-    Need((f"{_TRAINER}.optimizer_step",), EXACT_RESUME, "knowing the last step of the optimizer"),
     Need((f"{_TRAINER}._setup_ddp",), SEVERAL_GPUS, "joining the other processes"),
     Need((f"{_TRAINER}._do_train",), SEVERAL_GPUS, "knowing the number of processes"),
     Need(("ultralytics.engine.validator.AutoBackend",), SEVERAL_GPUS, "evaluating on the device of a rank"),

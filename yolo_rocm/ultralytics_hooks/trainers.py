@@ -31,17 +31,6 @@ def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:
     return int(trainer.args.workers) if wanted is None else wanted
 
 
-def worker_count(loader: Any) -> int:
-    """Return how many workers a loader of a trainer has; none where there is no loader."""
-    return int(getattr(loader, "num_workers", 0))
-
-
-def mosaic_closes_after(trainer: Any) -> bool:
-    """Return whether the epoch that begins is the last one with mosaics, after which workers start again."""
-    closing = int(getattr(trainer.args, "close_mosaic", 0) or 0)
-    return bool(closing) and trainer.epoch + 1 == trainer.epochs - closing
-
-
 def recovers_from_nan() -> bool:
     """Probe: does the trainer begin an epoch again that gave NaN (since 8.3.213)?"""
     from ultralytics.engine.trainer import BaseTrainer

@@ -18,7 +18,6 @@ def write_file(
     content: str | bytes | memoryview | Callable[[Path], object],
     *,
     durable: bool = False,
-    before: Callable[[], object] | None = None,
 ) -> bool:
     """Write a whole new file next to `path`, then rename it to `path` in one step. Nothing is left after an error.
 
@@ -28,7 +27,6 @@ def write_file(
         path: Where the file belongs, in a folder that exists.
         content: Text, which becomes UTF-8, or bytes, or a function that writes the file to the path it is given.
         durable: Wait until the disk has it, so that not even a power failure can leave a name without its content.
-        before: Called when the new file is complete, before it gets its name.
 
     Returns:
         Whether there was anything to write: False where the function has written no file.
@@ -43,8 +41,6 @@ def write_file(
             staged.write_bytes(content.encode() if isinstance(content, str) else content)
         if durable:
             _sync(staged, os.O_RDWR)
-        if before is not None:
-            before()
         os.replace(staged, path)
     if durable and os.name == "posix":  # Windows cannot open folders, and some file systems cannot sync them
         with suppress(OSError):

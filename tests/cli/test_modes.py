@@ -94,7 +94,7 @@ def test_val_from_a_file_prints_metrics(command, weights, made_data, tmp_path, l
     with sick_vendor():
         command("val", str(cfg), f"model={weights}", f"project={tmp_path}", *WORDS)
     assert " all " in log.text  # the line of metrics over all classes
-    assert "conv gemm on cpu" in log.text
+    assert "engine gemm)" in log.text
 
 
 def test_predict_equals_stock_and_says_where_it_saved(command, weights, made_data, tmp_path, log, capsys):

@@ -16,6 +16,7 @@ from ultralytics.nn.modules import conv as blocks
 from ultralytics.nn.modules.conv import Conv, ConvTranspose, DWConv
 
 from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.hardware import Machine
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
@@ -338,9 +339,13 @@ def test_an_ultralytics_that_computes_something_else_is_left_alone_in_one_line(m
     with monkeypatch.context() as patched:
         patched.setattr(blocks.Conv, "forward", other)
         probes.missing.cache_clear()
-        (line,) = [line for line in opening_lines(Session("cpu", None).settings) if hooks.FUSED_BLOCKS in line]
+        (line,) = [
+            line for line in opening_lines(Session("cpu", None).settings, Machine()) if hooks.FUSED_BLOCKS in line
+        ]
         assert "left off with this Ultralytics: ultralytics.nn.modules.conv.Conv.forward has no" in line
         with hooks.fused_blocks():
             assert Conv.forward is other
     probes.missing.cache_clear()
-    assert [line for line in opening_lines(Session("cpu", None).settings) if hooks.FUSED_BLOCKS in line] == []
+    assert [
+        line for line in opening_lines(Session("cpu", None).settings, Machine()) if hooks.FUSED_BLOCKS in line
+    ] == []

@@ -203,12 +203,12 @@ def test_what_is_asked_for_and_has_no_place_is_left_off_in_one_line(future, monk
         if "apply_image" in vars(base):
             monkeypatch.delattr(base, "apply_image")
     asked = Session("cpu", {"loader": {"device_augment": True}})
-    assert [line for line in opening_lines(asked.settings) if "left off" in line] == [
+    assert [line for line in opening_lines(asked.settings, asked.machine) if "left off" in line] == [
         "loader.device_augment is left off with this Ultralytics: " + probes.missing(hooks.DEVICE_AUGMENT)[0]
     ]
     assert not augments_on_device(asked.settings)
     assert not asked.loader_policy.adapter.device_augment
-    assert not [line for line in opening_lines(Session("cpu", None).settings) if "left off" in line]
+    assert not [line for line in opening_lines(Session("cpu", None).settings, Machine()) if "left off" in line]
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,33 @@
-"""What a session says when it becomes active for the first time: preset, engine, and what is left off."""
+"""What a session says when it becomes active for the first time: card, preset, engine, and what is left off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from .. import ultralytics_hooks as hooks
+from ..engines.names import VENDOR
+from ..hardware import Machine
 from ..preset.schema import Settings
 
 
-def opening_lines(settings: Settings) -> Iterator[str]:
-    """Return the lines for the user."""
+def opening_lines(settings: Settings, machine: Machine, device: Any = None) -> Iterator[str]:
+    """Return the lines for the user; `rocm.json` has the rest.
+
+    Args:
+        settings: The preset.
+        machine: What it runs on.
+        device: Ultralytics' `device` argument.
+    """
     import torch
 
     preset, conv = settings.preset, settings.preset.conv
-    yield (
-        f"{settings.why}; conv {conv.engine} on {'+'.join(conv.devices)}, vendor library {conv.vendor}, "
-        f"evidence: {preset.evidence} (YOLO_ROCM=0 turns this off)"
-    )
+    engine = "" if conv.engine == VENDOR else f", engine {conv.engine}"
+    if machine.gpu is None or str(device).lower() == "cpu":
+        why = "" if machine.gpu is not None else "torch can use no GPU, " if machine.gpus else "no GPU found, "
+        yield f"{why}using the CPU (preset {preset.name}{engine})"
+    else:
+        yield f"{machine.gpu}: preset {preset.name}{engine}"
     yield from settings.notes
     if "cuda" in conv.devices and not torch.cuda.is_available():
         yield f"preset {preset.name} is for a GPU and torch finds none: its GPU settings are ignored"

@@ -217,7 +217,7 @@ class Session:
             self._announced = True
             for line in late:
                 hooks.say(line, warning=True)
-            for line in (*opening_lines(self.settings), *self.convolutions.lines):
+            for line in (*opening_lines(self.settings, self.machine, self.device), *self.convolutions.lines):
                 hooks.say(line)
         for scope in (
             self.convolutions.vendor_library(),

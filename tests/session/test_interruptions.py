@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and kill -9: no process, no shared memory and no half-written checkpoint is left, and it resumes."""
+"""Ctrl-C, SIGTERM, a closed terminal, kill -9: no process, no shared memory, no half-written checkpoint is left."""
 
 from __future__ import annotations
 
@@ -139,6 +139,30 @@ def test_sigterm_ends_everything_in_order(data, tmp_path):
 
 
 @pytest.mark.timeout(300)
+def test_a_closed_terminal_ends_it_in_the_same_way(data, tmp_path, hangup_heard):
+    """Its output cannot be written by then, neither that of Ultralytics nor ours."""
+    import pty  # not on Windows
+
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.replace("yolov8n.yaml", small_model()))
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [sys.executable, str(script), str(data), str(tmp_path), "batch"])
+    seen = b""
+    while b"NOW" not in seen:
+        seen += os.read(terminal, 1 << 16)
+    workers = descendants(child)
+    os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGHUP
+    assert torch.load(tmp_path / "run" / "weights" / "last.pt", weights_only=False)["epoch"] >= 0
+    assert (tmp_path / "run" / "report.html").stat().st_size > 1000
+    assert len(workers) >= 2
+    while alive(workers):
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(300)
 def test_a_kill_inside_the_writing_of_a_checkpoint_leaves_the_one_before(data, tmp_path):
     code, _ = interrupt(data, tmp_path, "saving", signal.SIGKILL)
     last = tmp_path / "run" / "weights" / "last.pt"
@@ -157,7 +181,7 @@ import os, signal, sys, threading
 from yolo_rocm.session import sigterm
 
 def send():
-    os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), getattr(signal, sys.argv[2]))
 
 class Swallows:
     def __del__(self):
@@ -178,6 +202,9 @@ try:
                         send()
                         sum(range(1000))
                     print("went on")
+                except sigterm.Terminated as end:
+                    print(str(end).split()[0])
+                    raise
                 finally:
                     print("inner")
                     if how == "error":
@@ -190,10 +217,22 @@ finally:
 """
 
 
-@pytest.mark.parametrize("how", ["plain", "finalizer", "error"])
-def test_sigterm_runs_what_is_inside_and_then_kills(how):
-    done = subprocess.run([sys.executable, "-c", ORDERLY, how], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.split()) == (-signal.SIGTERM, ["inner", "outer"]), done.stderr
+@pytest.mark.parametrize(
+    ("how", "which"), [("plain", "SIGTERM"), ("finalizer", "SIGTERM"), ("error", "SIGTERM"), ("plain", "SIGHUP")]
+)
+def test_the_signal_runs_what_is_inside_and_then_kills(how, which, hangup_heard):
+    done = subprocess.run([sys.executable, "-c", ORDERLY, how, which], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.split()) == (-getattr(signal, which), [which, "inner", "outer"]), done.stderr
+
+
+def test_a_hangup_that_is_ignored_stays_ignored():
+    """As `nohup` leaves it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with sigterm.orderly_end():
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
 
 
 def test_the_answer_to_sigterm_is_put_back_and_never_taken_from_others():

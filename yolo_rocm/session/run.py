@@ -2,22 +2,22 @@
 
 A run begins in this order:
 
-1. SIGTERM is made to end it like Ctrl-C does (trainings only).
+1. SIGTERM and SIGHUP are made to end it like Ctrl-C does (trainings only).
 2. The session becomes active: environment, check of versions, opening lines, vendor library, hooks, loaders,
    convolutions, BatchNorm (`session.active`).
 3. The run is marked as going on in this thread. A run of the same session inside it, as from a callback, only has its
    own arguments and is part of the outer one; whoever wraps every YOLO object of the process leaves it alone.
 4. Processes that Ultralytics starts follow the session.
 
-It ends in this order, also after an error, Ctrl-C and SIGTERM:
+It ends in this order, also after an error, Ctrl-C, SIGTERM and SIGHUP:
 
-1. What has ended it is said, once, and a training that has begun leaves its page. Ctrl-C and SIGTERM: which checkpoint
-   is whole and how to go on. An error of ours: nothing here, it speaks for itself, and the folder of a run without
-   results is removed. A full disk: a `CheckpointError` in its place. Any other error: its diagnosis, by the outermost
-   run, where it is a known failure.
+1. What has ended it is said, once, and a training that has begun leaves its page. Ctrl-C and these signals: which
+   checkpoint is whole and how to go on. An error of ours: nothing here, it speaks for itself, and the folder of a run
+   without results is removed. A full disk: a `CheckpointError` in its place. Any other error: its diagnosis, by the
+   outermost run, where it is a known failure.
 2. Trainings that it began are let go: telemetry ends, trainers get their methods back, their folders are the user's.
 3. Child processes, mark and session are given back in reverse; torch and Ultralytics are as they were.
-4. A process that got SIGTERM dies of it.
+4. A process that got SIGTERM or SIGHUP dies of it.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def run(
     Args:
         session: The session.
         arguments: Those of the call; None where they are the session's already.
-        trains: Whether it is a training, which SIGTERM ends in order.
+        trains: Whether it is a training, which SIGTERM and SIGHUP end in order.
         owner: The YOLO object whose trainer may be at work.
     """
     outer = current()

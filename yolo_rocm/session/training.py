@@ -179,13 +179,13 @@ class TrainingRun:
         """Say which checkpoint is whole and how to go on, once, and leave the page of what there is.
 
         Args:
-            stop: What has come: Ctrl-C or SIGTERM.
+            stop: What has come: Ctrl-C, SIGTERM or SIGHUP.
             newest: It is the newest training of its run; of the others only unfinished ones say something.
         """
         if self._stopped or (self._written and not newest):
             return
         self._stopped = True
-        how = "stopped by SIGTERM" if isinstance(stop, sigterm.Terminated) else "stopped by Ctrl-C"
+        how = f"stopped by {stop if isinstance(stop, sigterm.Terminated) else 'Ctrl-C'}"
         hooks.say(self._checkpoints.stopped(how), warning=True)
         self.leave_page()
 

@@ -13,6 +13,7 @@ from ..inference.predictor import predictor
 from ..preset.cfg_file import TASKS, of_file, read
 from ..session.arguments import size_of_images
 from ..session.relaunch import AUTO, start
+from ..session.resumed_run import merge, take_up, with_newest
 from ..session.run import run, run_method
 from ..session.session import Session
 from .registration import PresetSource, registered_for_one_run
@@ -75,14 +76,6 @@ def train(
     return run_training(model, data, preset, rocm, **arguments).result
 
 
-def _over(below: Any, sections: Mapping[str, Any] | None) -> Any:
-    """Return sections over those of a file."""
-    if not isinstance(below, Mapping) or not isinstance(sections, Mapping):
-        return below if sections is None else sections
-    both = {name: _over(below.get(name), section) for name, section in sections.items()}
-    return {**below, **both}
-
-
 def run_training(
     model: Any = None,
     data: Any = None,
@@ -103,9 +96,12 @@ def run_training(
     """
     file = of_file(arguments.get("cfg"))
     found = bool(file)
-    rocm = _over(file.pop("rocm", None), rocm)
+    rocm = merge(file.pop("rocm", None), rocm)
     of_cfg = file.pop("preset", None)
     session = Session(of_cfg if of_cfg and preset == "auto" else preset, rocm, **{**file, **arguments})
+    resume = {**file, **arguments}.get("resume")
+    model = with_newest(model, resume) if file.get("model") is None else model
+    arguments = take_up(session, model or file.get("model"), arguments)
     with session.environment():
         hooks.require()
         cfg = arguments.pop("cfg", None)

@@ -50,13 +50,18 @@ def _command(mode: str) -> Callable[..., None]:
         from ..api import run_mode, run_training
         from ..preset.cfg_file import TASKS, parse, read
         from ..preset.restart import restart_if_late
+        from ..session.resumed_run import Given, given_before, with_newest
         from ..ultralytics_hooks import found_file, reports
 
         given = parse(words or [])
         if not given:
             least = "data=" if mode == "train" else "model="
             raise typer.BadParameter(f"give a configuration file or key=value pairs, at least {least}")
-        restart_if_late(given.get("preset", "auto"), given.get("rocm"), given.get("device"))
+        under = Given(given.get("preset", "auto"), given.get("rocm"))
+        if mode == "train" and given.get("resume"):
+            given["model"] = with_newest(given.get("model"), given["resume"])
+            under, _ = under.over(given_before(given["model"], given["resume"]))
+        restart_if_late(under.preset, under.rocm, given.get("device"))
         if given.get("cfg") is not None:
             given = {**read(found_file(given["cfg"])), **given}
         given.pop("cfg", None)

@@ -24,8 +24,8 @@ def opening_lines(settings: Settings, machine: Machine, device: Any = None) -> I
     preset, conv = settings.preset, settings.preset.conv
     engine = "" if conv.engine == VENDOR else f", engine {conv.engine}"
     if machine.gpu is None or str(device).lower() == "cpu":
-        why = "" if machine.gpu is not None else "torch can use no GPU, " if machine.gpus else "no GPU found, "
-        yield f"{why}using the CPU (preset {preset.name}{engine})"
+        lack = "" if machine.gpu is not None else "torch can use no GPU, " if machine.gpus else "no GPU found, "
+        yield f"{lack}using the CPU (preset {preset.name}{engine})"
     else:
         yield f"{machine.gpu}: preset {preset.name}{engine}"
     yield from settings.notes

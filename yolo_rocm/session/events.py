@@ -13,6 +13,7 @@ from .. import ultralytics_hooks as hooks
 from ..ultralytics_hooks.probes import EVENTS
 from ..utils.off_switch import enabled
 from .arguments import add_to_trainer, size_given_to
+from .resumed_run import take_up
 from .run import current, led
 from .session import Session
 
@@ -53,6 +54,7 @@ class Events:
         if session.device is None or current() is None:  # no run has said it: it may be that of an earlier training
             session.device = trainer.args.device
         if not session.is_active:
+            take_up(session, None, {"resume": trainer.args.resume})
             session.renew()
         if self._adds_arguments or not session.is_active:  # callbacks on their own; otherwise the call has them
             session.settings = session.settings.for_images(size_given_to(trainer))

@@ -37,6 +37,7 @@ from . import sigterm
 from .arguments import given_by_user, size_of_images, train_arguments
 from .failures import is_lost_rank, say_diagnosis
 from .handoff import describe
+from .resumed_run import take_up
 from .session import Session
 
 if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
@@ -185,6 +186,8 @@ def run_method(
     if not enabled():
         return method(*args, **kwargs)
     trains = mode in ("train", "tune")
+    if mode == "train":
+        kwargs = take_up(session, yolo, kwargs)
     with run(session, kwargs, trains=trains, owner=yolo) as this:
         if trains:
             kwargs = train_arguments(session.settings, kwargs, yolo)

@@ -32,11 +32,11 @@ class RunCommand:
 
     def train(self, last: Path) -> str:
         """Return the command that resumes from a checkpoint."""
-        return _quoted([*self.launcher, "train", f"model={last}", *self.words, "resume=true"])
+        return quoted([*self.launcher, "train", f"model={last}", *self.words, "resume=true"])
 
     def val(self, weights: Path) -> str:
         """Return the command that evaluates weights on the data they were trained with."""
-        return _quoted([*_PROGRAM, "val", f"model={weights}", *self.words])
+        return quoted([*_PROGRAM, "val", f"model={weights}", *self.words])
 
 
 def run_command(
@@ -58,14 +58,20 @@ def run_command(
     sections = {key: {**(below.get(key) or {}), **(over.get(key) or {})} for key in SECTIONS}
     words = []
     if preset and preset != "auto":
-        name = str(preset)
-        words.append(f"preset={Path(name).resolve() if Path(name).suffix in {'.yaml', '.yml'} else name}")
+        words.append(f"preset={file_or_name(preset)}")
     words += [f"rocm.{key}.{name}={_text(item)}" for key, value in sections.items() for name, item in value.items()]
     if workers is not None:
         words.append(f"workers={workers}")
     if device not in (None, ""):
         words.append(f"device={','.join(map(str, device)) if isinstance(device, list | tuple) else device}")
     return RunCommand(tuple(words), _PROGRAM if launched is None else _torchrun(launched))
+
+
+def file_or_name(preset: Any) -> Any:
+    """Return a preset so that it is found from any folder; a dictionary as it is."""
+    if isinstance(preset, str | Path) and Path(preset).suffix in {".yaml", ".yml"}:
+        return str(Path(preset).resolve())
+    return preset
 
 
 def _torchrun(here: Place) -> tuple[str, ...]:
@@ -81,5 +87,6 @@ def _text(value: Any) -> str:
     return short if isinstance(value, str) and parse([f"key={short}"])["key"] == value else plain
 
 
-def _quoted(words: Sequence[str]) -> str:
+def quoted(words: Sequence[str]) -> str:
+    """Return words as one types them in a shell of this system."""
     return shlex.join(words) if os.name == "posix" else subprocess.list2cmdline(words)

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
     from ..conv.report import ConvReport
     from ..data.policy import LoaderPolicy
     from ..norm.report import NormReport
+    from .resumed_run import Given
 
 
 class Session:
@@ -101,6 +103,15 @@ class Session:
         """Take over what the user has given a run: device, workers, and the size of images, which decides the batch."""
         self.device, self.workers = arguments.get("device"), arguments.get("workers")
         self.settings = self.settings.for_images(arguments.get("imgsz"))
+
+    def replace_preset(self, given: Given, arguments: Mapping[str, Any], note: str) -> None:
+        """Have another preset from now on, with a line that says why; the session is not active."""
+        self.inference.close()
+        self.source, self.rocm, take_over = given.preset, given.rocm, self.take_over
+        settings = resolve(self.source, self.rocm, arguments, machine=self.machine)
+        self.settings = replace(settings, notes=(*settings.notes, note))
+        self._start_inactive()
+        self.take_over = take_over
 
     def renew(self) -> None:
         """Start new reports for the next run; what has been planned stays planned."""

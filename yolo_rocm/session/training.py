@@ -23,6 +23,7 @@ from .failures import says_out_of_memory
 from .graphs import Graphs
 from .layout import Layout
 from .loading import augments_on_device, start_workers_early, what_to_try
+from .resumed_run import GIVEN, given_to, keep_given
 from .session import Session
 
 
@@ -69,6 +70,8 @@ class TrainingRun:
         self._checkpoints.begin()
         self._layout.begin(trainer)
         hooks.recognise_in_backward(trainer, says_out_of_memory)
+        if hooks.reports():
+            keep_given(self.folder, self._session, fresh=not trainer.start_epoch)
         if not self._watches:
             return
         interval, warn = self._session.settings.preset.report.interval_s, partial(hooks.say, warning=True)
@@ -167,6 +170,7 @@ class TrainingRun:
         wanted = self._session.report is not None and hooks.reports()
         if wanted:
             facts = {
+                GIVEN: given_to(self._session),
                 "step": self._steps.facts(getattr(trainer, "accumulate", 1)),
                 "graphs": self._graphs.said,
                 "ranks": 1 if (here := hooks.place_of_rank()) is None else here.world,

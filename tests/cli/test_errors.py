@@ -348,6 +348,27 @@ def test_a_task_beside_a_file(tmp_path):
     assert parse(["classify", file]) == parse([file, "classify"]) == {"epochs": 2, "task": "classify"}
 
 
+def test_files_without_a_key_are_told_by_what_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine.yaml", "nc: 2\nbackbone: []\nhead: []\n")
+    write(tmp_path / "photos.yaml", "train: a\nval: b\nnames: [x]\n")
+    write(tmp_path / "cfg.yaml", "epochs: 2\nmodel: below.pt\n")
+    for words, meant in (
+        ("yolov8n.yaml", {"model": "yolov8n.yaml"}),
+        ("yolov8n.yaml photos.yaml", {"model": "yolov8n.yaml", "data": "photos.yaml"}),
+        ("photos.yaml mine.yaml epochs=3", {"model": "mine.yaml", "data": "photos.yaml", "epochs": 3}),
+        ("best.pt coco8.yaml", {"model": "best.pt", "data": "coco8.yaml"}),
+        ("last.pt resume", {"model": "last.pt", "resume": True}),
+        ("task=detect yolov8n.yaml photos.yaml", {"task": "detect", "model": "yolov8n.yaml", "data": "photos.yaml"}),
+        ("cfg.yaml yolov8n.yaml", {"epochs": 2, "model": "yolov8n.yaml"}),
+        ("cfg.yaml model=b.pt", {"epochs": 2, "model": "b.pt"}),
+    ):
+        assert parse(words.split()) == meant, words
+    for words in ("mine.yaml yolov8n.yaml", "cfg.yaml cfg.yaml", "yolov8n.yaml epochs=2 photos.yaml"):
+        with pytest.raises(ConfigError, match="A YAML file may only come first"):
+            parse(words.split())
+
+
 def test_an_option_without_a_value_is_named():
     for words in (["--data"], ["--data", "--epochs", "3"], ["--data", "epochs=3"]):
         with pytest.raises(ConfigError, match="--data needs a value"):

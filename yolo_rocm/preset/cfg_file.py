@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +25,8 @@ TASKS: Final = {
     "depth": "yolo26n-depth.pt",
 }
 _WEIGHTS: Final = (".pt", ".onnx", ".torchscript", ".engine")
+_YAML: Final = (".yaml", ".yml")
+_FAMILIES: Final = ("yolo", "rtdetr")  # how the model files begin that Ultralytics carries
 _VERBATIM: Final = ("name", "project")  # a run may be called 007 or 2024-01-01
 _WORDS: Final = {
     "none": None, "null": None, "~": None,
@@ -38,7 +42,8 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
 
     Ultralytics' own ways of saying the same are understood too: a task among the first words, `--key value`,
     `cfg=FILE`, words that belong together, as in `imgsz = 64` or `classes=[0, 1]`, and an argument that is on or off
-    by its name alone, as in `resume`.
+    by its name alone, as in `resume`. Files among the first words are told by what they are: a model, a data set, or a
+    configuration.
 
     Raises:
         ConfigError: A file is missing or not a YAML mapping, or a word is neither a file nor `key=value`.
@@ -49,8 +54,15 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
         task = next(word for word in pairs if word in TASKS)
         pairs.remove(task)
         pairs.insert(len(pairs) and "=" not in pairs[0], f"task={task}")
-    if pairs and _is_file(pairs[0]):
-        result.update(read(Path(pairs.pop(0))))
+    named: dict[str, str] = {}
+    for word in [each for each in takewhile(_may_lead, pairs) if "=" not in each]:
+        key = _file_for(word, named)
+        if key not in named:
+            named[key] = word
+            pairs.remove(word)
+    if "cfg" in named:
+        result.update(read(Path(named.pop("cfg"))))
+    pairs[:0] = [f"{key}={word}" for key, word in named.items()]
     # A file of `cfg=` is under all words too. Where it is not there, Ultralytics may find it in folders of its own.
     for word in [word for word in pairs if word.startswith("cfg=")]:
         file = Path(word.partition("=")[2])
@@ -72,10 +84,29 @@ def parse(words: Sequence[str]) -> dict[str, Any]:
     return result
 
 
-def _is_file(word: str) -> bool:
-    """Return whether a first word is a configuration file, there or not."""
-    is_word = word.isidentifier() and not Path(word).is_file()
-    return "=" not in word and not is_word and Path(word).suffix not in _WEIGHTS
+def _may_lead(word: str) -> bool:
+    """Return whether a word is a file that needs no key, there or not, or may stand before one."""
+    return word.startswith("task=") or ("=" not in word and (not word.isidentifier() or Path(word).is_file()))
+
+
+def _file_for(word: str, named: Mapping[str, str]) -> str:
+    """Return the key that a file is the value of.
+
+    Args:
+        word: The file.
+        named: Files that came before it, by key.
+    """
+    path = Path(word)
+    if path.suffix in _WEIGHTS:
+        return "model"
+    if path.is_file():
+        with suppress(OSError, UnreadableError):
+            found = read_yaml(path)
+            keys = set(found) if isinstance(found, dict) else set()
+            return "model" if "backbone" in keys else "data" if keys & {"names", "nc"} else "cfg"
+    if path.suffix in _YAML and path.name.startswith(_FAMILIES):
+        return "model"
+    return "data" if path.suffix in _YAML and "model" in named else "cfg"
 
 
 def _is_switch(word: str) -> bool:

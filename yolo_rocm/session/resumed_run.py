@@ -142,5 +142,5 @@ def take_up(session: Session, model: Any, arguments: Mapping[str, Any]) -> dict[
     given, words = Given(session.source, session.rocm, call.get("workers")).over(earlier)
     if words:
         note = f"resumes with {words}, as {FACTS_FILE} of the run has it (what is given now wins)"
-        session.replace_preset(given, {**call, "workers": given.workers}, note)
+        session.replace_preset(given.preset, given.rocm, {**call, "workers": given.workers}, note)
     return {**arguments, **({} if given.workers is None else {"workers": given.workers})}

@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
     from ..conv.report import ConvReport
     from ..data.policy import LoaderPolicy
     from ..norm.report import NormReport
-    from .resumed_run import Given
 
 
 class Session:
@@ -104,11 +103,13 @@ class Session:
         self.device, self.workers = arguments.get("device"), arguments.get("workers")
         self.settings = self.settings.for_images(arguments.get("imgsz"))
 
-    def replace_preset(self, given: Given, arguments: Mapping[str, Any], note: str) -> None:
+    def replace_preset(
+        self, preset: Any, rocm: Mapping[str, Any] | None, arguments: Mapping[str, Any], note: str
+    ) -> None:
         """Have another preset from now on, with a line that says why; the session is not active."""
+        settings = resolve(preset, rocm, arguments, machine=self.machine)
         self.inference.close()
-        self.source, self.rocm, take_over = given.preset, given.rocm, self.take_over
-        settings = resolve(self.source, self.rocm, arguments, machine=self.machine)
+        self.source, self.rocm, take_over = preset, rocm, self.take_over
         self.settings = replace(settings, notes=(*settings.notes, note))
         self._start_inactive()
         self.take_over = take_over

@@ -31,7 +31,12 @@ def milliseconds(
 
 
 def timed(
-    call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
+    call: Callable[[], object],
+    device: torch.device,
+    repeats: int = 5,
+    give_up: float = 0.0,
+    head_start: bool = True,
+    warm: bool = False,
 ) -> tuple[float, float]:
     """Return the median time of the device for `call`, and the shortest that Python took, after two warm-ups.
 
@@ -44,10 +49,12 @@ def timed(
         give_up: Stop after the first timed call where it took this many milliseconds; 0 never gives up.
         head_start: Leave out launch gaps, as in a training step, where Python runs ahead of the GPU. Not for a call
             that launches so much that Python can never be ahead of it: several of these are timed together.
+        warm: The same has just run: one warm-up less.
     """
     on_gpu, times, hosts = device.type == "cuda", [], []
     with on(device):  # events and the head start are of the current device
-        call()
+        if not warm:
+            call()
         if on_gpu:
             torch.cuda.synchronize(device)
         hosts.append(_once(call))

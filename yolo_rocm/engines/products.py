@@ -17,8 +17,8 @@ from .hip.target import target_of
 #
 # gfx12 has a grid of 65,536 in y, where rocBLAS and hipBLASLt place the rows of a row-major result; what is beyond is
 # never computed, without an error (rocm-libraries#9184). Reported wrong on gfx1201: fp32 beyond 2^19 rows
-# (legacy-rocm-build#6595), fp64 beyond 2^20 (rocm-libraries#8645). A tile of 8 rows gives 2^19; this is safe for one
-# of 4, and costs nothing: half of it fills such a card many times over.
+# (legacy-rocm-build#6595, #6116), fp64 beyond 2^20 (rocm-libraries#8645). A tile of 8 rows gives 2^19; half of it is
+# safe for one of 4, and still fills such a card many times over.
 LONGEST: Final = {"gfx12": 2**18}
 SHORTEST: Final = 2**16  # safe for tiles of a single row: what results are compared with is cut here, on every target
 
@@ -91,5 +91,7 @@ def _whole(
     if add:
         assert out is not None  # there is something to add to
         return out.baddbmm_(left, right)
-    multiply = {2: torch.mm, 3: torch.bmm}.get(left.dim() if left.dim() == right.dim() else 0, torch.matmul)
-    return multiply(left, right, out=out)
+    if left.dim() == right.dim() == 2:
+        return torch.mm(left, right, out=out)
+    # `torch.matmul` of a matrix with a batch stride of 0 copies it, and the other side too.
+    return (torch.bmm if left.dim() == right.dim() == 3 else torch.matmul)(left, right, out=out)

@@ -108,7 +108,8 @@ def check_amp(machine: Machine, trainer: Any) -> None:
         ConfigError: The training asks for bf16, and the GPU has no instructions for it.
     """
     gpu = machine.gpu
-    if trainer.args.amp != "bf16" or gpu is None or gpu.family not in WITHOUT_BF16 or str(trainer.device) == "cpu":
+    asked = getattr(trainer.args, "amp", None) == "bf16" and str(getattr(trainer, "device", "")) != "cpu"
+    if not asked or gpu is None or gpu.family not in WITHOUT_BF16:
         return
     raise ConfigError(
         f"amp='bf16': {gpu} has no bf16 arithmetic ({gpu.family}), although torch.cuda.is_bf16_supported() is True for "

@@ -84,7 +84,7 @@ def test_a_sick_vendor_library_is_no_problem_for_a_preset_without_it(tmp_path):
 
 
 def test_a_library_that_leaves_long_products_unwritten_is_found(tmp_path):
-    """By a probe alone: no size of a convolution's probe reaches it. Engines cut their products, so a training works."""
+    """By a probe of its own: convolutions that are probed are smaller. Engines cut their products: a training works."""
     probes = [probe for probe in all_probes() if probe.kind in ("device", "gemm", "long_gemm")]
     outcomes = run_probes(probes, [sys.executable, "-c", SHORT, "--device", "cpu"]).outcomes
     assert [o.name for o in outcomes if o.status != "ok"] == ["long_gemm/fp32"]

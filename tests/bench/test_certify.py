@@ -19,8 +19,8 @@ from yolo_rocm.bench.certify_facts import cleaned
 from yolo_rocm.bench.certify_parts import HeldError, PartError, kernel_names, norm_names
 from yolo_rocm.diagnosis import redaction
 from yolo_rocm.diagnosis.outcome import ProbeOutcome
-from yolo_rocm.diagnosis.probe_runner import Answers
-from yolo_rocm.diagnosis.probes import DTYPES
+from yolo_rocm.diagnosis.probe_runner import Answers, run_probes
+from yolo_rocm.diagnosis.probes import DTYPES, DeviceProbe
 from yolo_rocm.diagnosis.vendor_health import Health, advise
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Gpu, Machine
@@ -28,6 +28,7 @@ from yolo_rocm.preset.certificate import PARTS
 from yolo_rocm.preset.evidence import Evidence, digest_of
 from yolo_rocm.preset.resolve import resolve
 
+from ..short_products import CHILD as SHORT
 from .test_certify_kernels import SICK
 
 pytestmark = pytest.mark.once
@@ -93,6 +94,17 @@ def test_all_is_well(parts):
     assert (data["card"]["kind"], data["preset"]["engine"], data["quick"]) == ("cpu", "gemm", False)
     assert tuple(data["parts"]) == PARTS
     assert [part for part, _ in parts["calls"]] == ["training", "bench_conv", "bench_train"]
+
+
+def test_a_library_that_leaves_long_products_unwritten_is_in_the_file(parts):
+    probes = [DeviceProbe("long_gemm", dtype=dtype) for dtype in ("fp32", "fp16")]
+    parts["doctor"] = run_probes(probes, [sys.executable, "-c", SHORT, "--device", "cpu"]).outcomes
+    doctor = Certification("cpu").run()["parts"]["doctor"]
+    assert (
+        "; torch's own product of 528,384 rows fails (fp32: nan, NaN or infinity in the result)." in doctor["summary"]
+    )
+    assert doctor["results"]["probes"]["long_gemm/fp32"].startswith("nan")
+    assert doctor["results"]["probes"]["long_gemm/fp16"].startswith("ok")
 
 
 def test_a_part_that_fails_is_recorded_and_the_others_run(parts, monkeypatch):

@@ -15,10 +15,13 @@ from tests.fake_trees import RX5600XT, RX6600, RX7900XTX, add_package, make_torc
 from yolo_rocm.diagnosis import bundle
 from yolo_rocm.diagnosis.doctor import probe_findings
 from yolo_rocm.diagnosis.outcome import Limits, ProbeOutcome
+from yolo_rocm.diagnosis.probe_runner import run_probes
+from yolo_rocm.diagnosis.probes import all_probes
 from yolo_rocm.diagnosis.verdict import Setup
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import detect
 
+from ..short_products import CHILD as SHORT
 from .stand_in import CHILD, FINDING_KEYS, GPU_KEYS, PROBE_KEYS, RAISES, SCHEMA, fits
 
 AUTO = Setup("auto", vendor_library=False, amp=True)
@@ -78,6 +81,19 @@ def test_a_sick_vendor_library_is_no_problem_for_a_preset_without_it(tmp_path):
     assert (found.verdict.code, found.verdict.works) == (0, True)
     assert not any(found.health.conv.values())
     assert {f.severity for f in found.findings} <= {"info"}
+
+
+def test_a_library_that_leaves_long_products_unwritten_is_found(tmp_path):
+    """By a probe of its own: convolutions that are probed are smaller. Engines cut their products: a training works."""
+    probes = [probe for probe in all_probes() if probe.kind in ("device", "gemm", "long_gemm")]
+    outcomes = run_probes(probes, [sys.executable, "-c", SHORT, "--device", "cpu"]).outcomes
+    assert [o.name for o in outcomes if o.status != "ok"] == ["long_gemm/fp32"]
+    (finding,) = probe_findings(outcomes, AUTO, gfx="gfx1201")
+    assert (finding.id, finding.severity) == ("probe-long_gemm-fp32", "warning")
+    assert finding.finding.startswith("matrix products of 528,384 rows in fp32 failed: long_gemm/fp32: nan")
+    assert "https://github.com/ROCm/legacy-rocm-build/issues/6595" in finding.sources
+    assert "cut at 2^18 rows" in finding.remedy
+    assert AUTO.works(outcomes)
 
 
 def test_packages_that_do_not_fit_are_told_before_the_device_is_asked(tmp_path):

@@ -24,8 +24,8 @@ def ids(matches):
 
 
 def test_the_size_of_the_knowledge():
-    assert len(signatures()) == 54
-    assert len({entry.id for entry in signatures()}) == 54
+    assert len(signatures()) == 59
+    assert len({entry.id for entry in signatures()}) == 59
     assert sum(not entry.auto_match for entry in signatures()) == 1
 
 

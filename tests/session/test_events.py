@@ -12,6 +12,9 @@ import torch
 import yolo_rocm
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv import seam
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.hardware import Gpu, Machine
+from yolo_rocm.session.arguments import check_amp
 from yolo_rocm.session.run import run
 
 from ..sick_vendor import MESSAGE, sick_vendor
@@ -64,6 +67,33 @@ def test_the_device_is_that_of_the_newest_training_unless_a_run_has_said_it(of_r
     with pytest.raises(KeyboardInterrupt), run(events.session, {"device": "cpu"}) if of_run else nullcontext():
         events.on_pretrain_routine_start(Trainer())
     assert events.session.device == ("cpu" if of_run else "")
+
+
+@pytest.mark.parametrize(
+    ("family", "amp", "device", "refused"),
+    [
+        ("rdna1", "bf16", "cuda:0", True),
+        ("rdna2", "bf16", "cuda:0", True),
+        ("rdna3", "bf16", "cuda:0", False),
+        ("rdna2", True, "cuda:0", False),
+        ("rdna2", "bf16", "cpu", False),
+    ],
+)
+def test_bf16_is_refused_on_a_card_that_has_none(family, amp, device, refused, monkeypatch):
+    """Ultralytics asks torch, which says of every AMD GPU that it has it."""
+    trainer = type(
+        "Trainer", (), {"args": SimpleNamespace(device="", imgsz=640, resume=True, amp=amp), "device": device}
+    )()
+    events = yolo_rocm.callbacks("cpu")["teardown"].__self__
+    gpu = Gpu("amd", "gfx1032", 8.0, "AMD Radeon RX 6600", family)
+    monkeypatch.setattr(
+        events.session, "machine", Machine(system="linux", overlays=("linux",), gpus=(gpu,), build="hip")
+    )
+    if not refused:
+        check_amp(events.session.machine, trainer)
+        return
+    with pytest.raises(ConfigError, match=rf"RX 6600 .* has no bf16 arithmetic \({family}\).*amp=True \(fp16\)"):
+        events.on_pretrain_routine_start(trainer)
 
 
 def test_callbacks_travel_by_pickle():

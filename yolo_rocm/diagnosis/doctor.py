@@ -25,7 +25,7 @@ from .known_failures import LEVELS, FailureMatch, read_text
 from .outcome import Limits, ProbeOutcome
 from .probe_predict import EngineState, engine_states
 from .probe_runner import Answers, child_command, run_probes
-from .probes import all_probes
+from .probes import LONG_ROWS, all_probes
 from .vendor_health import Health
 from .verdict import Setup, Verdict, judge, what_blocks
 
@@ -33,6 +33,7 @@ SCHEMA: Final = 1
 _KINDS: Final = {
     "device": "the device",
     "gemm": "matrix products",
+    "long_gemm": f"matrix products of {LONG_ROWS:,} rows",
     "pinned": "pinned memory",
     "bandwidth": "copies",
     "norm": "BatchNorm",
@@ -44,6 +45,7 @@ _REMEDIES: Final = {
     "*/vendor/*": "Leave the vendor library out: rocm.conv.vendor=off rocm.conv.engine=auto",
     "device/*": 'Repair what the checks found; then `python -c "import torch; print(torch.cuda.is_available())"`',
     "gemm/*": "Install a build of torch with rocBLAS kernels for the card; engines need them too",
+    "long_gemm/*": "Engines of this package cut such products; rocm.conv.engine=gemm leaves torch's own kernels out",
     "pinned/*": "rocm.loader.pin_memory=false",
     "bandwidth/*": "HSA_ENABLE_SDMA=0 is worth a try where copies hang",
     "*/triton/*": "Leave Triton out: rocm.conv.engine=gemm",
@@ -186,9 +188,10 @@ def probe_findings(
         named = (_KINDS.get(kind, kind), _WAYS.get(way, f"by engine {way}"), f"in {dtype}" if dtype else "")
         parts = [f"{o.name + ': ' if '/' in o.name else ''}{o.status}, {o.message}" for o in group]
         more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
-        known = _known("\n".join(parts), said if way == "vendor" or kind in ("device", "gemm") else "")
+        library = way == "vendor" or kind in ("device", "gemm", "long_gemm")
+        known = _known("\n".join(parts), said if library else "")
         used = any(map(setup.fails_by, group))
-        severity: Severity = "error" if used else "warning" if kind in ("device", "pinned") else "info"
+        severity: Severity = "error" if used else "warning" if kind in ("device", "long_gemm", "pinned") else "info"
         findings.append(
             Finding(
                 f"probe-{'-'.join(part for part in (kind, way, dtype) if part)}",
@@ -211,8 +214,8 @@ def _known(message: str, said: str) -> FailureMatch | None:
 def _parts(name: str) -> tuple[str, str, str]:
     """Return kind, way and dtype of a probe's name."""
     words = name.split("/")
-    if words[0] == "gemm":
-        return "gemm", "", words[1]
+    if words[0].endswith("gemm"):
+        return words[0], "", words[1]
     return words[0], words[1] if len(words) > 1 else "", words[2] if len(words) > 2 else ""
 
 

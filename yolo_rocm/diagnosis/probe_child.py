@@ -16,7 +16,7 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
-from .probes import SHAPES, TORCH_NAMES, DeviceProbe, Shape, all_probes
+from .probes import LONG_ROWS, SHAPES, TORCH_NAMES, DeviceProbe, Shape, all_probes
 
 if TYPE_CHECKING:
     import torch
@@ -133,6 +133,8 @@ def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any
         return 0.0, _bandwidth(device)
     if probe.kind == "gemm":
         return _gemm(probe, device), {}
+    if probe.kind == "long_gemm":
+        return _long_gemm(probe, device), {}
     with _way(probe.way, device):
         error = _conv(probe, device) if probe.kind == "conv" else _norm(probe, device)
     return error, _compiled_by(device) if probe.way == "hip" else {}
@@ -193,6 +195,21 @@ def _gemm(probe: DeviceProbe, device: torch.device) -> float:
     for left, right in (((256, 384), (384, 320)), ((4, 96, 144), (4, 144, 80))):
         a, b = _draw(left, probe.dtype, 1), _draw(right, probe.dtype, 2)
         errors.append(_distance(torch.matmul(a.to(device), b.to(device)), a.double() @ b.double()))
+    return _worst(errors)
+
+
+def _long_gemm(probe: DeviceProbe, device: torch.device) -> float:
+    """Multiply many rows by a small matrix, in turn with fp32: a second product in 16 bit fails on some stacks."""
+    import torch
+
+    errors = []
+    for dtype in (probe.dtype, "fp32", probe.dtype):
+        a, b = _draw((LONG_ROWS, 8), dtype, 1), _draw((8, 8), dtype, 2)
+        # Rows that are left unwritten must not hold what an earlier product has left there.
+        out = torch.full((LONG_ROWS, 8), float("nan"), dtype=a.dtype, device=device)
+        torch.mm(a.to(device), b.to(device), out=out)
+        if dtype == probe.dtype:
+            errors.append(_distance(out, a.double() @ b.double()))
     return _worst(errors)
 
 

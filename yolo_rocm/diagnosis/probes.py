@@ -30,6 +30,9 @@ class Shape:
     groups: int = 1
 
 
+# Rows of a long product: all pixels of 6 images of 320 x 320 are more. gfx1201 leaves those beyond 2^19 unwritten.
+LONG_ROWS: Final = 2**19 + 4096
+
 # The kinds YOLO is made of. Sizes above 42 are there because hangs were reported from there on (hkevin01/rocm-patch).
 SHAPES: Final = {
     "1x1": Shape(2, 32, 64, 1, 1, 40),
@@ -46,7 +49,7 @@ class DeviceProbe:
     """One question to the device.
 
     Attributes:
-        kind: `device`, `gemm`, `pinned`, `bandwidth`, `norm` or `conv`.
+        kind: `device`, `gemm`, `long_gemm`, `pinned`, `bandwidth`, `norm` or `conv`.
         way: Who computes: one of `CONV_WAYS` or `NORM_WAYS`; empty where there is no choice.
         dtype: One of `DTYPES`, or empty.
         layout: One of `LAYOUTS`, or empty.
@@ -85,6 +88,7 @@ def all_probes() -> tuple[DeviceProbe, ...]:
     probes = [
         DeviceProbe("device"),
         *(DeviceProbe("gemm", dtype=dtype) for dtype in DTYPES),
+        *(DeviceProbe("long_gemm", dtype=dtype) for dtype in DTYPES),
         DeviceProbe("pinned"),
         DeviceProbe("bandwidth"),
     ]

@@ -26,6 +26,12 @@ def on(device: torch.device | str) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
+def is_there(device: torch.device | str) -> bool:
+    """Return whether something can be tried on a device now: it exists, and no graph of it is being recorded."""
+    device = torch.device(device)
+    return device.type != "cuda" or (torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing())
+
+
 def alive(device: torch.device | str) -> bool:
     """Return whether a device still computes: after a fault a GPU refuses everything for the rest of the process."""
     device = torch.device(device)

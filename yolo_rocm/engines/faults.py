@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Final
 
 import torch
 
@@ -18,8 +19,10 @@ from .operator import Problem
 from .plan_store import PlanStore
 
 LOG = logging.getLogger("yolo_rocm")
+WRONG: Final = "it gives wrong numbers"
 _lock = threading.Lock()
 _known: dict[str, PlanStore] = {}  # device -> {operator/algorithm: {dtype: why}}
+_wrong: set[tuple[str, str, Problem]] = set()  # (operator, algorithm, problem)
 _logged: set[tuple[str, str, str, torch.dtype, str]] = set()
 
 
@@ -38,6 +41,8 @@ def recall(device: str) -> None:
 
 def reasons(operator: str, name: str, problem: Problem) -> list[str]:
     """Return why an algorithm is left out on the problem's device, as far as `recall` has read."""
+    if (operator, name, problem) in _wrong:
+        return [WRONG]
     store = _known.get(problem.device)
     why = None if store is None else store.entries.get(f"{operator}/{name}", {}).get(_short(problem.dtype))
     return [] if store is None or why is None else [_left_out(why, store)]
@@ -49,6 +54,12 @@ def dropped(operator: str, name: str, problem: Problem, which: str, why: str, ex
     level = logging.INFO if expected or kind in _logged else logging.WARNING
     _logged.add(kind)
     LOG.log(level, "%s is left out for %s, %s: %s", name, problem, which, why)
+
+
+def wrong(operator: str, name: str, problem: Problem, which: str) -> None:
+    """Leave an algorithm out for one problem, in this process: the next one compares it before its first use too."""
+    _wrong.add((operator, name, problem))
+    dropped(operator, name, problem, which, WRONG)
 
 
 def raise_if_lost(
@@ -83,6 +94,7 @@ def forget() -> None:
     """Read and log everything again."""
     with _lock:
         _known.clear()
+        _wrong.clear()
         _logged.clear()
 
 

@@ -31,7 +31,12 @@ def milliseconds(
 
 
 def timed(
-    call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
+    call: Callable[[], object],
+    device: torch.device,
+    repeats: int = 5,
+    give_up: float = 0.0,
+    head_start: bool = True,
+    warm: bool = False,
 ) -> tuple[float, float]:
     """Return the median time of the device for `call`, and the shortest that Python took, after two warm-ups.
 
@@ -44,16 +49,19 @@ def timed(
         give_up: Stop after the first timed call where it took this many milliseconds; 0 never gives up.
         head_start: Leave out launch gaps, as in a training step, where Python runs ahead of the GPU. Not for a call
             that launches so much that Python can never be ahead of it: several of these are timed together.
+        warm: The same has just run: one warm-up less, and none on a CPU.
     """
     on_gpu, times, hosts = device.type == "cuda", [], []
     with on(device):  # events and the head start are of the current device
-        call()
+        if not warm:
+            call()
         if on_gpu:
             torch.cuda.synchronize(device)
-        hosts.append(_once(call))
-        can_wait = head_start and hasattr(torch.cuda, "_sleep")
+        if on_gpu or not warm:
+            hosts.append(_once(call))
+        can_wait = on_gpu and head_start and hasattr(torch.cuda, "_sleep")
         wait = min(max(2 * hosts[0], _HEAD_START_MS[0]), _HEAD_START_MS[1]) if can_wait else 0.0
-        calls = 1 if head_start else min(max(round(_BURST_MS / max(hosts[0], 1e-3)), 1), _BURST_CALLS)
+        calls = 1 if head_start or not on_gpu else min(max(round(_BURST_MS / max(hosts[0], 1e-3)), 1), _BURST_CALLS)
         for _ in range(repeats):
             on_device, on_host = _once_on_gpu(call, device, wait, calls) if on_gpu else (_once(call), 0.0)
             times.append(on_device)

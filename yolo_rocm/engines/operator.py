@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 
 from .measure import relative_error
+from .products import cut_short
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -120,6 +121,11 @@ class Operator(ABC, Generic[P, A]):
     def run(self, algorithm: A, problem: P, which: str, operands: Tensors, budget: int = 1 << 62) -> torch.Tensor:
         """Run a pass of an algorithm once."""
         return self.call(algorithm, problem, which, operands, budget)()
+
+    def expected(self, problem: P, which: str, operands: Tensors, budget: int) -> torch.Tensor:
+        """Return what a pass has to give: the reference's result, of products that are right on every target."""
+        with cut_short():
+            return self.run(self.reference(problem), problem, which, operands, budget)
 
     def distance(self, problem: P, which: str, result: torch.Tensor, exact: torch.Tensor) -> float:
         """Return how far a result of `run` is from another one, relative to its size; NaN where either holds one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic
@@ -18,6 +19,8 @@ from .tuning import Timing, tune
 
 DEFAULT_MEMORY_MB: Final = 512
 DEFAULT_TUNE_SECONDS: Final = 60.0
+LOG = logging.getLogger("yolo_rocm")
+_MEASURED: Final = "fastest when measured"
 
 
 @dataclass(frozen=True)
@@ -126,15 +129,33 @@ class BasePlanner(Generic[P, A]):
             for which, choice in chosen.items():
                 qualification.check(self.operator, choice.algorithm, problem, which)
             # Where one of them has just been found not to work here, the next best is taken.
-            if not any(self._against(choice.algorithm, problem) for choice in chosen.values()):
+            if not self._refused(problem, chosen):
+                self._compare(problem, chosen)
+            if not self._refused(problem, chosen):
                 plan = self._plans[problem] = chosen
         return plan
+
+    def _refused(self, problem: P, chosen: Plan[A]) -> bool:
+        return any(self._against(choice.algorithm, problem) for choice in chosen.values())
+
+    def _compare(self, problem: P, chosen: Plan[A]) -> None:
+        """Leave out what gives wrong numbers at this size, of what has not been measured there; torch's own last."""
+        unmeasured = {which: choice.algorithm for which, choice in chosen.items() if choice.reason != _MEASURED}
+        for which in qualification.gives_wrong_numbers(self.operator, problem, unmeasured, self.budget):
+            algorithm = unmeasured[which]
+            if algorithm.engine in NATIVE and all(a is algorithm for a in self.candidates(problem)):
+                LOG.warning(
+                    "%s gives wrong numbers for %s, %s, and engine '%s' has no other: engine 'auto' has",
+                    *(algorithm.name, problem, which, self.engine),
+                )
+            else:
+                faults.wrong(self.operator.name, algorithm.name, problem, which)
 
     def _choose(self, problem: P) -> Plan[A]:
         supporting = {a.name: a for a in self.candidates(problem)}
         if not supporting:
             raise self._refusal(problem)
-        measured, reason = self.measured(problem) if self.tunable else {}, "fastest when measured"
+        measured, reason = self.measured(problem) if self.tunable else {}, _MEASURED
         if not measured and self.tunable:
             near = self._store(problem.device).nearest(self._key(problem))
             if near is not None:

@@ -1,22 +1,33 @@
-"""Qualification: algorithms whose kernels are compiled on the spot run once on each device before their first use."""
+"""Qualification: what has to be shown once before the first use.
+
+A kernel that is compiled on the spot runs a small problem on each device. What was not measured on a problem, and so
+not compared either, runs it once at its own size: libraries too are wrong on some cards, beyond what is small.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
 
+from .devices import is_there, on
 from .faults import in_one_line, raise_if_lost
 from .kernel_errors import Spills
-from .operator import A, Operator, P
+from .measure import as_in_the_seam
+from .operator import A, Operator, P, Problem
 from .quarantine import quarantine_kernel
 from .triton.available import interpreted
+from .tuning import gives
 
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
 ROUNDINGS: Final = 64
+LOG = logging.getLogger("yolo_rocm")
 _lock = threading.RLock()
 _seen: set[tuple[str, str, str, torch.dtype]] = set()
+_compared: set[tuple[str, str, Problem, str]] = set()  # (operator, algorithm, problem, pass)
 
 
 def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None = None) -> None:
@@ -55,10 +66,51 @@ def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None 
         quarantine_kernel(operator.name, problem.device, algorithm.name, problem.dtype, why)
 
 
+def gives_wrong_numbers(operator: Operator[P, A], problem: P, chosen: Mapping[str, A], budget: int) -> list[str]:
+    """Return the passes in which chosen algorithms do not give what the reference gives; each is compared once.
+
+    What fails altogether is not compared: it says so itself when it is used.
+
+    Args:
+        operator: The operator.
+        problem: The problem.
+        chosen: The algorithm of each pass.
+        budget: Workspace in bytes.
+
+    Raises:
+        DeviceLostError: The device does not compute any more afterwards.
+    """
+    waiting = {
+        which: algorithm
+        for which, algorithm in chosen.items()
+        if (operator.name, algorithm.name, problem, which) not in _compared
+        and not (interpreted() and algorithm.tested_by().kernel is not None)
+    }
+    if not waiting or not is_there(problem.device) or operator.reference(problem).not_supported_reasons(problem):
+        return []
+    _compared.update((operator.name, algorithm.name, problem, which) for which, algorithm in waiting.items())
+    wrong, name, which = [], None, ""
+    try:
+        # A network may be under autocast where it plans, and the reference has to compute in the problem's data type.
+        off = torch.autocast(torch.device(problem.device).type, enabled=False)
+        with on(problem.device), off, as_in_the_seam():
+            operands = operator.operands(problem)
+            for which, algorithm in waiting.items():
+                expected = operator.expected(problem, which, operands, budget)
+                name = algorithm.name
+                if not gives(expected, operator, algorithm, problem, which, operands, budget):
+                    wrong.append(which)
+    except Exception as error:  # a compiler may raise anything
+        raise_if_lost(error, problem, operator.name, name, which)
+        LOG.debug("%s, %s: nothing is compared, %s", problem, which, in_one_line(error))
+    return wrong
+
+
 def forget() -> None:
     """Check everything again."""
     with _lock:
         _seen.clear()
+        _compared.clear()
 
 
 def _wrong(operator: Operator[P, A], algorithm: A, problem: P) -> str | None:

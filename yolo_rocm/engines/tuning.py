@@ -22,6 +22,7 @@ LOG = logging.getLogger("yolo_rocm")
 # A candidate that needs this many times the best so far is not timed a second time.
 _HOPELESS: Final = 3.0
 _MOST_ERROR = MOST_RATIO  # of a direct sum's, where an algorithm trades digits for speed
+_RESULTS: Final = 2  # that a pass holds at once: as a product gives it, and as it is laid out
 _COMPILING_SHARE: Final = 0.6  # of the time limit: the rest is for measuring
 _MOST_COMPILERS: Final = 16  # threads; no more than there are processors
 
@@ -70,51 +71,62 @@ def time_candidates(
         DeviceLostError: A candidate has taken the device with it.
     """
     timings: list[Timing] = []
-    reference: torch.Tensor | None = None
+    worth = [algorithm for algorithm in candidates if algorithm.worth_measuring(problem, which)]
+    expected, failure = _expected(operator, problem, which, operands, budget) if worth else (None, "")
     device = torch.device(problem.device)
-    for algorithm in candidates:
-        if not algorithm.worth_measuring(problem, which):
-            continue
+    for algorithm in worth:
         best = min((t.cost for t in timings), default=0.0)
-        compiled, running = algorithm.tested_by().kernel is not None, algorithm
+        compiled = algorithm.tested_by().kernel is not None
+        if compiled and failure:  # a library is measured all the same: there may be no other
+            faults.dropped(operator.name, algorithm.name, problem, which, failure)
+            continue
         try:
             if not exact_enough(operator, algorithm, problem, which):
                 why = "it errs more than twice as much as a plain sum"
                 faults.dropped(operator.name, algorithm.name, problem, which, why, True)
                 continue
             if compiled:
-                # On this machine, for this very shape: its numbers have never been checked.
                 algorithm.prepare(problem, which)
-                if reference is None:
-                    running = operator.reference(problem)
-                    reference = operator.run(running, problem, which, operands, budget)
-                    if device.type == "cuda":
-                        torch.cuda.synchronize(device)  # a fault is the reference's, not the candidate's
-                    running = algorithm
-                result = operator.run(algorithm, problem, which, operands, budget)
-                if not agrees(operator, problem, which, result, reference):
-                    LOG.warning("%s is left out for %s, %s: it gives wrong numbers", algorithm.name, problem, which)
-                    continue
+            # Nothing has shown yet that its numbers are right on this machine for this very shape.
+            if expected is not None and not gives(expected, operator, algorithm, problem, which, operands, budget):
+                LOG.warning("%s is left out for %s, %s: %s", algorithm.name, problem, which, faults.WRONG)
+                continue
             device_ms, host_ms = timed(
                 operator.call(algorithm, problem, which, operands, budget),
                 device,
                 repeats=7 if thorough else 5,
                 give_up=0.0 if thorough else _HOPELESS * best,
+                warm=expected is not None,
             )
         except Exception as error:
             # Out of memory, a GEMM the device lacks, a sick vendor library. A compiler may raise anything.
             if not isinstance(error, RuntimeError) and not compiled:
                 raise
-            faults.raise_if_lost(error, problem, operator.name, running.name, which)
-            about = "" if running is algorithm else f"{running.name}, which it is compared with, fails with "
-            expected = isinstance(error, (Spills, torch.cuda.OutOfMemoryError))
-            why = about + faults.in_one_line(error)
-            faults.dropped(operator.name, algorithm.name, problem, which, why, expected)
+            faults.raise_if_lost(error, problem, operator.name, algorithm.name, which)
+            usual = isinstance(error, (Spills, torch.cuda.OutOfMemoryError))
+            faults.dropped(operator.name, algorithm.name, problem, which, faults.in_one_line(error), usual)
             if device.type == "cuda":
                 torch.cuda.empty_cache()
             continue
         timings.append(Timing(algorithm.name, device_ms, host_ms))
     return sorted(timings, key=lambda timing: timing.cost)
+
+
+def _expected(
+    operator: Operator[P, A], problem: P, which: str, operands: Tensors, budget: int
+) -> tuple[torch.Tensor | None, str]:
+    """Return what a pass has to give; None where nothing can say it, and the reason where something fails."""
+    reference = operator.reference(problem)
+    if reference.not_supported_reasons(problem):
+        return None, ""
+    try:
+        expected = operator.expected(problem, which, operands, budget)
+        if torch.device(problem.device).type == "cuda":
+            torch.cuda.synchronize(problem.device)  # a fault is the reference's, not a candidate's
+    except RuntimeError as error:
+        faults.raise_if_lost(error, problem, operator.name, reference.name, which)
+        return None, f"{reference.name}, which it is compared with, fails with {faults.in_one_line(error)}"
+    return expected, ""
 
 
 def exact_enough(operator: Operator[P, A], algorithm: A, problem: P, which: str) -> bool:
@@ -131,10 +143,30 @@ def exact_enough(operator: Operator[P, A], algorithm: A, problem: P, which: str)
     return ours <= _MOST_ERROR * plain
 
 
-def agrees(operator: Operator[P, A], problem: P, which: str, result: torch.Tensor, reference: torch.Tensor) -> bool:
+def gives(
+    expected: torch.Tensor,
+    operator: Operator[P, A],
+    algorithm: A,
+    problem: P,
+    which: str,
+    operands: Tensors,
+    budget: int,
+) -> bool:
+    """Return whether a pass of an algorithm gives what it has to, but for rounding.
+
+    Memory of a GPU that is free now may hold the same result of another algorithm: what a pass leaves unwritten has to
+    differ from it.
+    """
+    if expected.is_cuda:
+        spoiled = [torch.full_like(expected, float("nan")) for _ in range(_RESULTS)]
+        del spoiled
+    return agrees(operator, problem, which, operator.run(algorithm, problem, which, operands, budget), expected)
+
+
+def agrees(operator: Operator[P, A], problem: P, which: str, result: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether two results of the same sum are the same but for rounding."""
     most = 1e-3 if problem.dtype == torch.float32 else 3e-2
-    return operator.distance(problem, which, result, reference) <= most
+    return operator.distance(problem, which, result, expected) <= most
 
 
 def compile_ahead(

@@ -31,6 +31,8 @@ INTEGRATED: Final = frozenset(
     {"gfx902", "gfx909", "gfx90c", "gfx1013", "gfx1033", "gfx1035", "gfx1036"}
     | {"gfx1103", "gfx1150", "gfx1151", "gfx1152", "gfx1153"}
 )
+# Families without bf16 instructions: https://rocm.docs.amd.com/projects/HIP/en/docs-6.3.2/reference/hardware_features.html
+WITHOUT_BF16: Final = frozenset({"gcn", "rdna1", "rdna2"})
 _PCI_IDS: Final = Path(__file__).with_name("pci_ids.csv")
 
 

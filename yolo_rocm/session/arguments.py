@@ -7,6 +7,8 @@ from typing import Any
 
 from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
+from ..hardware import Machine
+from ..hardware.catalogue import WITHOUT_BF16
 from ..preset.cfg_file import of_file
 from ..preset.schema import Settings
 from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
@@ -93,6 +95,27 @@ def size_of_images(settings: Settings, given: Mapping[str, Any], yolo: Any = Non
     of_preset = settings.preset.train.get("imgsz")
     of_model = None if "cfg" in given else (getattr(yolo, "overrides", None) or {}).get("imgsz")
     return next((size for size in (given.get("imgsz"), of_preset, of_model) if size is not None), None)
+
+
+def check_amp(machine: Machine, trainer: Any) -> None:
+    """Refuse bf16 where the GPU has none: torch says of every AMD GPU that it has.
+
+    Args:
+        machine: The machine.
+        trainer: A trainer with its final arguments.
+
+    Raises:
+        ConfigError: The training asks for bf16, and the GPU has no instructions for it.
+    """
+    gpu = machine.gpu
+    asked = getattr(trainer.args, "amp", None) == "bf16" and str(getattr(trainer, "device", "")) != "cpu"
+    if not asked or gpu is None or gpu.family not in WITHOUT_BF16:
+        return
+    raise ConfigError(
+        f"amp='bf16': {gpu} has no bf16 arithmetic ({gpu.family}), although torch.cuda.is_bf16_supported() is True for "
+        "every AMD GPU; kernels that use it end the process or are emulated. Allowed here: amp=True (fp16) and "
+        "amp=False (fp32)."
+    )
 
 
 def size_given_to(trainer: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ultralytics_hooks as hooks
 from ..ultralytics_hooks.probes import EVENTS
 from ..utils.off_switch import enabled
-from .arguments import add_to_trainer, size_given_to
+from .arguments import add_to_trainer, check_amp, size_given_to
 from .resumed_run import take_up
 from .run import current, led
 from .session import Session
@@ -59,6 +59,7 @@ class Events:
         if self._adds_arguments or not session.is_active:  # callbacks on their own; otherwise the call has them
             session.settings = session.settings.for_images(size_given_to(trainer))
             add_to_trainer(session.settings, trainer)
+        check_amp(session.machine, trainer)
         training = TrainingRun(session, trainer)
         session.trainings[trainer] = training
         this = current()

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from ...engines.operator import BaseAlgorithm
+from ...engines.products import product
 from ..problem import ConvProblem
 
 Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
@@ -155,8 +156,8 @@ def split_k(a: torch.Tensor, b: torch.Tensor, tiles_wanted: int = 256) -> torch.
     while rows % slices:
         slices -= 1
     if slices == 1:
-        return a.t() @ b
-    return torch.bmm(a.view(slices, -1, a.shape[1]).transpose(1, 2), b.view(slices, -1, b.shape[1])).sum(0)
+        return product(a.t(), b)
+    return product(a.view(slices, -1, a.shape[1]).transpose(1, 2), b.view(slices, -1, b.shape[1])).sum(0)
 
 
 def outer_sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
@@ -164,10 +165,10 @@ def outer_sum(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     samples, _, length = left.shape
     pieces = pieces_of(length, left.dtype)
     if pieces == 1:
-        return torch.bmm(left, right.transpose(1, 2)).sum(0)
+        return product(left, right.transpose(1, 2)).sum(0)
     step = -(-length // pieces)
     partial = left.new_empty(pieces, samples, left.shape[1], right.shape[1])
     for piece in range(pieces):
         part = slice(piece * step, min(length, (piece + 1) * step))
-        torch.bmm(left[:, :, part], right[:, :, part].transpose(1, 2), out=partial[piece])
+        product(left[:, :, part], right[:, :, part].transpose(1, 2), partial[piece])
     return partial.sum((0, 1))

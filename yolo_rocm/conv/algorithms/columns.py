@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from ...engines.products import product
 from ..problem import ConvProblem
 from .base import common_reasons, element_bytes, padded_pixels, pixels, split_k
 from .correlating import Correlating, Window
@@ -32,7 +33,7 @@ class Columns(Correlating):
 
     def correlate(self, x: torch.Tensor, weight: torch.Tensor, window: Window) -> torch.Tensor:
         """Correlate."""
-        y = _columns(x, window) @ weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0])
+        y = product(_columns(x, window), weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0]))
         return y.view(x.shape[0], *window.output_size(x), -1).permute(0, 3, 1, 2)
 
     def correlate_gradient(self, grad: torch.Tensor, x: torch.Tensor, window: Window) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
+from ...engines.products import product
 from ..problem import ConvProblem, suggests_channels_last
 from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
 
@@ -130,7 +131,7 @@ class DepthwiseKernel(Algorithm):
                 (image.stride(0), 1, width),
                 tap * problem.dilation[0] * width,
             )
-            products[:, tap] = torch.bmm(shifted, rows)
+            products[:, tap] = product(shifted, rows)
         channel, row, column, one = products.stride()
         diagonals = products.as_strided(
             (problem.in_channels, *problem.kernel, out_width),

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from ...engines.products import product
 from ..problem import ConvProblem
 from .base import common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of
 from .correlating import Correlating, Window
@@ -51,9 +52,9 @@ class Planes(Correlating):
             operand = _operand(planes, tap * window.dilation[0], window.stride[0], height * width)
             matrix = rows[tap].expand(x.shape[0], -1, -1)
             if tap == 0:
-                torch.bmm(matrix, operand, out=y)
+                product(matrix, operand, y)
             else:
-                y.baddbmm_(matrix, operand)
+                product(matrix, operand, y, add=True)
         return y.view(x.shape[0], out_channels, height, width)
 
     def correlate_gradient(self, grad: torch.Tensor, x: torch.Tensor, window: Window) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from ...engines.products import product
 from ..problem import ConvProblem, suggests_channels_last
 from .base import Algorithm, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, split_k
 
@@ -41,12 +42,11 @@ class Pointwise(Algorithm):
         offset = None if bias is None else bias.to(dtype)
         if suggests_channels_last(used):
             rows = _rows(used)
-            flat = rows @ matrix.t() if offset is None else torch.addmm(offset, rows, matrix.t())
-            return _image(flat, problem.output_shape).to(problem.dtype)
+            return _image(product(rows, matrix.t(), offset=offset), problem.output_shape).to(problem.dtype)
         # bmm with a stride-0 batch: `matrix @ pixels` would clone the pixels and the result.
         weights = matrix.expand(problem.batch, -1, -1)
         pixels = used.flatten(2)
-        flat = torch.bmm(weights, pixels)
+        flat = product(weights, pixels)
         if offset is not None:
             flat.add_(offset.view(-1, 1))
         return flat.view(problem.output_shape).to(problem.dtype)
@@ -57,9 +57,9 @@ class Pointwise(Algorithm):
         grad, matrix = grad.to(dtype), _matrix(problem, weight).to(dtype)
         shape = (problem.batch, problem.in_channels, *problem.output_size)
         if suggests_channels_last(grad):
-            used = _image(_rows(grad) @ matrix, shape)
+            used = _image(product(_rows(grad), matrix), shape)
         else:
-            used = torch.bmm(matrix.t().expand(problem.batch, -1, -1), grad.flatten(2)).view(shape)
+            used = product(matrix.t().expand(problem.batch, -1, -1), grad.flatten(2)).view(shape)
         if max(problem.stride) == 1:
             return used.to(problem.dtype)
         full = torch.zeros(problem.input_shape, dtype=problem.dtype, device=grad.device)

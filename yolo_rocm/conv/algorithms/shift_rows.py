@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 
+from ...engines.products import product
 from ..problem import ConvProblem
 from .base import common_reasons, element_bytes, padded_pixels
 from .correlating import Correlating, Window
@@ -44,9 +45,9 @@ class ShiftRows(Correlating):
             operand = _row_windows(image, tap, rows, width, window)
             matrix = matrices[tap].expand(width, -1, -1)
             if tap == 0:
-                torch.bmm(operand, matrix, out=y.transpose(0, 1))
+                product(operand, matrix, y.transpose(0, 1))
             else:
-                y.transpose(0, 1).baddbmm_(operand, matrix)
+                product(operand, matrix, y.transpose(0, 1), add=True)
         return y.view(x.shape[0], -1, width, out_channels)[:, :height].permute(0, 3, 1, 2)
 
     def correlate_gradient(self, grad: torch.Tensor, x: torch.Tensor, window: Window) -> torch.Tensor:
@@ -61,7 +62,7 @@ class ShiftRows(Correlating):
         partial = grad.new_empty(kh, width, kw * channels, out_channels)
         for tap in range(kh):
             operand = _row_windows(image, tap, rows, width, window)
-            torch.bmm(operand.transpose(1, 2), right, out=partial[tap])
+            product(operand.transpose(1, 2), right, partial[tap])
         return partial.sum(1).view(kh, kw, channels, -1).permute(3, 2, 0, 1)
 
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
+from ...engines.products import product
 from ..problem import ConvProblem
 from .base import Algorithm, add_bias, compute_dtype, element_bytes, outer_sum, pieces_of
 
@@ -87,7 +88,7 @@ class TransposedShuffle(Algorithm):
         """Compute the output."""
         dtype = compute_dtype(problem)
         matrix = weight.to(dtype).reshape(problem.in_channels, -1).t()
-        flat = torch.bmm(matrix.expand(problem.batch, -1, -1), x.to(dtype).flatten(2))
+        flat = product(matrix.expand(problem.batch, -1, -1), x.to(dtype).flatten(2))
         cells = flat.view(problem.batch, problem.out_channels, *problem.kernel, *problem.input_size)
         y = cells.permute(0, 1, 4, 2, 5, 3).reshape(problem.output_shape)
         return add_bias(y, None if bias is None else bias.to(dtype)).to(problem.dtype)
@@ -96,7 +97,7 @@ class TransposedShuffle(Algorithm):
         """Compute the gradient of the input."""
         dtype = compute_dtype(problem)
         matrix = weight.to(dtype).reshape(problem.in_channels, -1)
-        flat = torch.bmm(matrix.expand(problem.batch, -1, -1), _cells(problem, grad.to(dtype)))
+        flat = product(matrix.expand(problem.batch, -1, -1), _cells(problem, grad.to(dtype)))
         return flat.view(problem.input_shape).to(problem.dtype)
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

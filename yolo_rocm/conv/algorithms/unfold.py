@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
+from ...engines.products import product
 from ..problem import ConvProblem
 from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, pixels
 
@@ -44,9 +45,9 @@ class Unfold(Algorithm):
         columns = _columns(problem, x.to(dtype))
         matrix = _matrix(problem, weight).to(dtype)
         if groups == 1:
-            flat = torch.bmm(matrix.expand(problem.batch, -1, -1), columns)
+            flat = product(matrix.expand(problem.batch, -1, -1), columns)
         else:
-            flat = torch.matmul(matrix, columns.view(problem.batch, groups, -1, columns.shape[-1]))
+            flat = product(matrix, columns.view(problem.batch, groups, -1, columns.shape[-1]))
         return add_bias(flat.view(problem.output_shape), None if bias is None else bias.to(dtype)).to(problem.dtype)
 
     def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -55,9 +56,9 @@ class Unfold(Algorithm):
         matrix = _matrix(problem, weight).to(dtype).transpose(-1, -2)
         flat = grad.to(dtype).reshape(problem.batch, problem.out_channels, -1)
         if groups == 1:
-            columns = torch.bmm(matrix.expand(problem.batch, -1, -1), flat)
+            columns = product(matrix.expand(problem.batch, -1, -1), flat)
         else:
-            columns = torch.matmul(matrix, flat.view(problem.batch, groups, -1, flat.shape[-1])).flatten(1, 2)
+            columns = product(matrix, flat.view(problem.batch, groups, -1, flat.shape[-1])).flatten(1, 2)
         size = (1, *problem.input_size)[-2:]
         return F.fold(columns, size, *_two_dimensional(problem)).view(problem.input_shape).to(problem.dtype)
 
@@ -70,7 +71,7 @@ class Unfold(Algorithm):
             return outer_sum(flat, columns).view(problem.weight_shape).to(problem.dtype)
         columns = columns.reshape(problem.batch * groups, -1, flat.shape[-1])
         flat = flat.reshape(problem.batch * groups, -1, flat.shape[-1])
-        partial = torch.bmm(flat, columns.transpose(1, 2)).reshape(problem.batch, *problem.weight_shape)
+        partial = product(flat, columns.transpose(1, 2)).reshape(problem.batch, *problem.weight_shape)
         return partial.sum(0).to(problem.dtype)
 
 

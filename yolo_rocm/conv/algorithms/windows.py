@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
+from ...engines.products import product
 from ..problem import ConvProblem
 from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
 
@@ -37,7 +38,7 @@ class Windows(Algorithm):
     ) -> torch.Tensor:
         """Compute the output."""
         dtype = compute_dtype(problem)
-        flat = torch.bmm(_matrix(problem, weight.to(dtype)), _columns(problem, x.to(dtype)))
+        flat = product(_matrix(problem, weight.to(dtype)), _columns(problem, x.to(dtype)))
         y = flat.view(problem.out_channels, problem.batch, *problem.output_size).transpose(0, 1)
         return add_bias(y, None if bias is None else bias.to(dtype)).to(problem.dtype)
 
@@ -46,7 +47,7 @@ class Windows(Algorithm):
         dtype = compute_dtype(problem)
         # Rounding once per kernel position would cost half precision its last digits.
         wide = torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-        columns = torch.bmm(_matrix(problem, weight.to(dtype)).transpose(1, 2), _rows(problem, grad.to(dtype)))
+        columns = product(_matrix(problem, weight.to(dtype)).transpose(1, 2), _rows(problem, grad.to(dtype)))
         columns = columns.view(problem.in_channels, -1, problem.batch, *problem.output_size)
         padded = [i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True)]
         total = torch.zeros(problem.in_channels, problem.batch, *padded, dtype=wide, device=grad.device)
@@ -59,7 +60,7 @@ class Windows(Algorithm):
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight."""
         dtype = compute_dtype(problem)
-        matrix = torch.bmm(_rows(problem, grad.to(dtype)), _columns(problem, x.to(dtype)).transpose(1, 2))
+        matrix = product(_rows(problem, grad.to(dtype)), _columns(problem, x.to(dtype)).transpose(1, 2))
         return matrix.view(problem.weight_shape).to(problem.dtype)
 
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from ...engines.devices import lasting
+from ...engines.products import product
 from ..problem import ConvProblem
 from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes
 
@@ -71,9 +72,9 @@ class Winograd(Algorithm):
         padded = F.pad(grad, (0, across * m - width, 0, down * m - height))
         cells = padded.reshape(problem.batch, problem.out_channels, down, m, across, m)
         flat = cells.permute(3, 5, 1, 0, 2, 4).reshape(m * m, -1)
-        spread = (output_side.t() @ flat).view((m + 2) ** 2, problem.out_channels, -1)
-        products = torch.bmm(spread, tiles.transpose(1, 2))
-        matrix = kernel_side.t() @ products.flatten(1)
+        spread = product(output_side.t(), flat).view((m + 2) ** 2, problem.out_channels, -1)
+        products = product(spread, tiles.transpose(1, 2))
+        matrix = product(kernel_side.t(), products.flatten(1))
         return matrix.view(3, 3, problem.out_channels, problem.in_channels).permute(2, 3, 0, 1)
 
     def _convolve(
@@ -83,9 +84,9 @@ class Winograd(Algorithm):
         _, kernel_side, output_side = _squares(m, x.dtype, x.device)
         down, across = -(-size[0] // m), -(-size[1] // m)
         out_channels, in_channels = weight.shape[:2]
-        spread = (kernel_side @ weight.permute(2, 3, 0, 1).reshape(9, -1)).view(-1, out_channels, in_channels)
-        products = torch.bmm(spread, self._input_tiles(x, padding, (down, across)))
-        cells = (output_side @ products.flatten(1)).view(m, m, out_channels, x.shape[0], down, across)
+        spread = product(kernel_side, weight.permute(2, 3, 0, 1).reshape(9, -1)).view(-1, out_channels, in_channels)
+        products = product(spread, self._input_tiles(x, padding, (down, across)))
+        cells = product(output_side, products.flatten(1)).view(m, m, out_channels, x.shape[0], down, across)
         y = cells.permute(3, 2, 4, 0, 5, 1).reshape(x.shape[0], out_channels, down * m, across * m)
         return y[:, :, : size[0], : size[1]]
 
@@ -100,7 +101,7 @@ class Winograd(Algorithm):
             (side, side, channels, samples, down, across), (row, column, channel, sample, m * row, m * column)
         )
         input_side, _, _ = _squares(m, x.dtype, x.device)
-        return (input_side @ view.reshape(side * side, -1)).view(side * side, channels, -1)
+        return product(input_side, view.reshape(side * side, -1)).view(side * side, channels, -1)
 
 
 class Winograd2(Winograd):

@@ -1,0 +1,215 @@
+"""Products are cut where a target would leave a part of them unwritten, and what gets them wrong is not used."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from yolo_rocm import patched
+from yolo_rocm.conv import algorithms
+from yolo_rocm.conv.algorithms import BY_NAME
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import CONVOLUTION, Operands
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines import products
+from yolo_rocm.engines.products import cut_short, longest, product
+from yolo_rocm.engines.tuning import gives, time_candidates
+from yolo_rocm.errors import EngineError
+
+from ..short_products import short_products
+from .toy import Plain, Product, Products, planner_of
+
+SIDE, BATCH, MOST = 128, 5, 70_000  # 81,920 pixels: more rows than the stand-in multiplies
+TORCH_OWN = {"mm", "bmm", "matmul", "addmm", "baddbmm", "baddbmm_", "addmm_", "einsum", "linear"}
+
+
+def conv(kernel: int, channels_last: bool = True, transposed: bool = False, spatial: int = 2) -> ConvProblem:
+    pad = (0,) * spatial if transposed else (kernel // 2,) * spatial
+    stride = (kernel if transposed else 1,) * spatial
+    shape = (BATCH, 4, *(SIDE,) * spatial)
+    weight = (4, 4, *(kernel,) * spatial)
+    one, none = (1,) * spatial, (0,) * spatial
+    return ConvProblem(shape, weight, stride, pad, one, none, 1, transposed, torch.float32, "cpu", channels_last)
+
+
+def image() -> torch.Tensor:
+    return torch.randn(BATCH, 4, SIDE, SIDE).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("most", [4, 1000])
+def test_a_product_that_is_cut_is_the_same_product(monkeypatch, most):
+    monkeypatch.setattr(products, "SHORTEST", 3)
+    a, b, offset, held = torch.randn(11, 5), torch.randn(5, 9), torch.randn(9), torch.randn(2, 11, 9)
+    pairs, groups = (torch.randn(2, 11, 5), torch.randn(2, 5, 9)), torch.randn(3, 2, 5, 9)
+    monkeypatch.setattr(products, "longest", lambda device: most)
+    with short_products(10**6) as sizes:
+        results = [
+            (product(a, b), a @ b),
+            (product(a, b, offset=offset), a @ b + offset),
+            (product(*pairs, torch.empty(11, 2, 9).transpose(0, 1)), pairs[0] @ pairs[1]),
+            (product(*pairs, held.clone(), add=True), held + pairs[0] @ pairs[1]),
+            (product(pairs[0], groups), pairs[0] @ groups),
+        ]
+    for ours, exact in results:
+        torch.testing.assert_close(ours, exact)
+    assert (max(map(max, sizes)) > most) is (most == 4)  # the exact ones beside them
+    assert min(map(max, sizes)) <= most
+
+
+@pytest.mark.parametrize(
+    ("gfx", "most"), [("gfx1201", 2**18), ("gfx1200", 2**18), ("gfx1100", None), ("gfx942", None), (None, None)]
+)
+def test_the_target_says_where_to_cut(monkeypatch, gfx, most):
+    products._longest.cache_clear()
+    monkeypatch.setattr(products, "target_of", lambda device: None if gfx is None else SimpleNamespace(gfx=gfx))
+    assert longest(torch.device("cuda:0")) == most
+    assert longest(torch.device("cpu")) is None
+    products._longest.cache_clear()
+
+
+def test_no_algorithm_multiplies_by_itself():
+    """Neither by `@` nor by a function of torch: it would not be cut."""
+    for file in Path(algorithms.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            assert not isinstance(getattr(node, "op", None), ast.MatMult), f"{file.name}:{node.lineno}"
+            assert not (isinstance(node, ast.Attribute) and node.attr in TORCH_OWN), f"{file.name}:{node.lineno}"
+
+
+PROBLEMS = {
+    **{f"{kernel}x{kernel} {'nhwc' if last else 'nchw'}": conv(kernel, last) for kernel in (1, 3) for last in (0, 1)},
+    "transposed": conv(2, transposed=True),
+}
+
+
+@pytest.mark.parametrize("name", [name for name, each in BY_NAME.items() if each.engine == "gemm"])
+def test_all_passes_of_all_algorithms_are_right_where_products_are_short(name, monkeypatch):
+    monkeypatch.setattr(products, "SHORTEST", 500)
+    cut = 0
+    for problem in PROBLEMS.values():
+        if BY_NAME[name].not_supported_reasons(problem):
+            continue
+        operands = Operands.of(problem)
+        for which in PASSES:
+            exact = CONVOLUTION.run(BY_NAME["aten"], problem, which, operands)
+            for longest_here in (None, 2000):
+                monkeypatch.setattr(products, "longest", lambda device, most=longest_here: most)
+                with short_products(2000) as sizes:
+                    right = gives(exact, CONVOLUTION, BY_NAME[name], problem, which, operands, 1 << 40)
+                assert right or longest_here is None, (problem, which)
+                cut += not right
+                assert longest_here is None or max(map(max, sizes), default=0) <= 2000
+    assert cut or name not in ("pointwise", "columns")  # these were wrong before they were cut
+
+
+@pytest.mark.parametrize("problem", [*PROBLEMS.values(), conv(3, False, spatial=1)])
+def test_what_others_are_compared_with_needs_no_long_product(problem):
+    with short_products(products.SHORTEST) as sizes:
+        expected = [CONVOLUTION.expected(problem, which, Operands.of(problem), 1 << 40) for which in PASSES]
+    assert max(map(max, sizes)) <= products.SHORTEST
+    for which, ours in zip(PASSES, expected, strict=True):
+        exact = CONVOLUTION.run(BY_NAME["aten"], problem, which, Operands.of(problem))
+        assert CONVOLUTION.distance(problem, which, ours, exact) < 1e-4
+
+
+def test_a_convolution_of_three_dimensions_is_compared_too():
+    problem = ConvProblem(
+        (1, 2, 4, 5, 6), (3, 2, 3, 3, 3), (1,) * 3, (1,) * 3, (1,) * 3, (0,) * 3, 1, False, torch.float32, "cpu"
+    )
+    assert not CONVOLUTION.reference(problem).not_supported_reasons(problem)
+
+
+@pytest.mark.parametrize(("kernel", "wrong"), [(1, {"pointwise", "columns"}), (3, {"columns"})])
+def test_tuning_leaves_out_a_library_that_is_wrong_at_the_real_size(kernel, wrong, caplog):
+    problem = conv(kernel)
+    tried = [a for a in BY_NAME.values() if a.engine in ("gemm", "aten") and not a.not_supported_reasons(problem)]
+    with short_products(MOST):
+        rows = time_candidates(CONVOLUTION, problem, "forward", tried, Operands.of(problem), 1 << 40)
+    assert {row.algorithm for row in rows} == {a.name for a in tried} - wrong - _inexact(problem)
+    told = {r.getMessage() for r in caplog.records if r.levelno == logging.WARNING}
+    assert told == {f"{name} is left out for {problem}, forward: it gives wrong numbers" for name in wrong}
+
+
+def _inexact(problem: ConvProblem) -> set[str]:
+    """Winograd may pay too many digits for its speed, on any card."""
+    return {a.name for a in BY_NAME.values() if not a.exact and not a.not_supported_reasons(problem)}
+
+
+def test_heuristics_give_no_wrong_number_to_the_network(fresh, caplog):
+    """The first choice is wrong here, and another computes the very first result."""
+    x, weight = image(), torch.randn(4, 4, 1, 1)
+    exact = torch.einsum("nchw,oc->nohw", x.double(), weight.double().flatten(1))
+    with short_products(MOST):
+        with patched(("cpu",), "gemm") as report:
+            y = F.conv2d(x, weight)
+            again = F.conv2d(x, weight)
+        stock = (x.permute(0, 2, 3, 1).reshape(-1, 4) @ weight.flatten(1).t()).reshape(BATCH, SIDE, SIDE, 4)
+    assert float((stock.permute(0, 3, 1, 2) - exact).norm() / exact.norm()) > 0.1
+    assert float((y - exact).norm() / exact.norm()) < 1e-6
+    assert torch.equal(y, again)
+    (served,) = report.served.values()
+    assert served.plan["forward"].algorithm.name == "unfold"
+    assert sum("pointwise is left out" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_what_heuristics_choose_is_compared_once_for_each_size_and_pass(fresh, monkeypatch):
+    plain, other = Plain(), Plain("other")
+    choose = planner_of(Products(plain, other), remember=False)
+    choose.plan(Product(5))
+    choose.plan(Product(5))
+    choose.use({})  # all plans are made again
+    choose.plan(Product(5))
+    assert plain.ran == ["forward", "backward"]
+    choose.plan(Product(6))
+    assert (plain.ran, other.ran) == (["forward", "backward"] * 2, [])
+
+
+def test_what_was_measured_is_not_compared_again(fresh, monkeypatch, tmp_path):
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
+    plain = Plain()
+    choose = planner_of(Products(plain), "gemm")
+    choose.tune([Product(5)])
+    ran = len(plain.ran)
+    choose.plan(Product(5))
+    assert len(plain.ran) == ran
+
+
+@pytest.mark.parametrize("bad", [lambda y: y * 1.1, lambda y: y * math.nan], ids=["wrong", "NaN"])
+def test_torchs_own_is_kept_with_a_warning_where_there_is_no_other(fresh, caplog, bad):
+    native = Plain("plain", bad)
+    native.engine = "aten"
+    chosen = planner_of(Products(native), "aten", remember=False).plan(Product(5))
+    assert chosen["forward"].algorithm is native
+    assert "plain gives wrong numbers for" in caplog.text
+    assert "engine 'auto' has" in caplog.text
+    ours = planner_of(Products(native, Plain("other")), "aten+gemm", remember=False)
+    assert ours.plan(Product(6))["forward"].algorithm.name == "other"
+
+
+def test_an_engine_of_ours_that_has_nothing_right_says_so(fresh):
+    with pytest.raises(EngineError, match="plain: it gives wrong numbers"):
+        planner_of(Products(Plain("plain", lambda y: y + 1)), "gemm", remember=False).plan(Product(5))
+
+
+def test_autocast_around_a_plan_does_not_reach_what_is_compared(fresh):
+    dtypes = []
+    plain = Plain("plain", lambda y: dtypes.append(y.dtype) or y)
+    with torch.autocast("cpu", torch.bfloat16):
+        planner_of(Products(plain), "gemm", remember=False).plan(Product(5))
+    assert dtypes == [torch.float32] * 2
+
+
+def test_products_are_cut_short_in_one_thread_and_for_a_while():
+    left, right = torch.randn(products.SHORTEST + 1, 2), torch.randn(2, 2)
+    with short_products(10**9) as sizes:
+        product(left, right)
+        with cut_short():
+            product(left, right)
+        product(left, right)
+    assert [rows for rows, _ in sizes] == [products.SHORTEST + 1, products.SHORTEST, 1, products.SHORTEST + 1]

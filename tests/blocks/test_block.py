@@ -259,6 +259,31 @@ def test_gradient_checkpointing(reentrant):
     same(*found)
 
 
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+@pytest.mark.parametrize("run", [by_one, by_two], ids=["block", "two functions"])
+def test_a_checkpoint_that_computes_other_values_the_second_time_has_their_gradients(run, frozen):
+    """As dropout without the generator's state, and spectral norms; torch takes all of them from the second pass."""
+    from torch.utils.checkpoint import checkpoint
+
+    three, x, factors = layers(torch.float64, padding=1), sample(dtype=torch.float64), iter((1.0, 3.0))
+    if frozen:
+        three[0].requires_grad_(False)
+    inputs = []
+
+    def changing(x):
+        inputs.append(x + torch.linspace(0, next(factors), x.numel(), dtype=x.dtype).view(x.shape).sin())
+        return run(inputs[-1], three)
+
+    parameters = [p for p in three.parameters() if p.requires_grad]
+    with served():
+        y = checkpoint(changing, x, use_reentrant=False)
+        grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=y.dtype)
+        found = torch.autograd.grad(y, parameters, grad)
+    wanted = torch.autograd.grad(three(inputs[1]), parameters, grad)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_a_repeated_call_plans_nothing_and_a_new_plan_counts(monkeypatch):
     asked = []
     find = module_of_block.find

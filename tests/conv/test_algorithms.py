@@ -185,7 +185,7 @@ def test_the_gradient_of_the_input_of_every_small_geometry():
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("engine", ["aten", "vendor"])
 def test_an_image_whose_batch_has_a_stride_that_says_nothing(engine, groups):
-    """That of an array in HWC: torch's own kernels without oneDNN compute a wrong gradient of a grouped weight from it."""
+    """As an array in HWC has it: without oneDNN torch's gradient of a grouped weight is wrong."""
     torch.manual_seed(0)
     x = torch.randn(5, 4, 15).permute(2, 0, 1)[None]
     weight = torch.randn(3, 15 // groups, 3, 4).contiguous(memory_format=torch.channels_last)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from yolo_rocm.conv.algorithms import triton_common
 from yolo_rocm.conv.hip import launching
 from yolo_rocm.engines import bounded
@@ -12,7 +10,7 @@ from yolo_rocm.engines.triton import launch
 from yolo_rocm.norm.algorithms import triton_passes
 from yolo_rocm.norm.hip import batch_norm
 
-from ..blocks.steps import by_one, layers, sample, same, served, stepped
+from ..blocks.steps import by_one, layers, same, sample, served, stepped
 
 
 def test_the_older_half_makes_room(monkeypatch):

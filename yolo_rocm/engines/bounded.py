@@ -21,7 +21,7 @@ class Bounded(dict[K, V]):
         self._make_room(key)
         super().__setitem__(key, value)
 
-    def setdefault(self, key: K, value: V) -> V:  # type: ignore[override]
+    def setdefault(self, key: K, value: V) -> V:
         """Return the entry of a key, or add it."""
         self._make_room(key)
         return super().setdefault(key, value)

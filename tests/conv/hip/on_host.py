@@ -51,7 +51,7 @@ def compiled(source: Path, defines: tuple[tuple[str, int | str], ...]) -> dict[s
 
 
 def bound(kernel, grid: tuple[int, int, int], threads: int, numbers: Sequence[int | float | None]):
-    """Return a launch that takes addresses, as those of engines.hip do, and after them the bits of a float for a None."""
+    """Return a launch that takes addresses as those of engines.hip do, then a float's bits for each None."""
     sizes = [ctypes.c_uint32(size) for size in (*grid, threads)]
     late_ones = numbers.count(None)
 

@@ -91,8 +91,8 @@ class Vendor(Algorithm):
     ) -> Grads:
         """Compute both gradients with one native call."""
         p = problem
-        # torch's kernels without a vendor library refuse others, or compute a wrong gradient of a grouped weight: those of
-        # an image from `array.permute(2, 0, 1)[None]`, say.
+        # torch's kernels without a vendor library refuse others, such as those of `array.permute(2, 0, 1)[None]`, or
+        # compute a wrong gradient of a grouped weight.
         x, weight = usual_strides(x, p.channels_last), usual_strides(weight, p.channels_last)
         mask = [wanted[0], wanted[1], False]
         shape = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups, mask)

@@ -217,7 +217,7 @@ def _scalar(value: Any) -> Any:
 
 
 def bits_of(value: float) -> int:
-    """Return a number of 32 bits as a launch takes it where it waits for an address: kernels read what they need of it."""
+    """Return a float of 32 bits as a launch takes it in the place of an address."""
     return int.from_bytes(struct.pack("=f", value), sys.byteorder)
 
 

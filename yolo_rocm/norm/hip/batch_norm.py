@@ -56,7 +56,7 @@ def defines_of(problem: NormProblem) -> tuple[tuple[str, int | str], ...]:
 
 
 def launch_of(problem: NormProblem, kernel: str, grid: tuple[int, int, int], *numbers: int | float | None) -> Launch:
-    """Return a launch that waits for its tensors' addresses and for each None, compiled and loaded on first sight."""
+    """Return a launch that waits for addresses and for each None, compiled on first sight."""
     key = (problem, kernel, numbers)
     found = _launches.get(key)
     if found is None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -225,7 +226,7 @@ def test_a_frozen_convolution_keeps_nothing_and_is_not_watched():
     saved = []
     with served(), torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
         y = by_one(x, three)
-    assert sorted(saved, key=len) == [(6,), (6,), y.shape]
+    assert sorted(saved, key=len) == [(6,)] * 4 + [y.shape]  # parameters and statistics, and the convolution's output
     with torch.no_grad():
         x.zero_()
         three[0].weight.zero_()
@@ -257,6 +258,50 @@ def test_gradient_checkpointing(reentrant):
             checkpoint(lambda x, run=run, three=three: run(x * 1, three), x, use_reentrant=reentrant).sum().backward()
         found.append({"x": x.grad, "weight": three[0].weight.grad, **dict(three.named_buffers())})
     same(*found)
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+@pytest.mark.parametrize("run", [by_one, by_two], ids=["block", "two functions"])
+def test_a_checkpoint_that_computes_other_values_the_second_time_has_their_gradients(run, frozen):
+    """As dropout without the generator's state, and spectral norms; torch takes all of them from the second pass."""
+    from torch.utils.checkpoint import checkpoint
+
+    three, x, factors = layers(torch.float64, padding=1), sample(dtype=torch.float64), iter((1.0, 3.0))
+    if frozen:
+        three[0].requires_grad_(False)
+    inputs = []
+
+    def changing(x):
+        inputs.append(x + torch.linspace(0, next(factors), x.numel(), dtype=x.dtype).view(x.shape).sin())
+        return run(inputs[-1], three)
+
+    parameters = [p for p in three.parameters() if p.requires_grad]
+    with served():
+        y = checkpoint(changing, x, use_reentrant=False)
+        grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=y.dtype)
+        found = torch.autograd.grad(y, parameters, grad)
+    wanted = torch.autograd.grad(three(inputs[1]), parameters, grad)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("run", [by_one, by_two], ids=["block", "two functions"])
+def test_a_gradient_penalty_through_a_checkpoint_updates_statistics_as_often_as_with_torch(run):
+    """Each time that torch asks for what was saved, the checkpoint computes once more."""
+    from torch.utils.checkpoint import checkpoint
+
+    found = []
+    for ours in (False, True):
+        three, x = layers(torch.float64, padding=1), sample(dtype=torch.float64).requires_grad_()
+        with served() if ours else nullcontext():
+            call = partial(run, three=three) if ours else three
+            y = checkpoint(call, x, use_reentrant=False)
+            (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+            grad.square().sum().backward()
+        found.append({"weight": three[0].weight.grad, **dict(three.named_buffers())})
+    assert int(found[1]["1.num_batches_tracked"]) > 2
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, msg=name)
 
 
 def test_a_repeated_call_plans_nothing_and_a_new_plan_counts(monkeypatch):

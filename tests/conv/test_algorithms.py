@@ -157,6 +157,52 @@ def test_values_gradients_and_layout(geometry, channels_last, dtype):
         assert ours[1].is_contiguous(memory_format=torch.channels_last)
 
 
+def test_the_gradient_of_the_input_of_every_small_geometry():
+    """Strides and dilations that leave pixels of the input, or whole phases of them, out of sight of any output."""
+    (columns,) = (algorithm for algorithm in GEMM if algorithm.name == "columns")
+    generator, geometries, wrong = torch.Generator().manual_seed(0), 0, []
+    sizes = itertools.product(range(1, 5), (2, 3), range(2, 5), range(5), range(2, 5))
+    for size, kernel, stride, padding, dilation in sizes:
+        if size + 2 * padding < dilation * (kernel - 1) + 1:
+            continue
+        geometry = ((2, stride), (1, padding), (1, dilation))
+        weight = torch.randn(2, 1, 2, kernel, generator=generator, dtype=torch.float64)
+        x = torch.empty(1, 1, 3, size, dtype=torch.float64)
+        problem = ConvProblem.of(x, weight, *geometry, False, (0, 0), 1)
+        grad = torch.randn(problem.output_shape, generator=generator, dtype=torch.float64)
+        wanted = torch.nn.grad.conv2d_input(x.shape, weight, grad, *geometry)
+        geometries += 1
+        try:
+            right = torch.allclose(columns.grad_input(problem, grad, weight), wanted, atol=1e-12)
+        except RuntimeError:
+            right = False
+        if not right:
+            wrong.append((size, kernel, *geometry))
+    assert geometries > 200
+    assert wrong == []
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("engine", ["aten", "vendor"])
+def test_an_image_whose_batch_has_a_stride_that_says_nothing(engine, groups):
+    """As an array in HWC has it: without oneDNN torch's gradient of a grouped weight is wrong."""
+    torch.manual_seed(0)
+    x = torch.randn(5, 4, 15).permute(2, 0, 1)[None]
+    weight = torch.randn(3, 15 // groups, 3, 4).contiguous(memory_format=torch.channels_last)
+
+    def call(x, weight):
+        return F.conv2d(x, weight, None, (5, 1), (2, 6), groups=groups)
+
+    exact = gradients(call, [x.contiguous().double(), weight.double()])
+    with torch.backends.mkldnn.flags(enabled=False), yolo_rocm.patched(CPU, engine):
+        leaves = [x.detach().requires_grad_(), weight.requires_grad_()]
+        value = call(*leaves)
+        weights = torch.linspace(-1, 1, value.numel()).view(value.shape)
+        found = [value, *torch.autograd.grad((value * weights).sum(), leaves)]
+    for one, other in zip(found, exact, strict=True):
+        assert relative_error(one.detach(), other) < 1e-5
+
+
 @pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
 @pytest.mark.parametrize("padding", ["same", 2], ids=str)
 def test_padding_modes_of_modules(padding, mode):

@@ -80,8 +80,9 @@ class Replayed:
         recording.append(1)
         found, raw = self._model.compute(self._x._x)
         recording.pop()
-        for place, value in zip(self._outputs, (found, raw["raw"]), strict=True):
-            place.copy_(value)
+        with torch.inference_mode():  # a device graph writes to whatever tensor it has recorded
+            for place, value in zip(self._outputs, (found, raw["raw"]), strict=True):
+                place.copy_(value)
 
 
 @pytest.fixture(autouse=True)
@@ -159,6 +160,36 @@ def test_algorithms_are_measured_after_more_calls_than_a_picture_makes():
     assert given.tuned == []
     given(image())
     assert given.tuned == [1]
+
+
+@pytest.mark.parametrize("first", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("then", [torch.inference_mode, torch.no_grad])
+def test_a_pass_recorded_in_one_mode_is_replayed_in_the_other(first, then):
+    given = Computed()
+    with first():
+        for number in range(BEFORE + 1):
+            given.networks(given.model, given.model.compute, image(number))
+    assert given.networks.recorded == 1
+    with then():
+        found = given.networks(given.model, given.model.compute, image(9))[0]
+        wanted = copy.deepcopy(given.model).compute(image(9))[0]
+    assert torch.allclose(found, wanted, atol=2e-5)
+
+
+def test_a_network_that_counts_its_passes_is_not_recorded():
+    given = Computed()
+    compute, calls = given.model.compute, []
+
+    def counted(x):
+        calls.append(1)
+        given.model.calls += 1
+        return compute(x)
+
+    for number in range(BEFORE + 2):
+        given.networks(given.model, counted, image(number))
+    assert given.networks.recorded == 0
+    assert given.said[0].endswith("not recorded: each pass changes Network.calls")
+    assert given.model.calls == BEFORE + 2 < len(calls)
 
 
 @pytest.mark.parametrize("change", ["attribute", "in place", "other memory", "module", "training"])

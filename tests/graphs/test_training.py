@@ -13,7 +13,7 @@ from yolo_rocm.errors import DeviceLostError
 from yolo_rocm.graphs import network
 from yolo_rocm.graphs.seen import Seen
 
-from .trained import Counting, StandIn, batches, loss_of, made, recorded, same, stand_in, train
+from .trained import Noting, StandIn, batches, loss_of, made, recorded, same, stand_in, train
 
 DEVICES = ["cpu", pytest.param("cuda:0", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
 
@@ -253,17 +253,17 @@ def test_a_module_that_is_set_otherwise_is_seen(device, change):
 
 def test_what_a_pass_sets_itself_and_notes_of_whoever_trains_are_no_change(device):
     model = made(device)
-    model.first[2] = counting = Counting()
+    model.first[2] = noting = Noting()
     graphs, said = recorded(model)
     for x in batches(device, 6):
         (model.loss_so_far,) = train(model, [x])
-    assert counting.calls > 2
+    assert noting.shape == (4, 8, 30, 30)
     assert len(said) == graphs.recorded == 1
 
 
 def test_recording_ends_for_a_loss_that_keeps_changing_although_passes_change_modules(device):
     model = made(device)
-    model.first[2] = Counting()
+    model.first[2] = Noting()
     _, said = recorded(model)
     train(model, batches(device, 32), weights=[float(number // 4 % 2) for number in range(32)])
     assert [line.split(" for ")[0] for line in said] == ["device graph on"] * 2 + ["device graph off"]
@@ -303,14 +303,61 @@ def test_what_computes_something_else_when_it_is_replayed_is_not_used(device):
 
 
 class _Drift(torch.nn.Module):
-    """Multiplies by a number of the host, which a graph has from when it was recorded."""
+    """Multiplies by a number of the host, which a graph has from when it was recorded; inside a list it is not seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = [0]
+
+    def forward(self, x):
+        """Return other numbers each time."""
+        self.calls[0] += 1
+        return x * self.calls[0]
+
+
+class _WarmedUp(torch.nn.Module):
+    """Computes something else from its tenth call on, by a counter."""
 
     calls = 0
 
     def forward(self, x):
-        """Return other numbers each time."""
+        """Count, and compute."""
         self.calls += 1
-        return x * self.calls
+        return x * (1.0 if self.calls < 10 else 2.0)
+
+
+def test_a_network_that_counts_its_passes_is_not_recorded_and_counts_the_same(device):
+    plain, model = made(device), made(device)
+    for each in (plain, model):
+        each.second.add_module("warmed_up", _WarmedUp())
+    graphs, said = recorded(model)
+    assert train(model, batches(device, 12)) == train(plain, batches(device, 12))
+    assert said == ["device graph off for 4x3x32x32: each pass changes _WarmedUp.calls, which a recorded one would not"]
+    assert graphs.recorded == 0
+    assert model.second.warmed_up.calls == plain.second.warmed_up.calls == 12
+
+
+class _Average(torch.nn.Module):
+    """Keeps a running mean in a tensor that is no buffer."""
+
+    def __init__(self, device):
+        super().__init__()
+        self.mean = torch.zeros((), device=device)
+
+    def forward(self, x):
+        """Follow the mean, in place."""
+        self.mean.lerp_(x.detach().mean(), 0.1)
+        return x
+
+
+def test_a_tensor_that_is_no_buffer_is_left_as_it_was_by_the_recording(device):
+    plain, model = made(device), made(device)
+    for each in (plain, model):
+        each.second.add_module("average", _Average(device))
+    graphs, _ = recorded(model)
+    assert train(model, batches(device, 6)) == train(plain, batches(device, 6))
+    assert graphs.recorded == 1
+    assert torch.equal(model.second.average.mean, plain.second.average.mean)
 
 
 def test_a_network_that_draws_on_the_host_is_not_recorded_and_draws_the_same(device):

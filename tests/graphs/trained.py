@@ -141,15 +141,13 @@ class StandIn(Pool):
         return _Kept(function, result, forward, leaves, self._gradients), result
 
 
-class Counting(nn.SiLU):
-    """Sets an attribute of its own in each call that a graph would not replay."""
-
-    calls = 0
+class Noting(nn.SiLU):
+    """Sets attributes of its own in each call that a graph would not replay, to what they were before."""
 
     def forward(self, x):
-        """Compute, and count."""
+        """Compute, and note."""
         if not StandIn.replaying:
-            self.calls += 1
+            self.shape, self.ones = x.shape, x.new_ones(1)
         return super().forward(x)
 
 

@@ -222,7 +222,8 @@ def test_nothing_but_input_parameters_and_statistics_is_kept():
     with served():
         found = kept(lambda: norm_act(x, norm, nn.SiLU()))
         y = norm_act(x, norm, nn.SiLU())
-    assert set(found) == {x.data_ptr(), norm.weight.data_ptr(), norm.bias.data_ptr()}
+    assert set(found) > {x.data_ptr(), norm.weight.data_ptr(), norm.bias.data_ptr()}
+    assert len(found) == 3 + 2
     assert [tuple(each.shape) for each in y.grad_fn.statistics] == [(6,), (6,)]
     stock = kept(lambda: nn.SiLU()(norm(x)))
     assert sum(stock.values()) > 1.9 * sum(found.values())

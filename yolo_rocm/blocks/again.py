@@ -19,6 +19,7 @@ class Again(Activation):
         y: Output of the convolution, which nobody else can change; neither can they the statistics.
         p: Of the BatchNorm.
         statistics: Of the batch.
+        strides: Of the output. With one channel or one pixel they need not be those of `y`, and layers go by them.
 
     Attributes:
         y: The same.
@@ -28,11 +29,13 @@ class Again(Activation):
 
     __slots__ = ("_known", "_versions", "p", "statistics", "y")
 
-    def __init__(self, known: Known, y: torch.Tensor, p: Parameters, statistics: Statistics) -> None:
+    def __init__(
+        self, known: Known, y: torch.Tensor, p: Parameters, statistics: Statistics, strides: tuple[int, ...]
+    ) -> None:
         weight, bias = p.weight, p.bias
         self.steps = 0
         self._begin()
-        self._known, self.y, self.statistics = known, y, statistics
+        self._known, self.y, self.statistics, self._stride = known, y, statistics, strides
         self.p = Parameters(weight, bias, None, None, 0.0, p.eps)
         self._versions = None if weight is None or bias is None else (weight._version, bias._version)
 
@@ -57,7 +60,7 @@ class Again(Activation):
         self.check()
         known = self._known
         value = known.norm.activate(self.y, self.p, self.statistics)
-        return value if value.stride() == known.strides else laid_out_again(value, known.shape, known.strides)
+        return value if value.stride() == self._stride else laid_out_again(value, known.shape, self._stride)
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Yield what stays in memory."""

@@ -119,17 +119,17 @@ class _Block(torch.autograd.Function):
                 y, result, statistics = _computed(known, x, filters, added, p)
         else:
             y, result, statistics = _computed(known, x, filters, added, p)
-        ctx.call, call.statistics = call, statistics
+        ctx.call = call
         if isinstance(call, LeanCall):
             if call.offers:
-                call.again = Again(known, y, p, statistics)
+                call.again = Again(known, y, p, statistics, result.stride())
             if call.holds:
-                call.hold(filters, x, y)
+                call.hold(filters, x, y, statistics)
                 return result
         if any(ctx.needs_input_grad[:3]):
-            ctx.save_for_backward(filters, y, weight, bias, x)
+            ctx.save_for_backward(filters, y, weight, bias, x, *statistics)
         else:  # frozen: nothing but the output of the convolution is read again
-            ctx.save_for_backward(None, y, weight, bias, None)
+            ctx.save_for_backward(None, y, weight, bias, None, *statistics)
         return result
 
     @staticmethod
@@ -177,11 +177,12 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     assert conv is not None  # or there was no call
     holding = call if isinstance(call, LeanCall) and call.holds else None
     if holding is not None:
-        kernel, y, keeping, kept_x = holding.held()
+        kernel, y, keeping, kept_x, statistics = holding.held()
         weight, bias = call.p[:2]
     else:
         keeping = None
-        kernel, y, weight, bias, kept_x = ctx.saved_tensors
+        kernel, y, weight, bias, kept_x, mean, invstd = ctx.saved_tensors
+        statistics = Statistics(mean, invstd)
         if y.stride() != known.strides:  # hooks have returned another layout
             y = laid_out(y, known.channels_last)
     p = Parameters(weight, bias, None, None, 0.0, call.p.eps)
@@ -195,7 +196,7 @@ def _gradients(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     if _is_profiled():
         norm_backward = partial(_marked, _NORMALISATION, norm_backward)
         conv_backward = partial(_marked, _CONVOLUTION, conv_backward)
-    grad_y, grad_weight, grad_bias = norm_backward(grad, y, p, call.statistics, wanted)
+    grad_y, grad_weight, grad_bias = norm_backward(grad, y, p, statistics, wanted)
     if holding is not None and _keeps_graph is not None and not _keeps_graph():
         holding.let_go()
     del y  # the input may be made in its place
@@ -222,7 +223,7 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
     call: Call = ctx.call
     known, kernel, offset = call.known, call.kernel, call.offset
     if isinstance(call, LeanCall) and call.holds:
-        _, _, _, x = call.held()
+        _, _, _, x, _ = call.held()
         weight, bias = call.p[:2]
         if x is None:
             raise RuntimeError(
@@ -230,7 +231,7 @@ def _differentiable(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, 
                 "lean memory does not keep it: train with step.memory: full"
             )
     else:
-        _, y, weight, bias, x = ctx.saved_tensors
+        _, y, weight, bias, x, _, _ = ctx.saved_tensors
     problem = known.conv.problem  # type: ignore[union-attr]
     create = torch.is_grad_enabled()
     with torch.enable_grad():

@@ -26,13 +26,11 @@ class Call:
         p: Of the BatchNorm.
         kernel: Weight of the convolution as the layer has it, for gradients of gradients.
         offset: Its bias, likewise.
-        statistics: Of the batch.
         version: Of `kernel`, where a copy of another data type was computed with.
     """
 
-    __slots__ = ("kernel", "known", "offset", "p", "statistics", "version")
+    __slots__ = ("kernel", "known", "offset", "p", "version")
 
-    statistics: Statistics
     version: int
 
     def __init__(self, known: Known, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None) -> None:
@@ -61,10 +59,11 @@ class LeanCall(Call):
         holds: Whether all that backward needs is kept here.
     """
 
-    __slots__ = ("_versions", "_watched", "_x", "_y", "again", "holds", "keeping", "offers")
+    __slots__ = ("_statistics", "_versions", "_watched", "_x", "_y", "again", "holds", "keeping", "offers")
 
     _x: torch.Tensor | None
     _y: torch.Tensor | None
+    _statistics: Statistics
     _watched: tuple[torch.Tensor, ...]  # what backward reads and others can change
     _versions: tuple[int, ...]
 
@@ -76,9 +75,9 @@ class LeanCall(Call):
         self.keeping: Keeping | None = None
         self.holds = False
 
-    def hold(self, kernel: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> None:
-        """Keep the weight that the convolution reads, its output, and its input where nothing is kept in its place."""
-        self._y = y
+    def hold(self, kernel: torch.Tensor, x: torch.Tensor, y: torch.Tensor, statistics: Statistics) -> None:
+        """Keep what backward reads; the input only where nothing is kept in its place."""
+        self._y, self._statistics = y, statistics
         self._x = x if self.keeping is None else None
         weight, bias = self.p[:2]
         read = x if self.keeping is None else kernel
@@ -86,8 +85,8 @@ class LeanCall(Call):
         self._watched = (kernel, read, scale, shift)
         self._versions = (kernel._version, read._version, scale._version, shift._version)
 
-    def held(self) -> tuple[torch.Tensor, torch.Tensor, Keeping | None, torch.Tensor | None]:
-        """Return what is kept: weight and output of the convolution, and its input, as its recipe or as it is.
+    def held(self) -> tuple[torch.Tensor, torch.Tensor, Keeping | None, torch.Tensor | None, Statistics]:
+        """Return weight and output of the convolution, its recipe, its input, and statistics.
 
         Raises:
             RuntimeError: It was let go, or changed in place.
@@ -99,7 +98,7 @@ class LeanCall(Call):
         if (kernel._version, read._version, scale._version, shift._version) != self._versions:
             pairs = zip(self._watched, self._versions, strict=True)
             raise next(changed(each, version) for each, version in pairs if each._version != version)
-        return kernel, y, self.keeping, self._x
+        return kernel, y, self.keeping, self._x, self._statistics
 
     def let_go(self) -> None:
         """Keep nothing any longer."""

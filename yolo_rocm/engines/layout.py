@@ -52,6 +52,21 @@ def laid_out(x: torch.Tensor, channels_last: bool) -> torch.Tensor:
     return x if x.stride() == usual else x.as_strided(x.shape, usual)
 
 
+def usual_strides(x: torch.Tensor, channels_last: bool) -> torch.Tensor:
+    """Return a tensor without strides that a size of 1 leaves open; its values stay where they are.
+
+    Args:
+        x: The tensor; one that is in neither layout is left as it is.
+        channels_last: Layout of those that are in both.
+    """
+    shape, own = x.shape, x.stride()
+    for last in (channels_last, not channels_last) if 1 in shape else ():
+        usual = strides(shape, last and x.dim() in (4, 5))
+        if all(size == 1 or one == other for size, one, other in zip(shape, own, usual, strict=True)):
+            return x if own == usual else x.as_strided(shape, usual)
+    return x
+
+
 @lru_cache(maxsize=4096)
 def strides(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
     """Return the strides of a whole tensor in one of the two layouts."""

@@ -10,7 +10,7 @@ from typing import Final, Generic
 import torch
 
 from ..errors import ConfigError, EngineError
-from . import faults, qualification
+from . import bounded, faults, qualification
 from .names import NATIVE, OURS, single_engines
 from .operator import A, Operator, P
 from .plan_store import Entry, PlanStore
@@ -79,7 +79,7 @@ class BasePlanner(Generic[P, A]):
         self._remember, self._for_training = remember, for_training
         self._plans: dict[P, Plan[A]] = {}
         self._stores: dict[str, PlanStore] = {}
-        self.generation = 0  # rises when plans change, so that callers drop what they have kept
+        self.generation = 0  # rises when plans change or are forgotten, so that callers drop what they have kept
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -132,6 +132,8 @@ class BasePlanner(Generic[P, A]):
             if not self._refused(problem, chosen):
                 self._compare(problem, chosen)
             if not self._refused(problem, chosen):
+                if len(self._plans) >= bounded.MOST:  # of sizes that may never come again, with all that is kept for them
+                    self._forget_plans()
                 plan = self._plans[problem] = chosen
         return plan
 
@@ -239,6 +241,9 @@ class BasePlanner(Generic[P, A]):
             by_device.setdefault(problem.device, {})[self._key(problem)] = entry
         for device, entries in by_device.items():
             self._store(device).add(entries)
+        self._forget_plans()
+
+    def _forget_plans(self) -> None:
         self._plans.clear()
         self.generation += 1
 

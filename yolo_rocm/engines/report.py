@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic
 
 import torch
 
+from .bounded import Bounded
 from .operator import A, P
 from .planner import Plan
 
@@ -41,14 +42,14 @@ class SeamReport(Generic[P, A]):
     Attributes:
         noun: What its layers are called.
         kinds: The modules that are its layers.
-        served: The problems computed so far, each with its plan and calls.
+        served: The problems computed so far, the latest thousands, each with its plan and calls.
     """
 
     noun: ClassVar[str]
     kinds: ClassVar[tuple[type[torch.nn.Module], ...]]
 
     def __init__(self) -> None:
-        self.served: dict[P, Served[P, A]] = {}
+        self.served: dict[P, Served[P, A]] = Bounded()
         self._kinds: dict[str, str] = {}
         self._layers: dict[str, list[Served[P, A]]] = {}
         self._names: dict[int, str] = {}

@@ -173,7 +173,8 @@ def kept(state: Sequence[torch.Tensor], device: torch.device) -> Iterator[None]:
     finally:
         with torch.no_grad():
             for each, old in zip(state, before, strict=True):
-                each.copy_(old)
+                if not torch.equal(each, old):  # or a graph that has it would find it changed
+                    each.copy_(old)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import torch
 
 from ..engines.devices import alive, on
 from ..errors import DeviceLostError
+from .attributes import Attributes
 from .captured import Run
 from .network import why_not
 from .pool import Pool
@@ -166,6 +167,7 @@ class _Network:
         if waiting:
             return calls + 1
         with on(x.device):
+            way, before = None, Attributes(model)
             try:
                 way, why = self._decided(model, run, x)
             except DeviceLostError:
@@ -177,6 +179,9 @@ class _Network:
                     raise DeviceLostError(f"{text}Start again with rocm.predict.graph=off.") from error
                 way, self._records = None, False
                 why = f"could not be measured: {why}"
+            finally:
+                if way is None or way.recorded is None:
+                    before.put_back()
             torch.cuda.empty_cache()
         self._owner.say(f"inference of {'x'.join(map(str, x.shape))} {why}")
         return way
@@ -190,6 +195,7 @@ class _Network:
         self._owner.tune()
         drawn = torch.random.get_rng_state(), random.getstate()
         expected = _tensors(run, x)
+        settled = Attributes(model)
         draws = random.getstate() != drawn[1] or not torch.equal(torch.random.get_rng_state(), drawn[0])
         times: dict[_Way, float] = {}
         computed: dict[str, Sequence[torch.Tensor]] = {}
@@ -198,6 +204,7 @@ class _Network:
             computed[name], milliseconds = _timed(partial(_in_layout, run, layout), x)
             if _typical_departure(computed[name], expected) <= _LARGEST_DEPARTURE:
                 times[_Way(name, None)] = milliseconds
+        changed = settled.changed()
         eager = min(times, key=times.__getitem__, default=None)
         if eager is None:
             return None, "departs from itself: it is computed as it is"
@@ -205,6 +212,8 @@ class _Network:
         reason = why_not(device) if wanted.graph != "off" else "rocm.predict.graph=off"
         if reason is None and draws:
             reason = "the network draws random numbers on the host"
+        if reason is None and changed is not None:
+            reason = f"each pass changes {changed}"
         if reason is not None or not self._records:
             return eager, f"{said}, not recorded: {reason or 'an earlier pass could not be'}"
         self._pool = self._pool or Pool(device)

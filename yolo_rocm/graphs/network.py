@@ -13,6 +13,7 @@ import torch
 
 from ..engines.devices import alive, on
 from ..errors import DeviceLostError
+from .attributes import Attributes, tensors_of
 from .captured import Captured, Gradient, Passes, Run, autocast_of_now, gradients, kept
 from .leaves import fresh_leaves
 from .pool import Pool
@@ -140,9 +141,9 @@ class NetworkGraphs:
             if self._times[key] >= _MOST_TIMES:
                 self._shapes[key] = None
                 self._say(f"device graph off for {_words(key[0])}: the loss does not use the same outputs each time")
-        if key not in self._shapes:
-            self._shapes[key] = None if len(self._shapes) >= _MOST_SHAPES else Seen(self._calls)
-        return self._shapes[key]
+        if key not in self._shapes and len(self._shapes) < _MOST_SHAPES:
+            self._shapes[key] = Seen(self._calls)
+        return self._shapes.get(key)
 
     def _forget_rare(self) -> None:
         """Keep no gradients of shapes that have not come for some calls: with `auto` these begin anew."""
@@ -170,6 +171,7 @@ class NetworkGraphs:
     ) -> Captured | Seen | None:
         """Record the passes for a shape, where that is worth it; None leaves them as they are."""
         with on(x.device):
+            captured, before = None, Attributes(model)
             try:
                 captured, why = self._tried(model, run, x, grads)
             except _Undecided:
@@ -183,6 +185,9 @@ class NetworkGraphs:
                 self._end(f"{_words(x.shape)} could not be recorded: {why}")
                 torch.cuda.empty_cache()
                 return None
+            finally:
+                if captured is None:
+                    before.put_back()
             if captured is None:
                 self._let_go_of_pool()
             torch.cuda.empty_cache()
@@ -194,7 +199,9 @@ class NetworkGraphs:
     def _tried(
         self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
     ) -> tuple[Captured | None, str]:
-        parameters, state = [p for p in model.parameters() if p.requires_grad], list(model.buffers())
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        plain = tensors_of(module.__dict__ for module in model.modules())
+        state = [*model.buffers(), *(each for each in plain if each.is_leaf and not each.is_inference())]
 
         def eager() -> Passes:
             torch.clear_autocast_cache()  # each step casts its weights
@@ -209,7 +216,11 @@ class NetworkGraphs:
             if random.getstate() != drawn[1] or not torch.equal(torch.random.get_rng_state(), drawn[0]):
                 return None, "the network draws random numbers on the host"
             del first
+            settled = Attributes(model)
             host_ms, eager_ms, expected = timed(eager, x.device)
+            changed = settled.changed()
+            if changed is not None:
+                return None, f"each pass changes {changed}, which a recorded one would not"
         said = f"forward and backward take {eager_ms:.1f} ms, the host {host_ms:.1f} ms of it to launch them"
         if self._mode == "auto" and host_ms < _HOST_BOUND * eager_ms:
             return None, said

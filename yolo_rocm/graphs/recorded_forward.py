@@ -32,7 +32,8 @@ class RecordedForward:
     def __init__(
         self, run: Run, x: torch.Tensor, layout: torch.memory_format, held: Sequence[torch.Tensor], pool: Pool
     ) -> None:
-        self._x = x.detach().clone(memory_format=layout)
+        with torch.inference_mode(False):  # each later call writes to it, whatever mode this one has
+            self._x = x.detach().clone(memory_format=layout)
         self._held = list(held)
         with pool.side_stream():
             run(self._x)  # libraries and kernels take their workspaces

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from .attributes import tensors_of
 from .settings import Settings
 
 _HOOKS: Final = ("forward_pre", "forward", "backward_pre", "backward")
@@ -35,7 +35,7 @@ class State:
         in_dictionaries = chain.from_iterable(each.values() for each in held)
         self._parts = [each for each in in_dictionaries if isinstance(each, torch.Tensor)]
         self._versioned = [each for each in self._parts if not each.is_inference()]
-        self.tensors = [each.detach() for each in (*self._parts, *self._attributes())]
+        self.tensors = [each.detach() for each in (*self._parts, *tensors_of(self._own))]
         self._was = self._now()
 
     def settle(self) -> None:
@@ -59,10 +59,3 @@ class State:
 
     def _now(self) -> list[Any]:
         return [*map(torch.Tensor.data_ptr, self._parts), *map(_version, self._versioned)]
-
-    def _attributes(self) -> Iterator[torch.Tensor]:
-        for value in chain.from_iterable(own.values() for own in self._own):
-            if isinstance(value, torch.Tensor):
-                yield value
-            elif type(value) in (list, tuple):
-                yield from (each for each in value if isinstance(each, torch.Tensor))

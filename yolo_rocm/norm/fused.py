@@ -145,14 +145,15 @@ class _NormAct(torch.autograd.Function):
     def forward(
         ctx: Any, x: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, p: Parameters, known: _Known
     ) -> torch.Tensor:
+        # Backward reads those that are saved: a checkpoint puts what it has computed a second time in their place.
         y, ctx.statistics = without_autocast(known.route.forward, x, p)
-        ctx.save_for_backward(x, weight, bias)
+        ctx.save_for_backward(x, weight, bias, *ctx.statistics)
         ctx.known, ctx.eps = known, p.eps
         return y
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, weight, bias = ctx.saved_tensors
+        x, weight, bias, mean, invstd = ctx.saved_tensors
         known: _Known = ctx.known
         wanted = ctx.needs_input_grad[:3]
         p = Parameters(weight, bias, None, None, 0.0, ctx.eps)
@@ -162,7 +163,7 @@ class _NormAct(torch.autograd.Function):
         known.route.served.backward_calls += 1
         grad = grad.resolve_neg().contiguous(memory_format=known.layout)
         x = x.contiguous(memory_format=known.layout)  # hooks may have returned another layout
-        return *without_autocast(known.route.backward, grad, x, p, ctx.statistics, wanted), None, None
+        return *without_autocast(known.route.backward, grad, x, p, Statistics(mean, invstd), wanted), None, None
 
 
 # `Function.apply` first looks for what transforms of functorch may have left in the arguments, which costs as much as

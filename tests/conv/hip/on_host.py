@@ -7,6 +7,7 @@ import functools
 import hashlib
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -49,12 +50,15 @@ def compiled(source: Path, defines: tuple[tuple[str, int | str], ...]) -> dict[s
     return {name: getattr(library, f"launch_{name}") for name in kernels}
 
 
-def bound(kernel, grid: tuple[int, int, int], threads: int, numbers: Sequence[int | float]):
-    """Return a launch that takes addresses, as those of engines.hip do."""
+def bound(kernel, grid: tuple[int, int, int], threads: int, numbers: Sequence[int | float | None]):
+    """Return a launch that takes addresses as those of engines.hip do, then a float's bits for each None."""
     sizes = [ctypes.c_uint32(size) for size in (*grid, threads)]
-    rest = [ctypes.c_float(n) if isinstance(n, float) else ctypes.c_int32(n) for n in numbers]
+    late_ones = numbers.count(None)
 
-    def run(*addresses: int) -> None:
+    def run(*given: int) -> None:
+        addresses, late = given[: len(given) - late_ones], iter(given[len(given) - late_ones :])
+        filled = [struct.unpack("=f", struct.pack("=I", next(late)))[0] if n is None else n for n in numbers]
+        rest = [ctypes.c_float(n) if isinstance(n, float) else ctypes.c_int32(n) for n in filled]
         kernel(*sizes, *(ctypes.c_void_p(address or None) for address in addresses), *rest)
 
     return run

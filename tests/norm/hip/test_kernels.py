@@ -1,13 +1,17 @@
 """The BatchNorm kernels of engine hip, run as host code through their algorithm and compared with fp64."""
 
+import ctypes
 from pathlib import Path
 
 import pytest
 import torch
 
 from yolo_rocm.engines import qualification
+from yolo_rocm.engines.hip import program
+from yolo_rocm.engines.hip.program import Launch
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.quarantine import quarantine_reason
+from yolo_rocm.norm.algorithms.base import Parameters
 from yolo_rocm.norm.hip import algorithms, batch_norm
 from yolo_rocm.norm.plan import NORMALISATION
 from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
@@ -19,6 +23,9 @@ from ..test_algorithms import assert_exact
 pytestmark = [pytest.mark.once, pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler")]
 SOURCE = Path(batch_norm.__file__).with_name("batch_norm.hip.cpp")
 (HIP,) = algorithms()
+
+
+LAUNCH_OF = batch_norm.launch_of
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +87,40 @@ def test_the_first_value_of_a_channel_may_be_far_off() -> None:
     tensors = drawn(problem)
     tensors["x"][0, :, 0, 0] = 1e4
     assert_exact(HIP, problem, tensors)
+
+
+def test_a_momentum_of_each_batch_makes_no_launch_of_its_own(monkeypatch) -> None:
+    """As `momentum=None` has it, which torch.optim.swa_utils.update_bn sets."""
+    launched = []
+
+    class Driver:
+        @staticmethod
+        def launch(*given):
+            slots = given[-2]
+            if len(slots) == 10:  # what combines statistics
+                launched.append(ctypes.cast(slots[8], ctypes.POINTER(ctypes.c_float))[0])
+            return 0
+
+    class Loaded:
+        def kernel(self, name, device):
+            return self
+
+        def bound(self, grid, block, *arguments):
+            return Launch(Driver(), None, None, ("kernel", 0), grid, block, arguments)
+
+    monkeypatch.setattr(batch_norm, "launch_of", LAUNCH_OF)
+    monkeypatch.setattr(batch_norm, "program_of", lambda defines: Loaded())
+    monkeypatch.setattr(batch_norm, "_launches", {})
+    monkeypatch.setattr(program, "current_device", lambda: 0)
+    monkeypatch.setattr(program, "current_stream", lambda number: 0)
+    problem = NormProblem((2, 8, 4, 4), torch.float32, "cpu")
+    tensors = drawn(problem)
+    kept = []
+    for batch in (1, 2, 4):
+        HIP.forward(problem, tensors["x"], Parameters(None, None, torch.zeros(8), torch.ones(8), 1 / batch, 1e-3))
+        kept.append(len(batch_norm._launches))
+    assert launched == [1.0, 0.5, 0.25]
+    assert kept == [3, 3, 3]
 
 
 @pytest.mark.parametrize("rows", [2**31 - 4, 2**31])

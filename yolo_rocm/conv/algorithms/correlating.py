@@ -153,14 +153,14 @@ def _phases(problem: ConvProblem, axis: int) -> list[_Phase]:
     for start in range(min(stride, size)):
         fitting = [k for k in range(min(step, kernel)) if (start + padding - k * dilation) % stride == 0]
         length = -(-(size - start) // stride)
-        if not fitting:
-            result.append(_Phase(start, 0, step, 0, apart, (0, 0), (0, 0)))
-            continue
-        first = fitting[0]
+        first = fitting[0] if fitting else kernel
         taps = len(range(first, kernel, step))
         newest = (start + padding - first * dilation) // stride  # output of tap `first` for t = 0
         before = (taps - 1) * apart - newest
         after = length - 1 + newest - (outputs - 1)
+        if not taps or -before >= outputs or -after >= outputs:  # no tap fits, or all outputs of those that do are cut
+            result.append(_Phase(start, 0, step, 0, apart, (0, 0), (0, 0)))
+            continue
         pads, cut = (max(before, 0), max(after, 0)), (max(-before, 0), max(-after, 0))
         result.append(_Phase(start, first, step, taps, apart, pads, cut))
     return result

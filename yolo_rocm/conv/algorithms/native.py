@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from ...engines.backend_flags import vendor_off
+from ...engines.layout import usual_strides
 from ..problem import ConvProblem
 from .base import Algorithm, Grads, Wanted
 
@@ -90,6 +91,9 @@ class Vendor(Algorithm):
     ) -> Grads:
         """Compute both gradients with one native call."""
         p = problem
+        # torch's kernels without a vendor library refuse others, such as those of `array.permute(2, 0, 1)[None]`, or
+        # compute a wrong gradient of a grouped weight.
+        x, weight = usual_strides(x, p.channels_last), usual_strides(weight, p.channels_last)
         mask = [wanted[0], wanted[1], False]
         shape = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups, mask)
         grads = native_convolution_backward(grad, x, weight, None, *shape)

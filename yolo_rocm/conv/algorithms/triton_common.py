@@ -8,6 +8,7 @@ from typing import Final
 
 import torch
 
+from ...engines.bounded import Bounded
 from ...engines.precision import tf32_allowed
 from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import FMA, NVIDIA, device_reason, family
@@ -17,7 +18,7 @@ from ..problem import ConvProblem
 from .base import Algorithm, common_reasons
 
 _LARGEST: Final = 2**31
-_splits: dict[Hashable, tuple[Call, int]] = {}
+_splits: dict[Hashable, tuple[Call, int]] = Bounded()
 
 
 def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
+from ...engines.bounded import Bounded
 from ...engines.hip.program import Kernel, Launch, Program
 from ...engines.kernel_errors import Spills
 from .calls import HipCall
@@ -24,7 +25,7 @@ _TENSORS: Final = {
 }
 # Bytes of a thread's memory beyond registers that a kernel may use: a few values that wait for the end cost nothing.
 _FEW_BYTES: Final = 128
-_launches: dict[tuple[HipCall, str], Launch] = {}
+_launches: dict[tuple[HipCall, str], Launch] = Bounded()
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import struct
+import sys
 import threading
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -115,8 +116,9 @@ class Kernel:
         Args:
             grid: Blocks in three dimensions.
             block: Threads of a block.
-            arguments: Of the kernel, in its order: a tensor, or None for no address; int (32 bits) or float (32 bits);
-                anything else as an object of ctypes, such as `c_int64`.
+            arguments: Of the kernel, in its order: a tensor, or None for no address and for a number that each launch
+                gives by `bits_of`; int (32 bits) or float (32 bits); anything else as an object of ctypes, such as
+                `c_int64`.
 
         Raises:
             TypeError: An argument is none of these.
@@ -212,6 +214,11 @@ def _scalar(value: Any) -> Any:
         return value
     kind = type(value).__name__
     raise TypeError(f"a kernel's argument is a {kind}, not a tensor, None, int, float or an object of ctypes")
+
+
+def bits_of(value: float) -> int:
+    """Return a float of 32 bits as a launch takes it in the place of an address."""
+    return int.from_bytes(struct.pack("=f", value), sys.byteorder)
 
 
 def _address(tensor: torch.Tensor | None) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from ..bounded import Bounded
 from ..devices import on
 from ..kernel_errors import CompilerError, Spills
 from . import direct
@@ -28,7 +29,7 @@ from .call import Call
 # NVIDIA's compiler spills a register or two to stay below a round number of them: such kernels were up to 2.6 times as
 # fast as the next best on an H200. This many are no sign of a tile that is too large.
 _FEW_SPILLS: Final = 8
-_ready: dict[Hashable, Callable[..., bool]] = {}  # see `repeating`
+_ready: dict[Hashable, Callable[..., bool]] = Bounded()  # see `repeating`
 # What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once. Where
 # that failed, why, in words: an exception would hold every frame it has passed, with the gigabytes of a measurement.
 _prepared: dict[Hashable, _Failure | None] = {}

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
+from ...engines.bounded import Bounded
 from ...engines.triton.available import family, processors
 from ...engines.triton.call import Call
 from ...engines.triton.direct import current_stream
@@ -27,7 +28,7 @@ _MOST_REMEMBERED: Final = 32
 _ALIGNED: Final = 64  # elements; kernels are compiled for addresses that are multiples of 16 bytes
 _LEAST_SHARED: Final = 2**18  # elements
 _Described = list[tuple[Call, tuple[torch.dtype, ...]]]
-_known: dict[tuple[str, NormProblem], TritonPasses] = {}
+_known: dict[tuple[str, NormProblem], TritonPasses] = Bounded()
 _shared: dict[tuple[torch.device, int, int], torch.Tensor] = {}  # by device, stream and thread
 
 
@@ -47,7 +48,7 @@ def forget() -> None:
 
 def free_memory() -> None:
     """Let go of what passes keep for themselves; the next ones take it anew. Nobody may compute meanwhile."""
-    for made in _known.values():
+    for made in list(_known.values()):
         made.forget_rooms()
     _shared.clear()
 

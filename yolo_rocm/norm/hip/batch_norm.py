@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from ...engines.bounded import Bounded
 from ...engines.hip.available import device_reason
-from ...engines.hip.program import Launch, Program
+from ...engines.hip.program import Launch, Program, bits_of
 from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import processors
 from ..algorithms.base import NormAlgorithm, NormGrads, Parameters, Statistics, count_write
@@ -30,7 +31,7 @@ TENSORS: Final = {
     "combine_gradients": 5,
     "input_gradient": 8,
 }
-_launches: dict[tuple[NormProblem, str, tuple[Any, ...]], Launch] = {}
+_launches: dict[tuple[NormProblem, str, tuple[Any, ...]], Launch] = Bounded()
 
 
 @lru_cache(maxsize=256)
@@ -54,8 +55,8 @@ def defines_of(problem: NormProblem) -> tuple[tuple[str, int | str], ...]:
     )
 
 
-def launch_of(problem: NormProblem, kernel: str, grid: tuple[int, int, int], *numbers: int | float) -> Launch:
-    """Return a launch that waits for the addresses of its tensors, compiled and loaded on first sight."""
+def launch_of(problem: NormProblem, kernel: str, grid: tuple[int, int, int], *numbers: int | float | None) -> Launch:
+    """Return a launch that waits for addresses and for each None, compiled on first sight."""
     key = (problem, kernel, numbers)
     found = _launches.get(key)
     if found is None:
@@ -117,9 +118,11 @@ class HipNorm(NormAlgorithm):
         mean, invstd = partials.new_empty(problem.channels), partials.new_empty(problem.channels)
         running = [None if each is None else each.float() for each in (p.running_mean, p.running_var)]
         combine = launch_of(
-            problem, "combine_statistics", (-(-problem.channels // 8), 1, 1), *sizes, float(p.momentum), float(p.eps)
+            problem, "combine_statistics", (-(-problem.channels // 8), 1, 1), *sizes, None, float(p.eps)
         )
-        combine(*(_at(each) for each in (partials, *running, p.batches, mean, invstd)))
+        # That of a cumulative average is another one for each batch.
+        momentum = bits_of(float(p.momentum))
+        combine(*(_at(each) for each in (partials, *running, p.batches, mean, invstd)), momentum)
         for own, new in zip((p.running_mean, p.running_var), running, strict=True):
             if own is not None and new is not None and own.dtype != torch.float32:
                 own.copy_(new)

@@ -1,0 +1,43 @@
+"""What is kept for sizes that never come again: so many at most, everywhere, and the results stay right."""
+
+from __future__ import annotations
+
+from yolo_rocm.conv.algorithms import triton_common
+from yolo_rocm.conv.hip import launching
+from yolo_rocm.engines import bounded
+from yolo_rocm.engines.bounded import Bounded
+from yolo_rocm.engines.triton import launch
+from yolo_rocm.norm.algorithms import triton_passes
+from yolo_rocm.norm.hip import batch_norm
+
+from ..blocks.steps import by_one, layers, same, sample, served, stepped
+
+
+def test_the_older_half_makes_room(monkeypatch):
+    monkeypatch.setattr(bounded, "MOST", 4)
+    kept: Bounded[int, int] = Bounded()
+    for number in range(4):
+        kept[number] = kept.setdefault(number, 7) + number
+    kept[3] = 0  # is there already
+    assert kept == {0: 7, 1: 8, 2: 9, 3: 0}
+    assert kept.setdefault(4, 5) == 5
+    assert kept == {2: 9, 3: 0, 4: 5}
+
+
+def test_launches_are_bounded():
+    dictionaries = (triton_common._splits, launching._launches, launch._ready, triton_passes._known)
+    assert {type(each) for each in (*dictionaries, batch_norm._launches)} == {Bounded}
+
+
+def test_images_of_many_sizes_leave_so_many_plans_routes_and_blocks(monkeypatch):
+    monkeypatch.setattr(bounded, "MOST", 5)
+    three = layers(padding=1)
+    first = sample(2, 4, 7, 8)
+    with served() as (patch, norms):
+        wanted = stepped(by_one, first, three)
+        for size in range(5, 25):
+            stepped(by_one, sample(2, 4, 7, size), three)
+            kept = (patch.planner._plans, patch._known, norms.planner._plans, norms._routes, norms._fused)
+            reports = (patch.report.served, norms.report.served)
+            assert max(len(each) for each in (*kept, *reports)) <= 6  # routes go with the next call after their plans
+        same(stepped(by_one, first, three), wanted)

@@ -141,7 +141,9 @@ def _convolution_backward(
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
         grads = native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
-        return grads if patch is not None else (*(_as_promised(each, x, weight) for each in grads[:2]), *grads[2:])
+        if patch is not None:
+            return grads
+        return (*(None if each is None else _as_promised(each, x, weight) for each in grads[:2]), grads[2])
     route.served.backward_calls += 1
     timer, channels_last = patch.report.timer, route.problem.channels_last
     grad_bias = grad.sum([0, *range(2, grad.dim())]) if mask[2] else None
@@ -156,9 +158,9 @@ def _convolution_backward(
     )
 
 
-def _as_promised(result: Any, x: torch.Tensor, weight: torch.Tensor) -> Any:
+def _as_promised(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Lay out a result of torch's own between two runs: what was compiled in one of them may read it."""
-    if result is None or 0 in x.shape or torch._C._get_tracing_state() is not None:
+    if 0 in x.shape or torch._C._get_tracing_state() is not None:
         return result
     return laid_out(result, results_channels_last(x, weight))
 

@@ -94,8 +94,8 @@ def test_ours_is_what_the_preset_runs():
 
 # What a session changes besides in Ultralytics: nothing of it computes a training step.
 AROUND_STEPS = {
-    "amp_check_without_wait", "averages_at_once", "inference_blocks", "inference_networks", "loaders_follow",
-    "memory_errors_recognised", "ranks_join", "whole_runs",
+    "amp_check_without_wait", "around_inference", "averages_at_once", "inference_blocks", "inference_networks",
+    "loaders_follow", "memory_errors_recognised", "ranks_join", "whole_runs",
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import torch
 
 import yolo_rocm
 from yolo_rocm.engines.backend_flags import new_memory_unfilled, vendor_off
+from yolo_rocm.engines.seam import keep_kernels, release_kernels
 from yolo_rocm.norm import seam as norm
 
 from ..pages import PROJECT
@@ -114,6 +115,24 @@ def test_what_comes_after_one_channel_or_one_pixel_is_laid_out_as_promised(shape
             expected = chained(*map(mode.from_tensor, tensors))
     assert same_layout(found, expected)
     assert same_layout(found, laid(found, last))
+
+
+@pytest.mark.parametrize("vendor", [False, True], ids=["vendor off", "vendor on"])
+def test_the_promise_is_kept_between_two_runs(vendor):
+    """Kernels stay in for an owner of runs, and what was compiled in one of them may run beside it."""
+    calls, owner = convolutions(), nullcontext()
+    with nullcontext() if vendor else vendor_off("cpu"):
+        keep_kernels(owner)
+        try:
+            with yolo_rocm.patched(CPU, "gemm"):
+                inside = promised(calls)
+            outside, found = promised(calls), [passes(*call) for call in calls]
+        finally:
+            release_kernels(owner)
+        assert all(alike(inside, outside))
+        assert all(alike(outside, found))
+        forget_promises()
+        assert not all(alike(outside, promised(calls)))
 
 
 def net(last, blocks=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import pytest
@@ -12,7 +13,11 @@ from ultralytics.nn.tasks import DetectionModel
 from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.fused.algorithms import FUSED_ALGORITHMS, Epilogued
 from yolo_rocm.conv.fused.hip import HipEpilogued
-from yolo_rocm.conv.fused.plan import FUSED, Operands
+from yolo_rocm.conv.fused.patch import FusedPatch, computing
+from yolo_rocm.conv.fused.plan import FUSED, FusedPlanner, Operands
+from yolo_rocm.conv.patch import Patch
+from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.seam import installed
 from yolo_rocm.engines.hip.available import device_reason as hip_device_reason
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.precision import without_tf32
@@ -64,7 +69,7 @@ def network():
             module.running_var.uniform_(0.5, 1.5)
             nn.init.uniform_(module.weight, 0.7, 1.8)
             nn.init.normal_(module.bias, 0, 0.3)
-    return made.fuse(verbose=False).to(DEVICE)
+    return made.fuse(verbose=False).to(DEVICE).requires_grad_(False)
 
 
 @pytest.mark.parametrize("graph", ["off", "on"])
@@ -81,7 +86,7 @@ def test_whole_networks_in_half_precision_are_as_near_to_fp32_as_torch_is(engine
     with torch.inference_mode():
         exact = [flattened(wide(x))[0] for x in images]
         stock = [flattened(model(x.half()))[0] for x in images]
-        with session.active():
+        with session.active(), session.inference.at_work():
             for _ in range(CALLS_BEFORE_MEASURING + 1):
                 model(images[0].half())
             ours = [flattened(model(x.half()))[0] for x in images]
@@ -89,3 +94,111 @@ def test_whole_networks_in_half_precision_are_as_near_to_fp32_as_torch_is(engine
     for found, theirs, right in zip(ours, stock, exact, strict=True):
         for one, other, wanted in zip(found, theirs, right, strict=True):
             assert relative_error(one, wanted) <= 2 * relative_error(other, wanted) + 1e-4
+
+
+@pytest.fixture(params=["triton", "hip"])
+def served(request):
+    """Return a function that puts everything on, also for a plain network: its weights are packed."""
+    if (why := REASONS[request.param](DEVICE)) is not None:
+        pytest.skip(why)
+
+    @contextlib.contextmanager
+    def on():
+        patch = Patch(("cuda",), Planner(request.param, remember=False))
+        inference = FusedPatch(("cuda",), FusedPlanner(request.param, remember=False))
+        with installed(patch), computing(inference):
+            yield
+        assert inference.report.served
+
+    with without_tf32():
+        yield on
+
+
+def plain(seed=0):
+    torch.manual_seed(seed)
+    layers = nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.SiLU(), nn.Conv2d(64, 64, 1))
+    return layers.to(DEVICE).requires_grad_(False)
+
+
+def some_input():
+    return torch.randn(2, 64, 32, 32, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+
+
+def test_a_weight_is_packed_on_the_stream_that_reads_it(served):
+    """One stream is far behind when the next computes the same network."""
+    warm, net, x = plain(1), plain(), some_input()
+    expected = net(x)
+    with served(), torch.no_grad():
+        warm(x)  # compiles
+        torch.cuda.synchronize()
+        first, second = torch.cuda.Stream(), torch.cuda.Stream()
+        with torch.cuda.stream(first):
+            torch.cuda._sleep(2 * 10**8)
+            late = net(x)
+        with torch.cuda.stream(second):
+            early = net(x)
+        torch.cuda.synchronize()
+    assert relative_error(early, expected.double()) < 1e-4
+    assert relative_error(late, expected.double()) < 1e-4
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["predicting", "training"])
+def test_what_inductor_records_keeps_no_packed_weight_in_its_pool(served, trained):
+    """Its pools are checked for memory that nobody has told it of."""
+    net, x = plain().requires_grad_(trained), some_input()
+    expected = net(x).detach()
+    torch._dynamo.reset()
+    run = torch.compile(net, mode="reduce-overhead")
+    serving = served() if not trained else installed(Patch(("cuda",), Planner("triton", remember=False)))
+    with serving:
+        for _ in range(5):
+            with torch.set_grad_enabled(trained):
+                y = run(x)
+            assert relative_error(y.detach(), expected.double()) < 1e-4
+            if trained:
+                y.square().mean().backward()
+    torch._dynamo.reset()
+
+
+def test_a_graph_of_the_users_reads_weights_where_they_are(served):
+    """As torch's kernels do: a weight that changes is seen by the next replay, and nothing that it reads is freed."""
+    net, x = plain(), some_input()
+    with served(), torch.no_grad():
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            net(x)
+            net(x)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = net(x)
+        for change in (lambda weight: weight.mul_(2), lambda weight: weight.data.mul_(-0.5)):
+            change(net[0].weight)
+            expected = net(x).clone()
+            others = [torch.randn(64, 64, 3, 3, device=DEVICE) for _ in range(64)]
+            graph.replay()
+            assert relative_error(y, expected.double()) < 1e-4
+            del others
+
+
+@pytest.mark.parametrize("how", ["foreach", "fused"])
+def test_what_optimizers_write_is_seen(served, how):
+    """Neither raises versions on a GPU. The weights are those of a network that is evaluated between its steps."""
+
+    def losses(on):
+        net, x, seen = plain(), some_input(), []
+        optimizer = torch.optim.AdamW(net.parameters(), 1e-2, **{how: True})
+        for _ in range(4):
+            net.requires_grad_(True)
+            net(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            net.requires_grad_(False)
+            with on(), torch.no_grad():
+                seen.append(float(net(x).square().mean()))
+        return seen
+
+    stock = losses(contextlib.nullcontext)
+    assert len(set(stock)) == 4
+    assert losses(served) == pytest.approx(stock, rel=1e-3)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import itertools
+import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from ultralytics import YOLO
 from ultralytics.nn.modules.conv import Conv
 from ultralytics.nn.tasks import BaseModel
@@ -84,33 +87,90 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
     monkeypatch.setattr(
         type(session.inference), "_networks", property(lambda self: lambda model, run, x: seen.append(x) or run(x))
     )
-    model, trainer, x = torch.nn.Identity(), torch.nn.Identity(), torch.ones(())
+    trainer, x = torch.nn.Identity(), torch.ones(1, 3, 32, 32)
+    network = a_network()
 
     def computed():
-        return session.inference._compute(model, lambda x: x + 1, x)
+        with torch.no_grad(), session.inference.at_work():
+            network(x)
+        return len(seen)
 
     with session.active():
         session.trainings[trainer] = object()
-        assert computed() == 2
-        assert seen == []
+        assert computed() == 0
         del session.trainings[trainer]
-        with Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}}).active():
-            assert computed() == 2
-            assert seen == []
-        assert computed() == 2
-        assert len(seen) == 1
+        with torch.no_grad():
+            network(x)
+        assert seen == []  # no run is going on
+        other = Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}})
+        with other.active(), session.inference.at_work(), other.inference.at_work(), torch.no_grad():
+            network(x)
+        assert seen == []
+        assert computed() == 1
 
 
-def test_what_is_recorded_goes_with_the_weights_that_it_reads(monkeypatch):
-    """A recorded pass reads folded weights where they were; nobody else holds them."""
-    session = Session("cpu", {"conv": ON_CPU, "predict": {"fuse": "on", "graph": "on"}})
-    with session.active():
-        networks, weights = session.inference._networks, session.inference._patch.weights
-    order = []
-    monkeypatch.setattr(networks, "forget", lambda: order.append("recorded"))
-    monkeypatch.setattr(weights, "forget", lambda: order.append("weights"))
-    session.inference.weights_change()
-    assert order == ["recorded", "weights"]
+def a_network():
+    torch.manual_seed(0)
+    return YOLO(small_model()).model.eval().requires_grad_(False)
+
+
+def served(session) -> int:
+    return sum(each.forward_calls for each in session.inference.report.served.values())
+
+
+def test_what_a_user_computes_beside_a_run_is_torchs_and_the_plans_of_training(made_data):
+    """Between two items of a stream, in another thread, and in a callback a model that is trained."""
+    yolo, own = YOLO(small_model()), YOLO(small_model()).model.eval()
+    plain = torch.nn.Conv2d(3, 4, 3).requires_grad_(False)
+    registration = yolo_rocm.register(yolo, "cpu", {"conv": ON_CPU})
+    session, x = registration._session, torch.rand(1, 3, 32, 32)
+    counts = []
+
+    def compute():
+        before = served(session)
+        with torch.no_grad():
+            own(x)
+            plain(x)
+        counts.append(served(session) - before)
+
+    def compute_in_a_thread(*_):
+        thread = threading.Thread(target=compute)
+        thread.start()
+        thread.join()
+
+    yolo.add_callback("on_predict_batch_start", lambda _: compute())
+    yolo.add_callback("on_predict_batch_end", compute_in_a_thread)
+    images = [np.zeros((32, 32, 3), np.uint8)] * 3
+    for _ in yolo.predict(images, stream=True, imgsz=32, device="cpu", verbose=False):
+        compute()
+    assert served(session) > 0
+    assert set(counts) == {0}
+    assert len(counts) > 4
+    registration.remove()
+
+
+@pytest.mark.parametrize("how", ["compiled", "checkpoint", "checkpoint in a run"])
+def test_a_training_whose_gradients_are_off_inside_has_the_plans_of_training(how):
+    """AOTAutograd and reentrant checkpoints compute forward passes in functions of autograd."""
+    if how == "compiled" and not hasattr(torch, "compile"):
+        pytest.skip("torch < 2 has no torch.compile")
+    session, x = Session("cpu", {"conv": ON_CPU}), torch.rand(1, 3, 32, 32)
+    network = (
+        YOLO(small_model()).model.eval() if "run" in how else torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)).train()
+    )
+    if "run" in how:
+        network.model = network.model[:2]  # the blocks before anything is put together
+        network.save = []
+    run = torch.compile(network, backend="aot_eager") if how == "compiled" else network
+    with session.active(), session.inference.at_work() if "run" in how else nullcontext():
+        for _ in range(2):
+            own = x.clone().requires_grad_()
+            y = run(own) if how == "compiled" else checkpoint(run, own, use_reentrant=True)
+            y.square().mean().backward()
+    assert served(session) == 0
+    calls = [(each.forward_calls, each.backward_calls) for each in session.report.served.values()]
+    assert calls
+    assert {backward for _, backward in calls} == {2}
 
 
 @pytest.mark.once
@@ -129,6 +189,7 @@ def test_validations_of_a_training_compute_with_the_weights_of_their_epoch(made_
         yolo = hooks.load_model(small_model())
         registration = yolo_rocm.register(yolo, "cpu", {"conv": ON_CPU, "predict": {"fuse": fuse}})
         yolo.train(data=data, project=str(tmp_path), name=fuse, **arguments)
+        assert fuse == "off" or served(registration._session) > 0
         registration.remove()
         with open(tmp_path / fuse / "results.csv", newline="") as file:
             rows = [{key.strip(): value for key, value in row.items()} for row in csv.DictReader(file)]
@@ -141,15 +202,15 @@ def test_validations_of_a_training_compute_with_the_weights_of_their_epoch(made_
 
 
 def test_of_sessions_inside_of_each_other_the_newest_decides():
-    block, x = Conv(3, 8, 3).eval(), torch.rand(1, 3, 8, 8)
+    network, x = a_network(), torch.rand(1, 3, 32, 32)
     outer, inner = (
         Session("cpu", {"conv": ON_CPU, "predict": FUSED}),
         Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}}),
     )
-    with torch.no_grad(), outer.active():
-        with inner.active():
-            block(x)
+    with torch.no_grad(), outer.active(), outer.inference.at_work():
+        with inner.active(), inner.inference.at_work():
+            network(x)
         assert not outer.inference.report.served
         assert set(inner.report.engines()) == {"aten"}
-        block(x)
+        network(x)
         assert outer.inference.report.served

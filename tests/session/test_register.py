@@ -17,6 +17,7 @@ import torch
 
 import yolo_rocm
 from yolo_rocm.conv import seam
+from yolo_rocm.engines import dispatcher
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.session.events import Events
 
@@ -320,6 +321,53 @@ def test_a_compiled_model_passes_through_the_seam(make):
     assert [(served.forward_calls, served.backward_calls) for served in report.served.values()] == [(1, 1), (1, 1)]
     torch.testing.assert_close(compiled(x), net(x))
     assert sum(served.forward_calls for served in report.served.values()) == 2
+
+
+def test_many_runs_put_kernels_into_torch_once(make, image, monkeypatch):
+    """What torch keeps of each registration pins the heap between the large blocks of a prediction."""
+    made, library = [], torch.library.Library
+    (yolo, handle), (other, second) = make(OURS), make(ATEN)
+    x, weight = torch.randn(2, 3, 8, 8), torch.randn(4, 3, 3, 3)
+    expected, retired = torch.conv2d(x, weight), len(dispatcher._retired)
+    yolo.predict(image, **SMALL)
+    assert len(seam._seam.libraries) == 1
+    monkeypatch.setattr(torch.library, "Library", lambda *args: made.append(library(*args)) or made[-1])
+    for _ in range(3):
+        yolo.predict(image, **SMALL)
+        assert seam.active_devices() == ()
+        assert torch.equal(torch.conv2d(x, weight), expected)  # torch's own
+    other.predict(image, **SMALL)
+    handle.remove()
+    yolo.predict(image, **SMALL)
+    assert seam._seam.libraries  # for the other one
+    assert made == []
+    assert len(dispatcher._retired) == retired
+    second.remove()
+    if dispatcher.HANDS_OUT:  # older torch lets go when no other thread lives that has called them
+        assert seam._seam.libraries == {}
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch < 2 has no torch.compile")
+def test_what_the_process_has_compiled_outlives_a_run(make, image):
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    inner = torch.nn.Conv2d(3, 4, 3)
+    sine, convolution = (torch.compile(each, backend=backend) for each in (lambda x: torch.sin(x) * 2, inner))
+    x = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    yolo, handle = make(OURS)
+    yolo.predict(image, **SMALL)
+    for _ in range(3):
+        sine(x)
+        torch.testing.assert_close(convolution(x), inner(x))
+        yolo.predict(image, **SMALL)
+    assert len(compiled) == 2
+    handle.remove()
+    convolution(x)
+    assert len(compiled) == 3  # its layout was promised by what is gone
 
 
 def test_remove_gives_the_object_back(yolo):

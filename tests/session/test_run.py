@@ -151,7 +151,7 @@ def test_a_run_between_two_items_of_a_stream_has_its_own_arguments():
 
 
 def test_a_stream_that_fails_gives_everything_back(yolo, made_data):
-    yolo_rocm.register(yolo, "cpu", OURS)
+    handle = yolo_rocm.register(yolo, "cpu", OURS)
     folder = str(Path(an_image(made_data())).parent)  # one image after the other, which a list is not
     results = yolo.predict(folder, stream=True, imgsz=64, device="cpu", verbose=False)
     next(results)
@@ -163,6 +163,7 @@ def test_a_stream_that_fails_gives_everything_back(yolo, made_data):
     with pytest.raises(RuntimeError, match="made to fail"):
         next(results)
     assert seam.active_devices() == ()
+    handle.remove()
     assert seam._seam.libraries == {}
 
 

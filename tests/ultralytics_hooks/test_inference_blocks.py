@@ -16,7 +16,7 @@ from ultralytics.nn.modules.conv import Conv, DWConv
 from ultralytics.nn.tasks import DetectionModel
 
 from yolo_rocm import ultralytics_hooks as hooks
-from yolo_rocm.conv.fused.patch import FusedPatch, installed
+from yolo_rocm.conv.fused.patch import FusedPatch, computing
 from yolo_rocm.conv.fused.plan import FusedPlanner
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), rea
 def on():
     """Put everything on, for the CPU."""
     patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
-    with installed(patch), hooks.inference_blocks():
+    with computing(patch), hooks.inference_blocks():
         yield patch
 
 
@@ -52,7 +52,7 @@ def block(kind=Conv, act=True, fused=False, bias=False):
         made.conv = fuse_conv_and_bn(made.conv, made.bn)
         del made.bn
         made.forward = made.forward_fuse
-    return made
+    return made.requires_grad_(False)
 
 
 def image():
@@ -259,7 +259,7 @@ def test_nothing_is_left_behind():
     module = block(fused=True)
     before = pickle.dumps(module)
     patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
-    with installed(patch), hooks.inference_blocks(), hooks.inference_blocks():
+    with computing(patch), hooks.inference_blocks(), hooks.inference_blocks():
         assert "__call__" in vars(Conv)
         with torch.no_grad():
             module(image())
@@ -285,13 +285,14 @@ def test_whole_networks(model, fused, convolved):
     network = DetectionModel(model, verbose=False).eval()
     if fused:
         network = network.fuse(verbose=False)
+    network.requires_grad_(False)
     x = torch.rand(1, 3, 64, 64)
     with torch.no_grad():
         wanted = network(x)
         convolved.clear()
         patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
         convolutions = Patch(("cpu",), Planner("gemm", remember=False))
-        with installed(patch), hooks.inference_blocks(), installed_convolutions(convolutions):
+        with computing(patch), hooks.inference_blocks(), installed_convolutions(convolutions):
             found = network(x)
     plain = {id(m.conv) for m in network.modules() if type(m) in (Conv, DWConv)}
     assert not [each for each in convolved if id(each) in plain]

@@ -43,6 +43,9 @@ class Registration:
         return self._events.session
 
     def _hold_variables(self, yolo: Any) -> None:
+        from ..engines.seam import keep_kernels  # imports torch, as the object has done
+
+        keep_kernels(self)
         self._variables = self._session.set_early()
         weakref.finalize(yolo, self._variables.close)
 
@@ -109,6 +112,9 @@ class Registration:
 
         A training or a stream of predictions that is going on ends under the preset it began with.
         """
+        from ..engines.seam import release_kernels
+
+        release_kernels(self)
         self._variables.close()
         self._session.inference.close()
         if self._engine_runs is not None:
@@ -137,9 +143,10 @@ def register(
 ) -> Registration:
     """Let an existing YOLO object train, validate, predict and tune under a preset.
 
-    Outside those calls the process is untouched, but for environment variables that must be set before the GPU runtime
-    starts: they stay until `remove()`. Registering an object again replaces its preset; a copy of the object, also one
-    made by pickle, is registered like the object.
+    Outside those calls torch computes everything. Until `remove()` environment variables stay that must be set before
+    the GPU runtime starts, and after the first call our kernels, which then hand each call on to torch's own; putting
+    them in for each call would cost memory and what the process has compiled. Registering an object again replaces its
+    preset; a copy of the object, also one made by pickle, is registered like the object.
 
     While it runs, its preset applies to the whole process, other threads included. Of several objects that run at the
     same time the newest decides for all; results are the same, whatever computes them. A stream of predictions runs
@@ -207,5 +214,11 @@ def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = N
     session = Session(preset, rocm)
     with session.environment():
         hooks.require()
-        with all_follow(Events(session)):
-            yield session
+        from ..engines.seam import keep_kernels, release_kernels  # imports torch, for which the variables are set now
+
+        keep_kernels(session)
+        try:
+            with all_follow(Events(session)):
+                yield session
+        finally:
+            release_kernels(session)

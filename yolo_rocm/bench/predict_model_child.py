@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from statistics import median, quantiles
 from typing import Any, Final
 
@@ -83,6 +84,12 @@ def measure(given: dict[str, Any], answer: Callable[[Latency], object]) -> None:
             answer(_row(way, times))
 
 
+@contextmanager
+def _served(session: Session) -> Iterator[None]:
+    with session.active(), session.inference.at_work():
+        yield
+
+
 def _row(way: _Way, times: dict[str, list[float]]) -> Latency:
     """Return what a way has taken so far."""
     own, stock = times[way.row.way], times.get(STOCK)
@@ -107,7 +114,7 @@ def _ready(
         session = way.session = Session(
             given.get("preset", "auto"), {**given.get("rocm", {}), "predict": _SECTIONS[row.way]}
         )
-        way.scope = session.active
+        way.scope = partial(_served, session)
     elif row.way == TORCHSCRIPT:
         with torch.no_grad():
             way.call = hooks.traced(backend, x)

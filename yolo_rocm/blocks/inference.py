@@ -7,8 +7,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from ..conv.fused.patch import FusedPatch, FusedRoute, serving
-from ..conv.fused.weights import Made
+from ..conv.fused.patch import is_trained, serving
 from ..conv.kernels.calls import Epilogue
 from ..conv.seam import serving as serving_convolutions
 from ..norm.autocast import autocast_dtype
@@ -20,7 +19,7 @@ _KINDS: Final = (nn.Parameter, torch.Tensor)
 def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
     """Return `act(conv(x))`, or `act(norm(conv(x)))` in eval mode; None where the modules must be called.
 
-    To be called where autograd is off. Nothing of the modules is changed; what is made of their weights is kept.
+    Nothing of the modules is changed, and nothing that is made of their weights is kept.
 
     Args:
         x: Input of the convolution.
@@ -43,7 +42,11 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
         return None
     filters = own["_parameters"]
     weight, bias = filters.get("weight"), filters.get("bias")
-    if not _usable(x, weight) or not (bias is None or (_usable(x, bias) and bias.shape == weight.shape[:1])):
+    if (
+        not _usable(x, weight)
+        or is_trained(weight)
+        or not (bias is None or (_usable(x, bias) and bias.shape == weight.shape[:1]))
+    ):
         return None
     if norm is not None and not _foldable(norm, weight):
         return None
@@ -55,9 +58,7 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
         return None
     convolutions = serving_convolutions(device)
     patch.count(route, None if convolutions is None else convolutions.report)
-    if norm is None:
-        return route.forward(x, patch.packed(route, weight), bias)
-    return route.forward(x, *_folded(patch, route, conv, norm))
+    return route.forward(x, weight, bias) if norm is None else route.forward(x, *_folded(weight, bias, norm))
 
 
 def _usable(x: torch.Tensor, parameter: Any) -> bool:
@@ -79,23 +80,14 @@ def _foldable(norm: Any, weight: torch.Tensor) -> bool:
     )
 
 
-def _folded(patch: FusedPatch, route: FusedRoute, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Made:
+def _folded(weight: torch.Tensor, bias: torch.Tensor | None, norm: nn.BatchNorm2d) -> tuple[torch.Tensor, torch.Tensor]:
     """Return weight and bias of the convolution with the BatchNorm in them, computed in fp32 at least."""
     mean, var = norm._buffers["running_mean"], norm._buffers["running_var"]
-    # Updates of the statistics are counted by nothing else: neither torch's kernels nor ours raise their versions.
-    batches = norm._buffers.get("num_batches_tracked")
-    sources = (conv.weight, conv.bias, norm.weight, norm.bias, mean, var, batches)
-
-    def make() -> Made:
-        assert mean is not None  # or it is not foldable
-        assert var is not None
-        wide = torch.promote_types(conv.weight.dtype, torch.float32)
-        scale = norm.weight.to(wide) * torch.rsqrt(var.to(wide) + norm.eps)
-        shift = norm.bias.to(wide) - mean.to(wide) * scale
-        if conv.bias is not None:
-            shift = shift + conv.bias.to(wide) * scale
-        weight = (conv.weight.to(wide) * scale[:, None, None, None]).to(conv.weight.dtype)
-        return route.algorithm.packed(route.problem, weight), shift.to(conv.weight.dtype)
-
-    with torch.no_grad():
-        return patch.weights.get(sources, ("folded", route.algorithm.name, conv.groups, norm.eps), make)
+    assert mean is not None  # or it is not foldable
+    assert var is not None
+    wide = torch.promote_types(weight.dtype, torch.float32)
+    scale = norm.weight.to(wide) * torch.rsqrt(var.to(wide) + norm.eps)
+    shift = norm.bias.to(wide) - mean.to(wide) * scale
+    if bias is not None:
+        shift = shift + bias.to(wide) * scale
+    return (weight.to(wide) * scale[:, None, None, None]).to(weight.dtype), shift.to(weight.dtype)

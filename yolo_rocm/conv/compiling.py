@@ -2,9 +2,9 @@
 
 A compiler asks torch beforehand how a result will be laid out, and what it compiles checks that. torch's answer depends
 on the backend it would choose: with the vendor library off it is mostly contiguous, where the seam keeps channels_last.
-So while the seam serves a device type, the answer for it is the seam's. What was compiled with one answer is never run
-with the other, neither in this process nor from the caches that Inductor keeps on disk. Nothing is imported for all
-this before somebody compiles.
+So while the seam's kernels are in for a device type, the answer for it is the seam's, between two runs too, when they
+hand calls on to torch. What was compiled with one answer is never run with the other, neither in this process nor from
+the caches that Inductor keeps on disk. Nothing is imported for all this before somebody compiles.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Compiling:
     """What compilers get to know of a seam.
 
     Args:
-        serving: Returns what serves each device type now, in words; graphs and timings of others are not shared.
+        serving: Returns what computes on each device type of the seam now, in words; graphs and timings of others are
+            not shared.
     """
 
     def __init__(self, serving: Callable[[], Mapping[str, str]]) -> None:

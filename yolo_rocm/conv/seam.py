@@ -22,7 +22,7 @@ from .compiling import Compiling
 from .fused.patch import serving as serving_inference
 from .patch import Patch, Route
 from .plan import Planner
-from .problem import ConvProblem, laid_out
+from .problem import ConvProblem, laid_out, results_channels_last
 from .report import ConvReport
 from .step_timer import StepTimer, mark
 
@@ -30,7 +30,7 @@ _opened: list[ExitStack] = []  # by patch(), until unpatch()
 
 
 def active_devices() -> tuple[str, ...]:
-    """Return the device types whose convolutions go through the seam now."""
+    """Return the device types whose convolutions a patch decides for now."""
     return tuple(_seam.serving)
 
 
@@ -65,10 +65,7 @@ def patched(
 @contextmanager
 def installed(patch: Patch) -> Iterator[None]:
     """Put a patch on that was made before, which keeps its plans and its report from one time to the next."""
-    with ExitStack() as stack:
-        stack.callback(_compiling.settle)
-        stack.enter_context(_seam.installed(patch))
-        _compiling.settle()
+    with _seam.installed(patch):
         yield
 
 
@@ -101,11 +98,13 @@ def _kernels(key: str) -> Mapping[str, Callable[..., Any]]:
 
 
 def _engines() -> dict[str, str]:
-    return {device: "+".join(patch.planner.engines) for device, patch in _seam.serving.items()}
+    """Return what computes on each device type whose convolutions pass through here."""
+    serving = _seam.serving
+    return {d: "+".join(serving[d].planner.engines) if d in serving else "torch" for d in list(_seam.libraries)}
 
 
-_seam: Seam[Patch] = Seam(_kernels)
 _compiling = Compiling(_engines)
+_seam: Seam[Patch] = Seam(_kernels, _compiling.settle)
 
 
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any) -> torch.Tensor:
@@ -113,13 +112,15 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
         dispatcher.note_caller()
     device = "cuda" if x.is_cuda else x.device.type
     patch = _seam.serving.get(device)
+    if patch is None:
+        return _as_promised(native_convolution(x, weight, bias, *geometry), x, weight)
     inference = serving_inference(device)
-    if patch is not None and inference is not None and not torch.is_grad_enabled() and not patch.report.is_watching:
+    if inference is not None and not patch.report.is_watching:
         y = inference.convolution(x, weight, bias, geometry, patch.report)
         if y is not None:
             return y
-    route = None if patch is None else patch.lookup(x, weight, geometry)
-    if patch is None or route is None or not (bias is None or _fits(bias, x, route.problem)):
+    route = patch.lookup(x, weight, geometry)
+    if route is None or not (bias is None or _fits(bias, x, route.problem)):
         return native_convolution(x, weight, bias, *geometry)  # which says what is wrong with a bias
     report, problem = patch.report, route.problem
     layer, timer = report.count_forward(route.served), report.timer
@@ -139,7 +140,10 @@ def _convolution_backward(
     patch = _seam.serving.get("cuda" if x.is_cuda else x.device.type)
     route = None if patch is None else patch.lookup(x, weight, geometry)
     if patch is None or route is None:
-        return native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
+        grads = native_convolution_backward(grad, x, weight, bias_sizes, *geometry, mask)
+        if patch is not None:
+            return grads
+        return (*(None if each is None else _as_promised(each, x, weight) for each in grads[:2]), grads[2])
     route.served.backward_calls += 1
     timer, channels_last = patch.report.timer, route.problem.channels_last
     grad_bias = grad.sum([0, *range(2, grad.dim())]) if mask[2] else None
@@ -152,6 +156,13 @@ def _convolution_backward(
         None if for_weight is None else laid_out(for_weight, channels_last),
         grad_bias,
     )
+
+
+def _as_promised(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Lay out a result of torch's own between two runs: what was compiled in one of them may read it."""
+    if 0 in x.shape or torch._C._get_tracing_state() is not None:
+        return result
+    return laid_out(result, results_channels_last(x, weight))
 
 
 def _fits(bias: torch.Tensor, x: torch.Tensor, problem: ConvProblem) -> bool:

@@ -36,6 +36,9 @@ class Predictor:
         needs_file = engine not in (AUTO, TORCH, "compile") and isinstance(model, str | Path)
         if needs_file and hooks.weights_of(self._yolo) is None:
             raise ConfigError(f"engine={engine} needs the weights of a model, a .pt file; got {str(model)!r}.")
+        from ..engines.seam import keep_kernels  # imports torch, as the model has done
+
+        keep_kernels(self)
         self._arguments = arguments
         self._runs = EngineRuns(self._session, engine, strict=True)
 

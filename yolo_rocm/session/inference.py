@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,9 @@ from .operators import Operator
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..conv.fused.patch import FusedPatch, FusedReport
     from ..graphs.inference import InferenceNetworks
+
+
+_at_work: ContextVar[Inference | None] = ContextVar("yolo_rocm_inference_at_work", default=None)
 
 
 class Inference(Operator["FusedPatch"]):
@@ -40,25 +44,25 @@ class Inference(Operator["FusedPatch"]):
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        """Compute the process's blocks by the preset while the context is open, and its networks as measured."""
+        """Compute the networks of runs by the preset while the context is open, as measured."""
         conv, wanted = self._settings.preset.conv, self._settings.preset.predict
         if wanted.fuse == "off" or set(single_engines(conv.engine)) <= set(NATIVE):
-            from ..conv.fused.patch import left_alone
-
-            with left_alone(conv.devices):
-                yield
+            yield
             return
-        with super().patched(), hooks.inference_blocks(), hooks.inference_networks(self._compute):
+        with super().patched():
             yield
 
-    def weights_change(self) -> None:
-        """Keep nothing that was made of weights, nor what is recorded with it.
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Serve the networks that are computed in this context, in this thread; for a run, from its begin to its end.
 
-        A step of a training changes weights, and those of its moving average, without torch having to count it.
+        Between two items of a stream, and in other threads, nothing is: what a user computes there is not of the run.
         """
-        self.close()
-        if self._patch is not None:
-            self._patch.weights.forget()
+        token = _at_work.set(self)
+        try:
+            yield
+        finally:
+            _at_work.reset(token)
 
     def close(self) -> None:
         """Let go of recorded networks and their memory."""
@@ -72,10 +76,16 @@ class Inference(Operator["FusedPatch"]):
         predict = self._settings.preset.predict
         return InferenceNetworks(Wanted(predict.graph, predict.layout), self._unmeasured, self.tune, hooks.say)
 
+    def _scope(self) -> AbstractContextManager[None]:
+        from ..conv.fused.patch import computing
+
+        ours = self._patch is not None and _at_work.get() is self  # not another session's inside of it
+        return computing(self._patch) if ours and self._patch is not None else nullcontext()
+
     def _compute(self, model: Any, run: Callable[[Any], Any], x: Any) -> Any:
         from ..conv.fused.patch import serving
 
-        ours = self._patch is not None and serving(x.device.type) is self._patch  # not another session's inside of it
+        ours = self._patch is not None and serving(x.device.type) is self._patch
         return run(x) if self._trains() or not ours else self._networks(model, run, x)
 
     def _unmeasured(self) -> int:
@@ -84,10 +94,10 @@ class Inference(Operator["FusedPatch"]):
             return 0
         return len(patch.planner.unmeasured(list(patch.report.served)))
 
-    def _installed(self, patch: FusedPatch) -> AbstractContextManager[None]:
-        from ..conv.fused.patch import installed
-
-        return installed(patch)
+    @contextmanager
+    def _installed(self, patch: FusedPatch) -> Iterator[None]:
+        with hooks.inference_blocks(), hooks.around_inference(self._scope), hooks.inference_networks(self._compute):
+            yield
 
     def _make(self) -> FusedPatch:
         from ..conv.fused.patch import FusedPatch

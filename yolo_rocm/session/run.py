@@ -70,7 +70,8 @@ class Run:
         """Mark what runs in this context, in this thread, as part of the run; say what ends it."""
         token = _current.set(self)
         try:
-            yield
+            with self.session.inference.at_work():
+                yield
         except BaseException as error:
             better = self._say(error)
             if better is not None:

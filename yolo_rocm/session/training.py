@@ -68,6 +68,7 @@ class TrainingRun:
     def is_set_up(self, trainer: Any) -> None:
         """Set up checkpoints and layout, listen to the backward pass, and watch card and host."""
         self._checkpoints.begin()
+        self._session.inference.close()  # the training needs the memory
         self._layout.begin(trainer)
         hooks.recognise_in_backward(trainer, says_out_of_memory)
         if hooks.reports():
@@ -96,7 +97,6 @@ class TrainingRun:
     def batch_starts(self, trainer: Any) -> None:
         """Attribute convolutions to layers in the first batch, and time some: layers, or the host's launches."""
         sigterm.check()
-        self._session.inference.weights_change()
         if not self._reported:
             self._name_layers(trainer.model)
         timed = self._steps.batch_starts()
@@ -113,7 +113,6 @@ class TrainingRun:
     def batch_ends(self, trainer: Any) -> None:
         """Say what was patched and measure it, after the first batch."""
         self._steps.batch_ends()
-        self._session.inference.weights_change()
         if not self._reported and self._session.report is not None:
             self._naming.close()
             self._session.tune()

@@ -28,7 +28,7 @@ from .fused_blocks import fused_blocks
 from .fused_losses import fused_losses
 from .graphed_networks import graphed_networks, why_not_graphed
 from .inference_blocks import inference_blocks
-from .inference_networks import inference_networks
+from .inference_networks import around_inference, inference_networks
 from .layouts import (
     autocast_of,
     first_batch_kept,

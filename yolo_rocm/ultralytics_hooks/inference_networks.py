@@ -1,16 +1,49 @@
-"""Where a validation or a prediction computes the network: what is laid out and recorded as measured."""
+"""Where a validation or a prediction computes its network: what is patched, laid out and recorded there alone."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ..utils.scoped_patch import attribute
-from .probes import GRAPHED_INFERENCE, missing
+from .probes import GRAPHED_INFERENCE, INFERENCE_BLOCKS, missing
 
 Compute = Callable[[Any, Callable[[Any], Any], Any], Any]
+Scope = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def around_inference(scope: Scope) -> Iterator[None]:
+    """Enter `scope()` around each forward pass of a network that is not trained, while the context is open.
+
+    Networks of every kind come through here, also those with a `predict` of their own; what is compiled does not.
+    """
+    if missing(INFERENCE_BLOCKS):
+        yield
+        return
+    place = attribute("ultralytics.nn.tasks:BaseModel", "forward")
+    with place.on(functools.partial(_scoped, scope), "networks of inference"):
+        yield
+
+
+def _scoped(scope: Scope, original: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    from ..norm.fusible import is_compiling
+
+    @functools.wraps(original)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.training or is_compiling() or torch.is_grad_enabled():
+            return original(self, *args, **kwargs)
+        first = next(self.parameters(), None)
+        if first is None or first.requires_grad:  # a user's own, which is trained; Ultralytics switches gradients off
+            return original(self, *args, **kwargs)
+        with scope():
+            return original(self, *args, **kwargs)
+
+    return forward
 
 
 @contextmanager

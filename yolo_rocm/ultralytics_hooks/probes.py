@@ -295,6 +295,7 @@ PROBES: Final[tuple[Need, ...]] = (
         "computing blocks as one",
         computes=FUSED_CODE,
     ),
+    Need(("ultralytics.nn.tasks.BaseModel.forward",), INFERENCE_BLOCKS, "knowing where a network is computed"),
     Need(("ultralytics.nn.tasks.BaseModel._predict_once",), STEP_PLACES, "knowing where a network is computed"),
     Need(
         (f"{_TRAINER}._do_train",),

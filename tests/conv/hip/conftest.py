@@ -12,8 +12,8 @@ from . import on_host
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch):
     """Launch on the CPU, on three processors, with new memory full of NaN where torch can do that."""
+    monkeypatch.setattr(base, "launch_of", on_host.launch_of)
     for module in (base, fused):
-        monkeypatch.setattr(module, "launch_of", on_host.launch_of)
         monkeypatch.setattr(module, "prepare", on_host.launch_of)
     monkeypatch.setattr(base, "device_reason", lambda device: None)
     for module in (gemm, depthwise):

@@ -2,6 +2,6 @@
 
 An operator of its own beside convolution: it has one pass, and candidates that the passes of a training do not have,
 kernels with the activation in their epilogue and tiles for small batches. Convolution's own algorithms, with torch's
-activation behind them, are candidates too. Whoever has modules in the hand (`blocks`) asks `seam` who is serving and
-gives tensors to the patch; nothing comes here by the dispatcher.
+activation behind them, are candidates too. `blocks` gives it tensors of modules, and `conv.seam` the convolutions
+that come by the dispatcher, both only inside of a forward pass of the network that a run computes.
 """

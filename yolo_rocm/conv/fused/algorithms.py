@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any, ClassVar, Final
 
@@ -88,12 +89,8 @@ class Epilogued(FusedAlgorithm):
         return self._inner.worth_measuring(problem.conv, which)
 
     def workspace_bytes(self, problem: FusedProblem) -> int:
-        """Nothing: a packed weight is kept, and counts as one of the model's."""
-        return 0
-
-    def packed(self, problem: FusedProblem, weight: torch.Tensor) -> torch.Tensor:
-        """Return the weight as the kernel reads it."""
-        return self._inner.packed("forward", weight)
+        """Return the size of a packed weight."""
+        return self._inner.packs * math.prod(problem.conv.weight_shape) * 4
 
     def call(self, problem: FusedProblem, x: Strides, weight: Strides, y: Strides) -> Call:
         """Describe the launch; tensors: input, packed weight, bias or anything, output."""
@@ -105,7 +102,7 @@ class Epilogued(FusedAlgorithm):
         known: dict[tuple[Any, ...], Launch] = {}
 
         def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-            y = x.new_empty_strided(shape, by)
+            y, weight = x.new_empty_strided(shape, by), self._inner.packed("forward", weight)
             kind = (x.stride(), weight.stride(), tf32(problem.conv))
             launch = known.get(kind)
             if launch is None:

@@ -24,17 +24,10 @@ class FusedAlgorithm(BaseAlgorithm[FusedProblem]):
 
     @abstractmethod
     def bound(self, problem: FusedProblem, budget: int) -> Forward:
-        """Return the pass for a problem, a function of input, packed weight and bias, in `budget` bytes of workspace.
+        """Return the pass for a problem, a function of input, weight and bias, in `budget` bytes of workspace.
 
         Inputs may be views, such as some channels of a tensor.
         """
-
-    def packed(self, problem: FusedProblem, weight: torch.Tensor) -> torch.Tensor:
-        """Return a weight in the layout that the pass reads, which is kept; the weight itself where that is it.
-
-        Of the problem only what a layer has by itself may count: kernel, channels, groups and data type.
-        """
-        return weight
 
 
 def quarantined(algorithm: FusedAlgorithm, problem: FusedProblem) -> list[str]:

@@ -1,4 +1,4 @@
-"""Kernels in C++ with the activation in their epilogue: weights are packed once for a model, not for each call."""
+"""Kernels in C++ with the activation in their epilogue."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import ClassVar, Final
 
 import torch
 
-from ...engines.hip.program import Launch
-from ..hip.base import HipAlgorithm, Steps, readable
-from ..hip.calls import Strides
-from ..hip.launching import launch_of, prepare
+from ..hip.base import Gather, HipAlgorithm, Steps, readable
+from ..hip.launching import prepare
 from ..kernels.calls import strides
 from .base import Forward, FusedAlgorithm, quarantined
 from .problem import FusedProblem
@@ -37,51 +35,25 @@ class HipEpilogued(FusedAlgorithm):
         return self._inner.worth_measuring(problem.conv, which)
 
     def workspace_bytes(self, problem: FusedProblem) -> int:
-        """Nothing: a packed weight is kept, and counts as one of the model's."""
-        return 0
-
-    def packed(self, problem: FusedProblem, weight: torch.Tensor) -> torch.Tensor:
-        """Return the weight as the kernel reads it."""
-        steps = self._steps(problem, strides(problem.conv.input_shape, False), weight.stride())
-        if steps.other is None:
-            return weight
-        made = weight.new_empty(steps.between)
-        launch_of(steps.other, problem.device)(weight.data_ptr(), made.data_ptr())
-        return made
+        """Return the size of a packed weight."""
+        return self._steps(problem).between * 4
 
     def bound(self, problem: FusedProblem, budget: int) -> Forward:
-        """Return the launch, remembered for each layout of the input."""
-        shape, by = problem.conv.output_shape, strides(problem.conv.output_shape, problem.conv.channels_last)
-        plain = strides(problem.conv.weight_shape, False)
-        known: dict[tuple[Strides, Strides], Launch] = {}
-
-        def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-            x = _readable(x)
-            kind = (x.stride(), weight.stride())
-            launch = known.get(kind)
-            if launch is None:
-                # A packed weight has lost its strides, and its kernel does not ask for them.
-                steps = self._steps(problem, x.stride(), weight.stride() if weight.dim() == 4 else plain)
-                launch = known[kind] = launch_of(steps.kernel, problem.device)
-            y = x.new_empty_strided(shape, by)
-            added = None if bias is None else bias.contiguous()
-            launch(x.data_ptr(), weight.data_ptr(), 0 if added is None else added.data_ptr(), y.data_ptr())
-            return y
-
-        return run
+        """Return the launches."""
+        return Gather(self._inner, problem.conv, False, problem.epilogue, _readable)
 
     def prepare(self, problem: FusedProblem, which: str) -> None:
-        """Compile the launch for tensors that are not views."""
-        conv = problem.conv
-        x, weight = (strides(shape, conv.channels_last) for shape in (conv.input_shape, conv.weight_shape))
-        steps = self._steps(problem, x, weight)
+        """Compile the launches for tensors that are not views."""
+        steps = self._steps(problem)
         if steps.other is not None:
             prepare(steps.other, problem.device)
         prepare(steps.kernel, problem.device)
 
-    def _steps(self, problem: FusedProblem, x: Strides, weight: Strides) -> Steps:
-        out = strides(problem.conv.output_shape, problem.conv.channels_last)
-        return self._inner.gather_steps(problem.conv, False, x, weight, out, problem.epilogue)
+    def _steps(self, problem: FusedProblem) -> Steps:
+        conv = problem.conv
+        shapes = (conv.input_shape, conv.weight_shape, conv.output_shape)
+        x, weight, y = (strides(shape, conv.channels_last) for shape in shapes)
+        return self._inner.gather_steps(conv, False, x, weight, y, problem.epilogue)
 
 
 def _readable(x: torch.Tensor) -> torch.Tensor:

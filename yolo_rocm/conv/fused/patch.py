@@ -1,16 +1,23 @@
-"""A patch: convolutions with activations go through our kernels while it serves, as plans say."""
+"""A patch: the network that a run computes without training goes through our kernels, as plans say.
+
+It serves inside of that network's forward pass alone, in its thread: not what a user computes between two items of a
+stream, in a callback or in another thread, and no weight that is trained. Weights are read at each pass, packed and
+folded where a kernel wants that; nothing made of them outlives a pass. So no write to them can be missed, whether torch
+counts it or not, none is handed from one stream to another, and a recorded pass packs them again at each replay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import torch
 
 from ...engines.planner import PassChoice, Plan
 from ...engines.report import SeamReport, Served
-from ...engines.seam import Seam, checked_devices
+from ...engines.seam import checked_devices
 from ..kernels.calls import Epilogue
 from ..names import PASSES
 from ..problem import ConvProblem
@@ -18,7 +25,6 @@ from ..report import ConvReport
 from .base import FusedAlgorithm
 from .plan import FORWARD, FusedPlanner, supports
 from .problem import FusedProblem
-from .weights import Weights
 
 FusedServed = Served[FusedProblem, FusedAlgorithm]
 Geometry = tuple[Any, ...]
@@ -50,7 +56,7 @@ class FusedRoute:
         problem: The problem.
         served: Its entry in the report.
         algorithm: What computes it.
-        forward: Takes input, packed weight and bias.
+        forward: Takes input, weight and bias.
     """
 
     __slots__ = ("algorithm", "forward", "problem", "served")
@@ -67,28 +73,23 @@ class FusedRoute:
 
 
 class FusedPatch:
-    """One request to compute convolutions with activations on some device types; the newest that is on decides.
+    """One request to compute convolutions with activations on some device types.
 
     Attributes:
         devices: Device types.
         planner: Chooses the algorithms.
         report: What was computed how.
-        weights: What was packed.
-        is_on: Otherwise it only keeps older patches from deciding.
     """
 
-    is_on = True
-
-    def __init__(self, devices: Sequence[str], planner: FusedPlanner, weights: Weights | None = None) -> None:
+    def __init__(self, devices: Sequence[str], planner: FusedPlanner) -> None:
         self.devices, self.planner = checked_devices(devices), planner
         self.report = FusedReport()
-        self.weights = weights or Weights()
         self._known: dict[tuple[Any, ...], FusedRoute | None] = {}
         self._generation = planner.generation
 
     def renewed(self) -> FusedPatch:
         """Return the same patch with an empty report; what has been planned stays planned."""
-        return FusedPatch(self.devices, self.planner, self.weights)
+        return FusedPatch(self.devices, self.planner)
 
     def route(
         self, x: torch.Tensor, weight: torch.Tensor, bias: bool, geometry: Geometry, epilogue: Epilogue
@@ -130,7 +131,9 @@ class FusedPatch:
         """
         stride, padding, dilation, transposed, _, groups = geometry
         dtypes = (weight.dtype, x.dtype if bias is None else bias.dtype)
-        if transposed or x.dim() != 4 or dtypes != (x.dtype, x.dtype) or torch._C._get_tracing_state() is not None:
+        if transposed or x.dim() != 4 or dtypes != (x.dtype, x.dtype) or is_trained(weight):
+            return None
+        if torch._C._get_tracing_state() is not None:
             return None
         if bias is not None and (bias.shape != weight.shape[:1] or bias.device != x.device):
             return None
@@ -141,13 +144,7 @@ class FusedPatch:
         if route is None:
             return None
         self.count(route, report)
-        return route.forward(x, self.packed(route, weight), bias)
-
-    def packed(self, route: FusedRoute, weight: torch.Tensor) -> torch.Tensor:
-        """Return a weight as a route's algorithm reads it, packed once."""
-        algorithm = route.algorithm
-        kind = ("packed", algorithm.name, route.problem.conv.groups)
-        return self.weights.get((weight,), kind, lambda: (algorithm.packed(route.problem, weight.detach()), None))[0]
+        return route.forward(x, weight, bias)
 
     def count(self, route: FusedRoute, convolutions: ConvReport | None) -> None:
         """Note a call, also in the report of convolutions, where a reader looks for it.
@@ -179,20 +176,25 @@ class FusedPatch:
         return FusedRoute(problem, plan[FORWARD].algorithm, served, self.planner.budget)
 
 
-_seam: Seam[FusedPatch] = Seam(lambda key: {})  # nothing of it goes through the dispatcher
-installed = _seam.installed
+_computing: ContextVar[FusedPatch | None] = ContextVar("yolo_rocm_inference", default=None)
 
 
 def serving(device_type: str) -> FusedPatch | None:
-    """Return the patch that decides for a device type now; None where nobody does, or it is off."""
-    patch = _seam.serving.get(device_type)
-    return patch if patch is not None and patch.is_on else None
+    """Return the patch that the network computes by which is at work in this thread; None outside of one."""
+    patch = _computing.get()
+    return patch if patch is not None and device_type in patch.devices else None
 
 
 @contextmanager
-def left_alone(devices: Sequence[str]) -> Iterator[None]:
-    """Leave convolutions with activations to torch while the context is open, whatever an older patch wants."""
-    patch = FusedPatch(devices, FusedPlanner(remember=False))
-    patch.is_on = False
-    with installed(patch):
+def computing(patch: FusedPatch) -> Iterator[None]:
+    """Compute by a patch what is in this context, in this thread: a network's forward pass."""
+    token = _computing.set(patch)
+    try:
         yield
+    finally:
+        _computing.reset(token)
+
+
+def is_trained(weight: torch.Tensor) -> bool:
+    """Return whether a weight is one that a training changes, which has plans of its own, or needs a gradient now."""
+    return weight.requires_grad or torch.is_grad_enabled()

@@ -64,11 +64,10 @@ class FusedConvolution(Operator[FusedProblem, FusedAlgorithm]):
     def call(
         self, algorithm: FusedAlgorithm, problem: FusedProblem, which: str, operands: Tensors, budget: int
     ) -> Callable[[], torch.Tensor]:
-        """Return the pass as a network runs it: the weight was packed before."""
+        """Return the pass as a network runs it."""
         x, weight, bias = operands
-        run, packed = algorithm.bound(problem, budget), algorithm.packed(problem, weight)
-        added = bias if problem.bias else None
-        return lambda: run(x, packed, added)
+        run, added = algorithm.bound(problem, budget), bias if problem.bias else None
+        return lambda: run(x, weight, added)
 
     def cast(self, problem: FusedProblem, dtype: torch.dtype, device: str) -> FusedProblem:
         """Return the same problem in another data type, on another device."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -79,7 +80,7 @@ class HipAlgorithm(Algorithm):
 
     def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input."""
-        return _Gather(self, problem, back=True)(grad, weight, None)
+        return Gather(self, problem, back=True)(grad, weight, None)
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight: partial sums over splits of the pixels, added in a fixed order."""
@@ -88,8 +89,8 @@ class HipAlgorithm(Algorithm):
     def bound(self, problem: ConvProblem) -> Bound:
         """Return the passes with their launches at hand."""
         return Bound(
-            _Gather(self, problem, back=False),
-            partial(_backward, _Gather(self, problem, back=True), _Weight(self, problem)),
+            Gather(self, problem, back=False),
+            partial(_backward, Gather(self, problem, back=True), _Weight(self, problem)),
         )
 
     def prepare(self, problem: ConvProblem, which: str) -> None:
@@ -107,17 +108,34 @@ class HipAlgorithm(Algorithm):
         prepare(steps.kernel, problem.device)
 
 
-class _Gather:
-    """Forward or grad-input of one problem; launches are looked up again only where strides change."""
+class Gather:
+    """Forward or grad-input of one problem; launches are looked up again only where strides change.
 
-    def __init__(self, algorithm: HipAlgorithm, problem: ConvProblem, back: bool) -> None:
+    Args:
+        algorithm: Describes the launches.
+        problem: The problem.
+        back: Whether it is grad-input.
+        epilogue: What the kernel of a forward pass does with its sums.
+        as_read: Returns a source as the kernel can read it.
+    """
+
+    def __init__(
+        self,
+        algorithm: HipAlgorithm,
+        problem: ConvProblem,
+        back: bool,
+        epilogue: Epilogue = PLAIN,
+        as_read: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
         self._algorithm, self._problem, self._back = algorithm, problem, back
+        self._epilogue, self._as_read = epilogue, as_read or readable
         self._shape = problem.input_shape if back else problem.output_shape
         self._strides = strides(self._shape, problem.channels_last)
         self._known: tuple[object, ...] = ()
 
     def __call__(self, src: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        src = readable(src)
+        """Compute the pass; the weight is packed first, where the kernel reads it so."""
+        src = self._as_read(src)
         found = self._known
         if not found or found[0] != src.stride() or found[1] != weight.stride():
             found = self._known = self._look_up(src.stride(), weight.stride())
@@ -134,7 +152,7 @@ class _Gather:
         return out
 
     def _look_up(self, src: Strides, weight: Strides) -> tuple[object, ...]:
-        steps = self._algorithm.gather_steps(self._problem, self._back, src, weight, self._strides)
+        steps = self._algorithm.gather_steps(self._problem, self._back, src, weight, self._strides, self._epilogue)
         device = self._problem.device
         pack = None if steps.other is None else launch_of(steps.other, device)
         return (src, weight, launch_of(steps.kernel, device), pack, steps.between)
@@ -169,7 +187,7 @@ class _Weight:
 
 
 def _backward(
-    grad_input: _Gather,
+    grad_input: Gather,
     grad_weight: _Weight,
     grad: torch.Tensor,
     x: torch.Tensor,

@@ -1,0 +1,151 @@
+"""Blocks of a network that only computes: a weight is what it is at each pass, however it was changed."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from contextlib import nullcontext
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+from ultralytics.nn.modules.conv import Conv
+from ultralytics.utils.torch_utils import ModelEMA
+
+import yolo_rocm
+from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.conv.algorithms.triton_gemm import TritonGemm
+from yolo_rocm.conv.fused.patch import FusedPatch, computing
+from yolo_rocm.conv.fused.plan import FusedPlanner
+from yolo_rocm.engines.triton.available import missing_reason
+
+from ..interpreted import interpreter
+
+pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks")
+
+
+def stepped(weights, **how):
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    try:
+        optimizer = torch.optim.SGD(weights, 0.5, **how)
+    except TypeError:
+        pytest.skip("this torch has no such optimizer")
+    optimizer.step()
+
+
+def elsewhere(weights):
+    """Write as what torch does not know of does: the same memory by other tensors, whose versions are their own."""
+    for weight in weights:
+        torch.from_numpy(weight.detach().numpy()).mul_(-1.5)
+
+
+def averaged(block):
+    """Move the block, which is a moving average here, towards other weights."""
+    other = copy.deepcopy(block)
+    for weight in other.parameters():
+        weight.data.neg_()
+    average = ModelEMA(nn.Sequential(other), decay=0.5, tau=1e-6)
+    average.ema[0] = block
+    average._pairs = None
+    average.update(nn.Sequential(other))
+
+
+def pruned(block):
+    prune.l1_unstructured(block.conv, "weight", 0.5)
+    prune.remove(block.conv, "weight")
+    block.conv.weight.requires_grad_(False)
+
+
+def in_inference_mode(weights):
+    with torch.inference_mode():
+        for weight in weights:
+            weight.copy_(weight * -1.5)
+
+
+def loaded(block):
+    block.load_state_dict(
+        {name: -1.5 * value for name, value in block.state_dict().items() if "running" not in name}, False
+    )
+
+
+def assigned(weights):
+    for weight in weights:
+        for _ in range(2):  # the second may come to lie where the first did
+            weight.data = weight.data * 1.5
+
+
+CHANGES = {
+    "fused optimizer": lambda block: stepped([*block.parameters()], fused=True),
+    "foreach optimizer": lambda block: stepped([*block.parameters()], foreach=True),
+    "write to .data": lambda block: [weight.data.mul_(-1.5) for weight in block.parameters()],
+    "new .data": lambda block: assigned([*block.parameters()]),
+    "copy_ in inference mode": lambda block: in_inference_mode([*block.parameters()]),
+    "load_state_dict": loaded,
+    "moving average": averaged,
+    "pruning": pruned,
+    "broadcast": lambda block: elsewhere([*block.parameters()]),  # as of Gloo, which writes to memory
+    "replay of a graph": lambda block: elsewhere([block.conv.weight]),
+    "statistics": lambda block: block.bn.running_mean.data.add_(1.0),
+}
+
+
+def block():
+    torch.manual_seed(0)
+    made = Conv(8, 16, 3).eval().requires_grad_(False)
+    made.bn.running_var.uniform_(0.5, 2)
+    return made
+
+
+@pytest.mark.parametrize("engine", ["gemm", "triton"])
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_weight_that_changes_is_seen(how, engine):
+    """Engine gemm computes with folded weights, triton with packed ones too."""
+    if engine == "triton" and missing_reason() is not None:
+        pytest.skip(str(missing_reason()))
+    module, x = block(), torch.randn(1, 8, 6, 6)
+    patch = FusedPatch(("cpu",), FusedPlanner(engine, remember=False))
+    with interpreter() if engine == "triton" else nullcontext(), hooks.inference_blocks():
+        found = []
+        for _ in range(2):
+            with torch.no_grad():
+                with computing(patch):
+                    found.append(module(x))
+                assert torch.allclose(found[-1], module(x), atol=1e-4)
+            CHANGES[how](module)
+    assert not torch.allclose(*found, atol=1e-2)
+    assert sum(served.forward_calls for served in patch.report.served.values()) == 2
+    assert patch.report.engines() == {engine: 1}
+
+
+def test_nothing_made_of_weights_outlives_a_pass(monkeypatch):
+    """So no other stream, session or recorded graph can read it, and no pool of memory has to keep it."""
+    if missing_reason() is not None:
+        pytest.skip(str(missing_reason()))
+    made, packed = [], TritonGemm.packed
+
+    def noted(self, which, weight):
+        result = packed(self, which, weight)
+        made.append(weakref.ref(result))
+        return result
+
+    monkeypatch.setattr(TritonGemm, "packed", noted)
+    module, x = block(), torch.randn(1, 8, 6, 6)
+    patch = FusedPatch(("cpu",), FusedPlanner("triton", remember=False))
+    with interpreter(), hooks.inference_blocks(), computing(patch), torch.no_grad():
+        module(x)
+        assert made
+        assert [each() for each in made] == [None] * len(made)
+
+
+def test_weights_that_are_trained_are_left_to_the_plans_of_training():
+    """The block, and the convolution in it, which comes by the dispatcher."""
+    module, x = block().requires_grad_(True), torch.randn(1, 8, 6, 6)
+    patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
+    with yolo_rocm.patched(("cpu",), "gemm") as report, hooks.inference_blocks(), computing(patch), torch.no_grad():
+        module(x)
+        assert not patch.report.served
+        assert sum(served.forward_calls for served in report.served.values()) == 1
+        module.requires_grad_(False)(x)
+        assert patch.report.served

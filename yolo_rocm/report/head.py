@@ -63,7 +63,7 @@ def tiles(run: Run) -> list[Tile]:
         Tile("CPU, all programs", run.host, "{:.0%}".format),
         Tile("CPU, this training", run.own, "{:.0%}".format),
         # Of a few steps: a change of it is no proof.
-        Tile("sampled step", run.step_ms, milliseconds),
+        Tile("sampled step, while watched", run.step_ms, milliseconds),
         Tile("host, to launch a step", None if run.launch is None else run.launch.host_ms, milliseconds),
     ]
     return [tile for tile in known if tile.value is not None]
@@ -105,7 +105,7 @@ def rest_of_step(run: Run) -> str | None:
         return None
     idle = ""
     if run.compute == "GPU" and run.busy is not None and run.busy < FILLED:
-        idle = f" In all of the training the GPU was busy {run.busy:.0%} of the time: much of the rest is such gaps."
+        idle = f" Over all steps the GPU was busy {run.busy:.0%} of the time: much of the rest is such gaps."
     waits = "the GPU waits for the host" if run.compute == "GPU" else "the processor waits"
     return (
         f"Convolutions take {milliseconds(part)} of a sampled step of {milliseconds(whole)} ({part / whole:.0%}). The "
@@ -121,7 +121,7 @@ def step_words(run: Run) -> list[str]:
         gaps = "the GPU waits for the host" if run.compute == "GPU" else "Python runs"
         missing = "" if OPTIMIZER in run.classes_ms else " In none of the sampled steps the optimizer made its own."
         found.append(
-            "Medians of sampled steps, which take a little longer than others because they are watched. Gaps while "
+            "Medians of sampled steps, which take longer than others because they are watched. Gaps while "
             f"{gaps} count for what follows them. An activation that is computed together with its BatchNorm counts as "
             f"normalisation. Other is copies, concatenations, sums, and what comes after the optimizer.{missing}"
         )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .run_command import RunCommand
 
 # Settings on which the digits of a training depend, next to those of Ultralytics.
-_SAME: Final = ("conv.engine", "conv.vendor", "loader.device_augment", "loader.reduced_decode", "loader.reproducible")
+_SAME: Final = ("conv.engine", "conv.vendor", "loader.reduced_decode", "loader.reproducible")
 
 
 class Checkpoints:

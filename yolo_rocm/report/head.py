@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..data.bottleneck import FILLED
 from ..telemetry.classes import OPTIMIZER
@@ -25,6 +25,7 @@ class Tile:
         form: Writes it.
         better: Which direction is: 1 up, -1 down, 0 neither.
         epochs: The same number of the epochs by which two runs are compared, where it is one of epochs.
+        kind: What that is of: a `time` or a `metric`.
         compared: What it is when it is compared, where that is something else.
     """
 
@@ -33,6 +34,7 @@ class Tile:
     form: Callable[[float], str]
     better: int = 0
     epochs: Sequence[float] = ()
+    kind: Literal["", "time", "metric"] = ""
     compared: str = ""
 
     @property
@@ -50,11 +52,11 @@ def tiles(run: Run) -> list[Tile]:
     of = f" of {asked:.0f}" if asked else ""
     loading, power = run.loading, run.telemetry.known("power_w")
     known = [
-        Tile("images/s", run.images_per_s, "{:.1f}".format, 1, settled([v for v in run.epoch_rates if v is not None])),
-        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share"))),
-        Tile("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds"))),
+        Tile("images/s", run.images_per_s, "{:.1f}".format, 1, settled([v for v in run.epoch_rates if v is not None]), "time"),
+        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share")), "time"),
+        Tile("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds")), "time"),
         Tile("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
-        Tile(f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, f"{metric}, later half"),
+        Tile(f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, "metric", f"{metric}, later half"),
         Tile("GPU busy", run.busy, "{:.0%}".format),
         Tile("peak GPU memory", peak, gigabytes, -1),
         Tile("GPU memory in use", run.memory_share, "{:.0%}".format),

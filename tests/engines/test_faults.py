@@ -56,7 +56,7 @@ class Failing(Unfold):
 def told(fresh, monkeypatch, tmp_path, caplog):
     """Nothing is remembered, and what is goes to a folder of its own; what is logged is kept."""
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
-    caplog.set_level(logging.INFO, logger="yolo_rocm")
+    caplog.set_level(logging.DEBUG, logger="yolo_rocm")
     return caplog
 
 

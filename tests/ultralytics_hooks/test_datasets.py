@@ -118,9 +118,7 @@ def test_mosaics_end_in_every_worker_at_close_mosaic(data):
 def test_the_data_set_is_put_back(data):
     dataset = training_data(data, SIZE, BATCH)
     before = [type(transform).__name__ for transform in dataset.transforms.transforms]
-    loader = training_loader(
-        dataset, BATCH, 0, policy(adapter={"reduced_decode": True, "mosaic_mb": 1})
-    )
+    loader = training_loader(dataset, BATCH, 0, policy(adapter={"reduced_decode": True, "mosaic_mb": 1}))
     next(iter(loader))
     assert "load_image" in vars(dataset)
     loader.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -76,7 +76,8 @@ def _read(log: str, as_json: bool) -> int:
     from ..diagnosis.known_failures import examine_log, what_is_no_log
 
     try:
-        with nullcontext(sys.stdin.buffer) if log == "-" else Path(log).open("rb") as stream:
+        with ExitStack() as opened:
+            stream: Any = sys.stdin.buffer if log == "-" else opened.enter_context(Path(log).open("rb"))
             fault = what_is_no_log(stream.peek())
             reading = examine_log(stream)
     except OSError as error:

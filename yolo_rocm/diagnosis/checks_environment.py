@@ -144,8 +144,7 @@ def _variables(context: Context, names: str, switches: bool) -> dict[str, str]:
     return {
         name: value
         for name, value in sorted(context.environ.items())
-        if context.gpu is not None
-        and re.fullmatch(names, name) and (value.lower() in _SWITCH_VALUES) is switches
+        if context.gpu is not None and re.fullmatch(names, name) and (value.lower() in _SWITCH_VALUES) is switches
     }
 
 

@@ -150,7 +150,7 @@ def by_id(name: str) -> Signature:
 
 
 def what_is_no_log(head: bytes) -> str:
-    """Return why a file that begins so is no text to be read as a log, as the end of a sentence; nothing where it is."""
+    """Return why a file that begins so is no text, as the end of a sentence; nothing where it is one."""
     if not head:
         return "is empty"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -52,11 +52,20 @@ def tiles(run: Run) -> list[Tile]:
     of = f" of {asked:.0f}" if asked else ""
     loading, power = run.loading, run.telemetry.known("power_w")
     known = [
-        Tile("images/s", run.images_per_s, "{:.1f}".format, 1, settled([v for v in run.epoch_rates if v is not None]), "time"),
+        Tile(
+            "images/s",
+            run.images_per_s,
+            "{:.1f}".format,
+            1,
+            settled([v for v in run.epoch_rates if v is not None]),
+            "time",
+        ),
         Tile("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share")), "time"),
         Tile("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds")), "time"),
         Tile("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
-        Tile(f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, "metric", f"{metric}, later half"),
+        Tile(
+            f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, "metric", f"{metric}, later half"
+        ),
         Tile("GPU busy", run.busy, "{:.0%}".format),
         Tile("peak GPU memory", peak, gigabytes, -1),
         Tile("GPU memory in use", run.memory_share, "{:.0%}".format),

@@ -43,8 +43,13 @@ def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
     looks = reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power")
     telemetry, pauses = by_time(*looks)
     results, twice = by_epoch(*reader.table(RESULTS_FILE, "no losses and no metrics"))
+    own = (FACTS_FILE, EPOCHS_FILE, TIMELINE_FILE, TELEMETRY_FILE)
+    said = reader.remarks
+    if not any((folder / name).exists() for name in own):
+        said = [f"{', '.join(own)} are missing: this package did not train the run, so only its results are shown"]
+        said += [remark for remark in reader.remarks if not remark.startswith(own)]
     run = Run(folder, facts, arguments, loading, verdicts, batches, telemetry, results)
-    return replace(run, remarks=(*reader.remarks, *remarks(run, bool(again or twice), pauses, ended(*looks))))
+    return replace(run, remarks=(*said, *remarks(run, bool(again or twice), pauses, ended(*looks))))
 
 
 def _check(folder: Path) -> None:

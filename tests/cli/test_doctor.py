@@ -51,6 +51,16 @@ def test_exit_codes_of_logs(tmp_path):
     assert (told["schema"], told["last_error"]) == (1, None)
 
 
+@pytest.mark.parametrize(("log", "words"), [(b"", b"is empty"), (bytes(range(256)) * 9, b"is no text")])
+def test_what_is_no_log_is_an_error_that_says_so(tmp_path, log, words):
+    (tmp_path / "train.log").write_bytes(log)
+    for done in (cli(str(tmp_path / "train.log")), cli("-", "--json", stdin=log)):
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert words in done.stderr
+    failed = cli("-", stdin=log + b"\nHSA_STATUS_ERROR_INVALID_ISA\n")  # what is found in it counts
+    assert failed.returncode == 1
+
+
 @pytest.mark.parametrize(
     "note", [b"", b'MIOpen(HIP): Warning [ParseAndLoadDb] File is unreadable: "gfx1200_20.HIP.fdb.txt"\n']
 )
@@ -145,3 +155,12 @@ def test_no_probes(command):
     done = command("--no-probes")
     assert done.exit_code == 0
     assert "conv gemm" not in done.stdout
+
+
+def test_engines_of_prediction_are_examined_where_that_is_asked_for(command):
+    plain = command("--no-probes").stdout
+    assert not any(word in plain for word in ("predict", "onnx", "ncnn", "7900 XTX"))
+    asked = command("--no-probes", "--predict").stdout
+    assert "predict engine=" in asked
+    assert "to install" in asked or "known of" in asked
+    assert json.loads(command("--no-probes", "--json").stdout)["predict"] == []

@@ -152,6 +152,7 @@ def test_a_folder_that_cannot_be_written_costs_a_log_line(tmp_path, monkeypatch,
     with caplog.at_level(logging.WARNING, logger="yolo_rocm"):
         planner.tune([problem()])
     assert "cannot be kept" in caplog.text
+    assert not planner.keeps
     assert planner.plan(problem())["forward"].algorithm.name == "planes"
 
 

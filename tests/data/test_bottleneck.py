@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, SETS_THE_PACE, Launch, Room, judge
+from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, IDLE, OTHERS, SETS_THE_PACE, Launch, Room, judge
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, SETS
     [
         ({"wait_share": 0.01}, "compute", ("Not data-bound", "1.0%", "GPU or the host set the pace was not measured")),
         ({"wait_share": 0.01, "busy": 0.97}, "compute", ("GPU-bound", "1.0%", "busy 97%", "a faster engine")),
-        ({"wait_share": BOUND}, "data", ("Data-bound", "5.0%", "1.05 times", "try more workers")),
+        ({"wait_share": BOUND}, "data", ("Data-bound", "10.0%", "1.11 times", "try more workers, cache=ram")),
         ({"wait_share": 0.5, "advice": "workers=8"}, "data", ("waited 50.0%", "2.00 times", "try workers=8")),
         ({"wait_share": 0.5, "room": Room(0.99), "busy": 0.5}, "data", ("Data-bound",)),
         ({"wait_share": 0.0, "room": Room(FULL)}, "memory", ("Memory-bound", "92%", "amp=True")),
@@ -98,6 +98,23 @@ from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, SETS
         ),
         ({"wait_share": 0.01, "host": 1.0, "own": 0.3, "busy": FILLED}, "compute", ("GPU-bound",)),
         ({"wait_share": 1.0}, "data", ("100.0%",)),
+        (
+            {"wait_share": 0.5, "advice": "workers=8, cache=ram", "host": CROWDED, "own": CROWDED},
+            "data",
+            ("try cache=ram.",),
+        ),
+        ({"wait_share": 0.5, "advice": "workers=8", "host": 1.0, "own": 1.0}, "data", ("try faster storage",)),
+        (
+            {"wait_share": 0.25, "compute": "CPU", "host": 0.97, "own": 0.97},
+            "compute",
+            ("CPU-bound: 25.0% of the time was spent waiting", "the same processors load, and 97% of them was in use"),
+        ),
+        ({"wait_share": 0.25, "compute": "CPU"}, "unknown", ("Not judged", "25.0%", "was not measured")),
+        (
+            {"wait_share": 0.25, "compute": "CPU", "host": IDLE, "own": 0.4, "advice": "workers=1"},
+            "data",
+            ("the CPU waited 25.0%", "try workers=1"),
+        ),
         ({"wait_share": None}, "unknown", ("Not measured",)),
     ],
     ids=str,
@@ -115,3 +132,4 @@ def test_the_line_of_an_epoch_names_the_data_or_nothing():
     assert judge(0.5, advice="workers=8").short == "data-bound: try workers=8"
     for compute in ("GPU", "CPU"):
         assert judge(0.0, compute).short == "not data-bound"
+    assert judge(0.25, "CPU", "workers=1").short == ""  # whether a worker would find an idle processor is not known

@@ -20,12 +20,12 @@ def test_gpus_are_counted_as_they_are(monkeypatch, hidden, shown):
     monkeypatch.setattr(resources, "linux_gpus", lambda root, environ: gpus)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     rows = dict(loader_facts(recommended_workers(), {"workers": None}).rows())
-    assert rows["gpus"] == str(shown)
+    assert rows["GPUs"] == str(shown)
 
 
 def test_the_preset_is_named_only_where_it_says_something():
     silent, saying = (dict(loader_facts(recommended_workers(wanted=n), {"workers": n}).rows()) for n in (None, 3))
-    assert silent["loader.workers"] == "None"
+    assert silent["loader.workers"] == "not set"
     assert "default 8" in silent["worker limits"]
     assert "preset" not in silent["worker limits"]
     assert "preset 3" in saying["worker limits"]

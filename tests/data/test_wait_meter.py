@@ -19,7 +19,9 @@ def clock(monkeypatch):
     return now
 
 
-def an_epoch(meter: Meter, clock: list[float], number: int, wait: float, step: float = 1.0, batches: int = 10):
+def an_epoch(
+    meter: Meter, clock: list[float], number: int, wait: float, step: float = 1.0, batches: int = 10, set_up=()
+):
     meter.begin(number)
     for batch in range(batches):
         asked = clock[0]
@@ -28,6 +30,9 @@ def an_epoch(meter: Meter, clock: list[float], number: int, wait: float, step: f
         trace = Trace(batch, batch % 2, asked - 1, asked - 0.5, stages, samples=4)
         meter.observe("train", trace, asked, clock[0])
         clock[0] += step
+        if batch + 1 in set_up:
+            clock[0] += 70.0
+            meter.set_up(batch + 1)
     return meter.end_training()
 
 
@@ -42,7 +47,27 @@ def test_a_wait_is_a_share_of_the_epoch_after_the_first_batch(clock):
     assert summary.stages["augment"] == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize(("wait", "bound"), [(0.0, True), (0.04, True), (0.08, False), (2.0, False)])
+def test_steps_that_compile_and_measure_do_not_count(clock):
+    summary = an_epoch(Meter(), clock, 1, wait=0.25, set_up=(1, 4))
+    assert (summary.seconds, summary.start_s, summary.setup_s) == pytest.approx((155.25, 3.0, 147.75))
+    assert (summary.batches, summary.images) == (6, 24)
+    assert summary.wait_s == pytest.approx(6 * 0.25)
+    assert summary.share == pytest.approx(0.2)
+    assert "waited 20.0% for data, 3.0 s until the first batch, 147.8 s until steps were set up, 3 images/s" in str(
+        summary
+    )
+    second = an_epoch(Meter(), clock, 2, wait=0.25)
+    assert (second.setup_s, second.batches, second.began) == (0.0, 10, 255.25)
+
+
+def test_an_epoch_keeps_a_batch_that_set_nothing_up_where_it_has_one(clock):
+    assert an_epoch(Meter(), clock, 1, wait=0.25, batches=4, set_up=(1, 4)).batches == 3
+    alone = an_epoch(Meter(), clock, 1, wait=0.25, batches=1, set_up=(1,))
+    assert (alone.batches, alone.images, alone.share, alone.setup_s) == (0, 0, 0.0, alone.seconds)
+    assert str(alone) == "epoch 1: all of its 74.0 s set up its steps"
+
+
+@pytest.mark.parametrize(("wait", "bound"), [(0.0, True), (0.09, True), (0.13, False), (2.0, False)])
 def test_the_verdict_turns_at_the_bound(clock, wait, bound):
     summary = an_epoch(Meter("GPU", "workers=8"), clock, 1, wait)
     assert (summary.share < BOUND) is bound

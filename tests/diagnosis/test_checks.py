@@ -142,7 +142,7 @@ CASES = {
         {"facts": {"ultralytics": "99.0.0"}},
         {"facts": {"ultralytics": "99.0.0"}, "lacks": {"training": ["refused anyway"]}},
     ),
-    "ultralytics-leaves-off": ({"lacks": {"loader.device_augment": ["a name"]}}, {"lacks": {"training": ["a name"]}}),
+    "ultralytics-leaves-off": ({"lacks": {"loader.reduced_decode": ["a name"]}}, {"lacks": {"training": ["a name"]}}),
     "torch-wrong-build": ({"hip": None}, {}),
     "torchvision-mismatch": ({"torchvision": "+cpu"}, {"torchvision": "+rocm7.0"}),
     "arch-not-in-torch": ({"cards": (RX6600,)}, {"cards": (RX6900XT,)}),
@@ -296,6 +296,22 @@ def test_nothing_is_found_on_a_healthy_machine(ward):
 
 def test_a_cpu_machine_has_nothing_to_complain_about(ward):
     assert found(ward.admit(hip=None, torchvision=None)) == set()
+
+
+def test_variables_of_miopen_are_no_risk_where_no_gpu_asks_it(ward):
+    wrong = {
+        "MIOPEN_DEBUG_CONV_FFT": "2",
+        "MIOPEN_FIND_ENFORCE": "4",
+        "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM": "1",
+        "MIOPEN_DEBUG_CONV_DIRECT_ASM_1X1U_PERF_VALS": "1",
+    }
+    assert found(ward.admit(hip=None, torchvision=None, environ=wrong)) == set()
+
+
+def test_what_to_set_a_switch_of_miopen_to_is_said_with_its_name(ward):
+    patient = ward.admit(RX6600, environ={"MIOPEN_DEBUG_CONV_FFT": "2"})
+    (finding,) = [row for row in run_checks(patient) if row.id == "miopen-switches"]
+    assert finding.remedy == "Set MIOPEN_DEBUG_CONV_FFT to 0 or 1, or unset it"
 
 
 def test_the_published_settings_of_an_rx_5600_xt_are_fine(ward):

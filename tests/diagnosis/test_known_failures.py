@@ -24,8 +24,8 @@ def ids(matches):
 
 
 def test_the_size_of_the_knowledge():
-    assert len(signatures()) == 59
-    assert len({entry.id for entry in signatures()}) == 59
+    assert len(signatures()) == 61
+    assert len({entry.id for entry in signatures()}) == 61
     assert sum(not entry.auto_match for entry in signatures()) == 1
 
 
@@ -61,8 +61,35 @@ def test_a_healthy_log_shows_nothing():
         "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
         "      1/100      5.87G      1.234      2.345      1.111        145        640\n"
         "torch-2.9.1+cu128 CUDA:0 (NVIDIA H200)\nSpeed: 0.1ms preprocess, 2.0ms inference, 0.0ms loss\n"
+        "train: Scanning /data/labels/train... 0 images, 1 backgrounds, 0 corrupt: 1% 1/120\r"
+        "train: Scanning /data/labels/train... 110 images, 10 backgrounds, 0 corrupt: 100% 120/120\n"
+        "val: Scanning /data/labels/val... 10 images, 0 backgrounds, 0 corrupt: 100% 10/10\n"
     )
     assert read_text(healthy) == ()
+
+
+def test_a_killed_process_and_a_data_set_without_labels_are_explained():
+    (killed,) = read_text("epoch 3\nKilled\n")
+    assert (killed.signature.id, killed.line) == ("killed", 2)
+    assert "out-of-memory killer" in killed.signature.cause
+    (unlabelled,) = read_text("train: Scanning /d/labels/train... 0 images, 120 backgrounds, 0 corrupt: 100% 120/120\n")
+    assert "data/labels/train/a.txt" in unlabelled.remedy()
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (b"", "is empty"),
+        (random.Random(2).randbytes(4096), "is no text"),
+        (bytes(4096), "is no text"),
+        ("Grüße für alle\n".encode("latin-1") * 9, ""),
+        ("привет\r\x1b[K\n".encode("cp1251") * 9, ""),
+        ("a\n".encode("utf-16"), ""),
+        (b"\n", ""),
+    ],
+)
+def test_what_is_no_log(head, words):
+    assert known_failures.what_is_no_log(head) == words
 
 
 def test_causes_come_before_symptoms_before_notes():

@@ -11,7 +11,7 @@ from tests.inference.test_ways import MIGRAPHX, machine
 from yolo_rocm.diagnosis.outcome import Limits
 from yolo_rocm.diagnosis.probe_predict import engine_states, predict_probes
 from yolo_rocm.diagnosis.vulkan import VulkanDevice
-from yolo_rocm.hardware import detect
+from yolo_rocm.hardware import Machine, detect
 
 pytestmark = pytest.mark.once
 RADV = VulkanDevice(0, "AMD Radeon RX 5600 XT (RADV NAVI10)", "discrete GPU")
@@ -68,6 +68,10 @@ def test_what_a_card_cannot_use_and_what_to_install(tmp_path):
     if sys.version_info >= (3, 11):
         assert "onnxruntime-ep-migraphx" in found["migraphx"].install
     assert all(source.startswith("https://") for state in found.values() for _, source in state.faults)
+    assert "7900 XTX" in found["compile"].faults[0][0]
+    without = {state.engine: state for state in engine_states(Machine(system="linux"), probes=False)}
+    assert without["compile"].faults == ()
+    assert without["openvino"].faults
 
 
 def test_what_is_asked():

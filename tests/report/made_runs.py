@@ -25,6 +25,7 @@ def make_run(
     wait: float = 0.001,
     busy: float | None = 97.0,
     vram_mb: float = 4000.0,
+    setup: float = 0.0,
     every_epoch: bool = False,
     layers: int = 8,
     asked: int | None = None,
@@ -38,6 +39,7 @@ def make_run(
         batches: Batches of training in each.
         wait: Seconds each batch was waited for.
         busy: Percent the GPU was busy; None writes no telemetry.
+        setup: Seconds in which the first step of the first epoch compiled and measured; the GPU was idle meanwhile.
         vram_mb: Memory in use, of 6128 MB.
         every_epoch: Put every epoch into the timeline, not only those a meter would.
         layers: Convolution layers.
@@ -54,21 +56,29 @@ def make_run(
             if every_epoch or epoch <= 3 or epoch % 10 == 0:
                 row = ("train", number, number % 4, 16, now - 0.3, 0.06, 0.1, 0.002, now - 0.13, now, now + waited)
                 timeline.append((epoch, *row))
-            now, number = now + waited + STEP, number + 1
+            now, number = now + waited + STEP + (setup if number == 0 else 0), number + 1
         first = 2.0 if epoch == 1 else wait
         seconds = now - began
-        share = wait * (batches - 1) / (seconds - first)
+        until = first + STEP + setup if setup and epoch == 1 else 0.0
+        share = wait * (batches - 1) / (seconds - max(first, until))
+        counted = batches - bool(until)
         loading.append(
-            (epoch, batches, 16 * batches, seconds, first, wait * (batches - 1), share, "GPU-bound", 1.0, 2.0, 0.1, 0)
-        )
+            (epoch, counted, 16 * counted, seconds, first, wait * (batches - 1), share, "GPU-bound", 1.0, 2.0, 0.1, 0,
+             began, until)
+        )  # fmt: skip
         if timeline[-1][0] == epoch:
             timeline.append((epoch, "val", epoch, 0, 16, now, 0.05, 0.0, 0.002, now + 0.06, now, now + 0.061))
         results.append((epoch, now - 1000, 3 / epoch, 2 / epoch, 0.5 - 0.5 / epoch, 0.4 - 0.4 / epoch, 4 / epoch))
         if busy is not None:
-            for second in range(max(1, int(seconds))):
+            for second in range(int(until)):
+                telemetry.append((began + second, 0, vram_mb, 6128, 60, 40, 3500, 45, 9000, "sysfs"))
+            begun = max(first, until)
+            looks = max(1, int(seconds - until))
+            for second in range(looks):
                 gap = second % 97 == 50
+                when = began + begun + (seconds - begun) * (second + 0.5) / looks
                 telemetry.append(
-                    (began + second, "" if gap else busy - second % 3, vram_mb, 6128, 60 + second % 9, 110, 3500, 45,
+                    (when, "" if gap else busy - second % 3, vram_mb, 6128, 60 + second % 9, 110, 3500, 45,
                      9000, "sysfs")
                 )  # fmt: skip
     _table(folder / EPOCHS_FILE, _EPOCH_COLUMNS, loading)

@@ -115,8 +115,8 @@ def test_what_a_page_holds_is_counted_whatever_a_run_holds(two, endless):
 
 
 def test_two_runs_tell_their_differences_first(tmp_path):
-    first = make_run(tmp_path / "first")
-    second = make_run(tmp_path / "second", wait=0.05, engine="aten", epochs=4)
+    first = make_run(tmp_path / "first", epochs=4)
+    second = make_run(tmp_path / "second", wait=0.05, engine="aten", epochs=5)
     path, _ = write_page(first, second)
     assert path == first / "report_compared.html"
     page = path.read_text(encoding="utf-8")
@@ -133,7 +133,7 @@ def test_two_runs_tell_their_differences_first(tmp_path):
     assert part.count("<th>change</th>") == 1  # for numbers alone
     assert f"A</span> is {first}, " in part
     assert told["conv.engine"][:2] == ("gemm", "aten")
-    assert told["epochs"][:2] == ("3 of 3", "4 of 4")
+    assert told["epochs"][:2] == ("4 of 4", "5 of 5")
     assert "loader.workers" not in told
 
 

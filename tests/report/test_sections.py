@@ -157,7 +157,7 @@ def test_verdicts_of_the_loader_tell_what_it_ran_on_and_what_to_try(tmp_path):
     folder = make_run(tmp_path / "run", wait=0.05)
     (folder / "rocm.json").unlink()
     table = folder / "rocm_loader.csv"
-    assert "try more workers, cache=disk" in read_run(folder).verdict.sentence
+    assert "try more workers, cache=ram" in read_run(folder).verdict.sentence
     lines = table.read_text().splitlines()
     words = ["CPU-bound", "data-bound: try a", "data-bound: try b"]
     told = [line.replace("GPU-bound", word) for line, word in zip(lines[1:], words, strict=True)]

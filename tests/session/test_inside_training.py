@@ -75,23 +75,6 @@ def test_advice_on_nan_names_mixed_precision_where_it_is_used(amp):
     assert "yolo-rocm doctor" in advice
 
 
-class Recorded:
-    """Augmentations that a worker has drawn and left to the device."""
-
-    def apply(self, images):
-        """Stand for colours and flips."""
-        return images + 1
-
-
-def test_what_workers_left_to_the_device_is_applied_there_and_only_there():
-    trainer = SimpleNamespace(device=torch.device("cpu"), preprocess_batch=lambda batch: {**batch, "done": True})
-    hooks.augment_on_device(trainer, "drawn")
-    batch = trainer.preprocess_batch({"img": torch.zeros(2), "drawn": Recorded()})
-    assert (batch["img"].tolist(), batch["done"], "drawn" in batch) == ([1.0, 1.0], True, False)
-    batch = trainer.preprocess_batch({"img": torch.zeros(2)})
-    assert (batch["img"].tolist(), batch["done"]) == ([0.0, 0.0], True)
-
-
 def table(yolo, data, folder, **arguments) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
     """Train; return results.csv without its clock, and the final weights."""
     yolo.train(data=str(data), project=str(folder), name="run", **{**QUICK, **arguments})

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 
 import pytest
 import torch
 
 import yolo_rocm
 from yolo_rocm.conv import seam as conv_seam
+from yolo_rocm.data.bottleneck import Bottleneck
 from yolo_rocm.norm import seam as norm_seam
 from yolo_rocm.norm.algorithms import native
+from yolo_rocm.ultralytics_hooks import log as hooks
 
 from ..small_model import small_model
 from .test_training import OURS, QUICK, an_image
@@ -69,6 +73,34 @@ def test_a_training_measures_its_convolutions_once(made_data, tmp_path, log, mon
         assert ("measured" in log.text) == measured
         reasons = {row["reason"] for row in handle.report.as_dict()["layers"]}
         assert "fastest when measured" in reasons
+
+
+@pytest.mark.once
+def test_the_log_of_a_training_contradicts_itself_nowhere_and_says_nothing_twice(made_data, tmp_path, log, monkeypatch):
+    """With a cache that cannot be written; the package's own logger speaks where Ultralytics' does, while it trains."""
+    from ultralytics import YOLO
+
+    from yolo_rocm.data import wait_meter
+
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "file" / "cache"))
+    verdicts = iter(["data-bound", "data-bound", "other", "data-bound"])
+    monkeypatch.setattr(wait_meter, "judge", lambda *_: Bottleneck("data", next(verdicts), "", "try this"))
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # of the test runner: a user has none
+    own = logging.getLogger("yolo_rocm")
+    yolo = YOLO("yolov8n-cls.yaml")
+    yolo_rocm.register(yolo, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"], "tune": "on"}})
+    yolo.add_callback("on_train_start", lambda trainer: own.info("kernels are compiled"))
+    yolo.train(data=str(made_data("classify")), project=str(tmp_path), **{**ONE, "imgsz": 32, "epochs": 4})
+    assert own.handlers == []
+    said = [re.sub(r"\x1b\[\d*m", "", record.getMessage()) for record in log.records]
+    said = [line.partition(hooks.PREFIX)[2] for line in said if hooks.PREFIX in line]
+    assert said.count("kernels are compiled") == 1
+    assert [line for line in said if "cannot be kept" in line and line.endswith("the next run measures again")]
+    assert [line for line in said if line.startswith("measured ")]
+    assert not any("kept for later" in line for line in said)
+    epochs = [line.partition("images/s")[2] for line in said if re.match(r"epoch \d: waited", line)]
+    assert epochs == [". data-bound: try this", "", ". other: try this", ". data-bound: try this"]
 
 
 @pytest.mark.once

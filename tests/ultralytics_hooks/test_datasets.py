@@ -18,11 +18,9 @@ from yolo_rocm.data.verify import fingerprint
 from yolo_rocm.ultralytics_hooks import REDUCED_DECODE, missing
 from yolo_rocm.ultralytics_hooks.bench_data import training_data, training_loader
 from yolo_rocm.ultralytics_hooks.datasets import (
-    AUGMENT_KEY,
     MODULES,
     UltralyticsAdapter,
 )
-from yolo_rocm.ultralytics_hooks.device_augment import device_augment_possible
 
 SIZE, BATCH = 64, 4
 
@@ -117,39 +115,10 @@ def test_mosaics_end_in_every_worker_at_close_mosaic(data):
     assert seen == [(name, boxes[name]) for name, _ in seen]
 
 
-def recorded_and_stock(data: str):
-    """Yield pairs of the same batch: augmented by the worker, and by the device."""
-    dataset = training_data(data, SIZE, BATCH)
-    if not device_augment_possible(dataset):
-        pytest.skip("this Ultralytics does not tell image and boxes of a flip apart")
-    seed_everything(0)
-    wanted = list(training_loader(dataset, BATCH, 0))
-    dataset = training_data(data, SIZE, BATCH)
-    seed_everything(0)
-    loader = training_loader(dataset, BATCH, 0, policy(adapter={"device_augment": True}))
-    got = list(loader)
-    loader.close()
-    return zip(got, wanted, strict=True)
-
-
-def test_hsv_and_flips_on_the_device_give_the_pixels_of_the_worker(data):
-    flipped = 0
-    for got, wanted in recorded_and_stock(data):
-        drawn = got.pop(AUGMENT_KEY)
-        flipped += int(drawn.left_right.sum())
-        images = drawn.apply(got["img"])
-        assert torch.equal(images, wanted["img"])
-        for key in ("bboxes", "cls", "batch_idx"):
-            assert torch.equal(got[key], wanted[key])
-    assert flipped > 0
-
-
 def test_the_data_set_is_put_back(data):
     dataset = training_data(data, SIZE, BATCH)
     before = [type(transform).__name__ for transform in dataset.transforms.transforms]
-    loader = training_loader(
-        dataset, BATCH, 0, policy(adapter={"device_augment": True, "reduced_decode": True, "mosaic_mb": 1})
-    )
+    loader = training_loader(dataset, BATCH, 0, policy(adapter={"reduced_decode": True, "mosaic_mb": 1}))
     next(iter(loader))
     assert "load_image" in vars(dataset)
     loader.close()
@@ -252,6 +221,30 @@ def test_labels_travel_once_for_all_workers(data):
     assert set(adapter.lists(dataset)) >= {"0.labels", "0.im_files", "0.npy_files"}
 
 
+def test_images_kept_in_memory_travel_once_and_give_the_same_batches(data):
+    """A pickled copy of `cache=ram` in every worker would be as large as the data set."""
+    from ultralytics.utils import DEFAULT_CFG
+
+    from yolo_rocm.data.reader import BatchReader
+    from yolo_rocm.data.shared_lists import Packed
+
+    found = []
+    for ours in (None, policy(context="spawn")):
+        dataset = training_data(data, SIZE, BATCH, images=80)
+        dataset.cache = "ram"
+        dataset.cache_images()
+        dataset.ims = [dataset.ims[i] for i in range(80)]  # newer versions of Ultralytics share them by themselves
+        dataset.transforms = dataset.build_transforms(DEFAULT_CFG)  # mosaics of all images
+        seed_everything(0)
+        loader = training_loader(dataset, BATCH, 2, ours)
+        found.append([fingerprint(batch) for batch in loader])
+        getattr(loader, "close", int)()
+    assert found[0] == found[1]
+    adapter, pixels = UltralyticsAdapter(), sum(image.nbytes for image in dataset.ims)
+    packed = Packed(BatchReader(dataset, dataset.collate_fn, adapter), adapter.lists(dataset))
+    assert len(packed._dump()) < pixels / 20
+
+
 def test_classification_loads_through_workers(tmp_path):
     from ultralytics.data.build import build_dataloader
     from ultralytics.data.dataset import ClassificationDataset
@@ -300,18 +293,3 @@ def test_a_formatter_that_works_otherwise_is_left_alone(monkeypatch):
     monkeypatch.setattr(Format, "_format_img", lambda self, image: torch.zeros(1))
     assert not PlaneFormatter(Format(), new_image).agrees()
     assert not PlaneFormatter(None, new_image).agrees()
-
-
-def test_the_draws_of_a_recorded_hsv_are_those_of_the_real_one():
-    from ultralytics.data.augment import RandomHSV
-
-    from yolo_rocm.ultralytics_hooks.device_augment import RecordHSV
-
-    transform = RandomHSV(0.015, 0.7, 0.4)
-    np.random.seed(4)
-    random.seed(4)
-    wanted = np.random.uniform(-1, 1, 3) * [0.015, 0.7, 0.4]
-    np.random.seed(4)
-    drawn = RecordHSV(transform)({})["rocm_gains"]
-    np.testing.assert_array_equal(drawn, wanted)
-    assert RecordHSV(RandomHSV(0, 0, 0))({})["rocm_gains"] is None

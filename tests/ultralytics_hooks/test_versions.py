@@ -24,7 +24,6 @@ from yolo_rocm.hardware import Machine
 from yolo_rocm.hardware.packages import Misfit, Packages
 from yolo_rocm.session.announcement import opening_lines
 from yolo_rocm.session.events import Events
-from yolo_rocm.session.loading import augments_on_device
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import probes, versions
 from yolo_rocm.ultralytics_hooks.probes import PROBES, TRAINING, Need
@@ -196,19 +195,17 @@ def test_no_other_module_knows_a_number_of_ultralytics():
 
 
 def test_what_is_asked_for_and_has_no_place_is_left_off_in_one_line(future, monkeypatch):
-    from ultralytics.data import augment
+    from ultralytics.data.base import BaseDataset
 
-    monkeypatch.delattr(augment.RandomFlip, "apply_image", raising=False)
-    for base in augment.RandomFlip.__mro__[1:]:
-        if "apply_image" in vars(base):
-            monkeypatch.delattr(base, "apply_image")
-    asked = Session("cpu", {"loader": {"device_augment": True}})
-    assert [line for line in opening_lines(asked.settings, asked.machine) if "left off" in line] == [
-        "loader.device_augment is left off with this Ultralytics: " + probes.missing(hooks.DEVICE_AUGMENT)[0]
+    def without_cv2_flag(self):
+        self.ims = self.im_files = self.npy_files = self.im_hw0 = self.im_hw = self.buffer = []
+
+    monkeypatch.setattr(BaseDataset, "__init__", without_cv2_flag)
+    asked = Session("cpu", {"loader": {"reduced_decode": True}})
+    assert [line for line in opening_lines(asked.settings) if "left off" in line] == [
+        "loader.reduced_decode is left off with this Ultralytics: " + probes.missing(hooks.REDUCED_DECODE)[0]
     ]
-    assert not augments_on_device(asked.settings)
-    assert not asked.loader_policy.adapter.device_augment
-    assert not [line for line in opening_lines(Session("cpu", None).settings, Machine()) if "left off" in line]
+    assert not [line for line in opening_lines(Session("cpu", None).settings) if "left off" in line]
 
 
 @pytest.mark.parametrize(

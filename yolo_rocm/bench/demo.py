@@ -85,7 +85,11 @@ def run_demo(
         "patched": outcome.report.summary() if outcome.report else "nothing, YOLO_ROCM=0",
         "folder": str(outcome.folder),
     }
-    say("\nmAP50-95  {map:.3f} (mAP50 {map50:.3f}) after {epochs} epochs".format(**facts))
+    say(
+        "\nmAP50-95  {map:.3f} (mAP50 {map50:.3f}) after {epochs} epoch{s}".format(
+            s="" if epochs == 1 else "s", **facts
+        )
+    )
     say(
         "speed     {images_per_s:.0f} images/s on {device}, validation included, {seconds:.0f} s in all".format(**facts)
     )

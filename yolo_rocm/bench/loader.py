@@ -45,7 +45,7 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
         if method == "forkserver":
             found["ours forkserver, started ahead"] = {**ours, "context": method, "ahead": 5.0}
     optional = {**ours, "options": True, "context": methods[0]}
-    found["ours, device augment + reduced decode"] = optional
+    found["ours, reduced decode"] = optional
     found["the same, workers=0"] = {**optional, "workers": 0, "stages": True}
     return found
 

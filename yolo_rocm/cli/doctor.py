@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,6 +35,7 @@ def doctor(
     probes: Annotated[
         bool, typer.Option(help="Run tests on the device, in processes that may crash without harm.")
     ] = True,
+    predict: Annotated[bool, typer.Option("--predict", help="Examine the engines of prediction too.")] = False,
     as_json: AsJson = False,
     bundle: Annotated[
         Path | None,
@@ -54,7 +56,7 @@ def doctor(
     from ..diagnosis.doctor import doctor as examine
 
     with stdout_for_json(as_json), progress("examining") as show:
-        found = examine(preset, probes=probes, device=device, progress=show)
+        found = examine(preset, probes=probes, predict=predict, device=device, progress=show)
     if bundle is not None:
         from ..diagnosis.bundle import report
 
@@ -71,16 +73,18 @@ def doctor(
 
 def _read(log: str, as_json: bool) -> int:
     """Name the failures in a log; 0: it shows none, 1: some, known or not, 2: it cannot be read."""
-    from ..diagnosis.known_failures import examine_log
+    from ..diagnosis.known_failures import examine_log, what_is_no_log
 
     try:
-        if log == "-":
-            reading = examine_log(sys.stdin.buffer)
-        else:
-            with Path(log).open("rb") as stream:
-                reading = examine_log(stream)
+        with ExitStack() as opened:
+            stream: Any = sys.stdin.buffer if log == "-" else opened.enter_context(Path(log).open("rb"))
+            fault = what_is_no_log(stream.peek())
+            reading = examine_log(stream)
     except OSError as error:
         console(stderr=True).print(f"error: cannot read {log}: {error.strerror or error}.", markup=False)
+        return 2
+    if fault and not reading.matches and reading.last_error is None:
+        console(stderr=True).print(f"error: {log} {fault}. Give a log of a training as text.", markup=False)
         return 2
     if as_json:
         rows = [

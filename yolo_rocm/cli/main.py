@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
+from ..utils.console import console
+from ..utils.log_lines import log_lines
 from .bench import bench
 from .certify import certify
 from .demo import demo
@@ -74,6 +76,13 @@ def _commands() -> dict[str, Any]:
     return dict(group.commands)
 
 
+def _show(line: str, warning: bool) -> None:
+    """Print a line of the log of a command that trains nothing, such as `tune`."""
+    from ..ultralytics_hooks.log import PREFIX
+
+    console(stderr=True).print(f"{PREFIX}{line}", markup=False, style="yellow" if warning else None)
+
+
 def main() -> None:
     """Run the command line; a mistake of the user ends in one message and exit code 1; `--debug` shows all of it."""
     if os.environ.get("NO_COLOR"):
@@ -82,7 +91,8 @@ def main() -> None:
         rich_utils.COLOR_SYSTEM = None  # of --help and of wrong options; see `console`
     debug, words = split_debug(sys.argv[1:])
     try:
-        app([*words[:debug], *with_options(in_our_order(words[debug:]), _commands())], prog_name="yolo-rocm")
+        with log_lines(_show):
+            app([*words[:debug], *with_options(in_our_order(words[debug:]), _commands())], prog_name="yolo-rocm")
     except Exception as error:
         if debug:
             raise

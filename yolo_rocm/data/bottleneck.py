@@ -8,8 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-# Below this share a faster loader cannot be noticed in the noise of a training step.
-BOUND: Final = 0.05
+# Below this share of the time, waiting for data is not what a training is held up by.
+BOUND: Final = 0.1
+# A smaller part of a step cannot be noticed.
+_NOTICED: Final = 0.05
+# On a CPU, loading and computing share the processors: a wait vanishes only where this part of them has nothing to do.
+IDLE: Final = 0.5
 # torch keeps what it once reserved, so a card at this level has no room for a larger batch.
 FULL: Final = 0.92
 # Busy for less of the time than this, a GPU has room for more work in each step.
@@ -23,6 +27,9 @@ OTHERS: Final = 0.25
 SETS_THE_PACE: Final = 0.7
 
 NOT_DATA: Final = "not data-bound"
+CACHE: Final = "cache=ram (cache=disk where memory is short)"
+ADVICE: Final = f"more workers, {CACHE}"
+FASTER_READING: Final = "faster storage, or more processor cores"
 
 Kind = Literal["compute", "data", "memory", "host", "busy", "unknown"]
 
@@ -51,7 +58,7 @@ class Bottleneck:
     @property
     def short(self) -> str:
         """In a few words, for the line of an epoch: it knows the wait for data, and not what else set the pace."""
-        return f"{self.name}: {self.change}" if self.kind == "data" else NOT_DATA
+        return {"data": f"{self.name}: {self.change}", "unknown": ""}.get(self.kind, NOT_DATA)
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,7 @@ class Room:
 def judge(
     wait_share: float | None,
     compute: str = "GPU",
-    advice: str = "more workers, cache=disk",
+    advice: str = ADVICE,
     room: Room | None = None,
     busy: float | None = None,
     host: float | None = None,
@@ -146,7 +153,11 @@ def judge(
             f"so its times say little about its own settings ({wait_share:.1%} of the time was spent waiting for data)"
         )
         return Bottleneck("busy", "busy machine", why, "train again while nothing else runs, then judge")
+    if wait_share >= BOUND and compute == "CPU" and (host is None or host > 1 - IDLE):
+        return _by_the_same_processors(wait_share, host)
     if wait_share >= BOUND:
+        if host is not None and host >= CROWDED:  # another worker would find no processor
+            advice = ", ".join(tip for tip in advice.split(", ") if "workers" not in tip) or FASTER_READING
         at_most = f", so training could be up to {1 / (1 - wait_share):.2f} times as fast" if wait_share < 1 else ""
         why = f"the {compute} waited {wait_share:.1%} of the time for data{at_most}"
         return Bottleneck("data", "data-bound", why, f"try {advice}")
@@ -172,6 +183,16 @@ def judge(
     return Bottleneck("compute", "GPU-bound", waited, change)
 
 
+def _by_the_same_processors(wait_share: float, host: float | None) -> Bottleneck:
+    """Judge a training on a CPU that waited for data, where more workers may only take time from the computation."""
+    waited = f"{wait_share:.1%} of the time was spent waiting for data, which the same processors load"
+    if host is None:
+        why = f"{waited}; how much of them was in use was not measured"
+        return Bottleneck("unknown", "not judged", why, "train with rocm.report.telemetry=true to know")
+    why = f"{waited}, and {host:.0%} of them was in use"
+    return Bottleneck("compute", "CPU-bound", why, "a GPU, a smaller model or a smaller imgsz would be faster")
+
+
 def _host_bound(wait_share: float, room: Room | None, busy: float | None, launch: Launch | None) -> Bottleneck:
     """Say how the host held a training up whose GPU was not filled."""
     share = None if room is None else room.share
@@ -195,7 +216,7 @@ def _host_bound(wait_share: float, room: Room | None, busy: float | None, launch
         return Bottleneck("host", "host-bound", why, f"try {graphs}{batch}; {helpless}")
     took = f"{launch.device_ms:.1f} ms"
     why = f"{idle}, and the host needs {launch.host_ms:.1f} ms to launch a step that the GPU takes {took} for"
-    if launch.after_ms is None or launch.after_ms < BOUND * launch.device_ms:
+    if launch.after_ms is None or launch.after_ms < _NOTICED * launch.device_ms:
         return Bottleneck("host", "host-bound", why, f"try {batch}; {helpless}")
     why += (
         f": {launch.after_ms:.1f} ms more pass until the next one begins, with callbacks, loggers and the progress bar"

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from . import resources
 from .transport import HAS_MEMFD
 from .worker_count import Recommendation
+
+_NAMES: Final = {
+    "gpus": "GPUs",
+    "ram_available_gb": "memory available, GB",
+    "shm_free_gb": "shared memory free, GB",
+    "transport": "batches travel by",
+    "workers_reason": "because",
+}
+_UNSET: Final = "not set"
 
 
 @dataclass(frozen=True)
@@ -31,9 +40,11 @@ class LoaderFacts:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return (name, value) lines for people."""
-        plain = [(name.replace("_", " "), value) for name, value in asdict(self).items() if not isinstance(value, dict)]
+        facts = asdict(self).items()
+        plain = [(_NAMES.get(name, name), value) for name, value in facts if not isinstance(value, dict)]
         limits = ", ".join(f"{name} {number}" for name, number in self.limits.items())
-        lines = [*plain, ("worker limits", limits), *((f"loader.{key}", value) for key, value in self.settings.items())]
+        settings = ((f"loader.{key}", _UNSET if value is None else value) for key, value in self.settings.items())
+        lines = [*plain, ("worker limits", limits), *settings]
         return [(name, f"{value:.1f}" if isinstance(value, float) else str(value)) for name, value in lines]
 
 

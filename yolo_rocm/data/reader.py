@@ -79,10 +79,6 @@ class PlainAdapter:
         """Name the sample for people."""
         return f"sample {index}"
 
-    def finish(self, batch: Any) -> Any:
-        """Give a collated batch its last shape."""
-        return batch
-
 
 def unreadable(error: BaseException) -> bool:
     """Return whether an error is the file's fault, not the code's: such a sample is replaced, others end the run."""
@@ -162,7 +158,6 @@ class BatchReader:
         self._spend("augment", sampled - trace.began - sum(trace.stages.values()))
         batch = self.collate(samples)
         stack = None if self.images is None else self.images.finish(batch)
-        batch = self.adapter.finish(batch)
         trace.ended = time.monotonic()
         self._spend("collate", trace.ended - sampled)
         return batch, trace, stack

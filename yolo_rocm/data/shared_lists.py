@@ -44,7 +44,10 @@ class SharedList(Sequence[Any]):
         self._segment = _allocate(ends.nbytes + int(ends[-1]))
         block = self._block()
         block[: ends.nbytes] = ends.view(np.uint8)
-        block[ends.nbytes :] = np.frombuffer(b"".join(chunks), np.uint8)
+        data = block[ends.nbytes :]
+        for i in range(self._count):
+            data[ends[i] : ends[i + 1]] = np.frombuffer(chunks[i], np.uint8)
+            chunks[i] = b""  # all images of a data set are not held twice
 
     def _block(self) -> np.ndarray[Any, np.dtype[np.uint8]]:
         tensor = self._segment.bytes if isinstance(self._segment, Segment) else self._segment

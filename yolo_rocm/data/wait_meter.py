@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .bottleneck import judge
+from .bottleneck import ADVICE, judge
 from .broken_files import BrokenFiles
 
 if TYPE_CHECKING:  # a report is made of the files alone, also where there is no torch
@@ -23,7 +23,7 @@ _STAGES: Final = ("load", "augment", "collate")
 
 _EPOCH_COLUMNS: Final = (
     "epoch", "batches", "images", "seconds", "start_s", "wait_s", "wait_share", "verdict",
-    "load_s", "augment_s", "collate_s", "broken",
+    "load_s", "augment_s", "collate_s", "broken", "began", "setup_s",
 )  # fmt: skip
 _TIMELINE_COLUMNS: Final = (
     "epoch", "kind", "batch", "worker", "samples", "began", "load_s", "augment_s", "collate_s", "ended", "asked", "got",
@@ -36,15 +36,18 @@ class EpochSummary:
 
     Attributes:
         epoch: Its number, from 1.
-        batches: Batches of training.
+        batches: Batches of training, without those of `setup_s`.
         images: Samples in them.
         seconds: From the first request to the end of the last step.
         start_s: Of that, the wait for the first batch: workers starting.
-        wait_s: The other waits.
+        wait_s: The other waits, without those of `setup_s`.
         stages: Seconds the workers spent, by stage.
         broken: Samples that could not be read.
-        share: Part of the epoch spent waiting, once workers had started.
+        share: Part of the epoch spent waiting, once workers had started and steps were set up.
         verdict: What that means, in a few words.
+        began: When the first batch was asked for, by the clock of the telemetry.
+        setup_s: Seconds from then until steps are like all others: kernels were compiled and algorithms measured. 0 in
+            epochs without.
     """
 
     epoch: int
@@ -57,11 +60,17 @@ class EpochSummary:
     broken: int
     share: float
     verdict: str
+    began: float = 0.0
+    setup_s: float = 0.0
 
     def __str__(self) -> str:
+        """All but the verdict, in a line."""
         start = f", {self.start_s:.1f} s until the first batch" if self.start_s > 0.5 else ""
-        rate = self.images / self.seconds if self.seconds > 0 else 0.0
-        return f"epoch {self.epoch}: waited {self.share:.1%} for data{start}, {rate:.0f} images/s. {self.verdict}"
+        start += f", {self.setup_s:.1f} s until steps were set up" if self.setup_s - self.start_s > 0.5 else ""
+        running = self.seconds - self.setup_s
+        if running <= 0:
+            return f"epoch {self.epoch}: all of its {self.seconds:.1f} s set up its steps"
+        return f"epoch {self.epoch}: waited {self.share:.1%} for data{start}, {self.images / running:.0f} images/s"
 
 
 @dataclass
@@ -74,9 +83,10 @@ class Meter:
     """
 
     compute: str = "GPU"
-    advice: str = "more workers, cache=disk"
+    advice: str = ADVICE
     _epoch: int = 0
     _rows: list[tuple[str, Trace, float, float]] = field(default_factory=list)
+    _set_up: list[tuple[int, float]] = field(default_factory=list)  # batches of the epoch by then, and the time
     _broken: BrokenFiles = field(default_factory=BrokenFiles)
 
     def observe(self, kind: str, trace: Trace, asked: float, got: float) -> None:
@@ -85,19 +95,31 @@ class Meter:
 
     def begin(self, epoch: int) -> None:
         """Begin an epoch, numbered from 1. What came since the last one, validation, goes to the timeline of that."""
-        self._epoch, self._rows = epoch, []
+        self._epoch, self._rows, self._set_up = epoch, [], []
+
+    def set_up(self, batches: int) -> None:
+        """Leave out so many first batches of the epoch, whose steps are over: they compiled and measured.
+
+        Called again, it leaves out more of them, unless the epoch has no others.
+        """
+        self._set_up.append((batches, time.monotonic()))
 
     def end_training(self) -> EpochSummary:
         """Sum up the training part of the epoch."""
-        seconds = time.monotonic() - self._rows[0][2] if self._rows else 0.0
+        began = self._rows[0][2] if self._rows else 0.0
+        seconds = time.monotonic() - began if self._rows else 0.0
         traces = [trace for kind, trace, _, _ in self._rows if kind == "train"]
         waits = [got - asked for kind, _, asked, got in self._rows if kind == "train"]
-        start_s, wait_s = sum(waits[:1]), sum(waits[1:])
-        share = wait_s / (seconds - start_s) if seconds > start_s else 0.0
+        whole = (len(traces), began + seconds) if self._set_up else (0, began)
+        skipped, until = next((last for last in reversed(self._set_up) if last[0] < len(traces)), whole)
+        counted, setup_s = traces[skipped:], until - began
+        start_s, wait_s = sum(waits[:1]), sum(waits[max(1, skipped) :])
+        running = seconds - max(start_s, setup_s)
+        share = wait_s / running if running > 0 else 0.0
         return EpochSummary(
             epoch=self._epoch,
-            batches=len(traces),
-            images=sum(trace.samples for trace in traces),
+            batches=len(counted),
+            images=sum(trace.samples for trace in counted),
             seconds=seconds,
             start_s=start_s,
             wait_s=wait_s,
@@ -105,6 +127,8 @@ class Meter:
             broken=sum(len(trace.broken) for trace in traces),
             share=share,
             verdict=judge(share, self.compute, self.advice).short,
+            began=began,
+            setup_s=setup_s,
         )
 
     def new_broken(self) -> list[str]:
@@ -120,7 +144,7 @@ class Meter:
         """Append the epoch to the files next to the results."""
         times = _decimals(3, summary.seconds, summary.start_s, summary.wait_s)
         row = [summary.epoch, summary.batches, summary.images, *times, f"{summary.share:.4f}", summary.verdict]
-        row += [*_decimals(3, *summary.stages.values()), summary.broken]
+        row += [*_decimals(3, *summary.stages.values()), summary.broken, *_decimals(3, summary.began, summary.setup_s)]
         fresh = summary.epoch == 1
         _append(folder / EPOCHS_FILE, _EPOCH_COLUMNS, [row], fresh)
         if summary.epoch <= _FULL_EPOCHS or summary.epoch % _EVERY == 0:

@@ -117,7 +117,7 @@ def override_active(context: Context) -> Found:
 @CHECKS.check("info", MIOPEN_DEBUG)
 def miopen_implicit_gemm(context: Context) -> Found:
     """Turning on what is on."""
-    if context.environ.get("MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "").lower() not in _ON:
+    if context.gpu is None or context.environ.get("MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "").lower() not in _ON:
         return None
     return (
         "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM=1 does nothing: implicit GEMM is on unless it is disabled",
@@ -133,18 +133,18 @@ def miopen_implicit_gemm(context: Context) -> Found:
 def miopen_find_enforce(context: Context) -> Found:
     """A left-over of tuning that tunes again in every run."""
     value = context.environ.get("MIOPEN_FIND_ENFORCE", "")
-    if value.upper() not in ("3", "4", "SEARCH", "SEARCH_DB_UPDATE"):
+    if context.gpu is None or value.upper() not in ("3", "4", "SEARCH", "SEARCH_DB_UPDATE"):
         return None
     told = f"MIOPEN_FIND_ENFORCE={value} makes MIOpen tune every convolution, for hours with a whole network"
     return told, "Unset MIOPEN_FIND_ENFORCE"
 
 
 def _variables(context: Context, names: str, switches: bool) -> dict[str, str]:
-    """Return the variables of such names that hold a switch's value, or that hold another one."""
+    """Return the variables of such names that hold a switch's value, or another one; without a GPU none is read."""
     return {
         name: value
         for name, value in sorted(context.environ.items())
-        if re.fullmatch(names, name) and (value.lower() in _SWITCH_VALUES) is switches
+        if context.gpu is not None and re.fullmatch(names, name) and (value.lower() in _SWITCH_VALUES) is switches
     }
 
 
@@ -162,7 +162,8 @@ def miopen_switches(context: Context) -> Found:
     """MIOpen throws where a switch holds anything else."""
     wrong = _variables(context, _SWITCH, switches=False)
     told = ", ".join(f"{name}={value}" for name, value in wrong.items())
-    return (f"MIOpen stops at {told}: a switch is 0 or 1", "Set to 0 or 1, or unset") if wrong else None
+    remedy = f"Set {' and '.join(wrong)} to 0 or 1, or unset {'it' if len(wrong) == 1 else 'them'}"
+    return (f"MIOpen stops at {told}: a switch is 0 or 1", remedy) if wrong else None
 
 
 @CHECKS.check("warning", MIOPEN_DEBUG)

@@ -72,7 +72,7 @@ class Diagnosis:
         said: The end of what the probing processes printed.
         triton: Whether the engine `triton` is a candidate on the device: Triton's version, or why it is not.
         hip: Whether the engine `hip` is: what compiles its kernels, or why it is not.
-        predict: What is known of each engine of `yolo-rocm predict`.
+        predict: What is known of each engine of `yolo-rocm predict`, where that was asked for.
     """
 
     verdict: Verdict
@@ -107,6 +107,7 @@ def doctor(
     preset: str | Path | Mapping[str, Any] = "auto",
     *,
     probes: bool = True,
+    predict: bool = False,
     device: str | None = None,
     limits: Limits | None = None,
     machine: Machine | None = None,
@@ -121,6 +122,7 @@ def doctor(
     Args:
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         probes: Whether to probe the device.
+        predict: Whether to examine the engines of prediction too.
         device: `cuda`, or `cpu` to probe that; by default the GPU, and nothing where torch cannot use one.
         limits: How long to wait for answers.
         machine: Facts to go by; those of this machine by default.
@@ -161,9 +163,9 @@ def doctor(
     skipped = (o.message for o in outcomes if o.name.startswith("conv/hip/") and o.status == "skipped")
     hip = told.get("hip_engine") or next(skipped, hip_unasked(machine.torch))
     # Engines of prediction need no GPU that torch can use; a stand-in for the device is none for them.
-    predict = engine_states(machine, probes=probes and command is None, progress=progress)
+    engines = engine_states(machine, probes=probes and command is None, progress=progress) if predict else ()
     found = verdict, tuple(findings), outcomes, learned, machine, settings
-    return Diagnosis(*found, answers.said, triton, hip, predict)
+    return Diagnosis(*found, answers.said, triton, hip, engines)
 
 
 def probe_findings(

@@ -26,6 +26,9 @@ LEVELS: Final = ("cause", "symptom", "note")
 _ANSI = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _UNBOUNDED = re.compile(r"(?<!\\)\.[*+]|\\[SWw][*+]|\[\^[^\]]*\][*+]")
 _LONGEST_LINE: Final = 300
+# What no text of any encoding holds, but for colours, progress bars and page breaks; a tenth of random bytes is of it.
+_CONTROL: Final = re.compile(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]")
+_MOST_CONTROL: Final = 0.05
 # Progress bars rewrite their line: each state of it begins like a line, and is none that an editor would count.
 _REWRITTEN: Final = b"\x1e\n"
 
@@ -144,6 +147,15 @@ def signatures() -> tuple[Signature, ...]:
 def by_id(name: str) -> Signature:
     """Return one known failure by its id."""
     return next(signature for signature in signatures() if signature.id == name)
+
+
+def what_is_no_log(head: bytes) -> str:
+    """Return why a file that begins so is no text, as the end of a sentence; nothing where it is one."""
+    if not head:
+        return "is empty"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return ""
+    return "is no text" if len(_CONTROL.findall(head)) > _MOST_CONTROL * len(head) else ""
 
 
 def examine_log(stream: BinaryIO) -> LogReading:

@@ -24,10 +24,11 @@ _MIGRAPHX: Final = (
 
 @dataclass(frozen=True)
 class KnownFault:
-    """Something that is known to be wrong with an engine, and where that is known from."""
+    """Something that is known to be wrong with an engine, and where that is known from; `gpu`: on a GPU alone."""
 
     what: str
     source: str
+    gpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,12 @@ _FP16_IN_VULKAN: Final = (
     KnownFault(
         "wrong boxes with Vulkan and fp16 on some drivers: fp16 and fp32 are two ways, each compared with the CPU",
         "https://github.com/Tencent/ncnn/issues/5990",
+        gpu=True,
     ),
     KnownFault(
         "missing or shifted boxes of a YOLOv8 with ncnn's default fp16 on a Mali-G720, right on the CPU",
         "https://github.com/Tencent/ncnn/issues/6818",
+        gpu=True,
     ),
 )
 PREDICT_ENGINES: Final = {
@@ -119,6 +122,7 @@ PREDICT_ENGINES: Final = {
                 KnownFault(
                     "30 % slower than eager torch on a ResNet-18 and a 7900 XTX",
                     "https://github.com/pytorch/pytorch/issues/187065",
+                    gpu=True,
                 ),
             ),
         ),

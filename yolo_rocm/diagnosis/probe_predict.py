@@ -32,7 +32,7 @@ class EngineState:
         install: The command that installs what is missing.
         works: Devices and data types on which it has answered rightly, as `vulkan:0 fp16`.
         failed: Those on which it has not, and how.
-        faults: What is known to be wrong with it, and where from.
+        faults: What is known to be wrong with it on such a machine, and where from.
     """
 
     engine: str
@@ -110,7 +110,7 @@ def engine_states(
                 engine.install_line(machine.system) if reasons and not engine.unfit(machine) else "",
                 works,
                 failed,
-                tuple((fault.what, fault.source) for fault in engine.faults),
+                tuple((fault.what, fault.source) for fault in engine.faults if machine.gpus or not fault.gpu),
             )
         )
     return tuple(states)

@@ -51,7 +51,7 @@ def reasons(operator: str, name: str, problem: Problem) -> list[str]:
 def dropped(operator: str, name: str, problem: Problem, which: str, why: str, expected: bool = False) -> None:
     """Log that an algorithm is left out of a choice: a warning the first time, unless it was to be expected."""
     kind = (operator, name, problem.device, problem.dtype, why)
-    level = logging.INFO if expected or kind in _logged else logging.WARNING
+    level = logging.DEBUG if expected or kind in _logged else logging.WARNING
     _logged.add(kind)
     LOG.log(level, "%s is left out for %s, %s: %s", name, problem, which, why)
 

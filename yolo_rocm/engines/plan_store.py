@@ -42,6 +42,9 @@ class PlanStore:
         kind: What is kept, as its file is called.
         on_disk: Whether there is a file; otherwise plans last as long as the object.
         known: Names of the algorithms there are; plans with others are left out and measured again. None knows all.
+
+    Attributes:
+        keeps: Whether later runs have the plans too: there is a file, and the last ones could be written to it.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class PlanStore:
         known: Collection[str] | None = None,
     ) -> None:
         self._on_disk, self._known = on_disk, known
+        self.keeps = on_disk
         self.path = Path(f"{kind}.json")
         if on_disk:
             name = re.sub(r"[^A-Za-z0-9.]+", "-", f"{device_name(device)}-torch{torch.__version__}-{__version__}")
@@ -94,7 +98,9 @@ class PlanStore:
             with locked(f"{self.path}.lock", _LOCK_SECONDS):
                 merged = {**self._read(quiet=True), **entries}
                 write_file(self.path, json.dumps({"entries": merged}, indent=1, sort_keys=True))
+            self.keeps = True
         except OSError as error:
+            self.keeps = False
             LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)
 
     def nearest(self, key: str) -> tuple[Entry, str] | None:

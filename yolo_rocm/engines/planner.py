@@ -247,6 +247,11 @@ class BasePlanner(Generic[P, A]):
         self._plans.clear()
         self.generation += 1
 
+    @property
+    def keeps(self) -> bool:
+        """Whether later runs have what was measured in this one."""
+        return all(store.keeps for store in self._stores.values())
+
     def measured(self, problem: P) -> Entry:
         """Return what was measured for a problem, now or in an earlier run."""
         return self._store(problem.device).entries.get(self._key(problem), {})

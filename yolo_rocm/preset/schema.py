@@ -16,7 +16,10 @@ from . import allowed_variables
 # Arguments that say what is run, not how: a model is code, and so is the `download:` of a data set.
 _OF_THE_RUN: Final = ("cfg", "data", "model", "pretrained", "resume", "source", "trainer")
 # Keys of earlier versions, and what their users do now.
-_REMOVED: Final = {"checkpoint": "Exact resume was removed; resume=true continues from last.pt without any setting."}
+_REMOVED: Final = {
+    "checkpoint": "Exact resume was removed; resume=true continues from last.pt without any setting.",
+    "loader.device_augment": "HSV and flips on the GPU slowed an H200 down from 1,288 to 724 images/s.",
+}
 SECTIONS: Final = ("match", "env", "conv", "step", "predict", "loader", "ranks", "report", "train")
 
 
@@ -170,7 +173,6 @@ class Loader(_Section):
     device_prefetch: bool | Literal["auto"] = Field(
         default=False, description="copy the next batch ahead of time; auto: on cards above 8 GB"
     )
-    device_augment: bool = Field(default=False, description="HSV and flips on the device; may differ by one level")
     reduced_decode: bool = Field(default=False, description="decode large JPEGs at a fraction of their size")
 
 

@@ -60,19 +60,6 @@ def timeline(columns: list[str], rows: list[list[str]], most: int = MOST_BATCHES
     return {"epochs": told, "kept": sum(len(e["rows"]) for e in told), "all": len(rows)}
 
 
-def training_windows(columns: list[str], rows: list[list[str]]) -> list[tuple[float, float]]:
-    """Return from when to when each recorded epoch trained, validation and the wait for workers left out, in order."""
-    if not {"epoch", "kind", "got"} <= set(columns):
-        return []
-    epoch, kind, got = (columns.index(name) for name in ("epoch", "kind", "got"))
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        when = number(row[got])
-        if when is not None and row[kind] == "train":
-            found.setdefault(row[epoch], []).append(when)
-    return [(min(times), max(times)) for times in found.values()]
-
-
 def _spread(epochs: list[int]) -> list[int]:
     """Return the first three epochs, and the rest at even distances up to the last one."""
     if len(epochs) <= _MOST_EPOCHS:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from ..conv.names import PASSES
 from .head import Tile, tiles
 from .run import Run
 from .sections import argument_rows, preset_rows, stack_rows, text
-from .spread import differ, typical
+from .spread import differ
 
 INCONCLUSIVE = "inconclusive"
 # Of every run, and different in each of them.
@@ -47,26 +48,37 @@ def _verdicts(first: Run, second: Run) -> list[Difference]:
 
 def _numbers(first: Run, second: Run) -> list[Difference]:
     others = {tile.label: tile for tile in tiles(second)}
+    doubts = _doubts(first, second)
     rows = []
     for tile in tiles(first):
         other = others.pop(tile.label, None)
         if other is None:
             rows.append(Difference(tile.label, tile.shown, "not measured"))
         elif tile.epochs and other.epochs:
-            rows.append(_of_epochs(tile, other))
+            rows.append(_of_epochs(tile, other, doubts.get(tile.kind, "")))
         elif tile.value is not None and other.value is not None:
             rows.append(_change(tile, tile.shown, other.shown, tile.value, other.value))
     rows = [row for row in rows if row.first != row.second]
     return rows + [Difference(tile.label, "not measured", tile.shown) for tile in others.values()]
 
 
-def _of_epochs(tile: Tile, other: Tile) -> Difference:
-    """Return a number with the least and the largest of its epochs, and whether those tell the runs apart."""
-    one, two = typical(tile.epochs), typical(other.epochs)
+def _doubts(first: Run, second: Run) -> dict[str, str]:
+    """Return why numbers of a kind say nothing about the runs, however far apart they are; by kind."""
+    busy = [mark for mark, run in (("A", first), ("B", second)) if run.verdict.kind == "busy"]
+    doubts = {"time": f"other programs used the machine of {' and '.join(busy)}"} if busy else {}
+    if first.arguments.get("data") != second.arguments.get("data"):
+        doubts["metric"] = "other data"
+    return doubts
+
+
+def _of_epochs(tile: Tile, other: Tile, doubt: str) -> Difference:
+    """Return the median of a number with the least and the largest of its epochs, and whether those are apart."""
+    one, two = median(tile.epochs), median(other.epochs)
     row = _change(tile, _spread(tile, one), _spread(other, two), one, two)
-    if differ(tile.epochs, other.epochs):
+    if not doubt and differ(tile.epochs, other.epochs):
         return row
-    return replace(row, change=f"{INCONCLUSIVE} ({row.change})" if row.change else INCONCLUSIVE, better=0)
+    said = f"{INCONCLUSIVE}, {doubt}" if doubt else INCONCLUSIVE
+    return replace(row, change=f"{said} ({row.change})" if row.change else said, better=0)
 
 
 def _change(tile: Tile, first: str, second: str, one: float, two: float) -> Difference:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ..data.bottleneck import FILLED
 from ..telemetry.classes import OPTIMIZER
@@ -25,6 +25,7 @@ class Tile:
         form: Writes it.
         better: Which direction is: 1 up, -1 down, 0 neither.
         epochs: The same number of the epochs by which two runs are compared, where it is one of epochs.
+        kind: What that is of: a `time` or a `metric`.
         compared: What it is when it is compared, where that is something else.
     """
 
@@ -33,6 +34,7 @@ class Tile:
     form: Callable[[float], str]
     better: int = 0
     epochs: Sequence[float] = ()
+    kind: Literal["", "time", "metric"] = ""
     compared: str = ""
 
     @property
@@ -50,11 +52,20 @@ def tiles(run: Run) -> list[Tile]:
     of = f" of {asked:.0f}" if asked else ""
     loading, power = run.loading, run.telemetry.known("power_w")
     known = [
-        Tile("images/s", run.images_per_s, "{:.1f}".format, 1, settled([v for v in run.epoch_rates if v is not None])),
-        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share"))),
-        Tile("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds"))),
+        Tile(
+            "images/s",
+            run.images_per_s,
+            "{:.1f}".format,
+            1,
+            settled([v for v in run.epoch_rates if v is not None]),
+            "time",
+        ),
+        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share")), "time"),
+        Tile("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds")), "time"),
         Tile("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
-        Tile(f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, f"{metric}, later half"),
+        Tile(
+            f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, "metric", f"{metric}, later half"
+        ),
         Tile("GPU busy", run.busy, "{:.0%}".format),
         Tile("peak GPU memory", peak, gigabytes, -1),
         Tile("GPU memory in use", run.memory_share, "{:.0%}".format),
@@ -63,7 +74,7 @@ def tiles(run: Run) -> list[Tile]:
         Tile("CPU, all programs", run.host, "{:.0%}".format),
         Tile("CPU, this training", run.own, "{:.0%}".format),
         # Of a few steps: a change of it is no proof.
-        Tile("sampled step", run.step_ms, milliseconds),
+        Tile("sampled step, while watched", run.step_ms, milliseconds),
         Tile("host, to launch a step", None if run.launch is None else run.launch.host_ms, milliseconds),
     ]
     return [tile for tile in known if tile.value is not None]
@@ -105,7 +116,7 @@ def rest_of_step(run: Run) -> str | None:
         return None
     idle = ""
     if run.compute == "GPU" and run.busy is not None and run.busy < FILLED:
-        idle = f" In all of the training the GPU was busy {run.busy:.0%} of the time: much of the rest is such gaps."
+        idle = f" Over all steps the GPU was busy {run.busy:.0%} of the time: much of the rest is such gaps."
     waits = "the GPU waits for the host" if run.compute == "GPU" else "the processor waits"
     return (
         f"Convolutions take {milliseconds(part)} of a sampled step of {milliseconds(whole)} ({part / whole:.0%}). The "
@@ -121,7 +132,7 @@ def step_words(run: Run) -> list[str]:
         gaps = "the GPU waits for the host" if run.compute == "GPU" else "Python runs"
         missing = "" if OPTIMIZER in run.classes_ms else " In none of the sampled steps the optimizer made its own."
         found.append(
-            "Medians of sampled steps, which take a little longer than others because they are watched. Gaps while "
+            "Medians of sampled steps, which take longer than others because they are watched. Gaps while "
             f"{gaps} count for what follows them. An activation that is computed together with its BatchNorm counts as "
             f"normalisation. Other is copies, concatenations, sums, and what comes after the optimizer.{missing}"
         )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
 from ..conv.names import PASSES
-from ..data.bottleneck import Bottleneck, Launch, Room, judge
+from ..data.bottleneck import ADVICE, Bottleneck, Launch, Room, judge
 from ..telemetry.classes import CLASSES, CONVOLUTION
 from .files import mapping, number, rows_of
 from .series import CLOCK, Columns
@@ -19,6 +19,10 @@ from .series import CLOCK, Columns
 _NOTHING: Final = Columns([], {})
 # Looks at the machine that make a mean.
 _ENOUGH: Final = 3
+# A sampled step that is longer than steps are by more than this factor is not like the others.
+_LONGER: Final = 1.1
+# Where the host is ahead, the GPU is busy for most of the time until it is through with a step.
+_MOST: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,6 @@ class Run:
         loading: `rocm_loader.csv`, by epoch.
         verdicts: Its column of that name.
         batches: The timeline, thinned.
-        windows: From when to when epochs of the timeline trained, by the clock of the telemetry.
         telemetry: `rocm_telemetry.csv`, by minutes.
         results: `results.csv`, by epoch.
         remarks: What is missing, half-written or odd.
@@ -44,7 +47,6 @@ class Run:
     loading: Columns = _NOTHING
     verdicts: tuple[str, ...] = ()
     batches: dict[str, Any] = field(default_factory=dict)
-    windows: tuple[tuple[float, float], ...] = ()
     telemetry: Columns = _NOTHING
     results: Columns = _NOTHING
     remarks: tuple[str, ...] = ()
@@ -56,21 +58,45 @@ class Run:
 
     @cached_property
     def wait_share(self) -> float | None:
-        """Part of all epochs that waited for data, once workers had started; None where it was not measured."""
-        running = sum(self.loading.known("seconds")) - sum(self.loading.known("start_s"))
+        """Part of all steps that waited for data, once they were set up; None where it was not measured."""
+        running = sum(end - start for start, end in self._steady)
         return sum(self.loading.known("wait_s")) / running if running > 0 else None
 
     @cached_property
     def images_per_s(self) -> float | None:
-        """Images trained on in a second, over all epochs."""
-        seconds = sum(self.loading.known("seconds"))
+        """Images trained on in a second, over all epochs, once steps were set up."""
+        seconds = sum(self.loading.known("seconds")) - sum(self.loading.known("setup_s"))
         return sum(self.loading.known("images")) / seconds if seconds > 0 else None
 
     @cached_property
     def epoch_rates(self) -> list[float | None]:
         """Images per second, by epoch."""
-        pairs = zip(self.loading.values.get("images", ()), self.loading.values.get("seconds", ()), strict=False)
-        return [images / seconds if images is not None and seconds else None for images, seconds in pairs]
+        return [
+            images / (seconds - setup) if images and seconds is not None and seconds > setup else None
+            for images, seconds, setup in zip(
+                self._column("images"), self._column("seconds"), self._zeros("setup_s"), strict=True
+            )
+        ]
+
+    def _column(self, name: str) -> list[float | None]:
+        return self.loading.values.get(name) or [None] * len(self.loading.x)
+
+    def _zeros(self, name: str) -> list[float]:
+        return [value or 0.0 for value in self._column(name)]
+
+    @cached_property
+    def _steady(self) -> list[tuple[float, float]]:
+        """From when to when the steps of each epoch were like all others, by the clock of the telemetry.
+
+        That is after workers have started, kernels have been compiled and algorithms measured. What is said about
+        steps is said about these: numbers over other spans of time would contradict each other.
+        """
+        columns = (self._zeros("began"), self._column("seconds"), self._zeros("start_s"), self._zeros("setup_s"))
+        return [
+            (began + max(start, setup), began + seconds)
+            for began, seconds, start, setup in zip(*columns, strict=True)
+            if seconds is not None and seconds > max(start, setup)
+        ]
 
     @cached_property
     def total_s(self) -> float | None:
@@ -85,8 +111,16 @@ class Run:
 
     @cached_property
     def busy(self) -> float | None:
-        """Mean part of the time the GPU was busy while it trained."""
-        return self._share("busy_percent")
+        """Mean part of the time the GPU was busy while its steps were like all others; None where too few looks tell.
+
+        None, too, where it is less than half of what a step certainly computes: the driver's number is wrong then.
+        """
+        known = self._in_steps("busy_percent")
+        busy = sum(known) / len(known) / 100 if len(known) >= _ENOUGH else None
+        launch, step_ms = self._sampled, self._steady_step_ms
+        if busy is None or launch is None or step_ms is None or launch.waits:
+            return busy
+        return busy if busy * step_ms >= _MOST * launch.device_ms else None
 
     @cached_property
     def host(self) -> float | None:
@@ -98,17 +132,23 @@ class Run:
         """Mean part of the machine's processors that this training used."""
         return self._share("own_cpu_percent")
 
+    def _looks(self, column: str) -> list[tuple[float, float]]:
+        pairs = zip(self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, []), strict=False)
+        return [(when, value) for when, value in pairs if when is not None and value is not None]
+
+    def _in_steps(self, column: str) -> list[float]:
+        """Return the values of a column of the telemetry at the times of `_steady`."""
+        spans = sorted(self._steady)
+        starts, ends = [low for low, _ in spans], list(accumulate((high for _, high in spans), max))
+        looks = self._looks(column)
+        # The spans that have begun by then, and the latest end of any of them.
+        begun = [bisect_right(starts, when) for when, _ in looks]
+        return [value for (when, value), count in zip(looks, begun, strict=True) if count and when <= ends[count - 1]]
+
     def _share(self, column: str) -> float | None:
-        """Return the mean of a column of percents in the epochs whose time is known, or in the whole run."""
-        clock, values = self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, [])
-        pairs = zip(clock, values, strict=False)
-        told = [(when, value) for when, value in pairs if when is not None and value is not None]
-        windows = sorted(self.windows)
-        starts, ends = [low for low, _ in windows], list(accumulate((high for _, high in windows), max))
-        # The windows that have begun by then, and the latest end of any of them.
-        begun = [bisect_right(starts, when) for when, _ in told]
-        inside = [value for (when, value), count in zip(told, begun, strict=True) if count and when <= ends[count - 1]]
-        known = inside if len(inside) >= _ENOUGH else [value for _, value in told]
+        """Return the mean of a column of percents while it trained, or in the whole run where few looks were then."""
+        inside = self._in_steps(column)
+        known = inside if len(inside) >= _ENOUGH else [value for _, value in self._looks(column)]
         return sum(known) / len(known) / 100 if known else None
 
     @cached_property
@@ -123,7 +163,7 @@ class Run:
         """What it was bound by."""
         told = mapping(self.facts.get("loading")).get("advice")
         said = (verdict.partition(": try ")[2] for verdict in reversed(self.verdicts))
-        advice = str(told or next(filter(None, said), "more workers, cache=disk"))
+        advice = str(told or next(filter(None, said), ADVICE))
         whole = sum(self.classes_ms.values())
         part = self.classes_ms.get(CONVOLUTION, 0.0) / whole if whole else None
         return judge(
@@ -167,19 +207,36 @@ class Run:
         return dict(sorted(known.items(), key=lambda item: -item[1]))
 
     @cached_property
-    def launch(self) -> Launch | None:
-        """How a step was launched; None where that was not measured."""
+    def _sampled(self) -> Launch | None:
+        """How sampled steps were launched; None where none was, or where steps are shorter than those were."""
         step = mapping(self.facts.get("step"))
         host_ms, device_ms = number(step.get("host_ms")), number(step.get("device_ms"))
         if host_ms is None or not device_ms:
             return None
-        seconds = sum(self.loading.known("seconds")) - sum(self.loading.known("start_s"))
+        step_ms = self._steady_step_ms
+        if step_ms is not None and device_ms > _LONGER * step_ms:
+            return None
+        return Launch(host_ms, device_ms, graphs=self._may_have_graphs)
+
+    @cached_property
+    def _steady_step_ms(self) -> float | None:
+        """Mean milliseconds of a step, without waiting for its data, over all that are like the others."""
+        seconds = sum(end - start for start, end in self._steady) - sum(self.loading.known("wait_s"))
         batches = sum(self.loading.known("batches"))
-        if seconds <= 0 or batches <= 0:
-            return Launch(host_ms, device_ms, graphs=self._may_have_graphs)
-        work_ms = None if self.busy is None else 1e3 * self.busy * seconds / batches
-        after_ms = 1e3 * (seconds - sum(self.loading.known("wait_s"))) / batches - device_ms
-        return Launch(host_ms, device_ms, work_ms, after_ms, self._may_have_graphs)
+        return 1e3 * seconds / batches if seconds > 0 and batches > 0 else None
+
+    @cached_property
+    def launch(self) -> Launch | None:
+        """How a step was launched; None where that was not measured."""
+        launch, step_ms = self._sampled, self._steady_step_ms
+        if launch is None or step_ms is None:
+            return launch
+        after_ms = max(0.0, step_ms - launch.device_ms)
+        waited = 0.0 if self.wait_share is None else self.wait_share
+        work_ms = None if self.busy is None or waited >= 1 else self.busy * step_ms / (1 - waited)
+        if work_ms is not None and work_ms > launch.device_ms:  # other programs use the GPU too
+            work_ms = None
+        return replace(launch, work_ms=work_ms, after_ms=after_ms)
 
     @property
     def _may_have_graphs(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from ..data.wait_meter import EPOCHS_FILE, TIMELINE_FILE
 from ..errors import ConfigError
 from ..telemetry.table import TELEMETRY_FILE
-from .batches import MOST_BATCHES, timeline, training_windows
+from .batches import MOST_BATCHES, timeline
 from .files import Reader
 from .remarks import ended, remarks
 from .run import Run
@@ -39,12 +39,17 @@ def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
     loading, again = by_epoch(columns, rows)
     verdicts = tuple(row[columns.index("verdict")] for row in rows) if "verdict" in columns else ()
     recorded = reader.table(TIMELINE_FILE, "no timeline of batches")
-    batches, windows = timeline(*recorded, most_batches), tuple(training_windows(*recorded))
+    batches = timeline(*recorded, most_batches)
     looks = reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power")
     telemetry, pauses = by_time(*looks)
     results, twice = by_epoch(*reader.table(RESULTS_FILE, "no losses and no metrics"))
-    run = Run(folder, facts, arguments, loading, verdicts, batches, windows, telemetry, results)
-    return replace(run, remarks=(*reader.remarks, *remarks(run, bool(again or twice), pauses, ended(*looks))))
+    own = (FACTS_FILE, EPOCHS_FILE, TIMELINE_FILE, TELEMETRY_FILE)
+    said = reader.remarks
+    if not any((folder / name).exists() for name in own):
+        said = [f"{', '.join(own)} are missing: this package did not train the run, so only its results are shown"]
+        said += [remark for remark in reader.remarks if not remark.startswith(own)]
+    run = Run(folder, facts, arguments, loading, verdicts, batches, telemetry, results)
+    return replace(run, remarks=(*said, *remarks(run, bool(again or twice), pauses, ended(*looks))))
 
 
 def _check(folder: Path) -> None:

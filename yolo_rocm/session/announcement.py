@@ -31,17 +31,11 @@ def opening_lines(settings: Settings, machine: Machine, device: Any = None) -> I
     yield from settings.notes
     if "cuda" in conv.devices and not torch.cuda.is_available():
         yield f"preset {preset.name} is for a GPU and torch finds none: its GPU settings are ignored"
-    for feature, wanted, why in (
-        (hooks.DEVICE_AUGMENT, preset.loader.device_augment, no_device_augment()),
-        (hooks.REDUCED_DECODE, preset.loader.reduced_decode, hooks.missing(hooks.REDUCED_DECODE)),
-        (hooks.FUSED_BLOCKS, True, hooks.missing(hooks.FUSED_BLOCKS)),
-        (hooks.LEAN_NETWORKS, preset.step.memory == "lean", hooks.missing(hooks.LEAN_NETWORKS)),
-        (hooks.DAMAGED_IMAGES, preset.loader.skip_broken, hooks.missing(hooks.DAMAGED_IMAGES)),
+    for feature, asked in (
+        (hooks.REDUCED_DECODE, preset.loader.reduced_decode),
+        (hooks.FUSED_BLOCKS, True),
+        (hooks.LEAN_NETWORKS, preset.step.memory == "lean"),
+        (hooks.DAMAGED_IMAGES, preset.loader.skip_broken),
     ):
-        if wanted and why:
+        if asked and (why := hooks.missing(feature)):
             yield f"{feature} is left off with this Ultralytics: {why[0]}"
-
-
-def no_device_augment() -> tuple[str, ...]:
-    """Return why the installed Ultralytics cannot leave augmentations to the device; nothing where it can."""
-    return (*hooks.missing(hooks.DEVICE_AUGMENT), *hooks.missing(hooks.AUGMENT_STEP))

@@ -182,8 +182,10 @@ class Layout:
             "channels_last_ms": f"{found.channels_last_ms:.1f}",
             "departure": f"{found.departure:.1e}",
         }
-        self._store(trainer).add({self._key(trainer): entry})
-        hooks.say(f"layout {_SHOWN[layout]}: {_reason(entry)}, kept for later runs (rocm.step.layout= sets it)")
+        store = self._store(trainer)
+        store.add({self._key(trainer): entry})
+        kept = ", kept for later runs" if store.keeps else ""
+        hooks.say(f"layout {_SHOWN[layout]}: {_reason(entry)}{kept} (rocm.step.layout= sets it)")
         if layout != now:
             hooks.train_in_layout(trainer, layout == CHANNELS_LAST)
         return layout != now

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import ultralytics_hooks as hooks
 from ..preset.schema import Settings
-from .announcement import no_device_augment
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..data.policy import LoaderPolicy
@@ -23,11 +22,6 @@ class Loads(Protocol):
 
     def device(self) -> Any:
         """Return the device of its trainer, or None."""
-
-
-def augments_on_device(settings: Settings) -> bool:
-    """Return whether augmentations are left to the device: wanted, and possible with the installed Ultralytics."""
-    return settings.preset.loader.device_augment and not no_device_augment()
 
 
 def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[Any, Loads]) -> LoaderPolicy:
@@ -63,7 +57,7 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
         skip_broken=loader.skip_broken,
         skips_in_val=lambda: bool(trainings),  # which one image must not end; alone, it is what the numbers are for
         device=lambda: _prefetch_device(loader.device_prefetch, trainings),
-        adapter=UltralyticsAdapter(augments_on_device(settings), loader.reduced_decode, loader.mosaic_mb),
+        adapter=UltralyticsAdapter(loader.reduced_decode, loader.mosaic_mb),
         modules=MODULES,
         val_is_doubled=lambda: bool(trainings),
         insist=workers is not None or "loader.workers" in settings.explicit,
@@ -72,27 +66,24 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
     )
 
 
-def what_to_try(settings: Settings, workers: int, batch: int, cached: bool) -> str:
+def what_to_try(workers: int, batch: int, cached: bool) -> str:
     """Return what a training could try that waits for its data, without what it does already.
 
     Args:
-        settings: The preset.
         workers: Its loading workers.
         batch: Images of a batch of one rank.
         cached: Whether images are kept in memory or on disk.
     """
+    from ..data.bottleneck import CACHE, FASTER_READING
     from ..data.transport import HAS_MEMFD
     from ..data.worker_count import recommended_workers
 
-    wanted = max(4, 2 * workers)
-    # On Windows none is recommended unasked; whoever waits for data may ask.
-    found = recommended_workers(wanted=wanted, batch_size=max(batch, 1), memfd=HAS_MEMFD)
-    more = min(limit.workers for limit in found.limits)
+    # On Windows none is recommended unasked; a training that waits for data may ask.
+    recommended = recommended_workers(wanted=max(4, 2 * workers), batch_size=max(batch, 1), memfd=HAS_MEMFD)
+    more = min(limit.workers for limit in recommended.limits)
     tips = [f"workers={more}"] if more > workers else []
-    tips += [] if cached else ["cache=disk"]
-    if not settings.preset.loader.device_augment and not no_device_augment():
-        tips.append("rocm.loader.device_augment=true")
-    return ", ".join(tips) or "faster storage, or more processor cores"
+    tips += [] if cached else [CACHE]
+    return ", ".join(tips) or FASTER_READING
 
 
 def _prefetch_device(wanted: bool | str, trainings: Mapping[Any, Loads]) -> Any:

@@ -113,5 +113,5 @@ class Operator(ABC, Generic[PatchT]):
         finally:
             random.setstate(state)
         if timings:
-            hooks.say(f"measured {len(timings)} {self.what}, kept for later runs")
+            hooks.say(f"measured {len(timings)} {self.what}{', kept for later runs' if patch.planner.keeps else ''}")
             patch.report.replan(patch.planner.plan)

@@ -17,6 +17,7 @@ from ..preset import variables
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
 from ..preset.step import OFF, graph_of
+from ..utils.log_lines import log_lines
 from ..utils.off_switch import enabled
 from .announcement import opening_lines
 from .convolutions import Convolutions
@@ -224,6 +225,7 @@ class Session:
     def _switch_on(self, switches: ExitStack) -> None:
         # The environment comes first: importing torch may be the moment at which it is read.
         late = switches.enter_context(self.environment())
+        switches.enter_context(log_lines(hooks.say))
         hooks.require()
         if not self._announced:
             self._announced = True

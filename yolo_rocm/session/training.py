@@ -15,14 +15,13 @@ from ..data.wait_meter import EpochSummary, Meter
 from ..errors import CheckpointError, LostRankError
 from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
 from ..telemetry.watch import watch
-from ..ultralytics_hooks.datasets import AUGMENT_KEY
 from . import relaunch, sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
 from .failures import says_out_of_memory
 from .graphs import Graphs
 from .layout import Layout
-from .loading import augments_on_device, start_workers_early, what_to_try
+from .loading import start_workers_early, what_to_try
 from .resumed_run import GIVEN, given_to, keep_given
 from .session import Session
 
@@ -46,12 +45,11 @@ class TrainingRun:
         self._watches = session.settings.preset.report.telemetry and hooks.is_writer()
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
+        self._said_verdict = ""
         self._asked_batch: int | None = None
         compute, workers, batch, cached = hooks.loading_facts(trainer)
-        self.meter = Meter(compute, what_to_try(session.settings, workers, batch, cached))
+        self.meter = Meter(compute, what_to_try(workers, batch, cached))
         start_workers_early(session.loader_policy, trainer)
-        if augments_on_device(session.settings):
-            hooks.augment_on_device(trainer, AUGMENT_KEY)
         self._checkpoints = Checkpoints(trainer, session.command)
         self._layout = Layout(session, trainer)
         self._graphs = Graphs(session)
@@ -113,6 +111,8 @@ class TrainingRun:
     def batch_ends(self, trainer: Any) -> None:
         """Say what was patched and measure it, after the first batch."""
         self._steps.batch_ends()
+        if self._steps.is_last_cold:
+            self.meter.set_up(self._steps.batch)
         if not self._reported and self._session.report is not None:
             self._naming.close()
             self._session.tune()
@@ -120,6 +120,7 @@ class TrainingRun:
                 self._session.restart_reports()  # the next batch has everything in the other layout
                 return
             self._reported = True
+            self.meter.set_up(self._steps.batch)
             self._graphs.begin(trainer)
             hooks.say(f"{self._session.summary()} (each of them in {FACTS_FILE})")
         # What is compiled would be compiled anew.
@@ -129,11 +130,18 @@ class TrainingRun:
     def epoch_trained(self, trainer: Any) -> None:
         """Say how long the epoch waited for data; name layers that only run in validation, in the first epoch."""
         self._summary = self.meter.end_training()
-        if self._summary.batches:
-            hooks.say(str(self._summary))
+        if self._summary.seconds:
+            hooks.say(f"{self._summary}{self._new_verdict(self._summary)}")
         self._say_broken()
         if not self._validated and getattr(trainer, "ema", None) is not None:
             self._name_layers(trainer.ema.ema)
+
+    def _new_verdict(self, summary: EpochSummary) -> str:
+        """Return the verdict of an epoch as the end of its line; nothing where the last one was the same."""
+        if summary.verdict in ("", self._said_verdict):
+            return ""
+        self._said_verdict = summary.verdict
+        return f". {summary.verdict}"
 
     def epoch_validated(self, trainer: Any) -> None:
         """Write the epoch's loading next to the results, and stop to attribute layers."""

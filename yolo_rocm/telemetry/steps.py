@@ -31,11 +31,14 @@ class SampledSteps:
 
     Args:
         wanted: False never samples.
+
+    Attributes:
+        batch: Number of the newest step in its epoch, from 1.
     """
 
     def __init__(self, wanted: bool = True) -> None:
         self._wanted = wanted
-        self._step = self._batch = self._epochs = 0
+        self._step = self.batch = self._epochs = 0
         self._report: ConvReport | None = None
         self._classes: ClassTimer | None = None
         self._launch: LaunchTimer | None = None
@@ -47,21 +50,29 @@ class SampledSteps:
         """Whether the first steps whose layers are timed are over, or none is."""
         return not self._wanted or self._step >= max(_FIRST)
 
+    @property
+    def is_last_cold(self) -> bool:
+        """Whether the newest step is the last of its training in which memory is allocated and kernels are compiled.
+
+        A later epoch's is not: shorter epochs than that have no others.
+        """
+        return self._step == self.batch == WARM - 1
+
     def epoch_starts(self) -> None:
         """Count an epoch."""
         self._epochs += 1
-        self._batch = 0
+        self.batch = 0
 
     def batch_starts(self) -> str:
         """Count a step and return what of it is to be timed, for which `begin` or `begin_launch` has to follow."""
         self.abandon()  # the step before, if it ended in an error
         self._step += 1
-        self._batch += 1
+        self.batch += 1
         if not self._wanted:
             return ""
         if self._step <= max(_LAUNCHED):
             return LAYERS if self._step in _FIRST | _SPARE else LAUNCH if self._step in _LAUNCHED else ""
-        return _BATCHES_OF_EPOCH.get(self._batch, "") if self._epochs % _EVERY_EPOCHS == 0 else ""
+        return _BATCHES_OF_EPOCH.get(self.batch, "") if self._epochs % _EVERY_EPOCHS == 0 else ""
 
     def begin(self, report: ConvReport, model: Any | None, device: Any, watch: Watch | None = None) -> None:
         """Time the convolutions from now on, and where the step can be watched all classes of operators.

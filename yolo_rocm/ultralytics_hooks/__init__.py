@@ -67,11 +67,9 @@ from .predicting import (
     weights_of,
 )
 from .probes import (
-    AUGMENT_STEP,
     CHILDREN,
     CHOSEN_ENGINE,
     DAMAGED_IMAGES,
-    DEVICE_AUGMENT,
     EARLY_CALLBACKS,
     FUSED_BLOCKS,
     GRAPHED_INFERENCE,
@@ -111,7 +109,6 @@ from .train_steps import (
 from .trainers import (
     announces_inside_train,
     asked_workers,
-    augment_on_device,
     class_names,
     loading_facts,
     nan_recoveries,

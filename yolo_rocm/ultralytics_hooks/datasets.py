@@ -9,12 +9,9 @@ from typing import Any, Final
 
 from ..data.mosaic import BoundedImages
 from ..data.reader import Place, PlainAdapter
-from .device_augment import AUGMENT_KEY, collect_draws, recorders
 from .image_format import PlaneFormatter
 from .image_loading import ImageLoader
 from .probes import DAMAGED_IMAGES, missing
-
-__all__ = ["AUGMENT_KEY", "MODULES", "UltralyticsAdapter"]
 
 # What a worker imports before it is told which data set to read.
 MODULES: Final = (
@@ -32,18 +29,18 @@ class UltralyticsAdapter(PlainAdapter):
     """Reads data sets of Ultralytics.
 
     Attributes:
-        device_augment: Leave HSV and flips to the device; the worker only draws their parameters.
         reduced_decode: Decode JPEGs much larger than imgsz at a half, a quarter or an eighth of their size.
         mosaic_mb: Memory of one worker for the images that mosaics are made of; None as Ultralytics has it.
     """
 
-    device_augment: bool = False
     reduced_decode: bool = False
     mosaic_mb: int | None = None
 
     def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
-        """Return labels and file names, which are never changed while workers live."""
+        """Return labels, file names and images kept in memory: none changes while workers live."""
         found = {f"{i}.{name}": getattr(part, name, None) for i, part in enumerate(_parts(dataset)) for name in _SHARED}
+        # cache=ram: a copy of all images in each worker would fill the memory; newer versions share them themselves.
+        found |= {f"{i}.ims": part.ims for i, part in enumerate(_parts(dataset)) if getattr(part, "cache", "") == "ram"}
         base = getattr(dataset, "base", None)  # classification wraps an ImageFolder
         found |= {f"base.{name}": getattr(base, name, None) for name in ("samples", "imgs", "targets")}
         if not getattr(dataset, "cache_ram", False):
@@ -77,11 +74,6 @@ class UltralyticsAdapter(PlainAdapter):
             part.ims = BoundedImages(part.ims, self.mosaic_mb << 20)
         part.load_image = ImageLoader(part, spend, self.reduced_decode)
         undo.callback(delattr, part, "load_image")
-        if self.device_augment:
-            transforms = part.transforms.transforms
-            for position, stand_in in list(recorders(part)):
-                undo.callback(transforms.__setitem__, position, transforms[position])
-                transforms[position] = stand_in
 
     def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:
         """Forget the images of earlier batches if asked: mosaics are then made of this batch's images only."""
@@ -105,11 +97,6 @@ class UltralyticsAdapter(PlainAdapter):
             return str(dataset.im_files[index])
         samples = getattr(dataset, "samples", None)
         return str(samples[index][0]) if samples is not None else f"sample {index}"
-
-    def finish(self, batch: Any) -> Any:
-        """Collect the drawn parameters of augmentations that the device will apply."""
-        collect_draws(batch)
-        return batch
 
 
 def _put_back_images(part: Any, images: list[Any]) -> None:

@@ -20,8 +20,6 @@ from .sources import LOSSES, words_of
 
 ANSWER: Final = "PROBES "
 TRAINING: Final = "training"
-DEVICE_AUGMENT: Final = "loader.device_augment"
-AUGMENT_STEP: Final = "loader.device_augment in a training step"  # apart: workers ask for the other, without the engine
 REDUCED_DECODE: Final = "loader.reduced_decode"
 DAMAGED_IMAGES: Final = "replacing damaged images"
 IN_PLACE: Final = "writing images straight into the batch"
@@ -245,10 +243,6 @@ PROBES: Final[tuple[Need, ...]] = (
     ),
     Need((f"{_DATASET}.__init__",), REDUCED_DECODE, "decoding at a fraction of the size", names=("cv2_flag",)),
     Need((f"{_AUGMENT}.Format._format_img",), IN_PLACE, "formatting images", takes=("img",)),
-    Need((f"{_TRAINER}.preprocess_batch",), AUGMENT_STEP, "changing a batch on the device", takes=("batch",)),
-    Need((f"{_AUGMENT}.RandomHSV.__init__",), DEVICE_AUGMENT, "drawing colours", names=("hgain", "sgain", "vgain")),
-    Need((f"{_AUGMENT}.RandomFlip",), DEVICE_AUGMENT, "drawing flips", takes=("p", "direction", "flip_idx")),
-    Need((f"{_AUGMENT}.RandomFlip.apply_image",), DEVICE_AUGMENT, "flipping boxes alone", takes=("labels", "params")),
     Need(("ultralytics.data.build.build_yolo_dataset",), BENCH_LOADER, "building a data set"),
     Need(("ultralytics.data.build.build_dataloader",), BENCH_LOADER, "building a loader", takes=("workers", "shuffle")),
     Need(("ultralytics.data.utils.check_det_dataset",), BENCH_LOADER, "reading a data set's YAML"),

@@ -55,17 +55,3 @@ def class_names(trainer: Any) -> list[str]:
     data = getattr(trainer, "data", None)
     names = data.get("names") if isinstance(data, dict) else None
     return [str(name) for name in (names.values() if isinstance(names, dict) else names or ())]
-
-
-def augment_on_device(trainer: Any, key: str) -> None:
-    """Let a trainer apply what a batch carries under `key` to its images, once they are on the device."""
-    original = trainer.preprocess_batch
-
-    def preprocess(batch: Any) -> Any:
-        recorded = batch.pop(key, None)
-        if recorded is not None:
-            images = batch["img"].to(trainer.device, non_blocking=trainer.device.type == "cuda")
-            batch["img"] = recorded.apply(images)
-        return original(batch)
-
-    trainer.preprocess_batch = preprocess

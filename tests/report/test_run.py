@@ -1,0 +1,74 @@
+"""The numbers of a run do not contradict each other, whatever its first steps did and however they were sampled."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from yolo_rocm.report.head import tiles
+from yolo_rocm.report.run_data import read_run
+
+from .made_runs import STEP, change_column, change_facts, make_run
+
+pytestmark = pytest.mark.once
+
+WAIT = 0.001
+STEP_MS = 1e3 * STEP
+
+
+@pytest.mark.parametrize("setup", [0.0, 78.0], ids=lambda s: f"setup-{s:.0f}")
+@pytest.mark.parametrize("busy", [None, 2.0, 40.0, 97.0], ids=lambda b: f"busy-{b}")
+@pytest.mark.parametrize(
+    ("host_ms", "device_ms"), [(None, None), (31.0, 33.7), (90.0, 95.0), (20.0, 70.0), (300.0, 310.0)]
+)
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_printed_numbers_agree(tmp_path, epochs, host_ms, device_ms, busy, setup):
+    """Work fits into a step, a step into the time of its images; what compiling did to any of them is left out."""
+    folder = make_run(tmp_path / "run", epochs=epochs, batches=28, wait=WAIT, busy=busy, setup=setup)
+    change_facts(folder, step={"host_ms": host_ms, "device_ms": device_ms})
+    run = read_run(folder)
+    shown = {tile.label: tile.value for tile in tiles(run)}
+    tolerance = 0.02 if setup else 0.5  # without a set-up, images/s has the start of the workers in it
+    step_ms = 16e3 / shown["images/s"]
+    if setup or epochs > 1:
+        assert step_ms == pytest.approx(STEP_MS + 1e3 * WAIT, rel=tolerance)
+    assert shown["waited for data"] == pytest.approx(WAIT / (WAIT + STEP), rel=0.05)
+    if "GPU busy" in shown:
+        assert shown["GPU busy"] == pytest.approx((busy - 1) / 100, abs=0.015)
+    launch = run.launch
+    if launch is not None:
+        assert launch.device_ms <= 1.1 * STEP_MS
+        assert launch.device_ms + launch.after_ms == pytest.approx(STEP_MS, rel=0.02)
+        assert launch.work_ms is None or launch.work_ms <= launch.device_ms
+        if not launch.waits and "GPU busy" in shown:  # the GPU has work until it is through
+            assert shown["GPU busy"] * STEP_MS >= launch.device_ms / 2
+    assert (launch is None) == (device_ms in (None, 310.0))
+    sentence = run.verdict.sentence
+    for number in map(float, re.findall(r"([\d.]+) ms", sentence)):
+        assert number <= 1.1 * STEP_MS, sentence
+
+
+def test_the_first_epoch_does_not_decide_how_busy_a_gpu_was(tmp_path):
+    """As on an H200: 78 s of compiling made a GPU that was busy three quarters of its steps look idle."""
+    folder = make_run(tmp_path / "run", epochs=5, batches=28, busy=76.0, setup=78.0)
+    change_facts(folder, step={"host_ms": 92.0, "device_ms": 95.0})
+    sentence = read_run(folder).verdict.sentence
+    assert "busy only 76%" in sentence
+    assert "after 95.0 ms, about 76" in sentence
+
+
+def test_what_too_few_looks_tell_is_not_printed(tmp_path):
+    folder = make_run(tmp_path / "run", epochs=1, batches=28, busy=97.0, setup=78.0)
+    assert read_run(folder).busy is None  # two looks at its steps, 80 at what came before
+    change_column(folder / "rocm_telemetry.csv", "own_cpu_percent", [30] * 99)
+    run = read_run(folder)
+    assert (run.host, run.own) == (0.45, 0.3)  # how busy the machine was, the whole run tells
+
+
+def test_epochs_whose_set_up_was_not_recorded_tell_when_workers_had_started(tmp_path):
+    folder = make_run(tmp_path / "run", epochs=2, batches=28)
+    change_column(folder / "rocm_loader.csv", "setup_s", ["", ""])
+    run = read_run(folder)
+    assert run.images_per_s == pytest.approx(2 * 28 * 16 / (2.0 + 55 * WAIT + 56 * STEP), rel=0.001)
+    assert run.busy == pytest.approx(0.965, abs=0.01)

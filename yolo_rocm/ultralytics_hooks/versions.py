@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import importlib.util
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import StackError
 from ..hardware import detect
-from ..hardware.libraries import missing_library
+from ..hardware.libraries import missing_library, missing_stack
 from .log import say
 from .probes import ANSWER, TRAINING, asked, missing
 
@@ -103,11 +102,9 @@ def require() -> None:
         StackError: It is missing, too old, or lacks something, torch cannot use the installed NumPy, or the system has
             no library that OpenCV needs; the message has the command to run.
     """
-    if "ultralytics" not in sys.modules and importlib.util.find_spec("ultralytics") is None:
-        raise StackError(
-            "Ultralytics is not installed. Install torch and torchvision for your GPU first, "
-            "then run: pip install ultralytics"
-        )
+    lacking_stack = None if _accepted else missing_stack()
+    if lacking_stack is not None:
+        raise lacking_stack
     misfit = detect().packages.numpy_misfit() if not _accepted else None
     if misfit is not None:
         raise StackError(f"{misfit.what}. Run: {misfit.remedy}")

@@ -15,6 +15,7 @@ from ..errors import ConfigError, nearest
 from ..hardware import Gpu, Machine, at_least
 from ..preset.files import find as find_preset
 from ..preset.files import read
+from ..utils.paths import is_clone
 from . import interpreters
 from .table import Stack, Table, table
 
@@ -308,18 +309,11 @@ def package_source(folder: Path | None = None) -> str:
     from urllib.parse import unquote, urlparse
     from urllib.request import url2pathname
 
-    if _is_clone(folder or Path()):
+    if is_clone(folder or Path()):
         return "."
     try:
         recorded = importlib.metadata.distribution("yolo-rocm").read_text("direct_url.json")
         clone = Path(url2pathname(unquote(urlparse(json.loads(recorded or "{}").get("url", "")).path)))
     except (importlib.metadata.PackageNotFoundError, ValueError):
         return "yolo-rocm"
-    return str(clone) if clone.is_absolute() and _is_clone(clone) else "yolo-rocm"
-
-
-def _is_clone(folder: Path) -> bool:
-    try:
-        return 'name = "yolo-rocm"' in (folder / "pyproject.toml").read_text(encoding="utf-8")
-    except OSError:
-        return False
+    return str(clone) if clone.is_absolute() and is_clone(clone) else "yolo-rocm"

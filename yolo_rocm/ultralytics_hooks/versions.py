@@ -24,6 +24,7 @@ from ..hardware import detect
 from ..hardware.libraries import missing_library, missing_stack
 from .log import say
 from .probes import ANSWER, TRAINING, asked, missing
+from .settings import leave_the_clone
 
 OLDEST: Final = Version("8.3.0")
 ANY_VARIABLE: Final = "YOLO_ROCM_ANY_ULTRALYTICS"
@@ -126,6 +127,7 @@ def require() -> None:
     if problems and not goes_on_anyway():
         raise StackError(refusal(text, problems))
     _accepted.add(text)
+    leave_the_clone()
     if problems:
         _warn(f"Ultralytics {text} lacks what training needs, {ANY_VARIABLE} goes on anyway: {'. '.join(problems)}.")
     elif version is None or version > newest_tested():

@@ -69,7 +69,8 @@ def test_everything_else_ends_in_one_line_with_the_command_that_brings_them(tmp_
         capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
     )  # fmt: skip
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    message = f"torch, torchvision, ultralytics: not installed in {sys.prefix}. Run `{sys.executable} -m yolo_rocm setup --run`"
+    message = f"torch, torchvision, ultralytics: not installed in {sys.prefix}. "
+    message += f"Run `{sys.executable} -m yolo_rocm setup --run`"
     assert [line for line in lines if "ended" in line] == [f"{command} ended with 1" for command in commands], lines
     assert all(line.startswith(f"error: {message}") for line in lines if "ended" not in line), lines
     assert len(lines) == 2 * len(commands), lines

@@ -63,6 +63,6 @@ def missing_library(error: BaseException | str) -> MissingLibrary | None:
         return None
     return MissingLibrary(
         f"OpenCV, which Ultralytics imports, needs {found[1]}, and this system does not have it",
-        f"On Debian and Ubuntu, as root: apt install {' '.join(OPENCV_PACKAGES)}. Elsewhere install the packages that "
-        "hold libGL.so.1, libxcb.so.1 and libgthread-2.0.so.0",
+        f"As root: apt install {' '.join(OPENCV_PACKAGES)} (Debian, Ubuntu), "
+        "dnf install mesa-libGL glib2 libxcb (Fedora), or pacman -S libglvnd glib2 libxcb (Arch)",
     )

@@ -26,7 +26,7 @@ def leave_the_clone() -> None:
     """Put into Ultralytics' settings what it writes outside of a clone, where they name a clone of this project.
 
     The first import of an Ultralytics whose environment lies in a git clone writes `runs`, `weights` and perhaps
-    `datasets` of that clone into the user's settings, for all later projects. Any other folder is the user's own choice.
+    `datasets` of that clone into the user's settings, for all later projects. Other folders are the user's choice.
     """
     from ultralytics.utils import SETTINGS
 

@@ -36,7 +36,14 @@ def test_steps_are_numbered_and_nothing_of_what_a_reader_needs_is_missing(path):
     text = path.read_text(encoding="utf-8")
     steps = [int(number) for number in re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)]
     assert steps == list(range(1, len(steps) + 1))
-    for words in ("report", "doctor", "## What to expect", "## When something stops you", "place of AMD's", "git clone "):
+    for words in (
+        "report",
+        "doctor",
+        "## What to expect",
+        "## When something stops you",
+        "place of AMD's",
+        "git clone ",
+    ):
         assert words in text
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from yolo_rocm.ultralytics_hooks.settings import leave_the_clone
+from yolo_rocm.ultralytics_hooks import settings
 
 from ..pages import PROJECT
 
@@ -67,8 +67,8 @@ def test_results_go_where_a_command_was_typed_and_settings_do_not_name_the_clone
 
 
 @pytest.fixture
-def settings(tmp_path, monkeypatch):
-    """Return a function that gives Ultralytics settings, lets ours look at them, and returns what they are then."""
+def seen(tmp_path, monkeypatch):
+    """Return a function that gives Ultralytics settings and returns what becomes of them, here and in the file."""
     from ultralytics import utils
 
     (tmp_path / "clone").mkdir()
@@ -84,35 +84,39 @@ def settings(tmp_path, monkeypatch):
         for name, value in values.items():
             monkeypatch.setitem(utils.SETTINGS, name, str(value))
         file.write_text(json.dumps({"wandb": True, **{name: str(value) for name, value in values.items()}}))
-        leave_the_clone()
+        settings.leave_the_clone()
         return {name: utils.SETTINGS[name] for name in values}, json.loads(file.read_text())
 
     return given
 
 
-def test_a_folder_of_the_users_own_stays(settings, tmp_path):
-    for chosen in (tmp_path / "clone/mine", tmp_path / "runs", "runs"):
-        now, written = settings(runs_dir=chosen, weights_dir=tmp_path / "clone/elsewhere")
+def test_a_folder_of_the_users_own_stays(seen, tmp_path, monkeypatch):
+    monkeypatch.setattr(settings, "say", pytest.fail)
+    monkeypatch.chdir(tmp_path / "clone")
+    for chosen in (tmp_path / "clone/mine", tmp_path / "runs", "runs"):  # the last: here, in the clone
+        now, written = seen(
+            runs_dir=chosen, weights_dir=tmp_path / "clone/elsewhere", datasets_dir=Path("datasets").resolve()
+        )
         assert now["runs_dir"] == written["runs_dir"] == str(chosen)
         assert now["weights_dir"] == written["weights_dir"] == str(tmp_path / "clone/elsewhere")
 
 
-def test_each_setting_counts_alone_and_data_sets_that_are_there_stay(settings, tmp_path, monkeypatch):
+def test_each_setting_counts_alone_and_data_sets_that_are_there_stay(seen, tmp_path, monkeypatch):
     from ultralytics.data import utils
 
     monkeypatch.chdir(tmp_path)
     clone = tmp_path / "clone"
-    now, written = settings(runs_dir="/mine", weights_dir=clone / "weights", datasets_dir=clone / "datasets")
+    now, written = seen(runs_dir="/mine", weights_dir=clone / "weights", datasets_dir=clone / "datasets")
     assert now == {"runs_dir": "/mine", "weights_dir": "weights", "datasets_dir": str(tmp_path.resolve() / "datasets")}
     assert written == {"wandb": True, **now}
     assert str(utils.DATASETS_DIR) == now["datasets_dir"]
     (clone / "datasets").mkdir()
-    now, _ = settings(datasets_dir=clone / "datasets")
-    assert now["datasets_dir"] == str(clone / "datasets")
+    now, _ = seen(runs_dir=clone / "runs", datasets_dir=clone / "datasets")
+    assert now == {"runs_dir": "runs", "datasets_dir": str(clone / "datasets")}
 
 
-def test_settings_that_cannot_be_written_hold_for_this_process(settings, tmp_path, monkeypatch):
+def test_settings_that_cannot_be_written_hold_for_this_process(seen, tmp_path, monkeypatch):
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "clone/pyproject.toml"))
-    now, written = settings(runs_dir=tmp_path / "clone/runs")
+    now, written = seen(runs_dir=tmp_path / "clone/runs")
     assert now["runs_dir"] == "runs"
     assert written["runs_dir"] == str(tmp_path / "clone/runs")

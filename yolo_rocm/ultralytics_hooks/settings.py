@@ -30,17 +30,19 @@ def leave_the_clone() -> None:
     """
     from ultralytics.utils import SETTINGS
 
-    outside = {"runs_dir": "runs", "weights_dir": "weights", "datasets_dir": str(Path("datasets").resolve())}
-    clones = {name: Path(str(SETTINGS.get(name))) for name, folder in outside.items()}
-    changed = {
-        name: outside[name]
-        for name, path in clones.items()
-        if path.name == Path(outside[name]).name
-        and is_clone(path.parent)
-        and not (name == "datasets_dir" and path.exists())  # data sets may be there
+    outside = {"runs_dir": "runs", "weights_dir": "weights"}
+    places = {name: Path(str(SETTINGS.get(name))) for name in (*outside, "datasets_dir")}
+    clones = {
+        name: places[name].parent
+        for name, folder in outside.items()
+        if places[name].is_absolute() and places[name].name == folder and is_clone(places[name].parent)
     }
-    if not changed:
+    if not clones:
         return
+    changed = {name: outside[name] for name in clones}
+    clone = next(iter(clones.values()))
+    if places["datasets_dir"] == clone / "datasets" and not places["datasets_dir"].exists():
+        changed["datasets_dir"] = str(Path("datasets").resolve())
     file = Path(SETTINGS.file)
     with suppress(OSError, ValueError):  # where it cannot be written: for this process alone
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -52,7 +54,6 @@ def leave_the_clone() -> None:
         place = sys.modules.get(module)
         if name in changed and hasattr(place, copy):
             setattr(place, copy, Path(changed[name]))
-    clone = next(clones[name].parent for name in changed)
     say(
         f"results go to ./runs of the folder a command is typed in: Ultralytics had written {clone}, in which this "
         f"environment lies, into {file} for all projects, and it is taken out there (`yolo settings` shows the rest)"

@@ -42,6 +42,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=deep)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def settings_stay() -> Iterator[None]:
+    """Nothing is said of Ultralytics' settings, which name this clone where the environment of the tests lies in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("yolo_rocm.ultralytics_hooks.versions.leave_the_clone", lambda: None)
+        yield
+
+
 # Photographs for the one test that wants some. Nothing else is read outside the repository, and it skips without them.
 _TEST_DATA = os.environ.get("YOLO_ROCM_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data"
 BCCD = Path(_TEST_DATA) / "bccd"

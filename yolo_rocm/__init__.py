@@ -67,7 +67,15 @@ if not TYPE_CHECKING:  # a type checker would take every name for one that exist
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module 'yolo_rocm' has no attribute {name!r}")
-        value = getattr(importlib.import_module(f".{home}", __name__), name)
+        try:
+            value = getattr(importlib.import_module(f".{home}", __name__), name)
+        except ModuleNotFoundError as error:
+            from .hardware.libraries import missing_stack
+
+            lacking = missing_stack(error)
+            if lacking is None:
+                raise
+            raise lacking from error
         globals()[name] = value
         return value
 

@@ -43,7 +43,7 @@ def stacks() -> str:
     found = table()
     rows = []
     for name, stack in found.stacks.items():
-        first = [_cards(row.targets) for row in found.cards if row.stacks[0] == name]
+        first = [_cards(row.targets) for row in found.cards if row.stacks[:1] == (name,)]
         second = [f"second choice for {_cards(row.targets)}" for row in found.cards if name in row.stacks[1:]]
         rows.append(
             (

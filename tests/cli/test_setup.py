@@ -15,25 +15,39 @@ from yolo_rocm.cli.main import app
 from yolo_rocm.install import plan, shell
 
 pytestmark = pytest.mark.once
+# As where the package was installed alone: the others are not found.
 BARE = """
 import sys
-from importlib.machinery import ModuleSpec
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "torchvision", "ultralytics", "numpy", "cv2", "triton"):
-            return ModuleSpec(name, self)
-    def create_module(self, spec):
-        raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
-sys.meta_path.insert(0, Missing())
+from importlib.machinery import PathFinder
+class Bare(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] not in ("torch", "torchvision", "ultralytics", "numpy", "cv2", "triton"):
+            return super().find_spec(name, path, target)
+sys.meta_path[:] = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+COMMAND = f"{BARE}\nfrom yolo_rocm.cli.main import main; main()"
+COMMANDS = f"""{BARE}
+import yolo_rocm
 from yolo_rocm.cli.main import main
-main()
+for command in sys.argv[1:]:
+    sys.argv[1:] = command.split()
+    try:
+        main()
+    except SystemExit as ended:
+        print(command, "ended with", ended.code, file=sys.stderr)
+for name in yolo_rocm.__all__:
+    try:
+        getattr(yolo_rocm, name)
+    except yolo_rocm.StackError as error:
+        print(name, error)
 """
 
 
 @pytest.mark.parametrize("words", [("setup", "--card", "RX 7900 XTX", "--json"), ("env", "--json")])
 def test_they_need_neither_torch_nor_ultralytics_nor_numpy(words, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", BARE, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
+        [sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -43,6 +57,26 @@ def test_they_need_neither_torch_nor_ultralytics_nor_numpy(words, tmp_path):
         # AMD has no wheels for other processors.
         torch = "torch[device-gfx1100]" if platform.machine() in ("x86_64", "AMD64") else "torch"
         assert torch in found["steps"][1]["command"]
+
+
+def test_everything_else_ends_in_one_line_with_the_command_that_brings_them(tmp_path):
+    commands = [
+        *("demo", "train data=coco8.yaml", "predict model=x source=y", "run yolo predict", "tune", "loader", "certify"),
+        *("bench conv", "bench train"),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", COMMANDS, *commands],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    message = f"torch, torchvision, ultralytics: not installed in {sys.prefix}. "
+    message += f"Run `{sys.executable} -m yolo_rocm setup --run`"
+    assert [line for line in lines if "ended" in line] == [f"{command} ended with 1" for command in commands], lines
+    assert all(line.startswith(f"error: {message}") for line in lines if "ended" not in line), lines
+    assert len(lines) == 2 * len(commands), lines
+    names = {line.partition(" ")[0] for line in done.stdout.splitlines() if message in line}
+    assert {"train", "register", "callbacks", "patch", "create_dataloader", "predictor", "seed_everything"} <= names
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bare_clone_says_what_to_type(tmp_path):

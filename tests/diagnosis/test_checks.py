@@ -344,6 +344,11 @@ def test_a_card_whose_torch_needs_an_environment_of_its_own_is_sent_to_setup(war
         assert finding.remedy == SETUP
 
 
+def test_without_an_amd_card_nobody_is_sent_to_a_cuda_build_unasked(ward):
+    (finding,) = [f for f in run_checks(ward.admit(torch=None, torchvision=None)) if f.id == "torch-missing"]
+    assert finding.remedy == f"{SETUP} --run"
+
+
 def test_on_windows_an_rx_5600_xt_has_one_command(ward):
     """The old ROCm exists for Linux only, so AMD's own wheels are the ones to take."""
     patient = ward.admit(RX5600XT, torch=None, torchvision=None, os_name="windows")

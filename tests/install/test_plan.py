@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from yolo_rocm.errors import ConfigError, PresetError
+from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Machine, detect
 from yolo_rocm.install import interpreters, plan
 from yolo_rocm.install.plan import as_dict, make_plan, package_source
@@ -146,12 +146,41 @@ def test_without_a_gpu_and_with_one_that_no_wheel_knows(linux):
     assert not [step for step in old.steps if step.by_hand]
 
 
+@pytest.mark.parametrize("card", ["RX 580", "Radeon RX 580 8GB", "580", "rx480", "R9 Fury X", "WX 7100", "gfx803"])
+def test_a_card_that_rocm_has_left_is_answered_for_what_it_is(linux, card):
+    found = planned(linux(), card=card)
+    assert (found.stack, "RX 400 and 500" in found.why, "engine=ncnn" in found.why) == ("cpu", True, True)
+    assert found.source.endswith("legacy-rocm-build/issues/1353")
+    assert "gfx803" in found.about[0]
+
+
+@pytest.mark.parametrize("card", ["RTX 4090", "NVIDIA GeForce GTX 1080 Ti", "geforce", "nvidia", "A100", "RTX A6000"])
+def test_a_card_of_nvidia_gets_its_torch_or_is_sent_to_plain_ultralytics(linux, card):
+    found = planned(linux(fake_trees.RX7900XTX), card=card)
+    assert (found.stack, "plain Ultralytics" in found.why) == ("nvidia", True)
+    with pytest.raises(ConfigError, match=f"{card} is an NVIDIA GPU: install the torch that pytorch.org names"):
+        planned(Machine(system="windows", overlays=("windows",)), card=card)
+
+
+@pytest.mark.parametrize(
+    ("card", "target"),
+    [
+        ("RX 9070 XT 16GB", "gfx1201"),
+        ("RX 7600 XT 16 GB", "gfx1102"),
+        ("MI50 32GB", "gfx906"),
+        ("W7800 48GB", "gfx1100"),
+    ],
+)
+def test_the_memory_behind_a_name_does_no_harm(linux, card, target):
+    assert f"device-{target}" in commands(linux(), card=card)[1]
+
+
 def test_mistakes_say_what_is_allowed(linux):
     machine = linux()
     with pytest.raises(ConfigError, match="unknown stack 'multi-arhc'; did you mean 'multi-arch'"):
         planned(machine, stack="multi-arhc")
-    with pytest.raises(PresetError, match="unknown preset 'geforce'"):
-        planned(machine, card="geforce")
+    with pytest.raises(ConfigError, match=r"unknown card 'RX 9950'\. Near it: .*rx7900xt.*\(gfx1100\), or cpu"):
+        planned(machine, card="RX 9950")
 
 
 def test_a_mirror_takes_the_place_of_the_index(linux):

@@ -112,10 +112,20 @@ def test_the_switch_helps_even_without_the_logger(future, monkeypatch):
     assert "colorstr is not there" in future.text
 
 
-def test_a_missing_ultralytics_is_named_with_what_comes_before_it(monkeypatch):
-    monkeypatch.delitem(sys.modules, "ultralytics", raising=False)
-    monkeypatch.setattr(versions.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(StackError, match=r"not installed.*torchvision.*first.*pip install ultralytics"):
+@pytest.mark.parametrize(
+    ("lacking", "remedy"),
+    [
+        (["ultralytics"], r"Ultralytics is not installed in .* Run: pip install ultralytics$"),
+        (["torchvision", "ultralytics"], "^torchvision, ultralytics: not installed in .* -m yolo_rocm setup --run"),
+    ],
+    ids=str,
+)
+def test_a_missing_ultralytics_is_named_with_what_comes_before_it(monkeypatch, lacking, remedy):
+    for name in lacking:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in lacking else name)
+    monkeypatch.setattr(versions, "_accepted", set())
+    with pytest.raises(StackError, match=remedy):
         hooks.require()
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..errors import EvidenceError
+from ..hardware.libraries import missing_stack
 from ..utils.console import console, print_json, stdout_for_json
 from .options import AsJson, check_writable, out, print_table, say
 
@@ -46,6 +47,9 @@ def certify(
     """
     if verify is not None:
         raise typer.Exit(_verify(verify, as_json))
+    lacking = missing_stack()
+    if lacking is not None:  # each part would fail of it, and be written down
+        raise lacking
     from ..bench.certify import Certification
     from ..bench.certify_environment import ended_by_exception
 

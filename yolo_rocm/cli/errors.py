@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 
 from ..errors import LostRankError, YoloRocmError
-from ..hardware.libraries import missing_library
+from ..hardware.libraries import missing_library, missing_stack
 
 DEBUG = "--debug"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -45,6 +45,9 @@ def everyday(error: BaseException) -> str | None:
     """Return an everyday mistake in words; None for what may be a bug, which must not be hidden."""
     if isinstance(error, YoloRocmError):
         return str(error)
+    stack = missing_stack(error)
+    if stack is not None:
+        return str(stack)
     lacking = missing_library(error)
     if lacking is not None:
         return f"{lacking.what}. {lacking.remedy}."
@@ -70,7 +73,7 @@ def end_in_one_line(error: BaseException) -> None:
     from ..utils.console import console
     from ..utils.process_group import is_first_to, place
 
-    hint = "" if isinstance(error, YoloRocmError) else f" {_HINT}"
+    hint = "" if isinstance(error, YoloRocmError) or missing_stack(error) else f" {_HINT}"
     if place() is None or is_first_to("refusal"):  # all ranks of a training meet the same mistake
         console(stderr=True).print(f"error: {told}{hint}", markup=False)
     if isinstance(error, LostRankError):

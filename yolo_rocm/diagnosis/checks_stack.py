@@ -22,10 +22,7 @@ def torch_missing(context: Context) -> Found:
     """Without torch nothing runs."""
     if context.machine.torch is not None:
         return None
-    return (
-        "torch is not installed",
-        context.install_command(context.amd[0]) if context.amd else "pip install torch torchvision",
-    )
+    return "torch is not installed", context.install_command(context.amd[0]) if context.amd else f"{SETUP} --run"
 
 
 @CHECKS.check("error", "https://docs.ultralytics.com/quickstart/")

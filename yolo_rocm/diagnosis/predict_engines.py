@@ -133,7 +133,11 @@ PREDICT_ENGINES: Final = {
             format="ncnn",
             packages=("ncnn",),
             exporters=("pnnx",),
-            install={"linux": f"{_NCNN}; apt install mesa-vulkan-drivers libvulkan1 (the GPU's driver)", "": _NCNN},
+            install={
+                "linux": f"{_NCNN}; the GPU's driver: apt install mesa-vulkan-drivers libvulkan1, "
+                "dnf install mesa-vulkan-drivers vulkan-loader, or pacman -S vulkan-radeon vulkan-icd-loader",
+                "": _NCNN,
+            },
             faults=(
                 *_FP16_IN_VULKAN,
                 KnownFault(

@@ -1,9 +1,16 @@
-"""Libraries of the system that packages from pip expect to find there."""
+"""What must be installed before anything is computed: torch and Ultralytics, and libraries of the system."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from typing import Final, NamedTuple
+
+from ..errors import StackError
+
+# Imports that fail where torch or Ultralytics is missing: what `setup` installs, and what comes with it.
+_STACK: Final = ("torch", "torchvision", "ultralytics", "numpy", "cv2")
 
 # As the dynamic loader says it on Linux. A server or a container without graphics has none of them.
 # Which is named first differs among OpenCV's releases: libGL in 4, libxcb in 5.
@@ -23,6 +30,28 @@ class MissingLibrary(NamedTuple):
     remedy: str
 
 
+def missing_stack(error: BaseException | None = None) -> StackError | None:
+    """Return what to do where torch or Ultralytics is not installed in this environment; else None.
+
+    Args:
+        error: What has been raised; None to look without one. An import of something else does not count.
+    """
+    if error is not None:
+        name = error.name if isinstance(error, ModuleNotFoundError) else None
+        if name is None or name.partition(".")[0] not in _STACK:
+            return None
+    lacking = [name for name in _STACK[:3] if name not in sys.modules and importlib.util.find_spec(name) is None]
+    if lacking in ([], ["torchvision"]):  # which newer Ultralytics imports where it needs it
+        return None
+    if lacking == ["ultralytics"]:  # with torchvision missing, pip would bring a CUDA torch too
+        return StackError(f"Ultralytics is not installed in {sys.prefix}. Run: pip install ultralytics")
+    used = r".venv\Scripts\yolo-rocm" if sys.platform == "win32" else ".venv/bin/yolo-rocm"
+    return StackError(
+        f"{', '.join(lacking)}: not installed in {sys.prefix}. Run "
+        f"`{sys.executable} -m yolo_rocm setup --run`, which installs what this card needs into .venv, then use {used}."
+    )
+
+
 def missing_library(error: BaseException | str) -> MissingLibrary | None:
     """Return what is missing where OpenCV could not be imported for a library of the system; else None.
 
@@ -34,6 +63,6 @@ def missing_library(error: BaseException | str) -> MissingLibrary | None:
         return None
     return MissingLibrary(
         f"OpenCV, which Ultralytics imports, needs {found[1]}, and this system does not have it",
-        f"On Debian and Ubuntu, as root: apt install {' '.join(OPENCV_PACKAGES)}. Elsewhere install the packages that "
-        "hold libGL.so.1, libxcb.so.1 and libgthread-2.0.so.0",
+        f"As root: apt install {' '.join(OPENCV_PACKAGES)} (Debian, Ubuntu), "
+        "dnf install mesa-libGL glib2 libxcb (Fedora), or pacman -S libglvnd glib2 libxcb (Arch)",
     )

@@ -13,14 +13,13 @@ from typing import Any, Final
 
 from ..errors import ConfigError, nearest
 from ..hardware import Gpu, Machine, at_least
-from ..preset.files import find as find_preset
-from ..preset.files import read
+from ..utils.paths import is_clone
 from . import interpreters
+from .cards import is_nvidia, targets_of
 from .table import Stack, Table, table
 
 ENVIRONMENT: Final = ".venv"
 _PROCESSORS: Final = {"amd64": "x86_64", "arm64": "aarch64"}
-_TARGET: Final = re.compile(r"gfx[0-9a-f]{3,4}")
 # Stacks that need no AMD GPU, in the order they are tried.
 _WITHOUT_GPU: Final = ("cpu", "cpu-pypi")
 
@@ -67,26 +66,6 @@ class Plan:
     steps: tuple[Step, ...]
 
 
-def targets_of(machine: Machine, card: str | None = None) -> tuple[str, ...]:
-    """Return the targets to install kernels for: of the card that is named, else of the AMD GPUs that are found.
-
-    Args:
-        machine: The machine.
-        card: A card as people call it, a preset's name, or a target such as `gfx1100`.
-
-    Raises:
-        PresetError: There is no such card.
-    """
-    if card is None:
-        cards = [gpu for gpu in machine.gpus if gpu.vendor == "amd" and gpu.gfx]
-        # An integrated GPU beside a card is hidden from trainings, and needs no kernels.
-        alone = [gpu for gpu in cards if not gpu.integrated] or cards
-        return tuple(dict.fromkeys(str(gpu.gfx) for gpu in alone))
-    if _TARGET.fullmatch(card):
-        return (card,)
-    return tuple((read(find_preset(card)[0]).get("match") or {}).get("gfx", []))
-
-
 def make_plan(
     machine: Machine,
     *,
@@ -111,8 +90,7 @@ def make_plan(
         look: Whether to look for interpreters on this machine; without, their usual names are taken.
 
     Raises:
-        ConfigError: The stack is unknown, or has nothing for this card, system or processor.
-        PresetError: There is no such card.
+        ConfigError: There is no such card, or the stack is unknown or has nothing for this card, system or processor.
     """
     rows = table()
     processor = _processor(processor)
@@ -140,12 +118,16 @@ def _choose(
     if row is not None:
         possible = [name for name in row.stacks if _runs(rows.stacks[name], machine, processor, targets)]
         reason, source = row.why, row.source
-        if not possible:
+        if row.stacks and not possible:
             reason = f"no wheels for {', '.join(targets)} exist on {place(machine)} with {processor}"
-        elif possible[0] != row.stacks[0]:
+        elif row.stacks and possible[0] != row.stacks[0]:
             reason = f"{row.stacks[0]} has nothing for {place(machine)} with {processor}"
     elif targets:
         reason = f"no published wheel has kernels for {targets[0]}"
+    elif card is not None and is_nvidia(card):
+        if wanted is None and not _runs(rows.stacks["nvidia"], machine, processor, ()):
+            raise ConfigError(f"{card} is an NVIDIA GPU: install the torch that pytorch.org names, then Ultralytics.")
+        possible, reason = ["nvidia"], f"{card} is an NVIDIA GPU, for which plain Ultralytics will do too"
     elif card is None and _nvidia(machine):
         possible, reason = ["nvidia"], "an NVIDIA GPU was found"
     else:
@@ -308,18 +290,11 @@ def package_source(folder: Path | None = None) -> str:
     from urllib.parse import unquote, urlparse
     from urllib.request import url2pathname
 
-    if _is_clone(folder or Path()):
+    if is_clone(folder or Path()):
         return "."
     try:
         recorded = importlib.metadata.distribution("yolo-rocm").read_text("direct_url.json")
         clone = Path(url2pathname(unquote(urlparse(json.loads(recorded or "{}").get("url", "")).path)))
     except (importlib.metadata.PackageNotFoundError, ValueError):
         return "yolo-rocm"
-    return str(clone) if clone.is_absolute() and _is_clone(clone) else "yolo-rocm"
-
-
-def _is_clone(folder: Path) -> bool:
-    try:
-        return 'name = "yolo-rocm"' in (folder / "pyproject.toml").read_text(encoding="utf-8")
-    except OSError:
-        return False
+    return str(clone) if clone.is_absolute() and is_clone(clone) else "yolo-rocm"

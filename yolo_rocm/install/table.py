@@ -49,11 +49,19 @@ class Stack(_Row):
 
 
 class Cards(_Row):
-    """Targets, and the stacks that suit them, the best first, with the reason for the first."""
+    """Targets and the stacks that suit them.
+
+    Attributes:
+        targets: The targets.
+        stacks: The best first; empty where no wheel has kernels for them.
+        why: The reason for the first, or for there being none.
+        names: What cards without a preset are called.
+    """
 
     targets: tuple[str, ...]
-    stacks: tuple[str, ...] = Field(min_length=1)
+    stacks: tuple[str, ...]
     why: str
+    names: tuple[str, ...] = ()
 
 
 class Before(_Row):
@@ -84,7 +92,7 @@ class Table(BaseModel):
     before: tuple[Before, ...]
 
     def cards_of(self, target: str) -> Cards | None:
-        """Return the row of a target; None where no wheel has kernels for it."""
+        """Return the row of a target; None where it is not in the table."""
         return next((row for row in self.cards if target in row.targets), None)
 
 

@@ -7,7 +7,6 @@ arguments, standard input, signals and exit code is Python's own, and processes 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import sys
@@ -17,8 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from ..errors import ConfigError, StackError, nearest
+from ..errors import ConfigError, nearest
 from ..hardware import detect
+from ..hardware.libraries import missing_stack
 from ..preset import variables as environ
 from ..preset.resolve import resolve
 from ..preset.restart import become
@@ -52,7 +52,7 @@ def python_arguments(words: Sequence[str]) -> list[str]:
 
     Raises:
         ConfigError: There is no such script, or it is a folder that Python cannot run.
-        StackError: The target is `yolo` and Ultralytics is not installed.
+        StackError: The target is `yolo`, and torch or Ultralytics is not installed.
     """
     target, *arguments = words
     if target == "yolo":
@@ -72,8 +72,9 @@ def python_arguments(words: Sequence[str]) -> list[str]:
 
 
 def _yolo() -> list[str]:
-    if importlib.util.find_spec("ultralytics") is None:
-        raise StackError("`yolo` is Ultralytics' command, which is not installed here: pip install ultralytics")
+    lacking = missing_stack()
+    if lacking is not None:
+        raise lacking
     script = Path(sysconfig.get_path("scripts")) / "yolo"
     if script.is_file():
         with script.open("rb") as file:

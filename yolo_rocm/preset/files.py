@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from ..utils.paths import user_presets_folder
 
 FAMILY: Final = "family/"
 _FEW: Final = 5
+_MEMORY: Final = re.compile(r"\b\d+ ?gb\b", re.IGNORECASE)
 
 
 def config_root() -> Path:
@@ -61,12 +63,12 @@ def find(name: str, *, own: bool = True) -> tuple[Path, str]:
     found = name if name in shipped else _sold_as(name, shipped)
     if found is None:
         known = {**shipped, **mine}
-        near = _of_target(name, shipped) or _near(name, known)
+        told = near(name)
         # Of several that hold the name, such as 7900, none is meant more than the others.
         several = len(_holding(name, known) or _of_target(name, shipped)) > 1
         raise PresetError(
             f"unknown preset {name!r}{'.' if several else nearest(name, [*mine, *shipped])} "
-            f"{'Near it: ' + ', '.join(near) + '. ' if near else ''}"
+            f"{'Near it: ' + ', '.join(told) + '. ' if told else ''}"
             "`yolo-rocm presets` lists all of them; `auto`, a YAML file and a dictionary are allowed too."
         )
     return shipped[found], f"configs/gpu/{found}.yaml"
@@ -77,13 +79,18 @@ def plain(name: str | None) -> str:
     return re.sub(r"[^a-z0-9/]|\b(?:amd|radeon|instinct)\b", "", (name or "").lower())
 
 
+def without_memory(name: str) -> str:
+    """Return the name of a card without its memory: `RX 9070 XT 16GB` -> `RX 9070 XT `."""
+    return _MEMORY.sub("", name)
+
+
 def _sold_as(name: str, shipped: dict[str, Path]) -> str | None:
     """Return the preset of a card as its box names it; people leave out the `RX` or the `Pro`.
 
     A name between brackets counts too: `Strix Halo`. A target such as `gfx1151` will do where one preset is for it.
+    Shops add the memory, which is part of some names: `RX 9070 XT 16GB`, `MI50 32GB`.
     """
-    wanted = plain(name)
-    for prefix in ("", "rx", "pro"):
+    for wanted, prefix in product((plain(name), plain(without_memory(name))), ("", "rx", "pro")):
         for preset, path in shipped.items():
             data = read(path)
             names = [preset, *(data.get("match") or {}).get("names", []), *str(data.get("title", "")).split(",")]
@@ -102,8 +109,12 @@ def _of_target(name: str, shipped: dict[str, Path]) -> list[str]:
     return [preset for preset, path in shipped.items() if wanted in (read(path).get("match") or {}).get("gfx", [])]
 
 
-def _near(name: str, known: dict[str, Path]) -> list[str]:
-    """Return the presets, a handful at most, whose name is like a name that is none, or has a part of it."""
+def near(name: str) -> list[str]:
+    """Return the presets for a target, or a handful whose name is like a name that is none, or has a part of it."""
+    known = {**shipped_presets(), **user_presets()}
+    of_target = _of_target(name, shipped_presets())
+    if of_target:
+        return of_target
     close = difflib.get_close_matches(plain(name), known, n=_FEW, cutoff=0.5)
     return list(dict.fromkeys([*_holding(name, known), *close]))[:_FEW]
 

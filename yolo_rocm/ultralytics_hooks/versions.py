@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import importlib.util
 import json
 import logging
 import os
@@ -22,9 +21,10 @@ from packaging.version import InvalidVersion, Version
 
 from ..errors import StackError
 from ..hardware import detect
-from ..hardware.libraries import missing_library
+from ..hardware.libraries import missing_library, missing_stack
 from .log import say
 from .probes import ANSWER, TRAINING, asked, missing
+from .settings import leave_the_clone
 
 OLDEST: Final = Version("8.3.0")
 ANY_VARIABLE: Final = "YOLO_ROCM_ANY_ULTRALYTICS"
@@ -103,11 +103,9 @@ def require() -> None:
         StackError: It is missing, too old, or lacks something, torch cannot use the installed NumPy, or the system has
             no library that OpenCV needs; the message has the command to run.
     """
-    if "ultralytics" not in sys.modules and importlib.util.find_spec("ultralytics") is None:
-        raise StackError(
-            "Ultralytics is not installed. Install torch and torchvision for your GPU first, "
-            "then run: pip install ultralytics"
-        )
+    lacking_stack = None if _accepted else missing_stack()
+    if lacking_stack is not None:
+        raise lacking_stack
     misfit = detect().packages.numpy_misfit() if not _accepted else None
     if misfit is not None:
         raise StackError(f"{misfit.what}. Run: {misfit.remedy}")
@@ -129,6 +127,7 @@ def require() -> None:
     if problems and not goes_on_anyway():
         raise StackError(refusal(text, problems))
     _accepted.add(text)
+    leave_the_clone()
     if problems:
         _warn(f"Ultralytics {text} lacks what training needs, {ANY_VARIABLE} goes on anyway: {'. '.join(problems)}.")
     elif version is None or version > newest_tested():

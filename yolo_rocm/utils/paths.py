@@ -18,3 +18,11 @@ def user_presets_folder() -> Path:
     """Return where a user's own presets are looked for by name; `YOLO_ROCM_CONFIG` overrides the folder above it."""
     chosen = os.environ.get("YOLO_ROCM_CONFIG")
     return (Path(chosen) if chosen else Path(platformdirs.user_config_dir("yolo_rocm"))) / "presets"
+
+
+def is_clone(folder: Path) -> bool:
+    """Return whether a folder is a clone of this project."""
+    try:
+        return 'name = "yolo-rocm"' in (folder / "pyproject.toml").read_text(encoding="utf-8")
+    except OSError:
+        return False

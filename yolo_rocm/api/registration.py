@@ -151,20 +151,21 @@ def register(
         rocm: Sections over the preset, e.g. `{"conv": {"engine": "gemm"}}`.
         engine: What computes `predict` and `track`: `auto`, or one of `torch`, `compile`, `torchscript`, `ncnn`,
             `onnx`, `migraphx`, `openvino`, chosen and measured as `predictor` does it; torch under the preset by
-            default. What is exported are the weights in memory. What an engine cannot do, and whatever fails, is
-            computed by torch, with one line in the log.
+            default. What is exported are the weights in memory. What `auto` finds no engine for, and whatever fails,
+            is computed by torch, with one line in the log; with an engine by name it is an `EngineError`.
 
     Returns:
         A handle with `remove()`, `report`, `settings` and `choice`.
 
     Raises:
         ConfigError: It is no YOLO object, or there is no such engine or preset.
+        EngineError: The engine is not installed, or cannot be used here.
     """
     hooks.require()
     hooks.check_model(yolo)
-    if engine is not None:
-        check_engine(engine)
     session = Session(preset, rocm)
+    if engine is not None:
+        check_engine(engine, session.machine)
     before = _registration_of(yolo)
     if before is not None:
         before.remove()

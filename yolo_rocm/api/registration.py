@@ -38,6 +38,11 @@ class Registration:
         self._hold_variables(yolo)
         self._attach(yolo)
 
+    def __repr__(self) -> str:
+        yolo = self._yolo() if self._modes else None
+        of = "removed" if yolo is None else f"of a {type(yolo).__name__} object"
+        return f"<Registration {of}, preset {self.settings.preset.name}>"
+
     @property
     def _session(self) -> Session:
         return self._events.session

@@ -121,6 +121,7 @@ from .trainers import (
     mosaic_closes_after,
     nan_recoveries,
     recovers_from_nan,
+    scores,
     set_trainer_argument,
     worker_count,
 )

@@ -68,6 +68,14 @@ def class_names(trainer: Any) -> list[str]:
     return [str(name) for name in (names.values() if isinstance(names, dict) else names or ())]
 
 
+def scores(metrics: Any) -> dict[str, float]:
+    """Return by name what a trained model is judged by: mAP or accuracy; nothing where several processes trained."""
+    found = getattr(metrics, "results_dict", None) or {}
+    return {
+        key.removeprefix("metrics/"): float(value) for key, value in found.items() if "mAP" in key or "accuracy" in key
+    }
+
+
 def augment_on_device(trainer: Any, key: str) -> None:
     """Let a trainer apply what a batch carries under `key` to its images, once they are on the device."""
     original = trainer.preprocess_batch

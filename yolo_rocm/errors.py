@@ -31,7 +31,7 @@ class DownloadError(YoloRocmError, ConnectionError):
 
 
 class EngineError(YoloRocmError, RuntimeError):
-    """The requested engine cannot compute a convolution."""
+    """The engine that was asked for cannot compute a convolution, or predict."""
 
 
 class ExportError(YoloRocmError, RuntimeError):

@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from yolo_rocm.bench import predict as module
-from yolo_rocm.errors import ConfigError
+from yolo_rocm.errors import ConfigError, EngineError
+from yolo_rocm.inference import chooser
 from yolo_rocm.inference.agreement import Agreement
 from yolo_rocm.inference.measure import Measured
-from yolo_rocm.inference.ways import BASE, Way
+from yolo_rocm.inference.survey import fastest
+from yolo_rocm.inference.ways import BASE, Way, candidates
 
 pytestmark = pytest.mark.once
 NUMBERS = {"setup_s": 1.0, "p95_ms": 12.0, "memory_mb": 100.0, "conf": 0.25}
@@ -70,6 +72,21 @@ def test_everything_it_leaves(weights, asked, tmp_path):
     assert (tmp_path / "predict-best-320-b2.png").stat().st_size > 1000
 
 
+def test_what_is_marked_is_what_auto_chooses(weights, asked, tmp_path, monkeypatch):
+    """Neither an engine that the preset leaves out, nor one whose calls are slower and whose average is better."""
+    right = Agreement(1.0, 45, 0.0)
+    rows = [
+        Measured(BASE, median_ms=4.5, images_per_s=150.0, agreement=right, **NUMBERS),
+        Measured(Way("ncnn"), median_ms=4.8, images_per_s=200.0, agreement=right, **NUMBERS),
+        Measured(Way("torchscript"), median_ms=1.0, images_per_s=900.0, agreement=right, **NUMBERS),
+    ]
+    monkeypatch.setattr(module, "survey", lambda *args, **options: rows)
+    assert json.loads(run(weights, f"out={tmp_path}", "--json").stdout)["auto"] == "torch cpu fp32"
+    for chosen_by in (module, chooser):
+        assert chosen_by.fastest is fastest
+        assert chosen_by.candidates is candidates
+
+
 def test_json(weights, asked, tmp_path):
     data = json.loads(run(weights, "imgsz=320", f"out={tmp_path}", "--json").stdout)
     assert data["auto"] == "onnx cpu fp32"
@@ -104,4 +121,6 @@ def test_mistakes(weights, asked, options, words):
         module.bench_predict("yolov8n.yaml")
     with pytest.raises(ConfigError, match=r"'coco8.yaml' is no model"):
         module.bench_predict("coco8.yaml")
+    with pytest.raises(EngineError, match="engine=migraphx cannot be used"):
+        module.bench_predict(str(weights), engines="torch,migraphx")
     assert asked == []

@@ -361,7 +361,7 @@ def test_the_command_ends_with_1_where_memory_was_held(small, tmp_path, monkeypa
         ({"model": "yolov8n-cls.yaml"}, "whose task is 'classify'"),
         (
             {"model": "coco8.yaml"},
-            "'coco8.yaml' is no model that Ultralytics can build .it has no 'backbone', as a data",
+            "'coco8.yaml' is no model: it has no 'backbone'. Give model= weights",
         ),
         ({"batch": 0}, "batch must be a whole number of at least 1, such as 16, got 0"),
         ({"imgsz": 32}, "imgsz must be a whole number of at least 64, such as 640, got 32"),

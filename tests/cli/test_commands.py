@@ -50,6 +50,7 @@ def test_help_has_an_example_that_parses(path):
     begin, _, example = (command.epilog or "").partition(": ")
     assert begin == "Example"
     assert "Example: yolo-rocm" in told.output
+    assert "bool" not in told.output  # flags take no value
     words = shlex.split(example)
     assert words[: 1 + len(path)] == ["yolo-rocm", *path]
     # Raises on options that do not exist; where those are passed on, they would be among the words.
@@ -61,6 +62,20 @@ def test_help_has_an_example_that_parses(path):
     if argument is not None and "key=value" not in argument.metavar:
         keys = {word.partition("=")[0] for word in given if "=" in word}
         assert all(f"[{key}=" in argument.metavar for key in keys)
+
+
+def test_help_groups_the_commands():
+    lines = CliRunner().invoke(app, ["--help"]).output.splitlines()
+    panels = {line.split()[1]: [] for line in lines if line.startswith("╭")}
+    for line in lines:
+        if line.startswith("╭"):
+            panel = panels[line.split()[1]]
+        elif line.startswith("│ ") and line[2] != " ":
+            panel.append(line.split()[1])
+    assert list(panels) == ["Options", "Start", "Use", "Measure"]
+    assert panels["Start"][:3] == ["setup", "doctor", "demo"]
+    assert panels["Use"][:3] == ["train", "val", "predict"]
+    assert {"tune", "bench", "certify"} <= set(panels["Measure"])
 
 
 def test_what_a_program_might_read_is_there_as_json():

@@ -18,7 +18,7 @@ from yolo_rocm.cli.options import in_our_order
 from yolo_rocm.errors import ConfigError, DownloadError, MissingFileError, PresetError
 from yolo_rocm.preset.cfg_file import parse
 from yolo_rocm.preset.resolve import resolve
-from yolo_rocm.ultralytics_hooks.arguments import check_weights
+from yolo_rocm.ultralytics_hooks.arguments import benchmark_takes_format, check_weights
 
 from ..fake_trees import write
 
@@ -34,6 +34,7 @@ MISTAKES = {
     "train model=yolov8n.yaml data=coco8.yaml fraction=2.5": "fraction",
     "train model=yolov8n.yaml data=coco8.yaml preset=5": "unknown preset '5'",
     "train model=yolov8n.yaml data=coco8.yaml rocm.conv.devices=gpu": "'cuda' or 'cpu'",
+    "train model=coco8.yaml data=coco8.yaml": "'coco8.yaml' is no model: it has no 'backbone'. Give model= weights",
     "val model=nope.yaml data=coco8.yaml": "model 'nope.yaml' does not exist",
     "tune yolo11s-p2.yaml": "model 'yolo11s-p2.yaml' does not exist",  # Ultralytics looks for yolo11-p2.yaml
     "tune yolov8z.yaml": "model 'yolov8z.yaml' does not exist; did you mean 'yolov8",
@@ -201,6 +202,16 @@ def test_data_that_ultralytics_refuses_are_one_line(command, monkeypatch):
         (FileNotFoundError("sam_x.pt is not a supported SAM model."),) * 2,
         (ConnectionError("1/1: 7... Failed to open 7"), "Failed to open 7"),
         (FileNotFoundError("Failed to open video a.mp4"),) * 2,
+        (
+            ModuleNotFoundError("No module named 'lap'", name="lap"),
+            "Ultralytics needs the package lap for this, and it is not installed. Run: pip install lap; with --dry-run "
+            "it shows first whether torch would be replaced",
+        ),
+        (
+            PermissionError(13, "Permission denied", "runs/detect"),
+            "'runs/detect' cannot be used: Permission denied. Change its permissions, or give another folder for "
+            "results: project=FOLDER",
+        ),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -229,6 +240,35 @@ def test_a_mistake_that_ultralytics_finds_is_one_line(command, weights, made_dat
     assert code == 1
     assert text in line
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    {
+        "predict model=model.pt source={assets} project={file}/p": "project=FOLDER",
+        "val model=model.pt data={data} project={file}/p": "project=FOLDER",
+        "demo --folder {file}/p": "--folder must be a folder",
+    }.items(),
+    ids=lambda each: each.partition(" ")[0],
+)
+def test_results_that_cannot_be_written_are_one_line(command, weights, made_data, tmp_path, words, text):
+    """A file is in the place of the folder."""
+    (tmp_path / "model.pt").symlink_to(weights)
+    (tmp_path / "file").touch()
+    common = () if words.startswith("demo") else ("preset=cpu", "device=cpu", "imgsz=32", "workers=0")
+    given = words.format(assets=hooks.sample_images(), data=made_data(), file=tmp_path / "file")
+    code, told = command(*given.split(), *common)
+    (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
+    assert code == 1
+    assert text in line
+    assert str(tmp_path / "file") in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "model.pt"]
+
+
+@pytest.mark.skipif(not benchmark_takes_format(), reason="this Ultralytics benchmarks all formats")
+def test_an_unknown_format_of_a_benchmark_is_one_line(command):
+    code, told = command("benchmark", "model=yolov8n.yaml", "format=onx")
+    assert (code, "error: unknown format 'onx'; did you mean 'onnx'? Allowed: " in told) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ def test_train_from_a_file_with_overrides(made_data, tmp_path, run_here):
     rows = [line for line in done.stdout.splitlines() if line.startswith("model.0.conv ")]
     assert rows  # one for each shape: a training batch, and one of validation where it is smaller
     assert all("columns" in row for row in rows)
+    summary, advice = done.stdout.splitlines()[-2:]
+    best, page = tmp_path / "run" / "weights" / "best.pt", tmp_path / "run" / "report.html"
+    assert re.fullmatch(rf"mAP50\(B\) 0\.\d+, mAP50-95\(B\) 0\.\d+, \d+ s, {best}, {page}", summary)
+    assert advice == f"next: yolo-rocm predict model={best} source=IMAGES"
 
 
 def test_train_starts_itself_again_for_variables_of_the_process_start(tmp_path, monkeypatch):
@@ -138,6 +142,8 @@ def test_demo(tmp_path):
     assert facts["images_per_s"] > 0
     for word in ("mAP50-95", "images/s", "20 convolution layers: 20 gemm", facts["folder"]):
         assert word in done.stderr
+    best = tmp_path / "demo" / "runs" / "demo" / "weights" / "best.pt"
+    assert f"next      yolo-rocm predict model={best} source={tmp_path / 'demo/data/images/val'}\n" in done.stderr
 
 
 def test_tune_measures_once(tmp_path, monkeypatch, run_here):

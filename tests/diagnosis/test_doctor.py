@@ -73,6 +73,7 @@ def test_a_healthy_card(tmp_path):
     assert found.verdict.code == 0
     assert found.verdict.text == "Training will work with preset rx7900xtx on AMD Radeon RX 7900 XTX (gfx1100, 24 GB)."
     assert {o.status for o in found.outcomes} == {"ok"}
+    assert repr(found) == f"<Diagnosis: {found.verdict.text} Everything: as_dict()>"
     assert found.health.conv == {"fp32": True, "fp16": True, "bf16": True}
 
 

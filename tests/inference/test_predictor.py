@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm.errors import ConfigError
+from yolo_rocm.errors import ConfigError, EngineError
+from yolo_rocm.hardware.packages import Packages
 from yolo_rocm.inference import chooser as module
+from yolo_rocm.inference import predictor as predictor_module
 from yolo_rocm.inference.agreement import Agreement
 from yolo_rocm.inference.measure import Measured
-from yolo_rocm.inference.ways import BASE, Way
+from yolo_rocm.inference.ways import Way
 
 pytestmark = [pytest.mark.once, pytest.mark.usefixtures("cache")]
 QUICK = {"imgsz": 64, "device": "cpu", "verbose": False, "conf": 0.05, "max_det": 20}
@@ -92,26 +94,66 @@ def test_an_engine_that_fails_falls_back_to_torch_with_one_line(ready_weights, p
     assert lines == []
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_by_name_that_fails_is_an_error(ready_weights, photos, surveys, lines, cache, stream):
+    """Neither a result of torch nor a choice that is remembered is left behind; the next call measures again."""
+    predict = yolo_rocm.predictor(str(ready_weights), engine="torchscript", preset="cpu", **QUICK)
+    file = module.exported(ready_weights, "torchscript", SCRIPT.export_arguments(64, 1)).file
+    right = file.read_bytes()
+    file.write_bytes(b"no model")
+    for asked in (1, 2):
+        with pytest.raises(EngineError, match="torchscript cpu fp32 has failed at what torch predicts"):
+            list(predict(str(photos), stream=stream))
+        assert len(surveys) == asked
+    assert json.loads(cache.read_text()) == {}
+    file.write_bytes(right)
+    assert_same(predict(str(photos), stream=stream), plain(ready_weights, str(photos)))
+    with pytest.raises(EngineError, match="engine=torchscript cannot be used: augment= needs the layers of the model"):
+        predict(str(photos), augment=True)
+
+
 def test_where_nothing_agrees_torch_predicts(weights, photos, lines, monkeypatch):
     wrong = Measured(Way("onnx"), images_per_s=9.0, median_ms=1.0, agreement=Agreement(0.5, 9, 0.2))
     blind = Measured(Way("ncnn"), images_per_s=9.0, median_ms=1.0, agreement=Agreement(float("nan"), 0, 0.0))
     monkeypatch.setattr(module, "survey", lambda *args, **more: [wrong, blind])
+    monkeypatch.setattr(module, "candidates", lambda *args: [wrong.way, blind.way])
     predict = yolo_rocm.predictor(str(weights), preset="cpu", **QUICK)
     assert len(predict(str(photos))) == 4
     assert predict.choice.engine == "torch"
     assert "onnx cpu fp32 is left out: 0.500 of the objects are the same" in lines
     assert "ncnn cpu fp32 is left out: no object to compare by" in lines
     assert any("no engine was found to agree with torch" in line for line in lines)
+    monkeypatch.setattr(predictor_module, "check_engine", lambda *args: None)
     predict = yolo_rocm.predictor(str(weights), engine="onnx", preset="cpu", **QUICK)
-    assert len(predict(str(photos))) == 4
-    assert any("onnx was not found to agree with torch" in line for line in lines)
+    with pytest.raises(EngineError, match=r"engine=onnx cannot be used: .*0\.500 of the objects are the same"):
+        predict(str(photos))
 
 
-def test_an_engine_that_is_not_installed_says_what_to_install(weights, photos, lines, monkeypatch):
-    monkeypatch.setattr(module, "ways", lambda *args, **more: [BASE])
-    predict = yolo_rocm.predictor(str(weights), engine="migraphx", preset="cpu", **QUICK)
-    assert len(predict(str(photos / "0.png"))) == 1
-    assert any("engine migraphx cannot be used: " in line for line in lines)
+def test_an_engine_by_name_that_is_not_installed_is_an_error_with_the_line_to_install_it(weights, photos, monkeypatch):
+    """Also for an object that is registered, which is then left as it was."""
+    from ultralytics import YOLO
+
+    from yolo_rocm.api import run_mode
+
+    given = {"engine": "onnx", "preset": "cpu"}
+    monkeypatch.setattr(Packages, "version", lambda self, name: None if name == "onnxruntime" else "1")
+    refused = r"engine=onnx cannot be used: onnxruntime is not installed\. To install it: pip install .*onnxruntime"
+    with pytest.raises(EngineError, match=refused):
+        yolo_rocm.predictor(str(weights), **given)
+    with pytest.raises(EngineError, match=refused):
+        run_mode("predict", str(weights), source=str(photos), **given)
+    yolo = YOLO(weights)
+    with pytest.raises(EngineError, match=refused):
+        yolo_rocm.register(yolo, **given)
+    assert "predict" not in vars(yolo)
+
+
+def test_an_engine_by_name_that_is_not_for_this_machine_or_device_is_an_error(weights, photos):
+    with pytest.raises(EngineError, match=r"engine=migraphx cannot be used: it .*engine=auto uses what can be"):
+        yolo_rocm.predictor(str(weights), engine="migraphx", preset="cpu")
+    predict = yolo_rocm.predictor(str(weights), engine="torchscript", preset="cpu", **{**QUICK, "device": "vulkan:0"})
+    with pytest.raises(EngineError, match="nothing computes on device=vulkan:0"):
+        predict(str(photos))
 
 
 def test_torch_is_ultralytics_as_it_is(weights, photos, surveys):

@@ -357,15 +357,6 @@ def test_switched_off(yolo, handle, photos, surveys, monkeypatch):
     assert surveys == []
 
 
-def test_an_engine_that_is_not_there_says_so_once(yolo, photos, lines, monkeypatch):
-    monkeypatch.setattr(chooser, "ways", lambda *args, **more: [chooser.Way("torch")])
-    handle = yolo_rocm.register(yolo, "cpu", engine="migraphx")
-    for _ in range(2):
-        assert len(yolo(str(photos / "0.png"), **QUICK)) == 1
-    assert len([line for line in lines if "engine migraphx cannot be used: " in line]) == 1
-    assert handle.choice.engine == "torch"
-
-
 def test_mistakes(yolo):
     with pytest.raises(ConfigError, match="unknown engine 'tensorrt'"):
         yolo_rocm.register(yolo, "cpu", engine="tensorrt")

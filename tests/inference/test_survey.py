@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from ultralytics import YOLO
 
+from yolo_rocm import bench
 from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import ConfigError, ExportError
 from yolo_rocm.inference import survey as module
@@ -16,7 +20,10 @@ from yolo_rocm.inference.measure import Measured, Trial, keep_images, measure, r
 from yolo_rocm.inference.survey import fastest, survey
 from yolo_rocm.inference.ways import BASE, Way
 
+from .test_agreement import liven
+
 pytestmark = pytest.mark.once
+DEMO_MODEL = str(Path(bench.__file__).with_name("demo_model.yaml"))
 
 
 def has(*names: str) -> bool:
@@ -58,7 +65,25 @@ def test_onnx_agrees_and_its_copy_with_scaled_weights_is_refused(trial, tmp_path
     scaled = of_engine(trial, "onnx", tmp_path / "scaled.onnx")
     assert not scaled.error
     assert not scaled.agrees
-    assert fastest([scaled]) is None
+    assert fastest([scaled], [scaled.way]) is None
+
+
+@pytest.mark.skipif(not has("onnx", "onnxruntime"), reason="onnx and onnxruntime are not installed")
+def test_images_for_an_exported_model_of_stride_8_are_padded_as_for_its_weights(tmp_path):
+    """72 x 96 pixels become 96 x 96 in torch, whose least stride is 32; plain Ultralytics reads it from the file."""
+    torch.manual_seed(0)
+    yolo, file = YOLO(DEMO_MODEL), tmp_path / "stride_8.pt"
+    assert int(max(yolo.model.stride)) == 8
+    liven(yolo.model)
+    yolo.save(file)
+    image = np.random.default_rng(0).integers(0, 255, (72, 96, 3), dtype=np.uint8)
+    made = exported(file, "onnx", Way("onnx").export_arguments(96, 1)).file
+    (by_torch,), (by_onnx,) = (
+        YOLO(model, task="detect").predict(image, imgsz=96, conf=0.05, max_det=20, device="cpu", verbose=False)
+        for model in (file, made)
+    )
+    assert len(by_torch) > 5
+    torch.testing.assert_close(by_onnx.boxes.data, by_torch.boxes.data, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.skipif(not has("ncnn", "pnnx"), reason="ncnn and pnnx are not installed")
@@ -98,12 +123,15 @@ def test_an_export_that_fails_leaves_the_others(monkeypatch, tmp_path):
 
 def test_the_fastest_is_one_that_agrees():
     right, wrong = Agreement(1.0, 9, 0.0), Agreement(0.5, 9, 0.0)
-    slow = Measured(BASE, images_per_s=1.0, agreement=right)
-    quick = Measured(Way("onnx"), images_per_s=2.0, agreement=right)
-    quickest = Measured(Way("ncnn"), images_per_s=3.0, agreement=wrong)
+    slow = Measured(BASE, median_ms=9.0, agreement=right)
+    quick = Measured(Way("onnx"), median_ms=5.0, images_per_s=90.0, agreement=right)  # one call of it was slow
+    steady = Measured(Way("torchscript"), median_ms=6.0, images_per_s=160.0, agreement=right)
+    quickest = Measured(Way("ncnn"), median_ms=1.0, agreement=wrong)
     failed = Measured(Way("openvino"), error="segmentation fault")
-    assert fastest([slow, quick, quickest, failed]) is quick
-    assert fastest([quickest, failed]) is None
+    rows = [slow, quick, steady, quickest, failed]
+    assert fastest(rows, [row.way for row in rows]) is quick
+    assert fastest(rows, [BASE, quickest.way]) is slow
+    assert fastest(rows, [quickest.way, failed.way]) is None
 
 
 @pytest.mark.parametrize("case", ["empty", "unreadable", "missing"])

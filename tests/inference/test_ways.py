@@ -8,10 +8,10 @@ import pytest
 
 from yolo_rocm.diagnosis.predict_engines import PREDICT_ENGINES
 from yolo_rocm.diagnosis.vulkan import VulkanDevice
-from yolo_rocm.errors import ConfigError
+from yolo_rocm.errors import ConfigError, EngineError
 from yolo_rocm.hardware import Gpu
 from yolo_rocm.inference import ways as module
-from yolo_rocm.inference.ways import BASE, Way, check_engine, on_device, ways
+from yolo_rocm.inference.ways import BASE, Way, candidates, check_engine, on_device, ways
 from yolo_rocm.preset.files import presets
 from yolo_rocm.preset.resolve import load_preset
 
@@ -108,4 +108,27 @@ def test_a_device_leaves_the_ways_on_it(asked, way, fits):
 
 def test_an_unknown_engine_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'ncnn'"):
-        check_engine("ncn")
+        check_engine("ncn", machine())
+
+
+def test_an_engine_by_name_that_this_ultralytics_lacks_is_refused(monkeypatch):
+    monkeypatch.setattr(module.hooks, "compiles_predictions", lambda: False)
+    with pytest.raises(EngineError, match="the installed Ultralytics has no compile="):
+        check_engine("compile", machine())
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "expected"),
+    [
+        ("auto", None, ["torch cpu fp32", "ncnn cpu fp32"]),
+        ("auto", "cpu", ["torch cpu fp32", "ncnn cpu fp32"]),
+        ("auto", "vulkan:0", ["ncnn vulkan:0 fp32", "ncnn vulkan:0 fp16"]),
+        ("onnx", None, ["onnx cpu fp32"]),
+        ("onnx", 0, []),
+    ],
+)
+def test_what_an_engine_is_chosen_from(monkeypatch, engine, device, expected):
+    """Only of the preset's engines, on the device that was asked for; drivers that compute on the CPU if named."""
+    monkeypatch.setattr(module, "vulkan_devices", lambda: (VulkanDevice(0, "llvmpipe", "CPU"),))
+    here = machine("ncnn", "pnnx", "onnx", "onnxruntime")
+    assert [way.name for way in candidates(here, engine, ["ncnn"], device)] == expected

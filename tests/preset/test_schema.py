@@ -81,6 +81,12 @@ def test_the_reported_settings_of_the_rx5600xt():
     assert (preset.evidence, preset.match.gfx, preset.conv.vendor) == ("none", ["gfx1010"], "off")
 
 
+def test_settings_are_one_line_in_a_notebook():
+    shown = repr(resolve("rx5600xt", machine=LINUX))
+    assert shown.startswith("<Settings: preset rx5600xt")
+    assert len(shown) < 200
+
+
 @pytest.mark.parametrize("name", yolo_rocm.presets())
 def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
     from ultralytics.utils import DEFAULT_CFG_DICT

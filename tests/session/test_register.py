@@ -65,6 +65,13 @@ def engines(handle) -> set[str]:
     return {served.plan.engine for served in handle.report.served.values()}
 
 
+def test_a_handle_says_what_it_is_of(make):
+    yolo, handle = make(ATEN)
+    assert repr(handle) == f"<Registration of a {type(yolo).__name__} object, preset cpu>"
+    handle.remove()
+    assert repr(handle) == "<Registration removed, preset cpu>"
+
+
 @pytest.mark.parametrize(
     ("name", "model"),
     [("RTDETR", "rtdetr-l.yaml"), ("YOLOWorld", "yolov8s-world.yaml"), ("YOLOE", "yoloe-11s.yaml")],

@@ -38,6 +38,11 @@ class Registration:
         self._hold_variables(yolo)
         self._attach(yolo)
 
+    def __repr__(self) -> str:
+        yolo = self._yolo() if self._modes else None
+        of = "removed" if yolo is None else f"of a {type(yolo).__name__} object"
+        return f"<Registration {of}, preset {self.settings.preset.name}>"
+
     @property
     def _session(self) -> Session:
         return self._events.session
@@ -158,20 +163,21 @@ def register(
         rocm: Sections over the preset, e.g. `{"conv": {"engine": "gemm"}}`.
         engine: What computes `predict` and `track`: `auto`, or one of `torch`, `compile`, `torchscript`, `ncnn`,
             `onnx`, `migraphx`, `openvino`, chosen and measured as `predictor` does it; torch under the preset by
-            default. What is exported are the weights in memory. What an engine cannot do, and whatever fails, is
-            computed by torch, with one line in the log.
+            default. What is exported are the weights in memory. What `auto` finds no engine for, and whatever fails,
+            is computed by torch, with one line in the log; with an engine by name it is an `EngineError`.
 
     Returns:
         A handle with `remove()`, `report`, `settings` and `choice`.
 
     Raises:
         ConfigError: It is no YOLO object, or there is no such engine or preset.
+        EngineError: The engine is not installed, or cannot be used here.
     """
     hooks.require()
     hooks.check_model(yolo)
-    if engine is not None:
-        check_engine(engine)
     session = Session(preset, rocm)
+    if engine is not None:
+        check_engine(engine, session.machine)
     before = _registration_of(yolo)
     if before is not None:
         before.remove()

@@ -75,13 +75,11 @@ def loaded(load: Callable[[Any], T], model: Any, imgsz: int | None = None) -> T:
         found = load(model)
     except (YoloRocmError, OSError, ImportError):  # these have words of their own
         raise
-    except Exception as error:  # a data set's YAML, as well as no mapping, no layer, no checkpoint: each is another one
+    except Exception as error:  # no mapping, no layer, no checkpoint: each is another one
         lines = str(error).encode("ascii", "ignore").decode().removeprefix("ERROR").strip().splitlines() or [""]
-        lacks = isinstance(error, KeyError) and error.args[:1] in (("backbone",), ("head",))
-        why = f"it has no {error}, as a data set has none" if lacks else f"{type(error).__name__}: {lines[0]}"
         raise ConfigError(
-            f"{str(model)!r} is no model that Ultralytics can build ({why}). Give weights such as best.pt, or a model "
-            "YAML such as yolov8n.yaml."
+            f"{str(model)!r} is no model that Ultralytics can build ({type(error).__name__}: {lines[0]}). Give weights "
+            "such as best.pt, or a model YAML such as yolov8n.yaml."
         ) from error
     stride = 1 if imgsz is None else int(max(getattr(found, "stride", [1])))
     if imgsz is not None and imgsz % stride:
@@ -92,8 +90,12 @@ def loaded(load: Callable[[Any], T], model: Any, imgsz: int | None = None) -> T:
     return found
 
 
-def folder(out: Any) -> Path:
-    """Return the folder of `out=`, which is made when there is something to write.
+def folder(out: Any, name: str = "out") -> Path:
+    """Return a folder for results, which is made when there is something to write.
+
+    Args:
+        out: The folder.
+        name: What names it on the command line.
 
     Raises:
         ConfigError: A file is in its place, or nothing can be written there.
@@ -101,10 +103,10 @@ def folder(out: Any) -> Path:
     path = Path(str(out))
     for part in (path, *path.parents):
         if part.exists() and not part.is_dir():
-            raise ConfigError(f"out must be a folder, got '{path}': '{part}' is a file. Give another folder.")
+            raise ConfigError(f"{name} must be a folder, got '{path}': '{part}' is a file. Give another folder.")
     problem = problem_with(path)
     if problem is not None:
         raise ConfigError(
-            f"nothing can be written in out='{path}': {problem.strerror or problem}. Give another folder."
+            f"nothing can be written in {name}='{path}': {problem.strerror or problem}. Give another folder."
         )
     return path

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ..api import run_training
 from ..hardware import detect
+from ..session.run_command import predict_command
 
 
 @dataclass(frozen=True)
@@ -95,4 +96,6 @@ def run_demo(
     )
     page = Path(facts["folder"]) / "report.html"
     say("patched   {patched}\nresults   {folder}".format(**facts), f"report    {page}")
+    best = Path(facts["folder"]) / "weights" / "best.pt"
+    say(f"next      {predict_command(best, str(data.parent / 'images' / 'val'))}")
     return facts

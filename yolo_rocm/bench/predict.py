@@ -15,7 +15,8 @@ from ..errors import ConfigError
 from ..hardware import detect
 from ..inference.measure import Measured
 from ..inference.survey import fastest, survey
-from ..inference.ways import check_engine, ways
+from ..inference.ways import AUTO, candidates, check_engine, ways
+from ..preset.resolve import resolve
 from . import results
 from .checks import check, loaded
 
@@ -26,7 +27,7 @@ class Survey:
 
     Attributes:
         rows: One for each way.
-        chosen: The name of the fastest that agrees, which `engine=auto` would take; empty where none does.
+        chosen: The name of what `engine=auto` would choose of them; empty where none agrees.
         images: How many images were predicted.
         imgsz: Their size.
         task: The model's task.
@@ -74,6 +75,7 @@ def bench_predict(
 
     Raises:
         ConfigError: The model or the images cannot be used.
+        EngineError: One of `engines` cannot be used here.
     """
     check({"batch": batch, "images": images, "seconds": seconds, "limit_s": limit_s})
     for side in imgsz if isinstance(imgsz, list | tuple) else [imgsz]:
@@ -84,21 +86,23 @@ def bench_predict(
     if weights is None:
         raise ConfigError(f"bench predict needs the weights of a model, a .pt file; got {str(model)!r}.")
     found = hooks.first_images(source or hooks.sample_images(), images)
-    wanted = None if engines is None else [check_engine(word.strip()) for word in str(engines).split(",")]
+    machine = detect()
+    wanted = None if engines is None else [check_engine(word.strip(), machine) for word in str(engines).split(",")]
     size = hooks.size_of(yolo, imgsz)
     load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
     rows = survey(
         weights,
         yolo.task,
         found,
-        ways(detect(), wanted, device),
+        ways(machine, wanted, device),
         imgsz=size,
         batch=batch,
         seconds=seconds,
         limit_s=limit_s,
         progress=progress,
     )
-    best = fastest(rows)
+    engines_of_auto = resolve("auto", machine=machine).preset.predict.engines
+    best = fastest(rows, candidates(machine, AUTO, engines_of_auto, device))
     return Survey(tuple(rows), best.way.name if best is not None else "", len(found), size, yolo.task, load)
 
 

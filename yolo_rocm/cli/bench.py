@@ -14,9 +14,9 @@ from .bench_memory import bench_memory
 from .bench_predict import bench_predict
 from .bench_predict_model import bench_predict_model
 from .bench_train import bench_train
-from .options import BENCH_FOLDER, KEY_VALUES, AsJson, cell, key_values, print_table, say
+from .options import BENCH_FOLDER, KEY_VALUES, AsJson, PlainFlags, cell, key_values, print_table, say
 
-bench = typer.Typer(help="Benchmark against the alternatives, in one run.", no_args_is_help=True)
+bench = typer.Typer(cls=PlainFlags, help="Benchmark against the alternatives, in one run.", no_args_is_help=True)
 bench.command(
     "train", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench train yolov8n.yaml batch=64 amp=true"
 )(bench_train)

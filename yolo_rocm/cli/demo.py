@@ -19,11 +19,13 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Make a small data set, train a small model on whatever device there is, and say what happened."""
+    from ..bench.checks import folder as checked
     from ..bench.demo import run_demo, size_here
     from ..bench.demo_data import make_data
     from ..preset.restart import restart_if_late
 
     restart_if_late(preset)
+    checked(folder, "--folder")
     size = size_here()
     with stdout_for_json(as_json):
         with progress("making images") as show:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -25,6 +26,8 @@ _MISTAKES = re.compile(
     r"|'.*\.(pt|ya?ml)' does not exist"
     r"|Failed to (open|read images from|resolve) |Google Drive file download"
 )
+# A folder that may not be written, or whose place a file has.
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 _NAMED = (".pt", ".yaml", ".yml")  # files that arguments name
 _HINT = f"({DEBUG} shows where it happened)"
 
@@ -56,6 +59,16 @@ def everyday(error: BaseException) -> str | None:
     for each in _chain(error):
         if isinstance(each, ConnectionError) and _one_line(each).startswith("Download failure"):
             return f"a download failed: {_one_line(each)}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return (
+            f"Ultralytics needs the package {error.name} for this, and it is not installed. Run: pip install "
+            f"{error.name}; with --dry-run it shows first whether torch would be replaced"
+        )
+    if isinstance(error, OSError) and error.errno in _REFUSED and error.filename:
+        return (
+            f"{str(error.filename)!r} cannot be used: {error.strerror}. Change its permissions, or give another folder "
+            "for results: project=FOLDER"
+        )
     told = _one_line(error)
     named = isinstance(error, FileNotFoundError) and str(error.filename).endswith(_NAMED)
     return told if named or _MISTAKES.match(told) else None

@@ -19,7 +19,7 @@ from .env import env
 from .errors import DEBUG, end_in_one_line, split_debug
 from .loader import loader
 from .modes import add_modes
-from .options import KEY_VALUES, in_our_order, say, with_options
+from .options import KEY_VALUES, PlainFlags, in_our_order, say, with_options
 from .presets import presets
 from .report import report
 from .run import OptionsBeforeTarget, run
@@ -28,6 +28,7 @@ from .tune import tune
 
 app = typer.Typer(
     name="yolo-rocm",
+    cls=PlainFlags,
     help="Train Ultralytics YOLO on AMD GPUs, even where MIOpen is broken.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -51,23 +52,28 @@ def _root(
     pass
 
 
-app.command(epilog='Example: yolo-rocm setup --card "RX 7900 XTX"')(setup)
-add_modes(app)
-app.command(epilog="Example: yolo-rocm presets rx5600xt")(presets)
-app.command(epilog="Example: yolo-rocm demo --epochs 5")(demo)
-app.command(context_settings=KEY_VALUES, epilog="Example: yolo-rocm tune yolov8n.yaml imgsz=640 batch=16 dtype=fp32")(
-    tune
-)
-app.command(epilog="Example: yolo-rocm loader --preset rx5600xt")(loader)
-app.add_typer(bench, name="bench")
-app.command(epilog="Example: yolo-rocm doctor train.log")(doctor)
-app.command(epilog="Example: yolo-rocm env")(env)
-app.command(epilog="Example: yolo-rocm certify --out my-card.json")(certify)
-app.command(epilog="Example: yolo-rocm report runs/detect/train runs/detect/train2")(report)
+# The panels of --help, in this order.
+_START, _USE, _MEASURE = "Start", "Use", "Measure"
+app.command(rich_help_panel=_START, epilog='Example: yolo-rocm setup --card "RX 7900 XTX"')(setup)
+app.command(rich_help_panel=_START, epilog="Example: yolo-rocm doctor train.log")(doctor)
+app.command(rich_help_panel=_START, epilog="Example: yolo-rocm demo --epochs 5")(demo)
+app.command(rich_help_panel=_START, epilog="Example: yolo-rocm presets rx5600xt")(presets)
+app.command(rich_help_panel=_START, epilog="Example: yolo-rocm env")(env)
+add_modes(app, _USE)
 app.command(
     cls=OptionsBeforeTarget,
+    rich_help_panel=_USE,
     epilog="Example: yolo-rocm run --preset rx5600xt --rocm conv.engine=gemm train.py --epochs 3",
 )(run)
+app.command(rich_help_panel=_USE, epilog="Example: yolo-rocm report runs/detect/train runs/detect/train2")(report)
+app.command(
+    context_settings=KEY_VALUES,
+    rich_help_panel=_MEASURE,
+    epilog="Example: yolo-rocm tune yolov8n.yaml imgsz=640 batch=16 dtype=fp32",
+)(tune)
+app.add_typer(bench, name="bench", rich_help_panel=_MEASURE)
+app.command(rich_help_panel=_MEASURE, epilog="Example: yolo-rocm loader --preset rx5600xt")(loader)
+app.command(rich_help_panel=_MEASURE, epilog="Example: yolo-rocm certify --out my-card.json")(certify)
 
 
 def _commands() -> dict[str, Any]:

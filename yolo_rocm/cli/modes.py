@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from .completion import arguments
 from .options import KEY_VALUES, say
+
+if TYPE_CHECKING:
+    from ..api.runs import RunOutcome
 
 # What each mode does, and its example.
 _COMMANDS: Final = {
@@ -27,11 +31,11 @@ _COMMANDS: Final = {
 }
 
 
-def add_modes(app: typer.Typer) -> None:
-    """Add a command for each mode."""
+def add_modes(app: typer.Typer, panel: str) -> None:
+    """Add a command for each mode to a panel of the help."""
     for mode, (text, example) in _COMMANDS.items():
         epilog = f"Example: yolo-rocm {mode} {example}"
-        app.command(mode, help=text, context_settings=KEY_VALUES, epilog=epilog)(_command(mode))
+        app.command(mode, help=text, context_settings=KEY_VALUES, rich_help_panel=panel, epilog=epilog)(_command(mode))
 
 
 def _command(mode: str) -> Callable[..., None]:
@@ -67,12 +71,30 @@ def _command(mode: str) -> Callable[..., None]:
         given.pop("cfg", None)
         if mode == "train" and given.get("task") in TASKS:
             given.setdefault("model", TASKS[given["task"]])
+        began = time.perf_counter()
         outcome: Any = run_training(**given, relaunched=True) if mode == "train" else run_mode(mode, **given)
         if table and outcome.report is not None and reports():
             say(outcome.report.table())
             if outcome.inference is not None and outcome.inference.served:
                 say(outcome.inference.table())
+        if mode == "train" and reports():
+            say(*_last_lines(outcome, time.perf_counter() - began))
         if mode == "export":  # the last line, for scripts; Ultralytics logs the other results
             say(str(outcome.result))
 
     return command
+
+
+def _last_lines(outcome: RunOutcome, seconds: float) -> Iterator[str]:
+    """Yield what a training has come to, where it is, and what to type next."""
+    from ..session.run_command import predict_command
+    from ..ultralytics_hooks import scores
+
+    assert outcome.folder is not None
+    page = outcome.folder / "report.html"
+    files = [outcome.folder / "weights" / name for name in ("best.pt", "last.pt")]
+    weights = next((file for file in files if file.exists()), None)
+    facts = [f"{name} {value:.3f}" for name, value in scores(outcome.result).items()]
+    yield ", ".join([*facts, f"{seconds:.0f} s", *(str(file) for file in (weights, page) if file and file.exists())])
+    if weights is not None:
+        yield f"next: {predict_command(weights, 'IMAGES')}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.table import Column, Table
 from rich.text import Text
+from typer.core import TyperGroup
 
 from ..utils.console import console
 from .completion import preset_names
@@ -20,6 +22,27 @@ PresetName = Annotated[str, typer.Option(help="A preset's name, `auto`, or a YAM
 MODES: Final = ("train", "val", "predict", "track", "export", "benchmark")
 KEY_VALUES: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 BENCH_FOLDER: Final = "yolo-rocm-bench"
+
+
+class PlainFlags(TyperGroup):
+    """Commands whose help shows flags as they are typed; typer 0.29 would write `--run <bool>`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for command in self.commands.values():
+            command.get_params = partial(_without_types, command.get_params)  # type: ignore[method-assign]
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of the group."""
+        return _without_types(super().get_params, ctx)
+
+
+def _without_types(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
+    params = get_params(ctx)
+    for each in params:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return params
 
 
 def check_writable(file: Path | None, option: str, example: str) -> None:

@@ -86,6 +86,10 @@ class Diagnosis:
     hip: str = ""
     predict: tuple[EngineState, ...] = ()
 
+    def __repr__(self) -> str:
+        advice = f" Next: {self.verdict.next}" if self.verdict.next else ""
+        return f"<Diagnosis: {self.verdict.text}{advice} Everything: as_dict()>"
+
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data; the shape is stable within one `schema`."""
         return {

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import ultralytics_hooks as hooks
-from ..diagnosis.predict_engines import PREDICT_ENGINES
 from ..errors import YoloRocmError
 from ..session.session import Session
 from .choices import Choices, in_words, key_of
 from .exported import exported
 from .measure import LIMIT_S
 from .survey import COMPILE_LIMIT_S, fastest, survey
-from .ways import AUTO, TORCH, Way, check_engine, on_device, ways
+from .ways import AUTO, TORCH, Way, candidates, refusal
 
 _IMAGES: Final = 8  # that engines are compared on
 _SECONDS: Final = 3.0  # that calls of each are timed for
@@ -64,7 +63,7 @@ class Chooser:
     """
 
     def __init__(self, session: Session, engine: str) -> None:
-        self.engine = check_engine(engine)
+        self.engine = engine
         self._session = session
 
     def choose(self, weights: Path, task: str, source: Any, asked: Asked) -> Choice:
@@ -72,6 +71,7 @@ class Chooser:
 
         Raises:
             ConfigError: The source holds nothing to compare engines on.
+            EngineError: The engine was asked for by name, and cannot predict this, or not as torch does.
         """
         key = self._key(weights, asked)
         choice = self._remembered(key, weights, asked) or self._measured(key, weights, task, source, asked)
@@ -111,10 +111,9 @@ class Chooser:
         """Measure every way that may be taken, and remember the fastest that agrees."""
         images = hooks.first_images(source, _IMAGES) or hooks.first_images(hooks.sample_images(), _IMAGES)
         preset, machine = self._session.settings.preset, self._session.machine
-        wanted = (TORCH, *preset.predict.engines) if self.engine == AUTO else (TORCH, self.engine)
-        found = ways(machine, wanted, asked.device, software="vulkan" in str(asked.device))
-        if self.engine not in (AUTO, TORCH) and not any(way.engine == self.engine for way in found):
-            return self._without(asked)
+        found = candidates(machine, self.engine, preset.predict.engines, asked.device)
+        if not found:
+            return self._none(f"nothing computes on device={asked.device}")
         limit_s = COMPILE_LIMIT_S if self.engine == "migraphx" else LIMIT_S
         hooks.say(f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}")
         try:
@@ -133,24 +132,26 @@ class Chooser:
                     progress=show,
                 )
         except (YoloRocmError, OSError) as error:
-            return Choice(None, None, f"engines cannot be compared: {error}")
+            return self._none(f"engines cannot be compared: {error}")
+        left_out = []
         for row in rows:
             if row.error or not row.agrees:
                 share = row.agreement.share if row.agreement is not None else 0.0
                 same = "no object to compare by" if isnan(share) else f"{share:.3f} of the objects are the same"
-                hooks.say(f"{row.way.name} is left out: {row.error or same}")
-        considered = [row for row in rows if self.engine in (AUTO, row.way.engine)]
-        best = fastest([row for row in considered if on_device(row.way, asked.device)])
+                left_out.append(f"{row.way.name} is left out: {row.error or same}")
+        best = fastest(rows, found)
+        if best is None and self.engine != AUTO:
+            raise refusal(self.engine, "; ".join(left_out))
+        for line in left_out:
+            hooks.say(line)
         if best is None:
-            named = "no engine was" if self.engine == AUTO else f"{self.engine} was not"
-            return Choice(None, None, f"{named} found to agree with torch on these images")
+            return self._none("no engine was found to agree with torch on these images")
         words = in_words(best, rows[0])
         Choices().put(key, best.way, words)
         return Choice(best.way, self.made(weights, best.way, asked), f"{best.way.name}, {words}")
 
-    def _without(self, asked: Asked) -> Choice:
-        engine, machine = PREDICT_ENGINES[self.engine], self._session.machine
-        reasons = engine.reasons_against(machine) or [f"it cannot use device={asked.device}"]
-        line = "" if engine.unfit(machine) else engine.install_line(machine.system)
-        told = f"engine {self.engine} cannot be used: {'; '.join(reasons)}"
-        return Choice(None, None, f"{told}{f'. To install it: {line}' if line else ''}")
+    def _none(self, why: str) -> Choice:
+        """Return the choice of torch, or refuse an engine that was asked for by name."""
+        if self.engine != AUTO:
+            raise refusal(self.engine, why.rstrip("."))
+        return Choice(None, None, why)

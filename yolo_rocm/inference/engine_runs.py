@@ -1,4 +1,4 @@
-"""Predictions of one YOLO object by the engine that was chosen for its weights, and by torch where anything fails."""
+"""Predictions of one YOLO object by the engine chosen for its weights; with `auto` by torch where that fails."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, Final
 
 from .. import ultralytics_hooks as hooks
-from ..errors import ConfigError, YoloRocmError
+from ..errors import ConfigError, EngineError, YoloRocmError
 from ..session.failures import says_out_of_memory
 from ..session.run import current, run_method
 from ..session.session import Session
 from ..utils.off_switch import enabled
 from .chooser import Asked, Choice, Chooser
-from .ways import TORCH
+from .ways import AUTO, TORCH, refusal
 
 _MOST_LOADED: Final = 4  # image sizes, batches and devices whose engines are kept in memory
 _END: Final = object()
@@ -126,11 +126,13 @@ class EngineRuns:
                 if self._weights.file(yolo) == weights:
                     return self._made[key], key
             except YoloRocmError as error:
-                if self._strict and isinstance(error, ConfigError):
+                if self.engine != AUTO or (self._strict and isinstance(error, ConfigError)):
                     raise
                 return self._torch(str(error)), None
 
     def _torch(self, why: str) -> Choice:
+        if self.engine != AUTO:
+            raise refusal(self.engine, why, "engine=torch and engine=auto predict this.")
         if why not in self._told:
             self._told.add(why)
             hooks.say(f"predicting with torch: {why}")
@@ -172,17 +174,26 @@ class EngineRuns:
         return hooks.ncnn_computes_in(choice.way.dtype == "fp16")
 
     def _failed(self, choice: Choice, key: _Key | None, asked: Asked, error: Exception, forget: bool = True) -> Choice:
-        """Say that torch predicts, and forget what was chosen, also for later processes."""
+        """Forget what was chosen, also for later processes, and say that torch predicts.
+
+        Raises:
+            EngineError: The engine was asked for by name.
+        """
         assert choice.way is not None
-        hooks.say(f"{choice.way.name} has failed ({type(error).__name__}: {error}): torch predicts", warning=True)
-        self.choice = Choice(None, None, f"{choice.way.name} has failed")
+        torch, why = Choice(None, None, f"{choice.way.name} has failed"), f"{type(error).__name__}: {error}"
         if key is not None:
             with self._lock:
                 if forget:
                     self._chooser.forget(key[0].path, asked)
-                self._made[key] = self.choice
                 self._loaded.pop(key, None)
-        return self.choice
+                self._made.pop(key)
+                if self.engine == AUTO:
+                    self._made[key] = torch
+        if self.engine != AUTO:
+            raise EngineError(f"{torch.why} at what torch predicts ({why}). engine=torch predicts this.") from error
+        hooks.say(f"{torch.why} ({why}): torch predicts", warning=True)
+        self.choice = torch
+        return torch
 
     def _stream(
         self,
@@ -218,5 +229,6 @@ class EngineRuns:
             try:
                 yield from results
             except Exception as error:  # what was read of the source is gone: the caller has to begin again
-                failed(error, forget=False)  # by the engine, the source or the caller: nobody knows
+                if self.engine == AUTO:
+                    failed(error, forget=False)  # by the engine, the source or the caller: it is not known
                 raise

@@ -99,6 +99,7 @@ def _judge(row: Measured, engine: str, given: Mapping[str, Any]) -> None:
     else:
         raise ExportError(
             f"the exported model does not agree with torch, and is thrown away: {share:.3f} of {objects} objects are "
-            f"the same, scores differ by up to {row.agreement.score:.2f}. Another format may, or another version of "
-            "the runtime: `yolo-rocm doctor` knows what is wrong with each."
+            f"the same, scores differ by up to {row.agreement.score:.2f}. Export to another format, or with "
+            f"another version of {' and '.join(PREDICT_ENGINES[engine].packages) or 'torch'}. `yolo-rocm bench predict "
+            "MODEL.pt` shows which of those installed here agree."
         )

@@ -24,8 +24,8 @@ class Predictor:
     def __init__(
         self, model: Any, engine: str, preset: Any, rocm: Mapping[str, Any] | None, task: str | None, arguments: Any
     ) -> None:
-        check_engine(engine)
         self._session = Session(preset, rocm, **arguments)
+        check_engine(engine, self._session.machine)
         held = self._session.set_early()
         weakref.finalize(self, held.close)
         with self._session.environment():
@@ -81,8 +81,8 @@ def predictor(
 
     Before the first image every engine that is installed is measured on the first images of the source, each in a
     process of its own, and compared with torch in fp32 on the CPU. The fastest that agrees is remembered for this model
-    file, these devices and this software. What it needs is exported once, beside the weights. Whatever fails falls back
-    to torch, with one line in the log.
+    file, these devices and this software. What it needs is exported once, beside the weights. With `auto` torch takes
+    over from what fails, with one line in the log; an engine asked for by name predicts, or there is an error.
 
     Args:
         model: Weights, or a YOLO object.
@@ -97,5 +97,6 @@ def predictor(
 
     Raises:
         ConfigError: There is no such engine, model or source.
+        EngineError: The engine is not installed, or cannot be used here; what a call asks of it is checked there.
     """
     return Predictor(model, engine, preset, rocm, task, arguments)

@@ -78,7 +78,10 @@ def _one(trial: Trial, way: Way, limit_s: float) -> Measured:
     return replace(measure(trial, way, file, limit_s), export_s=export_s)
 
 
-def fastest(rows: Sequence[Measured]) -> Measured | None:
-    """Return the fastest way that agrees with the reference; None where none does."""
-    agreeing = [row for row in rows if row.agrees and row.images_per_s is not None]
-    return max(agreeing, key=lambda row: row.images_per_s or 0.0, default=None)
+def fastest(rows: Sequence[Measured], among: Sequence[Way]) -> Measured | None:
+    """Return what is used of some ways: the fastest call, by its median, of those that agree with the reference.
+
+    One slow call among many, as on a busy machine, decides nothing.
+    """
+    agreeing = [row for row in rows if row.way in among and row.agrees and row.median_ms is not None]
+    return min(agreeing, key=lambda row: row.median_ms or 0.0, default=None)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from .. import ultralytics_hooks as hooks
 from ..diagnosis.predict_engines import PREDICT_ENGINES
 from ..diagnosis.vulkan import vulkan_devices
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, EngineError, nearest
 from ..hardware import Machine
 
 AUTO: Final = "auto"
@@ -62,15 +62,46 @@ class Way:
 BASE: Final = Way(TORCH)  # what everything is compared with
 
 
-def check_engine(engine: str) -> str:
+def check_engine(engine: str, machine: Machine) -> str:
     """Return an engine's name as it is.
 
     Raises:
         ConfigError: There is none of that name.
+        EngineError: This machine cannot use it, or lacks its packages.
     """
     if engine not in ENGINES:
         raise ConfigError(f"unknown engine {engine!r}{nearest(str(engine), ENGINES)} Allowed: {', '.join(ENGINES)}.")
+    if engine == AUTO:
+        return engine
+    asked = PREDICT_ENGINES[engine]
+    reasons = asked.reasons_against(machine)
+    if engine == "compile" and not hooks.compiles_predictions():
+        reasons.append("the installed Ultralytics has no compile=; update it")
+    if reasons:
+        line = "" if asked.unfit(machine) else asked.install_line(machine.system)
+        raise refusal(
+            engine, "; ".join(reasons), f"To install it: {line}" if asked.not_installed(machine) and line else ""
+        )
     return engine
+
+
+def refusal(engine: str, why: str, remedy: str = "") -> EngineError:
+    """Return the error that says why an engine that was asked for by name does not predict."""
+    return EngineError(f"engine={engine} cannot be used: {why}. {remedy or 'engine=auto uses what can be used here.'}")
+
+
+def candidates(machine: Machine, engine: str, engines: Sequence[str], device: Any = None) -> list[Way]:
+    """Return the ways that `engine=` chooses from.
+
+    Args:
+        machine: The machine.
+        engine: An engine's name, or `auto`.
+        engines: The preset's, for `auto`.
+        device: Ultralytics' `device` argument.
+    """
+    wanted = (TORCH, *engines) if engine == AUTO else (engine,)
+    found = ways(machine, wanted, device, software="vulkan" in str(device))
+    return [way for way in found if way.engine in wanted and on_device(way, device)]
 
 
 def ways(

@@ -237,6 +237,9 @@ class Settings:
     notes: tuple[str, ...] = ()
     batch_of: Callable[[Any], tuple[int | None, str]] | None = field(default=None, compare=False)
 
+    def __repr__(self) -> str:
+        return f"<Settings: {self.why}; every value: as_dict()>"
+
     def for_images(self, imgsz: Any) -> Settings:
         """Return these settings for images of a size: where the preset leaves the batch to the card, it is another.
 

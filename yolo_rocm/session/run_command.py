@@ -39,6 +39,11 @@ class RunCommand:
         return quoted([*_PROGRAM, "val", f"model={weights}", *self.words])
 
 
+def predict_command(weights: Path, source: str) -> str:
+    """Return the command that predicts with weights."""
+    return _quoted([*_PROGRAM, "predict", f"model={weights}", f"source={source}"])
+
+
 def run_command(
     preset: Any, rocm: Mapping[str, Any] | None, device: Any, workers: int | None, launched: Place | None = None
 ) -> RunCommand:

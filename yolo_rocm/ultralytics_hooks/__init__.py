@@ -113,6 +113,7 @@ from .trainers import (
     loading_facts,
     nan_recoveries,
     recovers_from_nan,
+    scores,
     set_trainer_argument,
 )
 from .versions import newest_tested, require

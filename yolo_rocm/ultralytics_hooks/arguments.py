@@ -121,8 +121,18 @@ def check_mode(mode: str, model: Any, arguments: Mapping[str, Any]) -> None:
     check_data(arguments.get("data"))
     if mode in ("predict", "track"):
         check_source(arguments.get("source"))
-    if mode == "benchmark" and "format" in arguments and not benchmark_takes_format():
+    if mode == "benchmark" and "format" in arguments:
+        _check_format(str(arguments["format"]).lower())
+
+
+def _check_format(format: str) -> None:
+    if not benchmark_takes_format():
         raise ConfigError("this Ultralytics benchmarks all formats, not one. Leave out format=, or update Ultralytics.")
+    from ultralytics.engine.exporter import export_formats
+
+    formats = list(export_formats()["Argument"])
+    if format and format not in formats:
+        raise ConfigError(f"unknown format {format!r}{nearest(format, formats)} Allowed: {', '.join(formats)}.")
 
 
 def benchmark_takes_format() -> bool:

@@ -54,6 +54,7 @@ def load_model(model: Any, task: str | None = None) -> Any:
         task: The model's task, where its file does not tell, as of some exported ones.
 
     Raises:
+        ConfigError: It is the YAML of something else, such as a data set.
         MissingFileError: There is no such file, nor one that Ultralytics carries or publishes.
         DownloadError: Ultralytics publishes it, and it cannot be downloaded.
     """
@@ -62,6 +63,13 @@ def load_model(model: Any, task: str | None = None) -> Any:
     check_weights(model)
     try:
         return _make(model, task)
+    except KeyError as error:
+        if error.args[:1] not in (("backbone",), ("head",)):
+            raise
+        raise ConfigError(
+            f"{str(model)!r} is no model: it has no {error}. Give model= weights such as yolo11n.pt, or a model YAML "
+            "such as yolo11n.yaml; the YAML of a data set belongs to data=."
+        ) from error
     except FileNotFoundError as error:
         if _looks_for(error, model):
             raise MissingFileError(no_model(model)) from error

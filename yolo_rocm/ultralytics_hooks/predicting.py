@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..errors import ConfigError, StackError
 from .arguments import check_source, knows_argument
 from .models import load_model
 from .probes import MIGRAPHX, VULKAN, missing
+
+_LEAST_STRIDE: Final = 32  # AutoBackend's, for weights
 
 
 def first_images(source: Any, most: int) -> list[Any]:
@@ -65,7 +69,7 @@ def size_of(yolo: Any, given: Any = None) -> Any:
     sizes = list(size) if isinstance(size, list | tuple) else [size]
     found = getattr(yolo.model, "stride", 32)  # SAM has a number in the place of a tensor
     found = found.flatten().tolist() if hasattr(found, "flatten") else found
-    stride = max([32, *map(int, found if isinstance(found, list | tuple) else [found])])
+    stride = max([_LEAST_STRIDE, *map(int, found if isinstance(found, list | tuple) else [found])])
     if not all(isinstance(each, int) for each in sizes):
         return size
     rounded = [-(-each // stride) * stride for each in sizes]
@@ -80,8 +84,27 @@ def weights_of(yolo: Any) -> Path | None:
 
 def export_weights(weights: Path, format: str, arguments: dict[str, Any]) -> Path:
     """Let Ultralytics export weights; return the file or folder it has written."""
-    # A graph is the same wherever it is traced, and the CPU needs no vendor library.
-    return Path(load_model(weights).export(format=format, **{"device": "cpu", **arguments}))
+    with _padded_as_weights():
+        # A graph is the same wherever it is traced, and the CPU needs no vendor library.
+        return Path(load_model(weights).export(format=format, **{"device": "cpu", **arguments}))
+
+
+@contextmanager
+def _padded_as_weights() -> Iterator[None]:
+    """Let exported files have images padded as their weights have: to a multiple of 32 at least.
+
+    Ultralytics writes a smaller stride of a model into the file as it is, and pads for the file by that alone.
+    """
+    from ultralytics.engine.exporter import Exporter
+
+    def write(exporter: Any, facts: dict[str, Any]) -> None:
+        vars(exporter)["metadata"] = {**facts, "stride": max(_LEAST_STRIDE, facts["stride"])}
+
+    Exporter.metadata = property(lambda exporter: vars(exporter)["metadata"], write)
+    try:
+        yield
+    finally:
+        del Exporter.metadata
 
 
 def takes_vulkan() -> bool:

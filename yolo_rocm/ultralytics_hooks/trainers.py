@@ -55,3 +55,11 @@ def class_names(trainer: Any) -> list[str]:
     data = getattr(trainer, "data", None)
     names = data.get("names") if isinstance(data, dict) else None
     return [str(name) for name in (names.values() if isinstance(names, dict) else names or ())]
+
+
+def scores(metrics: Any) -> dict[str, float]:
+    """Return by name what a trained model is judged by: mAP or accuracy; nothing where several processes trained."""
+    found = getattr(metrics, "results_dict", None) or {}
+    return {
+        key.removeprefix("metrics/"): float(value) for key, value in found.items() if "mAP" in key or "accuracy" in key
+    }

@@ -1,7 +1,7 @@
 """Grids of cases: by default each value of each parameter in some case, the whole product by `-m deep`.
 
-Two `parametrize` marks on a test make a product. What a product shows beyond its values are pairs of them, and most pairs
-repeat one another. Lists of cases in one mark are left alone: their author has chosen each of them.
+Two `parametrize` marks on a test make a product. What it shows beyond its values are pairs of them, and most pairs repeat
+one another. Lists of cases in one mark are left alone: their author has chosen each of them.
 """
 
 from __future__ import annotations

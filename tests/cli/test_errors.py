@@ -21,6 +21,7 @@ from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.ultralytics_hooks.arguments import check_weights
 
 from ..fake_trees import write
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -106,7 +107,7 @@ def test_debug_is_in_the_help(capsys, monkeypatch):
     assert "--debug" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "debug", "order"),
     [
         (["train", "a=1"], False, ["train", "a=1"]),
@@ -320,7 +321,7 @@ def test_one_device_needs_no_list(tmp_path):
     assert resolve("cpu", parse(["rocm.conv.devices=cuda, cpu"])["rocm"]).preset.conv.devices == ["cuda", "cpu"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "meant"),
     [
         (["detect", "data=x"], {"task": "detect", "data": "x"}),

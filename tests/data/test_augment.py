@@ -12,6 +12,8 @@ import torch
 from yolo_rocm.data import augment
 from yolo_rocm.data.augment import Recorded, apply_flips, apply_hsv, hsv_tables
 
+from ..tables import each_row
+
 LIMITS = (0.015, 0.7, 0.4)
 EXTREMES = [(0, 0, 0), LIMITS, tuple(-x for x in LIMITS), (0.5, 1, 1), (-0.5, -1, 0), (1, 0.3, -1), (-1e-17, 0, 0)]
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
@@ -56,7 +58,7 @@ def test_tables_are_those_of_numpy():
     assert np.array_equal(hsv_tables(torch.from_numpy(gains)).numpy(), expected)
 
 
-@pytest.mark.parametrize("gains", EXTREMES, ids=str)
+@each_row("gains", EXTREMES, ids=str)
 def test_every_colour_as_opencv(gains):
     """64 levels of each channel, in steps of four and five: 262,144 colours."""
     level = torch.linspace(0, 255, 64).round().to(torch.uint8)

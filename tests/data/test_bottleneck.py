@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, SETS_THE_PACE, Launch, Room, judge
 
+from ..tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("facts", "kind", "words"),
     [
         ({"wait_share": 0.01}, "compute", ("Not data-bound", "1.0%", "GPU or the host set the pace was not measured")),

@@ -11,11 +11,12 @@ import pytest
 from yolo_rocm.report.spread import both_tails, differ, later_half, settled, typical
 
 from ..pages import PROJECT
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("freedom", "at_95", "at_99"),
     [(1, 12.70620, 63.65674), (2, 4.30265, 9.92484), (3, 3.18245, 5.84091), (4, 2.77645, 4.60409),
      (5, 2.57058, 4.03214), (10, 2.22814, 3.16927), (30, 2.04227, 2.75000), (120, 1.97993, 2.61742),
@@ -33,7 +34,7 @@ def test_t_where_it_has_a_formula():
         assert both_tails(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second", "expected"),
     [
         ([1.0], [2.0, 2.0], False),

@@ -23,6 +23,7 @@ from yolo_rocm.session.run_command import run_command
 from yolo_rocm.utils.process_group import Place
 
 from ..small_model import small_model
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -158,7 +159,7 @@ def test_what_is_no_checkpoint_is_not_resumed():
         yolo_rocm.train("yolov8n.yaml", preset="cpu", resume=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "given",
     [
         ("auto", None, None, None),

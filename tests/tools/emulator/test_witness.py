@@ -15,6 +15,7 @@ import pytest
 
 from tools.emulator import Memory, Program, launch
 
+from ...tables import each_row
 from .witness import make
 from .witness.cases import Array, Case, cases, outputs
 
@@ -70,7 +71,7 @@ def stored_results(name: str, wave: int) -> list[Array]:
     return [expected()[make.key(name, wave, index)] for index in range(len(known(wave)[name].results))]
 
 
-@pytest.mark.parametrize(("text", "name"), EVERY)
+@each_row(("text", "name"), EVERY)
 def test_the_emulator_computes_what_a_cpu_does(text: str, name: str) -> None:
     _, wave = make.TEXTS[text]
     check(modules_of(text)[name], name, wave, stored_results(name, wave))

@@ -1,13 +1,14 @@
 """Grids of cases: by default each value of each parameter in some case, the whole product by `-m deep`.
 
-Two `parametrize` marks on a test make a product. What it shows beyond its values are pairs of them, and most pairs repeat
-one another. Lists of cases in one mark are left alone: their author has chosen each of them.
+Two `parametrize` marks on a test make a product. What it shows beyond its values are pairs of them, and most of those
+repeat one another. Lists of cases in one mark are left alone: their author has chosen each of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,13 @@ def mark_deep(items: Iterable[pytest.Item], named: Callable[[str], bool]) -> Non
             for place, (case, _) in enumerate(grid):
                 if place not in kept and not named(case.nodeid):
                     case.add_marker(pytest.mark.deep)
+
+
+def deep_but(cases: Iterable[Any], *kept: Any) -> list[Any]:
+    """Return parameters of which all but these are `deep`."""
+    listed = list(cases)
+    assert all(each in listed for each in kept), "what is kept is one of them"
+    return [case if case in kept else pytest.param(case, marks=pytest.mark.deep) for case in listed]
 
 
 def is_skipped(item: pytest.Item) -> bool:

@@ -17,6 +17,8 @@ from yolo_rocm.telemetry.classes import CLASSES, class_of
 
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 FUNCTION = ast.FunctionDef
 NODE = "autograd::engine::evaluate_function: "
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, OTHERS, SETS_THE_PACE, Launch, Room, judge
 
 from ..tables import each_row
+
+pytestmark = pytest.mark.once
 
 
 @each_row(

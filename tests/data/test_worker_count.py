@@ -14,6 +14,8 @@ from yolo_rocm.errors import ConfigError
 
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 LARGE = {"system": "linux", "cores": 64, "gpus": 1, "ram_gb": 256, "shm_gb": 64}
 BATCH = 16 * 640 * 640 * 3
 

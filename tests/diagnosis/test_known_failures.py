@@ -14,6 +14,8 @@ from yolo_rocm.diagnosis.known_failures import Signature, examine_log, explain, 
 
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 SAMPLES = [(entry, sample) for entry in signatures() for sample in entry.samples]
 PROGRESS = (
     b"      3/100      5.87G      1.234      2.345      1.111        145        640: 100%|##########| 12/12 "
@@ -150,7 +152,6 @@ LARGE = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("unit", "seconds"), LARGE.values(), ids=LARGE.keys())
 def test_ten_megabytes_are_read_in_time(unit, seconds):
     signatures()

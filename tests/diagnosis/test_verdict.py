@@ -16,6 +16,8 @@ from yolo_rocm.preset.schema import Preset
 
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 NAMES = [probe.name for probe in all_probes()]
 AUTO = Setup("auto", vendor_library=False, amp=True)
 VENDOR = Setup("vendor", vendor_library=True, amp=True)

@@ -17,6 +17,8 @@ from .. import fake_trees as trees
 from ..fake_trees import TREES, make_torch, make_tree
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 # tree: name, gfx, family, memory of the card, wave, integrated
 EXPECTED = {
     "rx5500xt": ("Radeon RX 5500 XT", "gfx1012", "rdna1", 8, 32, False),

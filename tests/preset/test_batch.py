@@ -13,6 +13,8 @@ from yolo_rocm.preset.step import memory_for
 from ..tables import each_row
 from .test_select import amd
 
+pytestmark = pytest.mark.once
+
 CARDS_GB = (2, 3, 4, 6, 8, 10, 11, 12, 16, 20, 24, 28, 32, 48, 64, 192)
 
 
@@ -40,7 +42,6 @@ def test_batch_by_memory_and_by_what_a_step_keeps(memory, lean, full, stock):
     assert [batch_for(memory, keeps=keeps) for keeps in ("lean", "full", "stock")] == [lean, full, stock]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("keeps", "kind"), [("stock", "stock"), ("full", "ours"), ("lean", "ours lean")])
 def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
     """Counted again for yolov8s in fp32 with images a quarter as wide, which keep a sixteenth."""
@@ -57,7 +58,6 @@ def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
     assert fixed_mb == pytest.approx(BESIDES_MB + WORKSPACE_MB, rel=0.02)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("images", "memory_gb", "fits"), [(2, 2, False), (4, 3, True)])
 def test_of_few_images_lean_keeps_more_of_each(images, memory_gb, fits):
     from yolo_rocm.bench.memory_count import count

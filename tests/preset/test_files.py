@@ -15,6 +15,8 @@ from yolo_rocm.preset.select import PRESET_VARIABLE
 from ..fake_trees import write
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 CARD = Machine(gpus=(Gpu("amd", "gfx1010", 6.0, "Radeon RX 5600 XT"),), build="hip", torch="1.13.1", hip="5.2")
 
 

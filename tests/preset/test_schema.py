@@ -17,6 +17,8 @@ from yolo_rocm.session.session import Session
 
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 LINUX = Machine(system="linux", overlays=("linux",), torch="1.13.1", build="hip", hip="5.2.21151")
 
 

@@ -14,6 +14,8 @@ from yolo_rocm.preset.step import layout_of, memory_for
 from ..tables import each_row
 from .test_schema import with_gpu
 
+pytestmark = pytest.mark.once
+
 
 @each_row(
     ("memory_gb", "shared", "memory"),

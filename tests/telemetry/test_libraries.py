@@ -12,6 +12,8 @@ from yolo_rocm.telemetry.reading import Reading
 
 from ..tables import each_row
 
+pytestmark = pytest.mark.once
+
 FULL = Reading(busy_percent=97, vram_used_mb=2048, vram_total_mb=6128, temperature_c=71, power_w=148)
 
 

@@ -10,6 +10,8 @@ from tools.emulator import Memory, MemoryFault, NotWaitedFor, Program, UnknownIn
 from ...tables import each_row
 from .assembled import numbers, run, text
 
+pytestmark = pytest.mark.once
+
 STORE = "global_store_b32 v1, v2, s[4:5]"
 BYTES = np.arange(128, dtype=np.uint8) + 100  # from 100 to 227: negative ones among them
 

@@ -20,6 +20,8 @@ from tools.emulator import (
 from ...tables import each_row
 from .assembled import TWO_WAVES, numbers, run, text
 
+pytestmark = pytest.mark.once
+
 STORE = "global_store_b32 v1, v2, s[4:5]"
 # As often as the number of the wave says, and once more.
 LOOP = """

@@ -11,6 +11,8 @@ from tools.emulator.store import Lanes, Store
 from ...tables import each_row
 from .assembled import TWO_WAVES, numbers, run
 
+pytestmark = pytest.mark.once
+
 LOAD, STORE, WAIT = "global_load_b32 v2, v1, s[4:5]", "global_store_b32 v1, v2, s[4:5]", "s_waitcnt vmcnt(0)"
 LDS = 1024
 

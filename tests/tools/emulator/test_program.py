@@ -10,6 +10,8 @@ from tools.emulator.program import Argument, instruction
 from ...tables import each_row
 from .assembled import text
 
+pytestmark = pytest.mark.once
+
 
 @each_row(("line", "name", "operands", "modifiers"), [
     ("s_endpgm", "s_endpgm", (), {}),

@@ -9,6 +9,8 @@ from tools.emulator import NotWaitedFor, UnknownInstruction
 from ...tables import each_row
 from .assembled import GENERATIONS, numbers, run
 
+pytestmark = pytest.mark.once
+
 LDS = 1024
 # By generation: a load, a store, an LDS read and a scalar load into v2 or s8, as they are called there.
 NAMES = {

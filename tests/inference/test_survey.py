@@ -61,6 +61,7 @@ def test_onnx_agrees_and_its_copy_with_scaled_weights_is_refused(trial, tmp_path
     assert fastest([scaled]) is None
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not has("ncnn", "pnnx"), reason="ncnn and pnnx are not installed")
 def test_ncnn_agrees(trial):
     row = of_engine(trial, "ncnn")

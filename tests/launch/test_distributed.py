@@ -248,6 +248,7 @@ def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, 
 
 
 @pytest.mark.once
+@pytest.mark.deep  # four processes that import torch
 def test_a_rank_that_fails_is_explained_once_and_ends_the_others(first_weights, made_data, tmp_path):
     """Rank 1 fails, whom Ultralytics lets say nothing. Where callbacks travel, they patch both ranks by themselves."""
     way = "callbacks" if callbacks_travel() else "register"

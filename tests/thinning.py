@@ -22,9 +22,11 @@ def mark_deep(items: Iterable[pytest.Item], named: Callable[[str], bool]) -> Non
     """Mark as `deep` what repeats other cases of its test, unless it was asked for by its whole name."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if not item.get_closest_marker("deep") and not is_skipped(item):
+        if not item.get_closest_marker("deep"):
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for cases in tests.values():
+    for every in tests.values():
+        # What is skipped shows nothing; where all of it is, on a machine without a GPU, the sample is that of a GPU.
+        cases = [case for case in every if not is_skipped(case)] or every
         if len(cases) <= SMALL or cases[0].get_closest_marker("whole_grid"):
             continue
         # Each value of a fixture is a machine or a network of its own, on which all else has to be seen.

@@ -28,12 +28,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import settings
 
+from .thinning import mark_deep
+
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the words after -m are applied
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is marked `deep`, unless the words after -m speak of it."""
+    mark_deep(items, named=lambda nodeid: any(argument.endswith(nodeid) for argument in config.args))
     if "deep" in (config.option.markexpr or ""):
         return
     deep = [item for item in items if item.get_closest_marker("deep")]

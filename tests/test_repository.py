@@ -63,7 +63,8 @@ def test_the_workflow_runs_what_developers_run():
     (job,) = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"].values()
     assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
     (job,) = yaml.safe_load(read(".github/workflows/deep.yml"))["jobs"].values()
-    (deep,) = [step["run"] for step in job["steps"] if "run" in step]
+    deep, vulkan = [step["run"] for step in job["steps"] if "run" in step]
+    assert vulkan.startswith(".ci/vulkan ")
     (pattern,) = re.findall(r"grep -E '(.*)' README.md\) -m deep", deep)
     assert len(re.findall(rf"{pattern}.* -m pytest .*$", read("README.md"), re.MULTILINE)) == 1
 

@@ -15,6 +15,10 @@ from yolo_rocm.bench import busy
 from yolo_rocm.bench.busy import LOSS_RANGE, OPTIMIZER_RANGE, Work, classify
 from yolo_rocm.telemetry.classes import CLASSES, class_of
 
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
+
 FUNCTION = ast.FunctionDef
 NODE = "autograd::engine::evaluate_function: "
 
@@ -56,7 +60,7 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@each_row("kind", CLASSES)
 def test_work_has_the_class_of_who_asked_for_it(kind):
     assert [classify(work, frozenset({7})) for work in RECORDED[kind]] == [kind] * len(RECORDED[kind])
 

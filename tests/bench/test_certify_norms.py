@@ -18,6 +18,8 @@ from yolo_rocm.norm.algorithms.base import Statistics
 from yolo_rocm.norm.algorithms.pytorch import Torch
 from yolo_rocm.norm.plan import Operands
 
+from ..tables import each_row
+
 
 def test_every_algorithm_is_tried_in_every_data_type_and_layout():
     names = [(probe.way, probe.dtype, probe.layout, probe.shape) for probe in norm_probes()]
@@ -88,7 +90,7 @@ WRONG = ["y", "mean", "running_mean", "running_var", "counted", "again", "touche
 WRONG += ["grad_x", "grad_weight", "grad_bias"]
 
 
-@pytest.mark.parametrize("what", WRONG)
+@each_row("what", WRONG)
 def test_whatever_is_wrong_is_found_out(what):
     share, detail = check_algorithm(Sick(what), problems_of(BY_NAME["torch"], "fp32", "nchw", "cpu"))
     assert not share <= 1, detail

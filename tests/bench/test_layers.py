@@ -11,6 +11,8 @@ import torch
 from yolo_rocm.bench.layers import DTYPES, LAYOUTS, model_layers, named, threads_of_a_training
 from yolo_rocm.errors import ConfigError
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     ("kind", "known", "wrong", "hint"), [("dtype", DTYPES, "fp61", "fp16"), ("layout", LAYOUTS, "NHWC", "nhwc")]
@@ -53,7 +55,6 @@ def test_one_on_a_gpu_unless_the_user_has_asked_for_another_number(monkeypatch, 
         raise KeyboardInterrupt
 
 
-@pytest.mark.once
 def test_ultralytics_still_asks_for_one(monkeypatch):
     """The fact that `threads_of_a_training` rests on."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

@@ -17,6 +17,8 @@ from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.errors import DeviceLostError
 
+pytestmark = pytest.mark.once
+
 
 class _Right(Rival):
     name = "right"

@@ -26,6 +26,7 @@ from yolo_rocm.telemetry.classes import CLASSES
 from yolo_rocm.ultralytics_hooks import optimizers
 
 from ..small_model import small_model
+from ..tables import each_row
 from .made_ways import BOTH
 
 pytestmark = pytest.mark.once
@@ -355,7 +356,7 @@ def test_the_command_ends_with_1_where_memory_was_held(small, tmp_path, monkeypa
     assert "99 MiB were still held when a turn began" in done.stderr
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "text"),
     [
         ({"model": "yolov8n-cls.yaml"}, "whose task is 'classify'"),

@@ -22,6 +22,7 @@ from yolo_rocm.norm.fused import norm_act
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 
+from ..tables import each_row
 from .steps import by_one, by_two, layers, same, sample, served, stepped
 
 CONVOLUTIONS = {
@@ -88,7 +89,7 @@ def test_half_input_and_input_of_autocasts_own_type():
         same(stepped(by_one, x, three, amp=True), stepped(by_two, x, three, amp=True))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "frozen", [("x",), ("0.weight",), ("x", "0.weight", "0.bias"), ("1.weight", "1.bias"), ("1.weight",)], ids=str
 )
 def test_only_wanted_gradients_are_computed(frozen):
@@ -379,7 +380,7 @@ def test_what_is_unusual_is_left_to_torch():
     assert refused(conv=pruned)
 
 
-@pytest.mark.parametrize("name", ["conv.bias", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"])
+@each_row("name", ["conv.bias", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"])
 def test_a_tensor_of_another_size_is_left_to_torch_also_after_a_good_call(name):
     """As a tool leaves it that takes channels away and has forgotten it."""
     conv, norm, act = layers(bias=True)

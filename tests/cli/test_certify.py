@@ -23,6 +23,7 @@ from ..certificates import certificate, write
 pytestmark = pytest.mark.once
 
 
+@pytest.mark.deep  # its parts are tested one by one in tests/bench
 @pytest.mark.skipif(sys.platform == "win32", reason="home folders of Linux")
 def test_the_whole_command_writes_a_file_that_verifies_and_names_nobody(tmp_path):
     home = tmp_path / "homes" / "zaphod"

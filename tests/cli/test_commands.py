@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from yolo_rocm.cli.main import app
 
 from ..pseudo_terminal import all_of
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 ESCAPE = re.compile(r"\x1b\[")
@@ -41,7 +42,7 @@ def run(*words: str, cwd, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+@each_row("path", COMMANDS, ids=" ".join)
 def test_help_has_an_example_that_parses(path):
     command = COMMANDS[path]
     told = CliRunner().invoke(app, [*path, "--help"])

@@ -43,32 +43,32 @@ def run_here(monkeypatch, capsys, tmp_path):
     return run
 
 
-def test_version_and_help():
+def test_version_and_help(run_here):
     assert run("--version").stdout.strip() == f"yolo-rocm {yolo_rocm.__version__}"
-    assert "bench" in run("--help").stdout
+    assert "bench" in run_here("--help").stdout
 
 
-def test_presets_lists_and_shows_origins():
-    listed = run("presets")
+def test_presets_lists_and_shows_origins(run_here):
+    listed = run_here("presets")
     assert listed.returncode == 0
     assert all(name in listed.stdout for name in yolo_rocm.presets())
     assert "auto here: preset" in listed.stdout
     lines = listed.stdout.splitlines()
     assert len(lines) < 80  # fits a screen
     assert {"RDNA1", "RDNA4", "CDNA3"} <= {line.strip() for line in lines}
-    shown = run("presets", "rx5600xt")
+    shown = run_here("presets", "rx5600xt")
     rows = {tuple(line.split()) for line in shown.stdout.splitlines()}
     assert ("conv.engine", "gemm+hip", "configs/family/rdna1.yaml") in rows
     assert ("conv.memory_mb", "256", "configs/gpu/rx5600xt.yaml") in rows
     assert ("loader.timeout", "120", "default") in rows
 
 
-def test_presets_lists_the_users_own(tmp_path, monkeypatch):
+def test_presets_lists_the_users_own(tmp_path, monkeypatch, run_here):
     monkeypatch.setenv("YOLO_ROCM_CONFIG", str(tmp_path))
     monkeypatch.setenv("YOLO_ROCM_PRESET", "mine")
     (tmp_path / "presets").mkdir()
     (tmp_path / "presets/mine.yaml").write_text("title: My own [card]\nbase: cpu\nevidence: my desk\n")
-    listed = run("presets").stdout
+    listed = run_here("presets").stdout
     assert "your own" in listed.splitlines()[1]
     assert "mine" in listed.splitlines()[2]
     assert "My own [card]" in listed
@@ -275,8 +275,8 @@ def test_wrong_input(words, text, tmp_path, run_here):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(WRONG_FILES)
 
 
-def test_train_without_anything_explains_itself():
-    done = run("train")
+def test_train_without_anything_explains_itself(run_here):
+    done = run_here("train")
     assert done.returncode == 2
     assert "data=" in done.stderr
 

@@ -18,6 +18,7 @@ from yolo_rocm.preset.cfg_file import parse
 
 from ..session.test_training import OURS, an_image
 from ..sick_vendor import MESSAGE, sick_vendor
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -192,7 +193,7 @@ def test_mistakes_end_before_anything_runs(mode, arguments, text, weights, monke
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "word",
     [
         "classes=0,1", "classes=[0, 1]", "device=0,1", "imgsz=640,480", "name=2024-01-01", "name=007", "name=3.10",
@@ -209,7 +210,7 @@ def test_a_value_is_read_as_yolo_reads_it(word):
     assert parse([word]) == {key: text if kept else smart_value(text)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "words",
     [
         ["imgsz", "=", "64"], ["imgsz=", "64"], ["imgsz", "=64"], ["imgsz=64,"], ["--imgsz", "64"],

@@ -14,6 +14,8 @@ from yolo_rocm.cli import main
 from yolo_rocm.cli.main import app
 from yolo_rocm.install import plan, shell
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 # As where the package was installed alone: the others are not found.
 BARE = """
@@ -132,7 +134,7 @@ def test_env_is_ready_to_paste_and_hides_names(monkeypatch):
     assert "somebody" not in done.output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "meant"),
     [
         (["doctor", "preset=cpu", "train.log"], ["doctor", "--preset=cpu", "train.log"]),
@@ -154,7 +156,7 @@ def test_key_value_is_an_option_where_there_is_one(words, meant):
     assert with_options(words, main._commands()) == meant
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "meant"),
     [
         (["task=detect", "mode=train", "data=x"], ["train", "task=detect", "data=x"]),
@@ -195,7 +197,7 @@ def test_a_shell_completes_presets_and_arguments(typed, offered, monkeypatch, ca
     assert sorted(capsys.readouterr().out.split()) == sorted(offered)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "preset"),
     [
         ("7900 xtx", "rx7900xtx"),

@@ -21,6 +21,7 @@ from yolo_rocm.engines.triton.available import FAMILIES, NVIDIA, missing_reason
 from yolo_rocm.engines.triton.launch import kernel_of
 
 from ..interpreted import interpreter
+from ..tables import each_row
 from .problems import in_doubles, native_passes, plain_sum_error
 
 SMALL = Tile(16, 16, 16, rectangles=True)
@@ -74,7 +75,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("size", LAYERS)
+@each_row("size", LAYERS)
 def test_rectangles_cover_a_layer_with_little_to_spare(size):
     found = cut(conv(size))
     assert (found.width, found.even, found.unit) == LAYERS[size]

@@ -10,6 +10,8 @@ from yolo_rocm.conv.kernels import tiles
 from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, Measured, block, fits, measured
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 
+from ..tables import each_row
+
 AMD = (FMA, WMMA, MFMA)
 
 
@@ -39,7 +41,7 @@ NCHW = {
 }
 
 
-@pytest.mark.parametrize("name", NCHW)
+@each_row("name", NCHW)
 def test_nchw(name):
     families, half, kernel, channels, width, stored, copied = NCHW[name]
     for family in families:

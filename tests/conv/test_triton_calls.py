@@ -25,6 +25,7 @@ from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import NVIDIA
 from yolo_rocm.engines.triton.call import Call
 
+from ..tables import each_row
 from .problems import made_problem as conv
 
 TILE, DOT = Tile(32, 32, 16), Dot()
@@ -85,7 +86,7 @@ def test_every_kernel_is_called():
     assert {(call.module, call.kernel) for call, _ in described(conv()).values()} == jitted
 
 
-@pytest.mark.parametrize("name", [name for _, name in KERNELS if name not in HELPERS])
+@each_row("name", [name for _, name in KERNELS if name not in HELPERS])
 def test_every_kernel_has_its_formula_and_a_table_of_its_parameters(name):
     """The formula is in the docstring; the signature is the table: each line of it has a comment with words."""
     ((module, node),) = ((module, node) for (module, kernel), node in KERNELS.items() if kernel == name)

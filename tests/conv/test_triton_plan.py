@@ -26,6 +26,7 @@ from yolo_rocm.engines.triton import available
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 from yolo_rocm.errors import ConfigError
 
+from ..tables import each_row
 from .problems import made_problem as conv
 from .triton_machines import card, refusal
 
@@ -190,7 +191,7 @@ def test_cards_that_triton_knows(fresh, monkeypatch, gfx, family):
     assert triton_common.dot(conv()).upcast == (family == FMA)
 
 
-@pytest.mark.parametrize("gfx", ["gfx803", "gfx900", "gfx906", "gfx1100x", "unknown", ""])
+@each_row("gfx", ["gfx803", "gfx900", "gfx906", "gfx1100x", "unknown", ""])
 def test_no_family_for_the_others(gfx):
     assert available.amd_family(gfx) is None
 

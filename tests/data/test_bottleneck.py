@@ -6,8 +6,12 @@ import pytest
 
 from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, IDLE, OTHERS, SETS_THE_PACE, Launch, Room, judge
 
+from ..tables import each_row
 
-@pytest.mark.parametrize(
+pytestmark = pytest.mark.once
+
+
+@each_row(
     ("facts", "kind", "words"),
     [
         ({"wait_share": 0.01}, "compute", ("Not data-bound", "1.0%", "GPU or the host set the pace was not measured")),

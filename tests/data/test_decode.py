@@ -11,6 +11,8 @@ import pytest
 from yolo_rocm.data import decode
 from yolo_rocm.data.decode import full_size, jpeg_size, reduced_flag, reduction
 
+pytestmark = pytest.mark.once
+
 
 def encoded(height, width, *options):
     picture = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)

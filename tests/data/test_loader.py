@@ -20,6 +20,7 @@ from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
 
+from ..tables import each_row
 from .samples import (
     Broken,
     Faulty,
@@ -311,7 +312,7 @@ def test_wrong_words_are_refused():
         create_dataloader(Numbers(), reproducible="very")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [
         ("num_workers", -1),

@@ -221,7 +221,8 @@ from ultralytics import YOLO
 yolo = YOLO("yolov8n.yaml")
 yolo.add_callback("on_train_batch_end", tell)
 yolo_rocm.register(yolo, "cpu")
-yolo.train(data=sys.argv[1], project=sys.argv[2], epochs=50, imgsz=64, batch=4, workers=2, device="cpu", plots=False)
+yolo.train(data=sys.argv[1], project=sys.argv[2], epochs=50, imgsz=64, batch=4, workers=2, device="cpu", plots=False,
+           deterministic=False)
 """
 
 

@@ -13,6 +13,8 @@ import torch
 
 from yolo_rocm.data.prefetch import DevicePrefetcher, prefetch_default
 
+from ..tables import each_row
+
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 LARGE = (4, 3, 320, 352)
 
@@ -150,13 +152,13 @@ def test_the_prefetcher_holds_on_to_no_batch_that_it_has_handed_out(ahead):
         assert image() is None
 
 
-@pytest.mark.parametrize("cut", [lambda image: image[1:], lambda image: image[0, 0].t(), lambda image: image.view(-1)])
+@each_row("cut", [lambda image: image[1:], lambda image: image[0, 0].t(), lambda image: image.view(-1)])
 def test_a_kept_slice_of_a_batch_is_not_overwritten(prefetcher, cut):
     kept = [cut(batch["img"]) for batch in prefetcher(batches(6))]
     assert [piece.unique().tolist() for piece in kept] == [[number] for number in range(6)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("vram", "asked", "on", "said"),
     [
         (6, None, False, "8 GB"),

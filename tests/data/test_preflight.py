@@ -21,6 +21,8 @@ from yolo_rocm.data import preflight
 from yolo_rocm.data.preflight import check_before_start, method_problem, needs_main_module, pickle_problem, shm_problem
 from yolo_rocm.errors import LoaderError
 
+from ..tables import each_row
+
 Pair = namedtuple("Pair", "left right")
 
 
@@ -93,7 +95,7 @@ CULPRITS = [
 ]
 
 
-@pytest.mark.parametrize(("data", "path", "cause"), CULPRITS)
+@each_row(("data", "path", "cause"), CULPRITS)
 def test_the_culprit_is_named(data, path, cause):
     problem = pickle_problem(data)
     assert problem.startswith(path)

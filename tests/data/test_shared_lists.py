@@ -12,8 +12,10 @@ import pytest
 from yolo_rocm.data.shared_lists import Packed, SharedList
 from yolo_rocm.data.worker_start import worker_context
 
+from ..tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     "items",
     [
         [f"file {i}.jpg" for i in range(100)],

@@ -12,6 +12,10 @@ from yolo_rocm.data import resources
 from yolo_rocm.data.worker_count import Limit, recommended_workers
 from yolo_rocm.errors import ConfigError
 
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
+
 LARGE = {"system": "linux", "cores": 64, "gpus": 1, "ram_gb": 256, "shm_gb": 64}
 BATCH = 16 * 640 * 640 * 3
 
@@ -38,7 +42,7 @@ def test_windows_has_none_unless_asked():
     assert int(recommended_workers(**{**LARGE, "system": "windows", "cores": 3}, asked=True)) == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("facts", "workers", "binding"),
     [
         ({}, 8, "8 is the default"),

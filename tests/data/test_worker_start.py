@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from ..thinning import deep_but
+
 ROOT = Path(__file__).parents[2]
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -52,6 +54,7 @@ def test_a_script_without_a_main_guard_trains_and_runs_once(tmp_path):
 
 
 @pytest.mark.once
+@pytest.mark.deep
 def test_so_does_a_script_on_stdin(tmp_path):
     ended = run(UNGUARDED.partition("        with")[0].format(contexts=["spawn"]), tmp_path, stdin=True)
     assert ended.stdout.splitlines() == ["top level", "40"], ended.stderr
@@ -81,7 +84,7 @@ def test_a_class_of_the_script_needs_the_guard_and_says_so_before_a_worker_start
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+@pytest.mark.parametrize("context", deep_but(["spawn", "forkserver"], "forkserver"))
 def test_a_guard_that_does_not_guard_is_explained_in_the_worker(tmp_path, context):
     """Nothing can be foreseen from this condition: Python's own refusal says it, in our words."""
     script = OWN_CLASS.replace("num_workers=1", f"num_workers=1, context={context!r}")
@@ -187,7 +190,7 @@ def test_only_the_thread_that_starts_a_worker_leaves_the_script_out(monkeypatch)
 
 @pytest.mark.once
 @needs_posix
-@pytest.mark.parametrize("context", ["spawn", "forkserver"])
+@pytest.mark.parametrize("context", deep_but(["spawn", "forkserver"], "forkserver"))
 def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
     from yolo_rocm import create_dataloader
 
@@ -249,7 +252,13 @@ def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
 @needs_posix
 @pytest.mark.parametrize(
     ("context", "deadly"),
-    [("spawn", "SIGINT"), ("fork", "SIGINT"), ("forkserver", "SIGINT"), ("fork", "SIGKILL"), ("fork", "SIGHUP")],
+    [
+        pytest.param("spawn", "SIGINT", marks=pytest.mark.deep),
+        ("fork", "SIGINT"),
+        ("forkserver", "SIGINT"),
+        ("fork", "SIGKILL"),
+        ("fork", "SIGHUP"),
+    ],
 )
 def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, context, deadly, hangup_heard):
     script, log = tmp_path / "train.py", tmp_path / "log"

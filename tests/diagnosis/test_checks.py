@@ -33,6 +33,8 @@ from yolo_rocm.diagnosis.context import SETUP, Context
 from yolo_rocm.hardware import detect
 from yolo_rocm.preset.schema import Preset
 
+pytestmark = pytest.mark.once
+
 VENDOR = {"conv": {"engine": "auto", "vendor": "on"}}
 LEFT_ALONE = {"conv": {"engine": "vendor", "vendor": "on"}}
 

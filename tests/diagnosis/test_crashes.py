@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
-import pytest
-
 from yolo_rocm.diagnosis import known_failures
 from yolo_rocm.diagnosis.known_failures import LogError, examine_log
+
+from ..tables import each_row
 
 TRACEBACK = """Traceback (most recent call last):
   File "/x/train.py", line 3, in <module>
@@ -42,7 +42,7 @@ CRASHES = {
 }
 
 
-@pytest.mark.parametrize(("log", "line"), CRASHES.values(), ids=CRASHES.keys())
+@each_row(("log", "line"), CRASHES.values(), ids=CRASHES.keys())
 def test_the_last_error_is_quoted(log, line):
     reading = examine_log(io.BytesIO(f"epoch 1\n{log}".encode()))
     assert reading.last_error is not None
@@ -67,12 +67,12 @@ HEALTHY = {
 }
 
 
-@pytest.mark.parametrize("log", HEALTHY.values(), ids=HEALTHY.keys())
+@each_row("log", HEALTHY.values(), ids=HEALTHY.keys())
 def test_a_healthy_log_has_none(log):
     assert examine_log(io.BytesIO(log.encode())).last_error is None
 
 
-@pytest.mark.parametrize("offset", [0, 7, 12, 30, 60])
+@each_row("offset", [0, 7, 12, 30, 60])
 def test_an_error_across_two_pieces_is_quoted_whole(offset):
     head = b"a line\n" * ((known_failures.CHUNK - offset) // 7)
     log = head + b"TypeError: " + b"x" * 40 + b"\n" + b"more\n" * 20

@@ -12,6 +12,10 @@ from pydantic import ValidationError
 from yolo_rocm.diagnosis import known_failures
 from yolo_rocm.diagnosis.known_failures import Signature, examine_log, explain, read_text, signatures
 
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
+
 SAMPLES = [(entry, sample) for entry in signatures() for sample in entry.samples]
 PROGRESS = (
     b"      3/100      5.87G      1.234      2.345      1.111        145        640: 100%|##########| 12/12 "
@@ -36,7 +40,7 @@ def test_a_training_that_was_meant_for_the_processor_shows_no_failure():
     assert not examine_log(io.BytesIO(log)).explained
 
 
-@pytest.mark.parametrize(("entry", "sample"), SAMPLES, ids=[f"{e.id}-{n}" for n, (e, _) in enumerate(SAMPLES)])
+@each_row(("entry", "sample"), SAMPLES, ids=[f"{e.id}-{n}" for n, (e, _) in enumerate(SAMPLES)])
 def test_each_sample_is_told_as_what_it_is(entry, sample):
     """Its own signature comes first, so no more specific one matches it; the surroundings do not matter."""
     if entry.auto_match:
@@ -47,7 +51,7 @@ def test_each_sample_is_told_as_what_it_is(entry, sample):
         assert entry.id not in ids(read_text(sample))
 
 
-@pytest.mark.parametrize("entry", signatures(), ids=lambda entry: entry.id)
+@each_row("entry", signatures(), ids=lambda entry: entry.id)
 def test_every_branch_has_a_sample(entry):
     """With any one word of `contains` taken away, no sample may be lost that another word does not cover."""
     for word in entry.contains:
@@ -147,7 +151,7 @@ LOGS = {
 }
 
 
-@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
+@each_row("log", LOGS.values(), ids=LOGS.keys())
 def test_rubbish_does_no_harm(log):
     assert examine_log(io.BytesIO(log)).matches == ()
 
@@ -175,7 +179,6 @@ LARGE = {
 }
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("unit", "seconds"), LARGE.values(), ids=LARGE.keys())
 def test_ten_megabytes_are_read_in_time(unit, seconds):
     signatures()
@@ -213,7 +216,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         ({"pattern": "some.*thing"}, "unbounded"),

@@ -9,6 +9,8 @@ import pytest
 from yolo_rocm.diagnosis import redaction
 from yolo_rocm.diagnosis.redaction import is_secret, redact, without_paths
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 
@@ -60,7 +62,7 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize(("text", "left"), SECRETS.items(), ids=SECRETS.keys())
+@each_row(("text", "left"), SECRETS.items(), ids=SECRETS.keys())
 def test_secrets_are_known_by_their_looks(text, left):
     assert redact(text, {}) == left
     assert redact(f"MIOPEN_X: {text}\n", {}) == f"MIOPEN_X: {left}\n" or text.startswith("-----")
@@ -82,12 +84,12 @@ HARMLESS = (
 )
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@each_row("text", HARMLESS)
 def test_what_is_no_secret_stays(text):
     assert redact(text, {}) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "PGPASSWORD", "SSHPASS", "DB_PW"),
@@ -99,7 +101,7 @@ def test_names_of_secrets(name):
     assert redact("it said hunter2!", {name: "hunter2"}) == "it said <secret>!"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         *("PWD", "OLDPWD", "GDMSESSION", "DESKTOP_SESSION", "XDG_SESSION_TYPE", "SESSION_MANAGER", "XAUTHORITY"),
@@ -136,7 +138,7 @@ def test_short_or_common_names_are_no_names():
     assert redact("root pc localhost io", {"USER": "io", "HOSTNAME": "localhost"}) == "root pc localhost io"
 
 
-@pytest.mark.parametrize("name", ["linux", "Windows", "container", "radeon", "gfx1031", "gfx90a", "rx6700xt", "mi300x"])
+@each_row("name", ["linux", "Windows", "container", "radeon", "gfx1031", "gfx90a", "rx6700xt", "mi300x"])
 def test_a_name_that_is_a_system_or_a_card_stays(name):
     said = "linux Windows container radeon gfx1031 gfx90a rx6700xt mi300x"
     assert redact(said, {"USER": name, "HOSTNAME": name}) == said
@@ -178,6 +180,6 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(("text", "left"), PATHS.items(), ids=str)
+@each_row(("text", "left"), PATHS.items(), ids=str)
 def test_paths_are_taken_out(text, left):
     assert without_paths(text) == left

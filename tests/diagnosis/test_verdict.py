@@ -14,6 +14,10 @@ from yolo_rocm.diagnosis.verdict import Setup, judge, way_out
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.schema import Preset
 
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
+
 NAMES = [probe.name for probe in all_probes()]
 AUTO = Setup("auto", vendor_library=False, amp=True)
 VENDOR = Setup("vendor", vendor_library=True, amp=True)
@@ -51,7 +55,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(("setup", "bad", "arguments"), WAYS.values(), ids=WAYS.keys())
+@each_row(("setup", "bad", "arguments"), WAYS.values(), ids=WAYS.keys())
 def test_the_way_out(setup, bad, arguments):
     assert way_out(setup, probed(*bad)) == arguments
 
@@ -125,7 +129,7 @@ SETUPS = {
 }
 
 
-@pytest.mark.parametrize(("preset", "facts", "device", "setup"), SETUPS.values(), ids=SETUPS.keys())
+@each_row(("preset", "facts", "device", "setup"), SETUPS.values(), ids=SETUPS.keys())
 def test_what_a_training_relies_on(preset, facts, device, setup):
     machine = Machine(facts.get("system", "linux"), torch="2.10.0", build="hip")
     vars(machine)["ultralytics"] = facts.get("ultralytics", "8.4.190")
@@ -186,7 +190,7 @@ VERDICTS = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("machine", "findings", "outcomes", "device", "code", "works", "text", "following"),
     VERDICTS.values(),
     ids=VERDICTS.keys(),

@@ -15,10 +15,11 @@ import yolo_rocm
 from yolo_rocm.preset.schema import SECTIONS, Preset
 
 from ..pages import PROJECT, Page, page, pages
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 PAGES = pages()
-every_page = pytest.mark.parametrize("each", PAGES, ids=lambda each: each.name)
+every_page = each_row("each", PAGES, ids=lambda each: each.name)
 
 
 @pytest.fixture(scope="module")

@@ -21,11 +21,12 @@ from yolo_rocm.preset import moments
 
 from ..conv.problems import Only
 from ..pages import PROJECT, Page, page, pages
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
 PAGES = pages()
-every_page = pytest.mark.parametrize("each", PAGES, ids=lambda each: each.name)
+every_page = each_row("each", PAGES, ids=lambda each: each.name)
 
 
 def test_generated_pages_are_fresh(generate, capsys):

@@ -9,6 +9,8 @@ import torch
 
 from yolo_rocm.engines.layout import suggests_channels_last
 
+from ..tables import each_row
+
 
 def of_torch(x: torch.Tensor) -> bool:
     """`to` copies whatever is not taken for the layout that is asked for."""
@@ -16,7 +18,7 @@ def of_torch(x: torch.Tensor) -> bool:
     return x.to(memory_format=layout) is x
 
 
-@pytest.mark.parametrize("shape", itertools.product((1, 3), (1, 4), (1, 5), (1, 6)), ids=str)
+@each_row("shape", itertools.product((1, 3), (1, 4), (1, 5), (1, 6)), ids=str)
 def test_strides_decide_as_in_torch(shape):
     """Both layouts, parts of them along every dimension, every second value, and dimensions in another order."""
     for x in (torch.empty(shape), torch.empty(shape).to(memory_format=torch.channels_last)):

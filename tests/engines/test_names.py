@@ -7,6 +7,8 @@ import pytest
 from yolo_rocm.engines.names import SINGLE, single_engines
 from yolo_rocm.errors import ConfigError
 
+pytestmark = pytest.mark.once
+
 
 def test_auto_is_all_of_them():
     assert single_engines("auto") == list(SINGLE)

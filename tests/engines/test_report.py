@@ -18,6 +18,8 @@ from yolo_rocm.engines.report import SeamReport
 from yolo_rocm.norm.algorithms import BY_NAME
 from yolo_rocm.norm.report import NormReport
 
+pytestmark = pytest.mark.once
+
 HERE = str(Path(yolo_rocm.__file__).parent)
 REPORTS = (ConvReport, FusedReport, NormReport)
 READS = ("engines", "summary", "as_dict", "table", "layers", "replan")

@@ -15,6 +15,9 @@ from yolo_rocm.hardware.gpus import registry_adapters, windows_gpus
 
 from .. import fake_trees as trees
 from ..fake_trees import TREES, make_torch, make_tree
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
 
 # tree: name, gfx, family, memory of the card, wave, integrated
 EXPECTED = {
@@ -309,13 +312,13 @@ def test_descriptions():
 TARGETS = {100100: "gfx1010", 100300: "gfx1030", 110001: "gfx1101", 120001: "gfx1201", 90010: "gfx90a", 90402: "gfx942"}
 
 
-@pytest.mark.parametrize(("target", "name"), TARGETS.items())
+@each_row(("target", "name"), TARGETS.items())
 def test_gfx_names(target, name):
     assert gfx_name(target) == name
     assert overridden_gfx(f"{target // 10000}.{target // 100 % 100}.{target % 100}") == name
 
 
-@pytest.mark.parametrize("word", [None, "", "10.3", "10.3.0.1", "10.3.x", "64.0.0", "10.3.0 "])
+@each_row("word", [None, "", "10.3", "10.3.0.1", "10.3.x", "64.0.0", "10.3.0 "])
 def test_what_is_no_override(word):
     assert overridden_gfx(word) is None
 

@@ -11,6 +11,8 @@ from tests.fake_trees import add_package, make_torch, write
 from yolo_rocm.hardware import Machine, detect
 from yolo_rocm.hardware.packages import Packages
 
+pytestmark = pytest.mark.once
+
 OF_NUMPY_1 = b"\x7fELF numpy.core._multiarray_umath\x00"
 OF_NUMPY_2 = b"\x7fELF numpy._core._multiarray_umath\x00numpy.core._multiarray_umath\x00"
 

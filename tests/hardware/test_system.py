@@ -21,6 +21,8 @@ from yolo_rocm.hardware.system import (
 from .. import fake_trees as trees
 from ..fake_trees import GIB, make_tree, write
 
+pytestmark = pytest.mark.once
+
 
 def test_a_plain_linux(tmp_path):
     machine = detect(make_tree(tmp_path, trees.RX5600XT), os_name="linux")

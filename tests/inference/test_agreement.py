@@ -10,6 +10,8 @@ import pytest
 from yolo_rocm.inference.agreement import _rotated_overlaps, agreement
 from yolo_rocm.inference.predictions import found_on, load, objects_in, save
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 SIZE = 100.0
 
@@ -33,7 +35,7 @@ def test_the_same_in_another_order_agrees():
     assert (found.share, found.objects, found.score, found.agrees) == (1.0, 2, 0.0, True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("other", "wanted"),
     [
         (boxes(ONE), 2 / 3),  # one is missing

@@ -51,7 +51,9 @@ def made_from(choice) -> str:
     return (Path(choice.file).parent / "made_from.json").read_text()
 
 
-@pytest.mark.parametrize(("engine", "package"), [("onnx", "onnxruntime"), ("ncnn", "ncnn")])
+@pytest.mark.parametrize(
+    ("engine", "package"), [("onnx", "onnxruntime"), pytest.param("ncnn", "ncnn", marks=pytest.mark.deep)]
+)
 def test_a_detector_by_another_runtime(engine, package, weights, photos, lines, monkeypatch):
     """Nothing is a stand-in here: exported, measured, compared and predicted."""
     from ultralytics import YOLO
@@ -75,6 +77,7 @@ def test_a_detector_by_another_runtime(engine, package, weights, photos, lines, 
     assert_same(yolo.predict(str(photos), **SQUARE), expected(yolo, str(photos)))
 
 
+@pytest.mark.deep
 def test_a_classifier_by_another_runtime(tmp_path, photos, lines, monkeypatch):
     """It has no file: the weights in memory are saved for the export, and that goes with the registration."""
     from ultralytics import YOLO

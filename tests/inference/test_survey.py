@@ -86,6 +86,7 @@ def test_images_for_an_exported_model_of_stride_8_are_padded_as_for_its_weights(
     torch.testing.assert_close(by_onnx.boxes.data, by_torch.boxes.data, rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not has("ncnn", "pnnx"), reason="ncnn and pnnx are not installed")
 def test_ncnn_agrees(trial):
     row = of_engine(trial, "ncnn")

@@ -14,6 +14,7 @@ from torch import distributed
 
 from yolo_rocm.preset.cfg_file import parse
 
+from ..small_model import small_model
 from .test_distributed import ALONE, ROOT, start
 
 pytestmark = [
@@ -24,7 +25,13 @@ pytestmark = [
     ),
 ]
 TINY = ["imgsz=32", "plots=false", "val=false", "device=cpu", "amp=false", "workers=0", "preset=cpu"]
-TINY += ["verbose=false", "nbs=4", "warmup_epochs=0", "optimizer=SGD"]  # a step of the optimizer for every batch
+TINY += [
+    "verbose=false",
+    "nbs=4",
+    "warmup_epochs=0",
+    "optimizer=SGD",
+    "deterministic=false",
+]  # a step of the optimizer for every batch
 SLURM = {"SLURM_JOB_NODELIST": "localhost", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_NAME": "yolo"}
 # What stands in for a queue: the command once for each machine, side by side; it ends when all have ended. Machine 0 is
 # the meeting point, as in a real cluster, where it has the name that the others look for.
@@ -68,9 +75,17 @@ def queue(tmp_path) -> dict[str, str]:
     return {**SLURM, "PATH": path, "SLURM_JOB_ID": str(os.getpid())}
 
 
+@pytest.mark.deep  # six processes that import torch
 def test_two_machines_train_together_and_the_loss_of_one_ends_the_job(queue, made_data, tmp_path):
     """Machine 1 dies without a word when epoch 3 begins: launcher and ranks. No restart is configured."""
-    words = ["model=yolov8n.yaml", f"data={made_data()}", "epochs=9", "batch=8", f"project={tmp_path / 'runs'}", *TINY]
+    words = [
+        f"model={small_model()}",
+        f"data={made_data()}",
+        "epochs=9",
+        "batch=8",
+        f"project={tmp_path / 'runs'}",
+        *TINY,
+    ]
     done = start(
         ["bash", str(ROOT / "examples" / "slurm.sh"), *words],
         tmp_path,
@@ -91,7 +106,14 @@ def test_two_machines_train_together_and_the_loss_of_one_ends_the_job(queue, mad
 
 def test_torchrun_starts_a_training_again_and_it_goes_on(made_data, tmp_path):
     """A rank dies without a word when epoch 2 begins; the command stays the same, and names no checkpoint."""
-    words = ["model=yolov8n.yaml", f"data={made_data()}", "epochs=3", "batch=4", f"project={tmp_path / 'runs'}", *TINY]
+    words = [
+        f"model={small_model()}",
+        f"data={made_data()}",
+        "epochs=3",
+        "batch=4",
+        f"project={tmp_path / 'runs'}",
+        *TINY,
+    ]
     torchrun = [sys.executable, "-m", "torch.distributed.run", *ALONE, "--max_restarts", "1"]
     own = {"YOLO_ROCM_CACHE": str(tmp_path / "cache")}
     done = start([*torchrun, "-m", "yolo_rocm", "train", *words], tmp_path, TEST_RANKS_DIES="0@1", **own)

@@ -26,13 +26,15 @@ from yolo_rocm.ultralytics_hooks import distributed
 from yolo_rocm.utils.process_group import Place, local_device
 
 from ..session.test_training import OURS
+from ..small_model import small_model
 
 ROOT = Path(__file__).parents[2]
 # No randomness in the images, and an optimizer whose steps are the same for one batch of 4 and two of 2.
 PLAIN = {
     **{name: 0.0 for name in ("mosaic", "hsv_h", "hsv_s", "hsv_v", "translate", "scale", "fliplr", "warmup_epochs")},
     **{"imgsz": 64, "nbs": 4, "optimizer": "SGD", "lr0": 0.0001, "close_mosaic": 0, "plots": False, "seed": 0},
-    **{"verbose": False, "amp": False, "val": False},
+    # Determinism imports torch's compiler in every process; there is nothing on a CPU that it would change.
+    **{"verbose": False, "amp": False, "val": False, "deterministic": False},
 }
 # What --standalone is in newer releases. In torch 1.13 it is a port of its own, which two tests at once cannot share.
 ALONE = ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
@@ -60,7 +62,7 @@ def first_weights(tmp_path_factory) -> Path:
 
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "first.pt"
-    model = DetectionModel("yolov8n.yaml", nc=2, verbose=False)
+    model = DetectionModel(small_model(), nc=2, verbose=False)
     model.args = {"imgsz": 64}
     torch.save({"model": model, "train_args": {}, "epoch": -1}, path)
     return path
@@ -149,7 +151,7 @@ def parameters_of(checkpoint: Path) -> dict[str, torch.Tensor]:
 def assert_near(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor], error: float) -> None:
     """Compare tensor by tensor, by the norm of the difference."""
     assert ours.keys() == theirs.keys()
-    assert len(ours) > 100
+    assert len(ours) > 50
     for name, tensor in ours.items():
         scale = max(float(theirs[name].norm()), 1e-3)
         assert float((tensor - theirs[name]).norm()) <= error * scale, name
@@ -246,6 +248,7 @@ def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, 
 
 
 @pytest.mark.once
+@pytest.mark.deep  # four processes that import torch
 def test_a_rank_that_fails_is_explained_once_and_ends_the_others(first_weights, made_data, tmp_path):
     """Rank 1 fails, whom Ultralytics lets say nothing. Where callbacks travel, they patch both ranks by themselves."""
     way = "callbacks" if callbacks_travel() else "register"

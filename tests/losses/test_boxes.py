@@ -10,6 +10,7 @@ from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.losses import boxes, launches
 
+from ..tables import each_row
 from .cases import SHORTEST, case
 
 CLOSE = 2e-6  # in fp32: roundings
@@ -206,7 +207,7 @@ def test_results_may_be_changed_in_place(device):
     assert float(leaves[1].grad.abs().max()) > 0
 
 
-@pytest.mark.parametrize("label", [-1, -9, 7, 100])
+@each_row("label", [-1, -9, 7, 100])
 def test_a_class_that_is_not_there_reads_nothing_else(device, label):
     """Negative ones count from the end, as in torch; for others there is no probability."""
     made = case(classes=7).to(device)

@@ -16,6 +16,8 @@ from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
 
+from ..tables import each_row
+
 ACTIVATIONS = {
     "silu": nn.SiLU(),
     "silu in place": nn.SiLU(inplace=True),
@@ -124,7 +126,7 @@ def test_without_gradients_the_statistics_are_still_updated():
     assert int(norm.num_batches_tracked) == 1
 
 
-@pytest.mark.parametrize("frozen", [("weight",), ("bias",), ("weight", "bias"), ("x",), ("x", "weight")], ids=str)
+@each_row("frozen", [("weight",), ("bias",), ("weight", "bias"), ("x",), ("x", "weight")], ids=str)
 def test_only_wanted_gradients_are_computed(frozen):
     norm, x = layer(), sample(2, 6, 4, 4)
     whole = stepped(x, layer(), nn.SiLU(), fused=False)

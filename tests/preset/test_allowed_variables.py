@@ -13,6 +13,7 @@ from yolo_rocm.preset.select import PRESET_VARIABLE
 from yolo_rocm.session.session import Session
 
 from ..fake_trees import write
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -39,7 +40,7 @@ SWITCHES = (
 )
 
 
-@pytest.mark.parametrize("name", LOADS_CODE)
+@each_row("name", LOADS_CODE)
 def test_what_loads_code_is_refused_by_name(name):
     with pytest.raises(PresetError) as error:
         resolve({"base": "cpu", "env": {name: {"value": "x"}}})
@@ -48,7 +49,7 @@ def test_what_loads_code_is_refused_by_name(name):
     assert "in the shell" in str(error.value)
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@each_row("name", SWITCHES)
 def test_switches_of_the_stack_are_allowed(name):
     assert resolve({"base": "cpu", "env": {name: {"value": "1"}}}).preset.env[name].value == "1"
 
@@ -76,7 +77,7 @@ def test_every_way_in_is_closed(tmp_path, monkeypatch):
         assert "may not set HSA_TOOLS_LIB" in str(error.value)  # all of them at once
 
 
-@pytest.mark.parametrize("name", ["", "HSA_X=1", "HSA X", "HSA_X\n", "HSA_\u00c4", "1HSA"])
+@each_row("name", ["", "HSA_X=1", "HSA X", "HSA_X\n", "HSA_\u00c4", "1HSA"])
 def test_what_is_no_name_of_a_variable(name):
     with pytest.raises(PresetError, match="not the name of an environment variable"):
         resolve({"base": "cpu", "env": {name: {"value": "1"}}})
@@ -87,7 +88,7 @@ def test_a_value_that_no_variable_can_hold():
         resolve({"base": "cpu", "env": {"HSA_X": {"value": "1\0"}}})
 
 
-@pytest.mark.parametrize("name", ["model", "data", "pretrained", "cfg", "resume", "source", "trainer"])
+@each_row("name", ["model", "data", "pretrained", "cfg", "resume", "source", "trainer"])
 def test_a_preset_says_how_and_not_what(name):
     with pytest.raises(PresetError, match=f"{name} belongs to the run"):
         resolve({"base": "cpu", "train": {name: "evil.pt"}})

@@ -10,12 +10,15 @@ from yolo_rocm.preset.batch import BESIDES_MB, IMAGE_MB, USED, WORKSPACE_MB, bat
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.step import memory_for
 
+from ..tables import each_row
 from .test_select import amd
+
+pytestmark = pytest.mark.once
 
 CARDS_GB = (2, 3, 4, 6, 8, 10, 11, 12, 16, 20, 24, 28, 32, 48, 64, 192)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("memory", "lean", "full", "stock"),
     [
         (None, None, None, None),
@@ -39,7 +42,6 @@ def test_batch_by_memory_and_by_what_a_step_keeps(memory, lean, full, stock):
     assert [batch_for(memory, keeps=keeps) for keeps in ("lean", "full", "stock")] == [lean, full, stock]
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("keeps", "kind"), [("stock", "stock"), ("full", "ours"), ("lean", "ours lean")])
 def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
     """Counted again for yolov8s in fp32 with images a quarter as wide, which keep a sixteenth."""
@@ -56,7 +58,6 @@ def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
     assert fixed_mb == pytest.approx(BESIDES_MB + WORKSPACE_MB, rel=0.02)
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("images", "memory_gb", "fits"), [(2, 2, False), (4, 3, True)])
 def test_of_few_images_lean_keeps_more_of_each(images, memory_gb, fits):
     from yolo_rocm.bench.memory_count import count
@@ -72,7 +73,7 @@ def test_of_few_large_images_lean_keeps_no_more():
     assert batch_for(4, keeps="lean", imgsz=1280) == 2
 
 
-@pytest.mark.parametrize("name", yolo_rocm.presets())
+@each_row("name", yolo_rocm.presets())
 def test_no_shipped_preset_has_a_batch_of_its_own(name):
     """Each follows from its card's memory and from what the preset keeps for backward."""
     preset = resolve(name, machine=Machine()).preset
@@ -97,7 +98,7 @@ def test_the_batch_follows_what_the_user_changes(rocm, batch, why):
     assert settings.origins["train.batch"] == f"rocm (auto: {why})"
 
 
-@pytest.mark.parametrize(("imgsz", "batch"), [(None, 32), (320, 32), (640, 32), (1280, 8), (960, 16), ("640", 32)])
+@each_row(("imgsz", "batch"), [(None, 32), (320, 32), (640, 32), (1280, 8), (960, 16), ("640", 32)])
 def test_larger_images_make_smaller_batches(imgsz, batch):
     assert batch_for(24, imgsz=imgsz) == batch
     settings = resolve("auto", None, {"imgsz": imgsz}, machine=amd("gfx1100", 24))
@@ -110,7 +111,7 @@ def test_larger_images_make_smaller_batches(imgsz, batch):
         assert written.for_images(2560).preset.train["batch"] == 2
 
 
-@pytest.mark.parametrize("imgsz", ["1280", [1280, 640], (640, 1280), "1280,640", "[1280, 1280]"], ids=str)
+@each_row("imgsz", ["1280", [1280, 640], (640, 1280), "1280,640", "[1280, 1280]"], ids=str)
 def test_the_longer_side_counts_however_it_is_written(imgsz):
     assert batch_for(24, imgsz=imgsz) == 8
 

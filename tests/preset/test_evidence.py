@@ -27,6 +27,7 @@ from yolo_rocm.preset.files import config_root
 from yolo_rocm.preset.resolve import resolve
 
 from ..certificates import certificate, write
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 LINUX = Machine(system="linux", overlays=("linux",))
@@ -265,7 +266,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize(("made", "shown"), SHOWN.values(), ids=SHOWN)
+@each_row(("made", "shown"), SHOWN.values(), ids=SHOWN)
 def test_what_shows_that_kernels_of_triton_are_right(made, shown):
     assert Evidence("x.json", Certificate.model_validate(certificate(**made))).shows_triton == shown
 
@@ -299,7 +300,7 @@ def test_no_shipped_preset_types_its_evidence():
         assert "evidence" not in yaml.safe_load(path.read_text(encoding="utf-8")), path.name
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "name"),
     [
         (certificate(), "rx5600xt-gfx1010-torch2.10-2026-11-16-{}.json"),

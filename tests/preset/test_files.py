@@ -13,6 +13,9 @@ from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.select import PRESET_VARIABLE
 
 from ..fake_trees import write
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
 
 CARD = Machine(gpus=(Gpu("amd", "gfx1010", 6.0, "Radeon RX 5600 XT"),), build="hip", torch="1.13.1", hip="5.2")
 
@@ -24,7 +27,7 @@ def own(tmp_path, monkeypatch):
     return lambda name, text: write(tmp_path / "presets" / f"{name}.yaml", text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "preset"),
     [
         *(("RX 6650 XT", "rx6600"), ("rx6650xt", "rx6600"), ("AMD Radeon RX 9070", "rx9070xt"), ("mi250x", "mi250")),
@@ -49,7 +52,7 @@ def test_plain_names():
     assert plain(None) == ""
 
 
-@pytest.mark.parametrize("name", ["", "family/none", "family/../gpu/cpu", "rx", "../gpu/cpu"])
+@each_row("name", ["", "family/none", "family/../gpu/cpu", "rx", "../gpu/cpu"])
 def test_names_that_are_none(name):
     with pytest.raises(PresetError, match="unknown preset"):
         find(name)

@@ -13,6 +13,8 @@ from yolo_rocm.preset import moments, restart
 
 from ..fake_trees import write
 
+pytestmark = pytest.mark.once
+
 # A program as `yolo-rocm` is one: says what it sees, after it has made sure of its variables.
 PROGRAM = """
 import json, os, sys

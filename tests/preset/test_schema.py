@@ -15,6 +15,10 @@ from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
 
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
+
 LINUX = Machine(system="linux", overlays=("linux",), torch="1.13.1", build="hip", hip="5.2.21151")
 
 
@@ -28,7 +32,7 @@ def test_names():
     assert len(yolo_rocm.presets()) >= 30
 
 
-@pytest.mark.parametrize("name", yolo_rocm.presets())
+@each_row("name", yolo_rocm.presets())
 def test_every_shipped_preset_is_sound(name):
     settings = resolve(name, machine=LINUX)
     assert settings.preset.name == name
@@ -39,7 +43,7 @@ def test_every_shipped_preset_is_sound(name):
     assert again.preset.model_dump(exclude={"base"}) == settings.preset.model_dump(exclude={"base"})
 
 
-@pytest.mark.parametrize("name", yolo_rocm.presets())
+@each_row("name", yolo_rocm.presets())
 def test_every_value_of_a_shipped_preset_is_there_for_a_reason(name):
     """A value that its base sets already is a second place for one fact."""
     path = config_root() / "gpu" / f"{name}.yaml"
@@ -52,7 +56,7 @@ def test_every_value_of_a_shipped_preset_is_there_for_a_reason(name):
             assert base[section].get(key) != value, f"{path.name} repeats {section}.{key} of its base"
 
 
-@pytest.mark.parametrize("name", yolo_rocm.presets())
+@each_row("name", yolo_rocm.presets())
 def test_shipped_variables_say_why(name):
     for variable in resolve(name, machine=LINUX).preset.env.values():
         assert variable.why
@@ -87,7 +91,7 @@ def test_settings_are_one_line_in_a_notebook():
     assert len(shown) < 200
 
 
-@pytest.mark.parametrize("name", yolo_rocm.presets())
+@each_row("name", yolo_rocm.presets())
 def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
     from ultralytics.utils import DEFAULT_CFG_DICT
 
@@ -102,7 +106,7 @@ def test_shipped_presets_name_only_arguments_ultralytics_knows_or_knew(name):
         assert train_arguments(settings, {"device": "0,1"})["channels_last"] is False
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("machine", "name"),
     [
         (with_gpu("gfx1010", 6.0), "rx5600xt"),
@@ -190,20 +194,20 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("source", "text"), WRONG, ids=[text for _, text in WRONG])
+@each_row(("source", "text"), WRONG, ids=[text for _, text in WRONG])
 def test_mistakes_are_named(source, text):
     with pytest.raises(PresetError) as error:
         yolo_rocm.load_preset(source)
     assert text in str(error.value)
 
 
-@pytest.mark.parametrize("setting", [*ENGINES, "gemm+triton", "aten+gemm", "gemm+hip"])
+@each_row("setting", [*ENGINES, "gemm+triton", "aten+gemm", "gemm+hip"])
 def test_presets_know_the_engines_that_planners_know(setting):
     Planner(setting)
     assert yolo_rocm.load_preset({"conv": {"engine": setting, "vendor": "on"}}).conv.engine == setting
 
 
-@pytest.mark.parametrize("setting", ["gem", "auto+gemm", "gemm+", "", "Gemm"])
+@each_row("setting", ["gem", "auto+gemm", "gemm+", "", "Gemm"])
 def test_presets_refuse_engines_in_the_planners_words(setting):
     with pytest.raises(ConfigError) as refused:
         Planner(setting)

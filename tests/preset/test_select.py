@@ -12,6 +12,8 @@ from yolo_rocm.preset.select import choose
 from .. import fake_trees as trees
 from ..fake_trees import TREES, make_torch, make_tree, old_torch, write
 
+pytestmark = pytest.mark.once
+
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
 

@@ -11,10 +11,13 @@ from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.schema import Preset
 from yolo_rocm.preset.step import layout_of, memory_for
 
+from ..tables import each_row
 from .test_schema import with_gpu
 
+pytestmark = pytest.mark.once
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("memory_gb", "shared", "memory"),
     [
         (None, False, "full"),
@@ -33,7 +36,7 @@ def test_auto_is_lean_below_12_gb(memory_gb, shared, memory):
     assert memory_for(memory_gb, shared=shared) == memory
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "machine", "memory", "origin"),
     [
         ("auto", with_gpu("gfx1010", 5.98), "lean", "default (auto: 6 GB)"),
@@ -54,7 +57,7 @@ def test_a_resolved_preset_says_how_much_it_keeps_and_why(source, machine, memor
     assert rows["step.memory"][1].startswith(origin)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("preset", "layout"),
     [
         ({}, "auto"),
@@ -71,7 +74,7 @@ def test_ultralytics_own_argument_wins_and_engine_vendor_leaves_the_layout_to_it
     assert layout_of(Preset(**preset)) == layout
 
 
-@pytest.mark.parametrize("name", yolo_rocm.presets())
+@each_row("name", yolo_rocm.presets())
 def test_presets_of_ours_measure_the_layout(name):
     """With MIOpen among the candidates too: losses of both layouts are compared."""
     preset = resolve(name, machine=Machine()).preset

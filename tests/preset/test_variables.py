@@ -20,6 +20,8 @@ from yolo_rocm.session.session import Session
 
 from ..fake_trees import make_torch, old_torch, write
 
+pytestmark = pytest.mark.once
+
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 OLD = Machine(system="linux", overlays=("linux",), torch="1.13.1", build="hip", hip="5.2.21151")
 NAVI10 = Gpu("amd", "gfx1010", 6.0, node=1)

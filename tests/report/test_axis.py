@@ -6,10 +6,12 @@ import pytest
 
 from yolo_rocm.report.axis import nice_step, tick, ticks
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(("span", "step"), [(4, 1), (10, 5), (8, 2), (100, 50), (0.3, 0.1), (21, 10), (0, 1)])
+@each_row(("span", "step"), [(4, 1), (10, 5), (8, 2), (100, 50), (0.3, 0.1), (21, 10), (0, 1)])
 def test_steps_are_round(span, step):
     assert nice_step(span) == pytest.approx(step)
 

@@ -12,6 +12,7 @@ from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
 from yolo_rocm.report.series import Series, plain, thin
 
+from ..tables import each_row
 from .made_runs import make_run
 
 pytestmark = pytest.mark.once
@@ -88,7 +89,7 @@ def test_a_chart_has_room_for_so_many_lines():
     assert Chart("t", [line([None])], "epoch").shown == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "limits"),
     [
         ([1.0, 9.0], (0, 10)),  # from 0 where that costs little

@@ -9,10 +9,12 @@ import pytest
 
 from yolo_rocm.report.labels import margin, shortened, spread_out
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "places"),
     [
         ([], []),

@@ -11,6 +11,7 @@ from yolo_rocm.report.page import render
 from yolo_rocm.report.run import Run
 from yolo_rocm.report.run_data import read_run
 
+from ..tables import each_row
 from .made_runs import change_facts, make_run
 
 pytestmark = pytest.mark.once
@@ -134,7 +135,7 @@ def test_preset_arguments_and_broken_images(tmp_path):
     assert len(sections.argument_rows(many)) == sections.MOST_ROWS
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "shown"),
     [(None, "none"), ([], "none"), ({}, "none"),
      ({"a": "1", "b": "2"}, "a 1, b 2"), ({"a": 1}, '{"a": 1}'),

@@ -6,10 +6,12 @@ import pytest
 
 from yolo_rocm.report.spread import differ, later_half, settled
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("first", "second", "expected"),
     [
         ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], True),

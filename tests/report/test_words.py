@@ -11,12 +11,13 @@ from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
 from yolo_rocm.report.words import duration, gigabytes, milliseconds, moment, name, parameter_groups
 
+from ..tables import each_row
 from .made_runs import change_column, change_facts, make_run
 
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ms", "shown"),
     [
         (0.0342, "0.034 ms"),
@@ -35,7 +36,7 @@ def test_milliseconds(ms, shown):
     assert milliseconds(ms) == shown
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("seconds", "shown"),
     [(0.04, "40.0 ms"), (0.9996, "1.0 s"),
      (99.94, "99.9 s"), (99.96, "1 min 40 s"), (225, "3 min 45 s"), (3540, "59 min 0 s"),

@@ -12,6 +12,8 @@ from yolo_rocm.session.arguments import given_by_user, size_given_to, size_of_im
 from yolo_rocm.session.run import run_method
 from yolo_rocm.session.session import Session
 
+pytestmark = pytest.mark.once
+
 
 def test_arguments_of_the_call_win_over_the_preset(yolo, log):
     session = Session({"base": "cpu", "train": {"batch": 2, "epochs": 9, "no_such_argument": 1}}, None)

@@ -17,6 +17,7 @@ from yolo_rocm.session.graphs import Graphs
 
 from ..graphs.trained import stand_in
 from ..small_model import small_model
+from ..tables import each_row
 
 QUICK = {
     "epochs": 1,
@@ -127,7 +128,7 @@ def test_a_smaller_batch_after_a_lack_of_memory_lets_go_of_the_graphs_of_the_lar
     assert network.of(asked.model) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("engine", "written", "mode"),
     [
         ("auto", "auto", "auto"),

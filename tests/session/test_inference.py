@@ -21,6 +21,7 @@ from yolo_rocm.graphs import inference
 from yolo_rocm.session.session import Session
 
 from ..small_model import small_model
+from ..tables import each_row
 
 pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks")
 ON_CPU = {"devices": ["cpu"], "engine": "gemm"}
@@ -31,7 +32,7 @@ def patched() -> tuple[bool, bool]:
     return "__call__" in vars(Conv), hasattr(BaseModel._predict_once, "__wrapped__")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rocm", "on"),
     [
         ({"conv": ON_CPU, "predict": FUSED}, True),

@@ -51,7 +51,8 @@ if __name__ == "__main__":
     yolo_rocm.register(yolo, "cpu")
     yolo.add_callback("on_train_batch_end", tell)
     yolo.train(data=data, project=project, name="run", epochs=200 if how == "batch" else 2, imgsz=32, batch=4,
-               workers=2, device="cpu", plots=False, seed=0, verbose=False)
+               workers=2, device="cpu", plots=False, seed=0, verbose=False,
+               deterministic=False)
 """
 
 

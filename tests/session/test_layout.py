@@ -17,6 +17,7 @@ from yolo_rocm.session import layout
 from yolo_rocm.session.layout import Times, measure, randomness_kept
 
 from ..small_model import small_model
+from ..tables import each_row
 
 CPU = torch.device("cpu")
 PLAIN = {"device_type": "cpu", "dtype": torch.bfloat16, "enabled": False}
@@ -66,7 +67,7 @@ def test_generators_are_put_back_after_an_error():
     assert generators() == drawn
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("nchw", "last", "departure", "now", "better"),
     [
         (2.0, 1.0, 0.0, "nchw", "channels_last"),

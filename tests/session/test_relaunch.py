@@ -17,6 +17,8 @@ from yolo_rocm.session.relaunch import start
 from yolo_rocm.session.session import Session
 from yolo_rocm.utils.process_group import Place
 
+pytestmark = pytest.mark.once
+
 TIMEOUT_S = 60
 
 

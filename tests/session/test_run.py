@@ -183,6 +183,7 @@ def test_a_run_inside_another_gives_back_the_device_and_workers_of_the_outer_one
     assert (session.device, session.workers) == (None, None)
 
 
+@pytest.mark.deep  # how children follow is in the next test
 def test_tune_trains_its_children_under_the_preset(yolo, made_data, tmp_path, monkeypatch):
     """Ultralytics tunes in child processes; the run's report shows that they were ours."""
     monkeypatch.chdir(tmp_path)

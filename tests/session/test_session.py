@@ -67,7 +67,7 @@ def test_a_training_measures_its_convolutions_once(made_data, tmp_path, log, mon
     rocm = {"conv": {"engine": "gemm", "devices": ["cpu"], "tune": "on"}}
     for measured in (True, False):
         log.clear()
-        yolo = YOLO("yolov8n-cls.yaml")
+        yolo = YOLO(small_model("classify"))
         handle = yolo_rocm.register(yolo, "cpu", rocm)
         yolo.train(data=str(made_data("classify")), project=str(tmp_path), **{**ONE, "imgsz": 32})
         assert ("measured" in log.text) == measured

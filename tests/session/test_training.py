@@ -21,17 +21,19 @@ from ..small_model import small_model
 # Forked, for speed: a spawned worker imports torch and Ultralytics again. tests/data trains with spawned ones.
 OURS = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
 QUICK = {"epochs": 2, "imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
-# Each task once; on the second stack those that differ most.
+# A whole model once, and each task by the layers of its own; on the second stack those that differ most.
+WHOLE = {
+    "yolov8n.yaml": "detect", "yolo11n.yaml": "detect", "yolo11n-seg.yaml": "segment", "yolov8n-pose.yaml": "pose",
+    "yolo11n-obb.yaml": "obb", "yolov8n-cls.yaml": "classify", "yolo26n-sem.yaml": "semantic",
+    "yolo26n-depth.yaml": "depth",
+}  # fmt: skip
 RUNS = [
-    pytest.param("yolov8n.yaml", "detect", marks=pytest.mark.deep),
-    pytest.param("yolo11n.yaml", "detect", marks=pytest.mark.deep),
     ("yolo26n.yaml", "detect"),
-    ("yolo11n-seg.yaml", "segment"),
-    pytest.param("yolov8n-pose.yaml", "pose", marks=pytest.mark.once),
-    pytest.param("yolo11n-obb.yaml", "obb", marks=pytest.mark.once),
-    ("yolov8n-cls.yaml", "classify"),
-    pytest.param("yolo26n-sem.yaml", "semantic", marks=pytest.mark.once),
-    pytest.param("yolo26n-depth.yaml", "depth", marks=pytest.mark.once),
+    (small_model("segment"), "segment"),
+    pytest.param(small_model("pose"), "pose", marks=pytest.mark.once),
+    pytest.param(small_model("obb"), "obb", marks=pytest.mark.once),
+    (small_model("classify"), "classify"),
+    *(pytest.param(*each, marks=[pytest.mark.deep, pytest.mark.once]) for each in WHOLE.items()),
 ]
 FOUND = {"classify": "probs", "obb": "obb", "semantic": "semantic_mask", "depth": "depth"}
 
@@ -44,14 +46,14 @@ def an_image(data: Path) -> str:
 def test_stock_ultralytics_dies_on_the_sick_vendor(made_data, tmp_path):
     from ultralytics import YOLO
 
-    yolo = YOLO("yolov8n.yaml")
+    yolo = YOLO(small_model())
     with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
         yolo.train(data=str(made_data()), project=str(tmp_path), **QUICK)
     with sick_vendor(forward=False), pytest.raises(RuntimeError, match=MESSAGE):
         yolo.train(data=str(made_data()), project=str(tmp_path), **QUICK)
 
 
-@pytest.mark.parametrize(("model", "task"), RUNS)
+@pytest.mark.parametrize(("model", "task"), RUNS, ids=lambda value: Path(value).name)
 def test_a_whole_run_on_the_sick_vendor(model, task, made_data, tmp_path):
     """Train, validate, final evaluation of the fused best.pt, standalone val, predict."""
     from ultralytics import YOLO

@@ -10,6 +10,7 @@ import pytest
 import yolo_rocm
 
 from ..pages import PROJECT, pages
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -52,7 +53,7 @@ def test_anchors_are_there_once(site):
     assert twice == set()
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=[each.name for each in SOURCES])
+@each_row("source", SOURCES, ids=[each.name for each in SOURCES])
 def test_a_page_is_there_with_all_its_words_and_without_its_marks(source, site):
     from docs.making.markdown import slug
 

@@ -12,6 +12,8 @@ from yolo_rocm.telemetry.card import TorchCard, address_of, gpu_of, torch_card
 from ..fake_trees import MI50, RAPHAEL, RX5600XT, RX6900XT, RX7900XTX, make_tree
 from .sensors import find, tree
 
+pytestmark = pytest.mark.once
+
 
 def test_a_processor_is_no_card():
     assert torch_card(torch.device("cpu")) is None

@@ -10,6 +10,10 @@ import pytest
 from yolo_rocm.telemetry.libraries import AmdSmi, Nvml, imported
 from yolo_rocm.telemetry.reading import Reading
 
+from ..tables import each_row
+
+pytestmark = pytest.mark.once
+
 FULL = Reading(busy_percent=97, vram_used_mb=2048, vram_total_mb=6128, temperature_c=71, power_w=148)
 
 
@@ -119,7 +123,7 @@ def test_the_hottest_place_stands_in_for_the_edge():
     assert opened(AmdSmi(amdsmi(amdsmi_get_temp_metric=hot), "0000:0c:00.0")).read().temperature_c == 88
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "why"),
     [
         (AmdSmi(None, None), "cannot be imported"),

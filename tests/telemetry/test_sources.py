@@ -20,6 +20,8 @@ from ..fake_trees import RX5600XT
 from .sensors import find, pci, tree
 from .test_libraries import amdsmi, nvml
 
+pytestmark = pytest.mark.once
+
 AMD = TorchCard(0, "amd", 6 * 2**30, "0000:03:00.0")
 
 

@@ -13,6 +13,8 @@ from yolo_rocm.telemetry.sysfs import AmdSysfs
 from ..fake_trees import MI300X, RADEON780M, RAPHAEL, RX5600XT, RX6900XT, RX7900XTX, make_tree, write
 from .sensors import add_sensors, find, pci, tree
 
+pytestmark = pytest.mark.once
+
 WHOLE = Reading(busy_percent=10, vram_used_mb=300, vram_total_mb=6 * 1024, temperature_c=41, power_w=101.5)
 
 

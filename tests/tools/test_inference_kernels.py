@@ -15,6 +15,7 @@ from tools.kernel import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ..pages import PROJECT
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
@@ -57,7 +58,7 @@ def test_an_activation_in_the_epilogue_computes_what_fp64_does(tmp_path):
     assert row["relative_error"] <= row["allowed_error"]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@each_row("target", TARGETS)
 def test_every_tile_of_a_forward_pass_has_an_epilogue_and_inference_has_more(target):
     plain = {kernel.tile for kernel in curated(target, "fp16", True) if kernel.name == "forward"}
     fused = {kernel.tile for kernel in curated_inference(target, "fp16", True) if kernel.name == "forward silu"}

@@ -7,10 +7,12 @@ import pytest
 from yolo_rocm.errors import MissingFileError
 from yolo_rocm.ultralytics_hooks.arguments import check_data
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "mnist",
@@ -33,7 +35,7 @@ def test_ultralytics_searches_its_own_folders(name):
     check_data(name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "coco88.yaml",

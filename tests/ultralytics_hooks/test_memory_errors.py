@@ -18,6 +18,7 @@ from yolo_rocm.ultralytics_hooks import memory_errors
 
 from ..session.test_training import OURS
 from ..sick_vendor import sick_vendor
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 0}
@@ -46,7 +47,7 @@ def retries_with_a_smaller_batch() -> bool:
     return hasattr(BaseTrainer, "_build_train_pipeline")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "free", "expected"),
     [
         (HIPBLAS, None, True),

@@ -9,8 +9,10 @@ import torch
 
 from yolo_rocm import ultralytics_hooks as hooks
 
+from ..tables import each_row
 
-@pytest.mark.parametrize(
+
+@each_row(
     ("stride", "given", "size"),
     [
         (8, 100, 128),  # as weights round; an exported model of stride 8 alone would take 104

@@ -28,6 +28,8 @@ from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import probes, versions
 from yolo_rocm.ultralytics_hooks.probes import PROBES, TRAINING, Need
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 PROJECT = Path(__file__).parents[2]
@@ -147,7 +149,7 @@ def test_what_training_needs_is_looked_at_once_per_process(monkeypatch):
     probes.missing.cache_clear()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wrong", "text"),
     [
         ({"places": ("ultralytics.no_such_module.x",)}, "is not there"),

@@ -15,6 +15,8 @@ import pytest
 from yolo_rocm.utils import file_lock
 from yolo_rocm.utils.file_lock import locked
 
+pytestmark = pytest.mark.once
+
 HOLD = """
 import sys, time
 from yolo_rocm.utils.file_lock import locked

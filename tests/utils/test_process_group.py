@@ -8,6 +8,8 @@ from torch import distributed
 from yolo_rocm.utils import process_group
 from yolo_rocm.utils.process_group import Place, in_turn, is_first_to
 
+pytestmark = pytest.mark.once
+
 
 @pytest.mark.parametrize(
     ("rank", "local", "order"),

@@ -7,7 +7,10 @@ import pytest
 
 from tools.emulator import Memory, MemoryFault, NotWaitedFor, Program, UnknownInstruction, launch
 
+from ...tables import each_row
 from .assembled import numbers, run, text
+
+pytestmark = pytest.mark.once
 
 STORE = "global_store_b32 v1, v2, s[4:5]"
 BYTES = np.arange(128, dtype=np.uint8) + 100  # from 100 to 227: negative ones among them
@@ -18,7 +21,7 @@ def loaded(load: str, contents, before: int = 0) -> list[int]:
     return run(code, contents, 128).words(1)
 
 
-@pytest.mark.parametrize(("name", "size", "dtype"), [
+@each_row(("name", "size", "dtype"), [
     ("u8", 1, np.uint8), ("i8", 1, np.int8), ("u16", 2, np.uint16), ("i16", 2, np.int16), ("b32", 4, np.uint32),
 ])  # fmt: skip
 def test_sizes_of_loads(name, size, dtype):
@@ -242,7 +245,7 @@ def test_buffers_that_are_not_known():
         run(code.replace("s[20:23]", "s[20:21]"), numbers(32), 128)
 
 
-@pytest.mark.parametrize(("name", "before", "value", "after"), [
+@each_row(("name", "before", "value", "after"), [
     ("add_u32", 5, 3, 5 + 32 * 3), ("sub_u32", 200, 3, 200 - 32 * 3), ("or_b32", 1, 6, 7), ("and_b32", 13, 6, 4),
     ("xor_b32", 1, 6, 1), ("swap_b32", 1, 6, 6), ("max_u32", 5, 9, 9), ("min_u32", 5, 9, 5), ("max_u32", 12, 9, 12),
 ])  # fmt: skip

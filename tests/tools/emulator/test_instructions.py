@@ -13,6 +13,7 @@ import pytest
 from tools.emulator import floats as float_tables
 from tools.emulator import integers, lanes
 
+from ...tables import each_row
 from .instructions import floats, memory, scalar, seldom, vector
 from .instructions.row import NAN, Row
 from .single import EVERY, Kernel, Value, kernel, run, words
@@ -67,7 +68,7 @@ def check(row: Row, target: str) -> None:
                 assert got[lane] == want, f"{where}: {got[lane]:#x}, not {want:#x}"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=names())
+@each_row("row", ROWS, ids=names())
 def test_an_instruction_does_what_the_manual_says(row: Row) -> None:
     for target in row.on:
         check(row, target)

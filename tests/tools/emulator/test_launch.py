@@ -9,6 +9,8 @@ from tools.emulator import Memory, MemoryFault, Program, UnknownInstruction, lau
 
 from .assembled import GENERATIONS, numbers, run, text
 
+pytestmark = pytest.mark.once
+
 # A mask that leaves one lane, a store of a scalar register at 4 n, by generation.
 OLD = ("gfx942", "gfx1030")
 

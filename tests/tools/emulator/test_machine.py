@@ -17,7 +17,10 @@ from tools.emulator import (
     machine,
 )  # fmt: skip
 
+from ...tables import each_row
 from .assembled import TWO_WAVES, numbers, run, text
+
+pytestmark = pytest.mark.once
 
 STORE = "global_store_b32 v1, v2, s[4:5]"
 # As often as the number of the wave says, and once more.
@@ -133,7 +136,7 @@ def test_barriers_in_two_halves():
         attempt(WRITE + SIGNAL + "s_barrier_wait 3\n")
 
 
-@pytest.mark.parametrize(("target", "threads", "waves"), [
+@each_row(("target", "threads", "waves"), [
     ("gfx1100", 40, 2), ("gfx1100", 1, 1), ("gfx1100", 33, 2), ("gfx942", 100, 2), ("gfx942", 64, 1),
 ])  # fmt: skip
 def test_partial_waves(target, threads, waves):
@@ -159,7 +162,7 @@ def test_waves_of_64(target):
     assert run(code, 256, target=target, threads=64, **own).words() == list(range(64))
 
 
-@pytest.mark.parametrize(("line", "named"), [
+@each_row(("line", "named"), [
     ("v_frobnicate_b32 v0, v1", "unknown instruction v_frobnicate_b32"),
     ("s_frobnicate_b32 s0, s1", "unknown instruction s_frobnicate_b32"),
     ("ds_frobnicate_b32 v0, v1", "ds_frobnicate_b32"),

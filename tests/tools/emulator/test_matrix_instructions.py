@@ -11,6 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from ...tables import each_row
 from .layouts import DIGESTS, LAYOUTS, Layout, Matrices
 from .single import Array, Kernel, kernel, run
 
@@ -106,7 +107,7 @@ def of(target: str, instruction: str) -> tuple[Matrices, Array]:
     return layouts, np.zeros((layouts.d.rows, layouts.d.columns))
 
 
-@pytest.mark.parametrize(("target", "instruction"), EVERY)
+@each_row(("target", "instruction"), EVERY)
 def test_a_single_one_in_a_picks_a_row_of_b(target: str, instruction: str) -> None:
     layouts, nothing = of(target, instruction)
     a, b = ones(layouts.a), numbered(layouts.b)
@@ -114,7 +115,7 @@ def test_a_single_one_in_a_picks_a_row_of_b(target: str, instruction: str) -> No
     np.testing.assert_array_equal(found, a @ b)
 
 
-@pytest.mark.parametrize(("target", "instruction"), EVERY)
+@each_row(("target", "instruction"), EVERY)
 def test_a_single_one_in_b_picks_a_column_of_a(target: str, instruction: str) -> None:
     layouts, nothing = of(target, instruction)
     a, b = numbered(layouts.a), ones(layouts.b)
@@ -122,7 +123,7 @@ def test_a_single_one_in_b_picks_a_column_of_a(target: str, instruction: str) ->
     np.testing.assert_array_equal(found, a @ b)
 
 
-@pytest.mark.parametrize(("target", "instruction"), EVERY)
+@each_row(("target", "instruction"), EVERY)
 def test_what_is_added_comes_out_at_its_place(target: str, instruction: str) -> None:
     layouts, _ = of(target, instruction)
     c = numbered(layouts.d)[None]
@@ -130,7 +131,7 @@ def test_what_is_added_comes_out_at_its_place(target: str, instruction: str) -> 
     np.testing.assert_array_equal(product(target, instruction, a, b, c), c)
 
 
-@pytest.mark.parametrize(("target", "instruction"), EVERY)
+@each_row(("target", "instruction"), EVERY)
 def test_a_whole_product_of_small_numbers_is_exact(target: str, instruction: str) -> None:
     layouts, _ = of(target, instruction)
     draw = np.random.default_rng(17)
@@ -141,7 +142,7 @@ def test_a_whole_product_of_small_numbers_is_exact(target: str, instruction: str
     np.testing.assert_array_equal(product(target, instruction, a, b, c), a @ b + c)
 
 
-@pytest.mark.parametrize(("target", "instruction"), [each for each in EVERY if "mfma" in each[1]])
+@each_row(("target", "instruction"), [each for each in EVERY if "mfma" in each[1]])
 def test_accumulation_registers_take_the_same_places(target: str, instruction: str) -> None:
     """As compilers write a chain: the first product is added to a constant, the next one to the registers."""
     layouts, _ = of(target, instruction)
@@ -163,7 +164,7 @@ def test_accumulation_registers_take_the_same_places(target: str, instruction: s
     np.testing.assert_array_equal(found, 2 * (a @ b) + 1)
 
 
-@pytest.mark.parametrize(("target", "instruction"), EVERY)
+@each_row(("target", "instruction"), EVERY)
 def test_the_words_of_a_layout_are_the_calculator_s_lines(target: str, instruction: str) -> None:
     layouts = LAYOUTS[target, instruction]
     assert layouts.digest() == DIGESTS[layouts]
@@ -187,7 +188,7 @@ SPELLED_OUT = [
 ]
 
 
-@pytest.mark.parametrize(("target", "instruction", "matrix", "element", "register", "lanes", "low"), SPELLED_OUT)
+@each_row(("target", "instruction", "matrix", "element", "register", "lanes", "low"), SPELLED_OUT)
 def test_some_elements_are_where_they_are_said_to_be(
     target: str, instruction: str, matrix: str, element: tuple[int, int], register: int, lanes: list[int], low: int
 ) -> None:

@@ -8,7 +8,10 @@ import pytest
 from tools.emulator import Memory, MemoryFault, NotWaitedFor, Race
 from tools.emulator.store import Lanes, Store
 
+from ...tables import each_row
 from .assembled import TWO_WAVES, numbers, run
+
+pytestmark = pytest.mark.once
 
 LOAD, STORE, WAIT = "global_load_b32 v2, v1, s[4:5]", "global_store_b32 v1, v2, s[4:5]", "s_waitcnt vmcnt(0)"
 LDS = 1024
@@ -26,7 +29,7 @@ def test_what_was_not_written_is_known():
     assert done.memory.written(done.buffers[0], np.uint32).tolist() == [True] * 5 + [False] * 27
 
 
-@pytest.mark.parametrize(("code", "where"), [
+@each_row(("code", "where"), [
     (LOAD + " offset:4", r"b0\+0x80 \(of 0x80 bytes\)"),
     (LOAD + " offset:-4", r"b0-0x4 "),
     (LOAD + " offset:2044", "near no buffer"),
@@ -131,7 +134,7 @@ FIRST, SECOND = "v_mov_b32 v2, 1\nv_mov_b32 v1, 0", "v_mov_b32 v2, 2\nv_mov_b32 
 BARRIER = "s_waitcnt lgkmcnt(0)\ns_barrier"
 
 
-@pytest.mark.parametrize(("first", "second"), [
+@each_row(("first", "second"), [
     ("ds_store_b32 v1, v2", "ds_store_b32 v1, v2"),
     ("ds_store_b32 v1, v2", "ds_load_b32 v3, v1"),
     ("ds_load_b32 v3, v1", "ds_store_b32 v1, v2"),

@@ -7,10 +7,13 @@ import pytest
 from tools.emulator import Program, UnknownInstruction
 from tools.emulator.program import Argument, instruction
 
+from ...tables import each_row
 from .assembled import text
 
+pytestmark = pytest.mark.once
 
-@pytest.mark.parametrize(("line", "name", "operands", "modifiers"), [
+
+@each_row(("line", "name", "operands", "modifiers"), [
     ("s_endpgm", "s_endpgm", (), {}),
     ("v_add_f32_e32 v0, v1, v2", "v_add_f32", ("v0", "v1", "v2"), {}),
     ("v_fma_f32 v0, -v1, |v2|, -|v3|", "v_fma_f32", ("v0", "-v1", "|v2|", "-|v3|"), {}),
@@ -40,7 +43,7 @@ def test_lines(line, name, operands, modifiers):
     assert (read.name, read.operands, read.modifiers) == (name, operands, modifiers)
 
 
-@pytest.mark.parametrize(("ending", "encoding"), [
+@each_row(("ending", "encoding"), [
     ("_e32", "e32"), ("_e64", "e64"), ("_dpp", "dpp"), ("_e64_dpp", "e64_dpp"), ("_sdwa", "sdwa"), ("", ""),
 ])  # fmt: skip
 def test_encodings(ending, encoding):
@@ -73,7 +76,7 @@ def test_a_kernel():
     assert lines[instruction_.line - 1].strip() == instruction_.text == "v_nop"
 
 
-@pytest.mark.parametrize(("target", "generation", "wave"), [
+@each_row(("target", "generation", "wave"), [
     ("gfx90a", 9, 64), ("gfx942", 9, 64), ("gfx1010", 10, 32), ("gfx1151", 11, 32), ("gfx1201", 12, 32),
 ])  # fmt: skip
 def test_targets(target, generation, wave):

@@ -6,7 +6,10 @@ import pytest
 
 from tools.emulator import NotWaitedFor, UnknownInstruction
 
+from ...tables import each_row
 from .assembled import GENERATIONS, numbers, run
+
+pytestmark = pytest.mark.once
 
 LDS = 1024
 # By generation: a load, a store, an LDS read and a scalar load into v2 or s8, as they are called there.
@@ -179,7 +182,7 @@ def test_invalidating_a_cache_counts_as_a_load_on_gfx12():
             "s_wait_loadcnt 0x1", "s_waitcnt vmcnt(1)"))  # fmt: skip
 
 
-@pytest.mark.parametrize(("target", "wait"), [
+@each_row(("target", "wait"), [
     ("gfx942", "s_waitcnt_vscnt null, 0x0"), ("gfx1100", "s_waitcnt loadcnt(0)"), ("gfx1100", "s_wait_loadcnt 0x0"),
     ("gfx1201", "s_waitcnt vmcnt(0)"), ("gfx1201", "s_wait_idle"), ("gfx1100", "s_waitcnt 0x70"),
     ("gfx1100", "s_waitcnt"), ("gfx1030", "s_waitcnt_vscnt s4, 0x0"),

@@ -41,7 +41,7 @@ class RunCommand:
 
 def predict_command(weights: Path, source: str) -> str:
     """Return the command that predicts with weights."""
-    return _quoted([*_PROGRAM, "predict", f"model={weights}", f"source={source}"])
+    return quoted([*_PROGRAM, "predict", f"model={weights}", f"source={source}"])
 
 
 def run_command(

@@ -132,9 +132,7 @@ class BasePlanner(Generic[P, A]):
             if not self._refused(problem, chosen):
                 self._compare(problem, chosen)
             if not self._refused(problem, chosen):
-                if (
-                    len(self._plans) >= bounded.MOST
-                ):  # of sizes that may never come again, with all that is kept for them
+                if len(self._plans) >= bounded.MOST:  # of sizes that may never come again
                     self._forget_plans()
                 plan = self._plans[problem] = chosen
         return plan

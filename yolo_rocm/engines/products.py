@@ -47,7 +47,8 @@ def product(
     if most is None or max(rows, columns) <= most:
         return _whole(left, right, out, offset, add)
     if out is None:
-        out = left.new_empty(*torch.broadcast_shapes(left.shape[:-2], right.shape[:-2]), rows, columns)
+        batches = max(left.shape[:-2], right.shape[:-2], key=len)
+        out = left.new_empty(*batches, rows, columns)
     for top in range(0, rows, most):
         for first in range(0, columns, most):
             part = slice(first, first + most)

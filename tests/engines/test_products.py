@@ -192,6 +192,14 @@ def test_torchs_own_is_kept_with_a_warning_where_there_is_no_other(fresh, caplog
     assert ours.plan(Product(6))["forward"].algorithm.name == "other"
 
 
+def test_torch_as_it_is_is_not_compared(fresh):
+    """A user on a CPU, or with engine vendor, waits for nothing."""
+    native = Plain()
+    native.engine = "vendor"
+    planner_of(Products(native), "vendor", remember=False).plan(Product(5))
+    assert native.ran == []
+
+
 def test_an_engine_of_ours_that_has_nothing_right_says_so(fresh):
     with pytest.raises(EngineError, match="plain: it gives wrong numbers"):
         planner_of(Products(Plain("plain", lambda y: y + 1)), "gemm", remember=False).plan(Product(5))

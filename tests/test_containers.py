@@ -171,6 +171,7 @@ class Folder:
                 assert word in ("FROM", "USER", "WORKDIR", "ENTRYPOINT", "CMD"), f"nobody carries out {word}"
 
 
+@pytest.mark.deep  # the whole image is built every week, see .github/workflows/clean.yml
 def test_every_line_of_the_cpu_image_runs_and_so_does_its_demo(tmp_path):
     folder = Folder(tmp_path)
     (tmp_path / "var/lib/apt/lists/left").mkdir(parents=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .thinning import deep_but
+
 pytestmark = pytest.mark.once
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -87,6 +89,8 @@ TEXTS = {
     "pose.py": "of key points",
     "track.py": "4 frames",
 }
+# The others differ from these in a few words.
+USUAL = ("train.py", "register.py", "cfg.yaml", "segment.py", "track.py")
 # Those whose first argument is not a data set with boxes.
 TASKS = {"segment.py": "segment", "pose.py": "pose"}
 WITHOUT_TRAINING = ("track.py",)
@@ -107,21 +111,26 @@ def made_video(path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def printed(run, made_data, tmp_path_factory):
+def printed(run, made_data, tmp_path_factory, request):
     """Return the folder of the examples that have run, and what each has printed."""
+    asked = {item.callspec.params["name"] for item in request.session.items if item.name.startswith("test_example[")}
     folder, data = tmp_path_factory.mktemp("examples"), str(made_data())
     words = {name: [str(made_data(task))] for name, task in TASKS.items()}
     words["track.py"] = [str(made_video(folder / "street.avi")), "../train.py/runs/detect/train/weights/best.pt"]
-    runs = [[name, str(EXAMPLES / name), words.get(name, [data])] for name in TEXTS if name.endswith(".py")]
+    runs = [
+        [name, str(EXAMPLES / name), words.get(name, [data])]
+        for name in TEXTS
+        if name in {*USUAL, *asked} and name.endswith(".py")
+    ]
     runs.append(["cfg.yaml", "yolo_rocm", ["train", str(EXAMPLES / "cfg.yaml"), f"data={data}"]])
     parts = run(["-c", RUN_SCRIPTS, json.dumps(runs)], folder).split("EXAMPLE ")[1:]
     return folder, dict(part.split("\n", 1) for part in parts)
 
 
-@pytest.mark.parametrize(("name", "text"), TEXTS.items(), ids=TEXTS)
-def test_example(name, text, printed):
+@pytest.mark.parametrize("name", deep_but(TEXTS, *USUAL))
+def test_example(name, printed):
     folder, told = printed
-    assert text in told[name]
+    assert TEXTS[name] in told[name]
     assert "FAILED" not in told[name]
     assert name in WITHOUT_TRAINING or list((folder / name).rglob("best.pt"))
 
@@ -135,6 +144,7 @@ def test_own_script(run, made_data, tmp_path):
     assert "mAP50-95" in told
 
 
+@pytest.mark.deep
 def test_the_notebook(user, made_data, tmp_path):
     """By Jupyter's own machinery, in a kernel: a process whose main module has no file."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")

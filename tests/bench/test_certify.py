@@ -198,6 +198,7 @@ def test_kernels_of_triton_that_were_not_run_are_no_silent_matter(tried, parts, 
     assert ("Triton not run" in summary) == (not tried)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_kernels_made_wrong_on_purpose_are_reported():
     """In their own process, as the command runs them; all other kernels are tried all the same."""

@@ -144,6 +144,7 @@ certify_norms.main()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.once
 def test_a_wrong_algorithm_fails_the_part():
     command = [sys.executable, "-c", SICK, "--device", "cpu"]

@@ -60,7 +60,10 @@ def stock(data) -> dict[int, list[str]]:
     return {workers: prints(data, workers, None) for workers in (0, 2)}
 
 
-@pytest.mark.parametrize(("workers", "context"), [(0, "spawn"), (2, "spawn"), (2, "forkserver"), (2, "fork")])
+@pytest.mark.parametrize(
+    ("workers", "context"),
+    [(0, "spawn"), pytest.param(2, "spawn", marks=pytest.mark.deep), (2, "forkserver"), (2, "fork")],
+)
 def test_batches_are_byte_for_byte_those_of_the_stock_loader(data, stock, workers, context):
     assert prints(data, workers, policy(context=context)) == stock[workers]
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import typer
 
 from .completion import arguments
 from .options import KEY_VALUES, say
-
-if TYPE_CHECKING:
-    from ..api.runs import RunOutcome
 
 # What each mode does, and its example.
 _COMMANDS: Final = {
@@ -77,24 +75,23 @@ def _command(mode: str) -> Callable[..., None]:
             say(outcome.report.table())
             if outcome.inference is not None and outcome.inference.served:
                 say(outcome.inference.table())
-        if mode == "train" and reports():
-            say(*_last_lines(outcome, time.perf_counter() - began))
+        if mode == "train" and outcome.folder is not None and reports():
+            say(*_last_lines(outcome.result, outcome.folder, time.perf_counter() - began))
         if mode == "export":  # the last line, for scripts; Ultralytics logs the other results
             say(str(outcome.result))
 
     return command
 
 
-def _last_lines(outcome: RunOutcome, seconds: float) -> Iterator[str]:
+def _last_lines(metrics: Any, folder: Path, seconds: float) -> Iterator[str]:
     """Yield what a training has come to, where it is, and what to type next."""
     from ..session.run_command import predict_command
     from ..ultralytics_hooks import scores
 
-    assert outcome.folder is not None
-    page = outcome.folder / "report.html"
-    files = [outcome.folder / "weights" / name for name in ("best.pt", "last.pt")]
+    page = folder / "report.html"
+    files = [folder / "weights" / name for name in ("best.pt", "last.pt")]
     weights = next((file for file in files if file.exists()), None)
-    facts = [f"{name} {value:.3f}" for name, value in scores(outcome.result).items()]
+    facts = [f"{name} {value:.3f}" for name, value in scores(metrics).items()]
     yield ", ".join([*facts, f"{seconds:.0f} s", *(str(file) for file in (weights, page) if file and file.exists())])
     if weights is not None:
         yield f"next: {predict_command(weights, 'IMAGES')}"

@@ -116,7 +116,10 @@ def test_each_setting_counts_alone_and_data_sets_that_are_there_stay(seen, tmp_p
 
 
 def test_settings_that_cannot_be_written_hold_for_this_process(seen, tmp_path, monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(settings, "say", told.append)
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "clone/pyproject.toml"))
     now, written = seen(runs_dir=tmp_path / "clone/runs")
     assert now["runs_dir"] == "runs"
     assert written["runs_dir"] == str(tmp_path / "clone/runs")
+    assert "for this run alone" in told[0]

@@ -44,17 +44,19 @@ def leave_the_clone() -> None:
     if places["datasets_dir"] == clone / "datasets" and not places["datasets_dir"].exists():
         changed["datasets_dir"] = str(Path("datasets").resolve())
     file = Path(SETTINGS.file)
+    kept = False
     with suppress(OSError, ValueError):  # where it cannot be written: for this process alone
         cache_folder().mkdir(parents=True, exist_ok=True)
         with locked(cache_folder() / "settings.lock", timeout_s=10):  # ranks and workers come here at the same time
             written = json.loads(file.read_text(encoding="utf-8"))
-            write_file(file.resolve(), json.dumps({**written, **changed}, indent=2))
+            kept = write_file(file.resolve(), json.dumps({**written, **changed}, indent=2))
     dict.update(SETTINGS, changed)  # its own `update` would write the file a second time, and not in one step
     for module, copy, name in _COPIES:
         place = sys.modules.get(module)
         if name in changed and hasattr(place, copy):
             setattr(place, copy, Path(changed[name]))
     say(
-        f"results go to ./runs of the folder a command is typed in: Ultralytics had written {clone}, in which this "
-        f"environment lies, into {file} for all projects, and it is taken out there (`yolo settings` shows the rest)"
+        f"results go to ./runs of the folder a command is typed in. Ultralytics had written {clone}, because an "
+        f"environment lies in it, into {file}, for all projects; it is taken out "
+        f"{'there' if kept else 'for this run alone, because that file cannot be written'}"
     )

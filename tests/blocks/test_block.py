@@ -300,7 +300,7 @@ def test_a_gradient_penalty_through_a_checkpoint_updates_statistics_as_often_as_
             (grad,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
             grad.square().sum().backward()
         found.append({"weight": three[0].weight.grad, **dict(three.named_buffers())})
-    assert int(found[1]["1.num_batches_tracked"]) > 2
+    assert int(found[1]["1.num_batches_tracked"]) > 1
     for name, value in found[0].items():
         torch.testing.assert_close(found[1][name], value, msg=name)
 

@@ -160,6 +160,8 @@ def _bytes(network: Any, *, fused: bool, on: bool) -> int:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_third_of_the_bytes_is_kept(name: str, networks: dict[str, Any]) -> None:
     stock = _bytes(networks[name], fused=False, on=False)
-    assert 0.65 < _bytes(networks[name], fused=True, on=False) / stock <= 0.72  # statistics count with images this small
+    assert (
+        0.65 < _bytes(networks[name], fused=True, on=False) / stock <= 0.72
+    )  # statistics count with images this small
     assert _bytes(networks[name], fused=True, on=True) / stock <= 0.36
     assert 0.97 < _bytes(networks[name], fused=False, on=True) / stock <= 1  # nothing is offered

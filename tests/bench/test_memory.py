@@ -17,14 +17,12 @@ from yolo_rocm.bench.memory import Trial, largest, line_through
 from yolo_rocm.cli.main import app
 from yolo_rocm.errors import ConfigError
 
-from ..small_model import SMALL
+from ..small_model import small_model
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> str:
-    file = tmp_path_factory.mktemp("model") / "small.yaml"
-    file.write_text(SMALL)
-    return str(file)
+def small() -> str:
+    return small_model()
 
 
 def card(image: float, fixed: float, cap: float, curve: float = 0.0):

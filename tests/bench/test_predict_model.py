@@ -14,17 +14,15 @@ from yolo_rocm.bench.predict_model import OURS, OURS_FUSED, STOCK, TORCHSCRIPT, 
 from yolo_rocm.cli.main import app
 from yolo_rocm.errors import YoloRocmError
 
-from ..small_model import SMALL
+from ..small_model import small_model
 
 GIVEN = {"imgsz": 32, "half": True, "rounds": 1, "calls": 3}
 ON_CPU = {"conv": {"devices": ["cpu"], "engine": "gemm"}}
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory) -> str:
-    file = tmp_path_factory.mktemp("model") / "small.yaml"
-    file.write_text(SMALL)
-    return str(file)
+def small() -> str:
+    return small_model()
 
 
 def test_ways_are_measured_in_turns_and_compute_the_same(small):

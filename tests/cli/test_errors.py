@@ -479,7 +479,7 @@ def test_the_shell_can_complete_commands(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     script = "import sys; sys.argv = ['yolo-rocm']; from yolo_rocm.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.stdout.split() == ["predict", "presets"]
+    assert sorted(done.stdout.split()) == ["predict", "presets"]
 
 
 @pytest.mark.parametrize(

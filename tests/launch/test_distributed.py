@@ -195,7 +195,7 @@ def test_only_rank_0_writes_and_speaks(ranks):
     assert len((run / "rocm_loader.csv").read_text().splitlines()) == 3
     report = json.loads((run / "rocm.json").read_text())
     assert {row["engine"] for row in report["convolutions"]["layers"]} == {"gemm"}
-    assert (ranks / "output.txt").read_text().count("evidence:") == 1
+    assert (ranks / "output.txt").read_text().count("using the CPU (preset cpu") == 1
 
 
 LAUNCH = """

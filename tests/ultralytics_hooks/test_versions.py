@@ -214,10 +214,10 @@ def test_what_is_asked_for_and_has_no_place_is_left_off_in_one_line(future, monk
 
     monkeypatch.setattr(BaseDataset, "__init__", without_cv2_flag)
     asked = Session("cpu", {"loader": {"reduced_decode": True}})
-    assert [line for line in opening_lines(asked.settings) if "left off" in line] == [
+    assert [line for line in opening_lines(asked.settings, asked.machine) if "left off" in line] == [
         "loader.reduced_decode is left off with this Ultralytics: " + probes.missing(hooks.REDUCED_DECODE)[0]
     ]
-    assert not [line for line in opening_lines(Session("cpu", None).settings) if "left off" in line]
+    assert not [line for line in opening_lines(Session("cpu", None).settings, Machine()) if "left off" in line]
 
 
 @pytest.mark.parametrize(

@@ -316,6 +316,8 @@ PROBES: Final[tuple[Need, ...]] = (
         takes=("source", "batch"),
     ),
     Need(("ultralytics.utils.ASSETS",), CHOSEN_ENGINE, "comparing engines where there are no images"),
+    Need(("ultralytics.engine.exporter.Exporter",), CHOSEN_ENGINE, "padding images for exported models as for weights"),
+    Need(("ultralytics.engine.exporter.export_formats",), CHOSEN_ENGINE, "naming the formats that there are"),
     *(
         Need((f"ultralytics.nn.modules.conv.{name}.forward",), FUSED_BLOCKS, "keeping less for backward", computes=code)
         for name, code in BLOCKS.items()

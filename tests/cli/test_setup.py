@@ -68,7 +68,7 @@ def test_everything_else_ends_in_one_line_with_the_command_that_brings_them(tmp_
     ]
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS, *commands],
-        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120,
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=400,
     )  # fmt: skip
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     message = f"torch, torchvision, ultralytics: not installed in {sys.prefix}. "

@@ -53,7 +53,7 @@ def test_results_go_where_a_command_was_typed_and_settings_do_not_name_the_clone
     for told in (1, 0):
         done = subprocess.run(
             [sys.executable, "-c", ASKED],
-            capture_output=True, text=True, check=True, cwd=photos, env=variables, timeout=120,
+            capture_output=True, text=True, check=True, cwd=photos, env=variables, timeout=400,
         )  # fmt: skip
         *log, places = done.stdout.splitlines()
         run, of_project, _ = map(Path, json.loads(places))

@@ -136,7 +136,18 @@ def test_a_run_without_the_file_is_resumed_as_asked(last, log):
     assert final(last)[0] == "cpu"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"given": 3}', '{"given": {"of a later version": 1}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"given": 3}',
+        '{"given": {"rocm": 3}}',
+        '{"given": {"rocm": {"conv": 3}}}',
+        '{"given": {"of a later version": 1}}',
+    ],
+)
 def test_a_strange_file_gives_nothing(tmp_path, text):
     (tmp_path / "weights").mkdir()
     (tmp_path / "rocm.json").write_text(text)

@@ -105,7 +105,9 @@ def given_before(model: Any, resume: Any) -> Given:
     if isinstance(last, str | Path):
         with suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or another version wrote it
             facts = json.loads((Path(last).absolute().parent.parent / FACTS_FILE).read_text(encoding="utf-8"))
-            return Given(**facts[GIVEN])
+            given = Given(**facts[GIVEN])
+            if all(isinstance(section, dict) for section in dict(given.rocm or {}).values()):
+                return given
     return Given()
 
 

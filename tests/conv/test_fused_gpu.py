@@ -144,7 +144,7 @@ def test_a_weight_is_packed_on_the_stream_that_reads_it(served):
 
 @pytest.mark.parametrize("trained", [False, True], ids=["predicting", "training"])
 def test_what_inductor_records_keeps_no_packed_weight_in_its_pool(served, trained):
-    """Its pools are checked for memory that nobody has told it of."""
+    """Its pools are checked for memory that it does not track."""
     net, x = plain().requires_grad_(trained), some_input()
     expected = net(x).detach()
     torch._dynamo.reset()
@@ -152,6 +152,8 @@ def test_what_inductor_records_keeps_no_packed_weight_in_its_pool(served, traine
     serving = served() if not trained else installed(Patch(("cuda",), Planner("triton", remember=False)))
     with serving:
         for _ in range(5):
+            net.zero_grad()
+            torch.compiler.cudagraph_mark_step_begin()  # gradients of the step before are gone
             with torch.set_grad_enabled(trained):
                 y = run(x)
             assert relative_error(y.detach(), expected.double()) < 1e-4

@@ -126,7 +126,7 @@ def test_a_convolution_of_three_dimensions_is_compared_too():
 
 
 @pytest.mark.parametrize(("kernel", "wrong"), [(1, {"pointwise", "columns"}), (3, {"columns"})])
-def test_tuning_leaves_out_a_library_that_is_wrong_at_the_real_size(kernel, wrong, caplog):
+def test_tuning_leaves_out_a_library_that_is_wrong_at_the_real_size(fresh, kernel, wrong, caplog):
     problem = conv(kernel)
     tried = [a for a in BY_NAME.values() if a.engine in ("gemm", "aten") and not a.not_supported_reasons(problem)]
     with short_products(MOST):
@@ -134,6 +134,10 @@ def test_tuning_leaves_out_a_library_that_is_wrong_at_the_real_size(kernel, wron
     assert {row.algorithm for row in rows} == {a.name for a in tried} - wrong - _inexact(problem)
     told = {r.getMessage() for r in caplog.records if r.levelno == logging.WARNING}
     assert told == {f"{name} is left out for {problem}, forward: it gives wrong numbers" for name in wrong}
+    caplog.clear()
+    with short_products(MOST):
+        time_candidates(CONVOLUTION, problem, "grad_input", tried, Operands.of(problem), 1 << 40)
+    assert not [r for r in caplog.records if r.levelno == logging.WARNING]  # one line for a data type
 
 
 def _inexact(problem: ConvProblem) -> set[str]:

@@ -89,7 +89,7 @@ def time_candidates(
                 algorithm.prepare(problem, which)
             # Nothing has shown yet that its numbers are right on this machine for this very shape.
             if expected is not None and not gives(expected, operator, algorithm, problem, which, operands, budget):
-                LOG.warning("%s is left out for %s, %s: %s", algorithm.name, problem, which, faults.WRONG)
+                faults.dropped(operator.name, algorithm.name, problem, which, faults.WRONG)
                 continue
             device_ms, host_ms = timed(
                 operator.call(algorithm, problem, which, operands, budget),

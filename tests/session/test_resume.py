@@ -170,6 +170,7 @@ def test_resuming_gives_the_digits_of_a_run_that_was_not_stopped(straight, said,
     assert {path.name for path in (snapshots.run / "weights").iterdir()} == {"last.pt", "best.pt"}
 
 
+@pytest.mark.deep
 @pytest.mark.once
 def test_strict_batches_resume_exactly_with_any_workers(data, tmp_path, said):
     snapshots = Snapshots(tmp_path, tmp_path / "kept")

@@ -135,6 +135,7 @@ def test_example(name, printed):
     assert name in WITHOUT_TRAINING or list((folder / name).rglob("best.pt"))
 
 
+@pytest.mark.deep  # `yolo-rocm run` is in tests/launch
 def test_own_script(run, made_data, tmp_path):
     """own_script.py, which does not import this package."""
     script = EXAMPLES / "own_script.py"

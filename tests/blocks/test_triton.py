@@ -34,7 +34,7 @@ def test_a_step_has_the_bits_of_the_two_functions(amp):
         assert [known.is_cast for known in norms.fused().values() if hasattr(known, "is_cast")] == [False]
 
 
-@pytest.mark.parametrize("amp", [False, True], ids=["fp32", "autocast"])
+@pytest.mark.parametrize("amp", [pytest.param(False, marks=pytest.mark.deep), True], ids=["fp32", "autocast"])
 def test_lean_memory_has_the_bits_of_full_memory(amp, monkeypatch):
     """Activations are computed again by the kernels that computed them first."""
     again, made = Again._made_again, []

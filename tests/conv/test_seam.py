@@ -21,6 +21,7 @@ from yolo_rocm.conv.seam import installed
 from yolo_rocm.errors import ConfigError, EngineError, YoloRocmError
 
 from ..sick_vendor import MESSAGE, sick_vendor
+from ..tables import each_row
 
 CPU = ("cpu",)
 
@@ -210,6 +211,18 @@ def test_wrong_devices_are_refused(devices):
 def test_wrong_engine_offers_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'gemm'"), yolo_rocm.patched(CPU, "gem"):
         pass
+
+
+@each_row("wanted", range(1, 8))
+def test_gradients_that_are_asked_for_are_computed(sick, wanted):
+    """Of input, weight and bias, each may be frozen alone."""
+    tensors = [torch.randn(shape) for shape in ((2, 3, 6, 6), (4, 3, 3, 3), (4,))]
+    leaves = [each.requires_grad_(bool(wanted >> place & 1)) for place, each in enumerate(tensors)]
+    with yolo_rocm.patched(CPU, "gemm"):
+        F.conv2d(*leaves).sum().backward()
+    assert [each.grad is not None for each in leaves] == [each.requires_grad for each in leaves]
+    if leaves[2].requires_grad:
+        assert leaves[2].grad.tolist() == [2 * 4 * 4] * 4
 
 
 def test_the_off_switch(sick, layer, monkeypatch):

@@ -23,6 +23,7 @@ from yolo_rocm.engines.triton.available import FMA, NVIDIA, missing_reason
 
 from ..interpreted import interpreter
 from ..sick_vendor import sick_vendor
+from ..thinning import deep_but
 from ..torch_samples import CONVOLUTIONS
 from .problems import error_ratios, in_doubles, native_passes, plain_sum_error, random_problem
 from .test_algorithms import assert_as_exact_as_native, gradients, sample_call
@@ -250,7 +251,9 @@ def many_splits(monkeypatch):
     triton_common._splits.clear()
 
 
-@pytest.mark.parametrize("name", ["triton_m", "triton_rows_s", "triton_depthwise"])
+@pytest.mark.parametrize(
+    "name", deep_but(["triton_m", "triton_rows_s", "triton_depthwise"], "triton_m", "triton_depthwise")
+)
 def test_partial_sums_add_up_to_the_same_every_time(poisoned, many_splits, monkeypatch, name):
     groups = 4 if name == "triton_depthwise" else 2 if name == "triton_m" else 1
     problem = conv((3, 4, 17, 19), 4, (3, 3), (1, 1), (1, 1), groups=groups)
@@ -324,7 +327,7 @@ def test_a_module_trains_on_a_sick_vendor(channels_last):
     assert_as_exact_as_native(ours, native, exact, times=4)
 
 
-@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
+@pytest.mark.parametrize("name", [pytest.param("conv2d", marks=pytest.mark.deep), "conv_transpose2d"])
 def test_torchs_own_samples(name):
     (op,) = (op for op in CONVOLUTIONS if op.name.endswith(f".{name}"))
     supported = 0

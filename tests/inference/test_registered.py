@@ -51,9 +51,8 @@ def made_from(choice) -> str:
     return (Path(choice.file).parent / "made_from.json").read_text()
 
 
-@pytest.mark.parametrize(
-    ("engine", "package"), [("onnx", "onnxruntime"), pytest.param("ncnn", "ncnn", marks=pytest.mark.deep)]
-)
+@pytest.mark.deep  # test_survey has a real runtime, test_exporting a real export
+@pytest.mark.parametrize(("engine", "package"), [("onnx", "onnxruntime"), ("ncnn", "ncnn")])
 def test_a_detector_by_another_runtime(engine, package, weights, photos, lines, monkeypatch):
     """Nothing is a stand-in here: exported, measured, compared and predicted."""
     from ultralytics import YOLO

@@ -104,6 +104,7 @@ def test_two_machines_train_together_and_the_loss_of_one_ends_the_job(queue, mad
     assert "Traceback" not in logs.partition("has lost another process")[0], logs
 
 
+@pytest.mark.deep
 def test_torchrun_starts_a_training_again_and_it_goes_on(made_data, tmp_path):
     """A rank dies without a word when epoch 2 begins; the command stays the same, and names no checkpoint."""
     words = [

@@ -11,6 +11,7 @@ from yolo_rocm.engines.triton import launch
 from yolo_rocm.losses import boxes, launches
 
 from ..tables import each_row
+from ..thinning import deep_but
 from .cases import SHORTEST, case
 
 CLOSE = 2e-6  # in fp32: roundings
@@ -27,7 +28,10 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
+USUAL = ("usual", "more classes than are added at a time", "bins that are no power of two", "many targets")
+
+
+@pytest.fixture(params=deep_but(CASES, *USUAL))
 def made(request, device):
     return case(**CASES[request.param]).to(device)
 

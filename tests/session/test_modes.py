@@ -152,7 +152,7 @@ def convolutions_of_onnx(file: Path) -> int:
     return sum(node.op_type in ("Conv", "ConvTranspose") for node in onnx.load(str(file)).graph.node)
 
 
-@pytest.mark.parametrize("kind", ["torchscript", "onnx"])
+@pytest.mark.parametrize("kind", ["torchscript", pytest.param("onnx", marks=pytest.mark.deep)])
 def test_an_export_holds_ordinary_convolutions_and_equals_that_of_stock(kind, stock, ours, tmp_path):
     """The vendor is healthy here: what is exported is a graph of its operators."""
     if kind == "onnx":

@@ -137,6 +137,7 @@ def test_every_epoch_is_there_once(straight, moment, saved):
     assert {path.name for path in (snapshots.run / "weights").iterdir()} == {"last.pt", "best.pt"}
 
 
+@pytest.mark.deep
 @pytest.mark.once
 def test_ctrl_c_says_how_to_go_on(straight, said):
     project, snapshots, _ = straight

@@ -43,6 +43,7 @@ def built(how, wanted, tmp_path):
     return json.loads(ended.stdout.splitlines()[-1])
 
 
+@pytest.mark.deep
 @with_triton
 def test_a_tile_that_adds_a_bias_and_activates_compiles_without_spills(tmp_path):
     wanted = [("gfx1100", "forward_flat silu", "fp32", "nchw"), ("gfx942", "forward silu", "fp16", "nhwc")]

@@ -43,7 +43,7 @@ print(json.dumps([dataclasses.asdict(row) for row in compile_kernels.build_all(k
 
 
 @with_triton
-@pytest.mark.parametrize("target", deep_but(TARGETS, "gfx1010", "gfx942"))
+@pytest.mark.parametrize("target", deep_but(TARGETS, "gfx1010"))
 def test_every_kernel_compiles_without_spills(printed, target):
     rows = printed(COMPILE, target)
     assert {(row["kernel"], row["dtype"]) for row in rows} == set(product(KERNELS, ("fp32", "fp16")))
@@ -64,8 +64,8 @@ for kernel in loss_kernels.curated_losses(dtype, problem):
     found[kernel.name] = (ran.error, ran.allowed, ran.wrong, ran.right)
 print(json.dumps(found))
 """
-# A target of each family, the more difficult problem for one.
-RUNS = ("gfx1010", "fp32", "odd"), ("gfx1100", "fp32", "usual"), ("gfx90a", "fp16", "usual")
+# A card without matrix units with the more difficult problem, and one in half precision.
+RUNS = ("gfx1010", "fp32", "odd"), ("gfx90a", "fp16", "usual")
 
 
 @with_triton

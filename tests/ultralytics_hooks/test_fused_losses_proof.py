@@ -15,6 +15,7 @@ from ..losses.cases import case
 from .detector_losses import assert_same, detector, interpreted, known, step
 
 
+@pytest.mark.deep
 @known
 @interpreted
 def test_half_precision_has_to_prove_itself_too(launched):

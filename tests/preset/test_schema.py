@@ -174,7 +174,10 @@ WRONG = [
     ("rx5600", "unknown preset 'rx5600'; did you mean 'rx5600xt'?"),
     ("no-such-file.yaml", "preset no-such-file.yaml cannot be read"),
     ({"conv": {"engin": "gemm"}}, "unknown key 'conv.engin' in preset argument; did you mean 'engine'?"),
-    ({"loader": {"device_augment": True}}, "'loader.device_augment' in preset argument no longer exists. HSV and flips"),
+    (
+        {"loader": {"device_augment": True}},
+        "'loader.device_augment' in preset argument no longer exists. HSV and flips",
+    ),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
     (
         {"checkpoint": {"exact_resume": True}},

@@ -101,6 +101,7 @@ def test_a_chart_has_room_for_so_many_lines():
         ([-2.0], (-2, -1)),
         ([-1.0, 1.0], (-1, 1)),
         ([8.3, 10.3], (8, 11)),  # not 10.5, with the last tick at 10
+        ([117.6470588235294, 117.64705882352943], (0, 150)),  # two roundings of one rate, once without an end
     ],
     ids=str,
 )

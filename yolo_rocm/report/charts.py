@@ -94,6 +94,8 @@ class Chart:
         if self.percent:
             return 0.0, 100.0
         low, high = min(values, default=0.0), max(values, default=1.0)
+        if math.isclose(low, high):  # rounding alone: no step between them would be one of a float
+            low = high
         low = 0.0 if 0 <= low < 0.6 * high or low == high > 0 else low
         if low == high:
             high = low + 1.0

@@ -6,8 +6,8 @@ import csv
 import json
 from pathlib import Path
 
-from yolo_rocm.data.wait_meter import _EPOCH_COLUMNS, _TIMELINE_COLUMNS, EPOCHS_FILE, TIMELINE_FILE
 from yolo_rocm.telemetry.table import TELEMETRY_FILE
+from yolo_rocm.telemetry.wait_meter import _EPOCH_COLUMNS, _TIMELINE_COLUMNS, EPOCHS_FILE, TIMELINE_FILE
 
 EVIL = "<script>window.harmed=1</script>"
 STEP = 0.1

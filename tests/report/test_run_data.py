@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from yolo_rocm.data.wait_meter import _TIMELINE_COLUMNS
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.report.batches import timeline
 from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
 from yolo_rocm.report.series import by_epoch, by_time, thin
+from yolo_rocm.telemetry.wait_meter import _TIMELINE_COLUMNS
 
 from .made_runs import make_run
 

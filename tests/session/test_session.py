@@ -11,9 +11,9 @@ import torch
 
 import yolo_rocm
 from yolo_rocm.conv import seam as conv_seam
-from yolo_rocm.data.bottleneck import Bottleneck
 from yolo_rocm.norm import seam as norm_seam
 from yolo_rocm.norm.algorithms import native
+from yolo_rocm.telemetry.bottleneck import Bottleneck
 from yolo_rocm.ultralytics_hooks import log as hooks
 
 from ..small_model import small_model
@@ -80,7 +80,7 @@ def test_the_log_of_a_training_contradicts_itself_nowhere_and_says_nothing_twice
     """With a cache that cannot be written; the package's own logger speaks where Ultralytics' does, while it trains."""
     from ultralytics import YOLO
 
-    from yolo_rocm.data import wait_meter
+    from yolo_rocm.telemetry import wait_meter
 
     (tmp_path / "file").touch()
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "file" / "cache"))

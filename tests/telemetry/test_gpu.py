@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from yolo_rocm.conv.seam import patched
-from yolo_rocm.data.bottleneck import SETS_THE_PACE
+from yolo_rocm.telemetry.bottleneck import SETS_THE_PACE
 from yolo_rocm.telemetry.class_timer import ClassTimer
 from yolo_rocm.telemetry.classes import CLASSES
 from yolo_rocm.telemetry.launch_timer import LaunchTimer

@@ -2,11 +2,10 @@
 
 What lives here: how many workers suit a machine (`worker_count`, `resources`), whether they can start and how
 (`preflight`, `main_guard`, `worker_start`), what they do (`worker`, `reader`), the pool that watches and replaces them
-(`pool`), loaders that follow a preset's policy (`policy`, `loader`, `create`), reproducible batches (`seeding`,
-`verify`), and what an epoch waited for (`wait_meter`, `bottleneck`). It imports `hardware` and
-`utils` and knows nothing of Ultralytics: what a kind of data set needs is in an adapter (`reader.PlainAdapter`), given
-by whoever builds the loader. A newcomer changes something here to load faster, to recognise another way in which
-workers fail, or to support another kind of memory.
+(`pool`), loaders that follow a preset's policy (`policy`, `loader`, `create`), and reproducible batches (`seeding`,
+`verify`). It imports `hardware` and `utils` and knows nothing of Ultralytics: what a kind of data set needs is in an
+adapter (`reader.PlainAdapter`), given by whoever builds the loader. A newcomer changes something here to load faster,
+to recognise another way in which workers fail, or to support another kind of memory.
 
 The way of a batch, from file to device:
 

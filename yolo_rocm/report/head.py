@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..data.bottleneck import FILLED
+from ..telemetry.bottleneck import FILLED
 from ..telemetry.classes import OPTIMIZER
 from .files import mapping, number, rows_of
 from .run import Run

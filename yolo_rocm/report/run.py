@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..conv.names import PASSES
-from ..data.bottleneck import ADVICE, Bottleneck, Launch, Room, judge
+from ..telemetry.bottleneck import ADVICE, Bottleneck, Launch, Room, judge
 from ..telemetry.classes import CLASSES, CONVOLUTION
 from .files import mapping, number, rows_of
 from .series import CLOCK, Columns

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from ..data.wait_meter import EPOCHS_FILE, TIMELINE_FILE
 from ..errors import ConfigError
 from ..telemetry.table import TELEMETRY_FILE
+from ..telemetry.wait_meter import EPOCHS_FILE, TIMELINE_FILE
 from .batches import MOST_BATCHES, timeline
 from .files import Reader
 from .remarks import ended, remarks

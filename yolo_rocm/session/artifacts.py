@@ -13,9 +13,9 @@ from .. import ultralytics_hooks as hooks
 from ..utils.atomic import write_file
 
 if TYPE_CHECKING:
-    from ..data.wait_meter import Meter
     from ..hardware import Machine
     from ..preset.schema import Settings
+    from ..telemetry.wait_meter import Meter
     from .session import Session
 
 FACTS_FILE: Final = "rocm.json"

@@ -12,7 +12,7 @@ from ..preset.schema import Settings
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..data.policy import LoaderPolicy
     from ..data.reader import Trace
-    from ..data.wait_meter import Meter
+    from ..telemetry.wait_meter import Meter
 
 
 class Loads(Protocol):
@@ -74,9 +74,9 @@ def what_to_try(workers: int, batch: int, cached: bool) -> str:
         batch: Images of a batch of one rank.
         cached: Whether images are kept in memory or on disk.
     """
-    from ..data.bottleneck import CACHE, FASTER_READING
     from ..data.transport import HAS_MEMFD
     from ..data.worker_count import recommended_workers
+    from ..telemetry.bottleneck import CACHE, FASTER_READING
 
     # On Windows none is recommended unasked; a training that waits for data may ask.
     recommended = recommended_workers(wanted=max(4, 2 * workers), batch_size=max(batch, 1), memfd=HAS_MEMFD)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import ultralytics_hooks as hooks
-from ..data.wait_meter import EpochSummary, Meter
 from ..errors import CheckpointError, LostRankError
 from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
+from ..telemetry.wait_meter import EpochSummary, Meter
 from ..telemetry.watch import watch
 from . import relaunch, sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page

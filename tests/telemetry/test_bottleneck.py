@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.data.bottleneck import BOUND, CROWDED, FILLED, FULL, IDLE, OTHERS, SETS_THE_PACE, Launch, Room, judge
+from yolo_rocm.telemetry.bottleneck import (
+    BOUND,
+    CROWDED,
+    FILLED,
+    FULL,
+    IDLE,
+    OTHERS,
+    SETS_THE_PACE,
+    Launch,
+    Room,
+    judge,
+)
 
 from ..tables import each_row
 

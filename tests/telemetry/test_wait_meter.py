@@ -6,10 +6,10 @@ import csv
 
 import pytest
 
-from yolo_rocm.data import wait_meter as meters
-from yolo_rocm.data.bottleneck import BOUND
 from yolo_rocm.data.reader import Broken, Trace
-from yolo_rocm.data.wait_meter import EPOCHS_FILE, TIMELINE_FILE, Meter
+from yolo_rocm.telemetry import wait_meter as meters
+from yolo_rocm.telemetry.bottleneck import BOUND
+from yolo_rocm.telemetry.wait_meter import EPOCHS_FILE, TIMELINE_FILE, Meter
 
 
 @pytest.fixture

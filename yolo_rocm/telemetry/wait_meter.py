@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..data.broken_files import BrokenFiles
 from .bottleneck import ADVICE, judge
-from .broken_files import BrokenFiles
 
 if TYPE_CHECKING:  # a report is made of the files alone, also where there is no torch
-    from .reader import Trace
+    from ..data.reader import Trace
 
 EPOCHS_FILE: Final = "rocm_loader.csv"
 TIMELINE_FILE: Final = "rocm_timeline.csv"

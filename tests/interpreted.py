@@ -64,22 +64,9 @@ def _forget() -> None:
     """Forget what the package has found out about devices, launches and kernels, and the kernels themselves."""
     from triton.runtime.jit import KernelInterface
 
-    from yolo_rocm.conv.algorithms import triton_common
-    from yolo_rocm.engines import qualification, quarantine
-    from yolo_rocm.engines.triton import available, launch
-    from yolo_rocm.losses import launches, proof
-    from yolo_rocm.norm.algorithms import triton_passes
+    from yolo_rocm.engines.device_state import STATE
 
-    for value in vars(available).values():
-        if hasattr(value, "cache_clear"):
-            value.cache_clear()
-    launch.forget()
-    quarantine.forget()
-    qualification.forget()
-    triton_common._splits.clear()
-    triton_passes.forget()
-    launches.forget()
-    proof.forget()
+    STATE.clear()
     for name, module in list(sys.modules.items()):
         if name.startswith("yolo_rocm.") and any(isinstance(value, KernelInterface) for value in vars(module).values()):
             del sys.modules[name]

@@ -7,6 +7,7 @@ import importlib
 import pytest
 import torch
 
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.precision import without_tf32
 
 
@@ -47,18 +48,5 @@ def poisoned(monkeypatch):
 @pytest.fixture
 def fresh():
     """Nothing is remembered of this machine, nor left behind of another one."""
-
-    def clear():
-        from yolo_rocm.engines import faults, qualification, quarantine
-        from yolo_rocm.engines.triton import available
-
-        for value in vars(available).values():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
-        quarantine.forget()
-        qualification.forget()
-        faults.forget()
-
-    clear()
-    yield
-    clear()
+    with STATE.replaced():
+        yield

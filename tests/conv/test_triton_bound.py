@@ -13,6 +13,7 @@ import torch
 from yolo_rocm.conv.algorithms import BY_NAME, triton_common, triton_depthwise, triton_gemm
 from yolo_rocm.conv.kernels.calls import strides
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import direct, launch
 from yolo_rocm.engines.triton.available import NVIDIA, WMMA
 from yolo_rocm.engines.triton.call import Call
@@ -69,9 +70,9 @@ def machine(monkeypatch):
     monkeypatch.setattr(direct, "current_stream", lambda number: STREAM)
     monkeypatch.setattr(direct, "current_device", lambda: made.device)
     monkeypatch.setattr(direct, "_agrees", lambda *given: True)  # these launches leave their name, no results
-    launch.forget()
+    STATE.clear()
     yield made
-    launch.forget()
+    STATE.clear()
 
 
 def problem(dtype=torch.float16, channels_last=True, groups=1):

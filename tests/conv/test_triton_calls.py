@@ -21,6 +21,7 @@ from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.kernels.calls import Dot, strides
 from yolo_rocm.conv.kernels.tiles import Block, SplitK, Tile, block
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import NVIDIA
 from yolo_rocm.engines.triton.call import Call
@@ -198,14 +199,14 @@ class Compiler:
 def compiler(monkeypatch):
     monkeypatch.setattr(launch, "interpreted", lambda: False)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    launch.forget()
+    STATE.clear()
 
     def use(kernel: Compiler) -> Compiler:
         monkeypatch.setattr(launch, "kernel_of", lambda call: kernel)
         return kernel
 
     yield use
-    launch.forget()
+    STATE.clear()
 
 
 def flat(channels: int) -> Call:

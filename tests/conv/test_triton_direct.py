@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from yolo_rocm.conv.kernels import calls
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import direct, launch
 
 CALL = calls.transpose((2, 24, 9, 11))
@@ -63,7 +64,7 @@ def use(monkeypatch, caplog):
     monkeypatch.setattr(launch, "interpreted", lambda: False)
     monkeypatch.setattr(direct, "current_device", lambda: -1)
     monkeypatch.setattr(direct, "current_stream", lambda number: 0)
-    launch.forget()
+    STATE.clear()
 
     def using(kernel: Kernel, version=(3, 6)) -> Kernel:
         monkeypatch.setattr(direct, "triton_version", lambda: version)
@@ -71,7 +72,7 @@ def use(monkeypatch, caplog):
         return kernel
 
     yield using
-    launch.forget()
+    STATE.clear()
 
 
 def tensors(dtype=torch.float32) -> tuple[torch.Tensor, torch.Tensor]:

@@ -12,6 +12,7 @@ from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.conv.seam import installed
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.precision import without_tf32
 from yolo_rocm.engines.triton import direct, launch
@@ -41,7 +42,7 @@ def test_the_private_launch_does_what_the_public_one_does(monkeypatch, channels_
     x = torch.randn(4, 32, 20, 20, device="cuda").half().contiguous(memory_format=layout)
 
     def passes():
-        launch.forget()
+        STATE.clear()
         found = []
         with installed(Patch(["cuda"], Planner("triton", remember=False))):
             for _ in range(3):
@@ -57,7 +58,7 @@ def test_the_private_launch_does_what_the_public_one_does(monkeypatch, channels_
         patch.setattr(direct, "NEWEST", (3, 0))
         public, repeated = passes()
     assert repeated == 0
-    launch.forget()
+    STATE.clear()
     for ours, wanted in zip(private, public, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(ours, wanted, strict=True))
 

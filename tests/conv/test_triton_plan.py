@@ -21,6 +21,7 @@ from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import qualification
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.names import single_engines
 from yolo_rocm.engines.triton import available
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
@@ -119,7 +120,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
         for algorithm in TRITON:
             if algorithm.not_supported_reasons(problem):
                 continue
-            triton_common._splits.clear()
+            STATE.clear()
             taken.clear()
             with monkeypatch.context() as patch:
                 patch.setattr(torch, "empty", counting(empty))
@@ -130,7 +131,7 @@ def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkey
             workspace = sum(taken) - result.numel() * result.element_size()
             assert 0 < workspace <= algorithm.workspace_bytes(problem), (algorithm.name, str(problem))
             tried.add(algorithm.name)
-    triton_common._splits.clear()
+    STATE.clear()
     wanted = {a.name for a in TRITON if not (channels_last and a.name.endswith("_turned"))}
     assert tried == wanted - {"triton_transposed"}
 
@@ -142,7 +143,7 @@ def test_triton_is_not_installed(fresh, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     monkeypatch.setattr(available, "find_spec", lambda name: None)
     assert "triton_l: Triton is not installed\n" in refusal(conv())
-    available.missing_reason.cache_clear()
+    STATE.clear()
     monkeypatch.setattr(available, "find_spec", lambda name: object())
     monkeypatch.setattr(available, "_DISTRIBUTIONS", ("nobody-wrote-this",))
     assert available.missing_reason() == "Triton is not installed"

@@ -12,7 +12,8 @@ import torch
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
-from yolo_rocm.engines import qualification, quarantine
+from yolo_rocm.engines import qualification
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.quarantine import quarantine_kernel, quarantine_reason
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.tuning import time_candidates
@@ -157,7 +158,7 @@ def test_what_is_quarantine_reason_serves_no_more(fresh, monkeypatch, algorithm)
         quarantine_kernel("conv", problem.device, name, problem.dtype, "it fails")
         assert algorithm.not_supported_reasons(problem) == ["it fails"], name
         assert not algorithm.not_supported_reasons(replace(problem, dtype=torch.float16))
-        quarantine.forget()
+        STATE.clear()
     assert not algorithm.not_supported_reasons(problem)
 
 

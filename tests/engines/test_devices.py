@@ -16,6 +16,7 @@ from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.engines import measure, qualification
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.devices import on
 from yolo_rocm.engines.triton import available, direct, launch
 from yolo_rocm.engines.triton.available import FMA, WMMA
@@ -52,11 +53,9 @@ def cards(fresh, monkeypatch):
     monkeypatch.setattr(launch, "kernel_of", lambda call: Kernel())
     monkeypatch.setattr(direct, "current_device", lambda: cards.current)
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 2))  # no launch is repeated
-    launch.forget()
-    measure._cycles_per_millisecond.cache_clear()
+    STATE.clear()
     yield cards
-    launch.forget()
-    measure._cycles_per_millisecond.cache_clear()
+    STATE.clear()
     assert cards.current == 0
 
 
@@ -100,7 +99,7 @@ def test_hip_kernels_are_compiled_and_launched_for_the_card(cards, monkeypatch, 
 
     monkeypatch.setattr(hip_base, "device_reason", lambda device: None)
     monkeypatch.setattr(launching, "_kernel", lambda call, device: (compiled.add(device), Kernel())[1])
-    launching.forget()
+    STATE.clear()
     problem = served(algorithm, CARD)
     for which in PASSES:
         algorithm.prepare(problem, which)
@@ -108,7 +107,7 @@ def test_hip_kernels_are_compiled_and_launched_for_the_card(cards, monkeypatch, 
     forward, backward = algorithm.bound(problem)
     forward(x, weight, None)
     backward(grad, x, weight, (True, True))
-    launching.forget()
+    STATE.clear()
     assert compiled == {CARD}
     assert len(launched) >= 4  # forward, grad-input, grad-weight and its sum
     assert cards.asked == {1}

@@ -15,6 +15,7 @@ from yolo_rocm.conv.algorithms.unfold import Unfold
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import devices, faults, qualification, tuning
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.kernel_errors import Spills
 from yolo_rocm.engines.plan_store import PlanStore
 from yolo_rocm.engines.quarantine import quarantine_reason
@@ -160,7 +161,7 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
         with pytest.raises(DeviceLostError):
             Planner("gemm").tune([PROBLEM])
     failing.error, failing.ran = None, 0
-    faults.forget()  # another process
+    STATE.clear()  # another process
     for planner in (Planner("gemm"), Planner("gemm", remember=False)):
         assert [a.name for a in planner.checked_candidates(other)] == ["unfold"]
         assert planner.plan(other).engine == "gemm"
@@ -175,7 +176,7 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
     )
     assert record.getMessage().endswith(f"delete {file} to have it tried again")
     file.unlink()
-    faults.forget()
+    STATE.clear()
     assert [a.name for a in Planner("gemm").candidates(other)] == ["failing", "unfold"]
 
 
@@ -183,7 +184,7 @@ def test_two_data_types_are_remembered_side_by_side(told, dead):
     for dtype in (torch.float32, torch.bfloat16):
         with pytest.raises(DeviceLostError):
             faults.raise_if_lost(STICKY, replace(PROBLEM, dtype=dtype), "conv", "failing", "forward")
-    faults.forget()
+    STATE.clear()
     faults.recall("cpu")
     for dtype, count in ((torch.float32, 1), (torch.bfloat16, 1), (torch.float16, 0)):
         assert len(faults.reasons("conv", "failing", replace(PROBLEM, dtype=dtype))) == count
@@ -194,7 +195,7 @@ def test_two_data_types_are_remembered_side_by_side(told, dead):
 def test_operators_may_call_their_algorithms_alike(told, dead):
     with pytest.raises(DeviceLostError):
         faults.raise_if_lost(STICKY, PROBLEM, "norm", "unfold", "forward")
-    faults.forget()
+    STATE.clear()
     assert "unfold" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
     assert len(faults.reasons("norm", "unfold", PROBLEM)) == 1
     assert [record.getMessage()[:30] for record in told.records] == ["'unfold' is left out on cpu fo"]
@@ -203,7 +204,7 @@ def test_operators_may_call_their_algorithms_alike(told, dead):
 def test_a_file_of_names_without_operators_is_of_no_effect(told):
     store = PlanStore("cpu", kind="faults")
     store.add({"unfold": {"float32": "it made the device fault"}})
-    faults.forget()
+    STATE.clear()
     assert "unfold" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
     assert not told.records
 
@@ -230,7 +231,7 @@ def test_what_was_measured_before_is_kept(told, choice, dead):
     choice(FailsOnSmall(None), BY_NAME["unfold"])
     with pytest.raises(DeviceLostError):
         Planner("gemm").tune([small, large])
-    faults.forget()
+    STATE.clear()
     assert Planner("gemm").unmeasured([small, large]) == [small]
 
 
@@ -288,7 +289,7 @@ def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, c
     with pytest.raises(DeviceLostError, match="'failing' computed grad_weight of"):
         planner.checked_candidates(PROBLEM)
     assert quarantine_reason("conv", "cpu", "failing", torch.float32) is None  # not as one that merely fails
-    faults.forget()
+    STATE.clear()
     failing.ran = 0
     assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["unfold"]
     assert failing.ran == 0

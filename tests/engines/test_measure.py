@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from yolo_rocm.engines import measure
+from yolo_rocm.engines.device_state import STATE
 
 CUDA = torch.device("cuda", 0)
 
@@ -84,9 +85,9 @@ def test_cycles_of_a_sleep_are_measured(monkeypatch, cycles_per_ms):
 
     monkeypatch.setattr(torch.cuda, "Event", clock)
     monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
-    measure._cycles_per_millisecond.cache_clear()
+    STATE.clear()
     assert measure._cycles_per_millisecond(CUDA) == pytest.approx(cycles_per_ms)
-    measure._cycles_per_millisecond.cache_clear()
+    STATE.clear()
     assert len(slept) == 2
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from yolo_rocm.engines import plan_store, qualification
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.plan_store import PlanStore, layer_and_size
 from yolo_rocm.errors import ConfigError, EngineError
 
@@ -75,7 +76,7 @@ def test_a_kernel_is_qualified_before_its_first_use(caplog):
     assert good.ran == ["forward", "backward"]
     planner.plan(Product(32))
     assert good.ran == ["forward", "backward"]
-    qualification.forget()
+    STATE.clear()
     with caplog.at_level(logging.WARNING, logger="yolo_rocm"):
         planner = planner_of(Products(bad, Plain()), "triton+gemm")
         assert names(planner.plan(Product(16))) == ["plain", "plain"]

@@ -19,6 +19,7 @@ from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import products
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.products import cut_short, longest, product
 from yolo_rocm.engines.tuning import gives, time_candidates
 from yolo_rocm.errors import EngineError
@@ -67,11 +68,11 @@ def test_a_product_that_is_cut_is_the_same_product(monkeypatch, most):
     ("gfx", "most"), [("gfx1201", 2**18), ("gfx1200", 2**18), ("gfx1100", None), ("gfx942", None), (None, None)]
 )
 def test_the_target_says_where_to_cut(monkeypatch, gfx, most):
-    products._longest.cache_clear()
+    STATE.clear()
     monkeypatch.setattr(products, "target_of", lambda device: None if gfx is None else SimpleNamespace(gfx=gfx))
     assert longest(torch.device("cuda:0")) == most
     assert longest(torch.device("cpu")) is None
-    products._longest.cache_clear()
+    STATE.clear()
 
 
 def test_no_algorithm_multiplies_by_itself():

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import direct, launch
 from yolo_rocm.engines.triton.call import Call
 
@@ -49,14 +50,14 @@ def use(monkeypatch):
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 6))
     monkeypatch.setattr(direct, "current_device", lambda: -1)
     monkeypatch.setattr(direct, "current_stream", lambda number: 0)
-    launch.forget()
+    STATE.clear()
 
     def using(kernel: Kernel) -> Kernel:
         monkeypatch.setattr(launch, "kernel_of", lambda call: kernel)
         return kernel
 
     yield using
-    launch.forget()
+    STATE.clear()
 
 
 def tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from ultralytics.utils.metrics import bbox_iou
 
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.engines.triton import launch
 from yolo_rocm.losses import boxes, launches
 
 from ..tables import each_row
@@ -187,8 +187,7 @@ def test_scores_are_not_kept_for_backward(device):
 
 def test_not_many_launches_are_remembered(device, monkeypatch):
     monkeypatch.setattr(launches, "_MOST_REMEMBERED", 2)
-    launches.forget()
-    launch.forget()
+    STATE.clear()
     real, keys = launches.Launch, []
     monkeypatch.setattr(launches, "Launch", lambda key, call: keys.append(key) or real(key, call))
     for targets in (3, 4, 5, 3, 5):
@@ -197,7 +196,7 @@ def test_not_many_launches_are_remembered(device, monkeypatch):
         assert relative_error(found.overlaps, made.assigner().get_pos_mask(*made.asked())[2]) < CLOSE
     assert len(launches._launches["candidates"]) == 2
     assert [key is None for key in keys] == [False, False, True, True]  # nor does anybody else remember these
-    launches.forget()
+    STATE.clear()
 
 
 def test_results_may_be_changed_in_place(device):

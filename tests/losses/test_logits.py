@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from yolo_rocm.engines import quarantine
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.losses import logits, proof
+from yolo_rocm.losses import logits
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ORIGINAL = functional.binary_cross_entropy_with_logits
@@ -21,11 +21,9 @@ ORIGINAL = functional.binary_cross_entropy_with_logits
 
 @pytest.fixture(autouse=True)
 def begin_anew():
-    proof.forget()
-    quarantine.forget()
+    STATE.clear()
     yield
-    proof.forget()
-    quarantine.forget()
+    STATE.clear()
     assert functional.binary_cross_entropy_with_logits is ORIGINAL
 
 

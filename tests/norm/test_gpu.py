@@ -11,10 +11,9 @@ import torch.nn.functional as F
 
 from yolo_rocm.engines import dispatcher
 from yolo_rocm.engines.backend_flags import vendor_off
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.layout import laid_out
-from yolo_rocm.norm import seam
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.norm.algorithms.native import reachable
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NORMALISATION, PASSES, NormPlanner
 from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, RELU, NormProblem
@@ -163,18 +162,15 @@ def test_torchs_own_kernels_are_reached_without_being_handed_out(monkeypatch, dt
     bn, x = layer_and_input(channels_last, dtype)
     with vendor_off():
         expected = step(bn, x)
-        caches = (reachable, seam._kernels)
         with monkeypatch.context() as older:
             older.setattr(dispatcher, "_HANDED_OUT", None)
             older.setattr(dispatcher, "HANDS_OUT", False)
-            for cache in caches:
-                cache.cache_clear()
+            STATE.clear()
             patch = NormPatch(GPU, NormPlanner("aten", remember=False))
             assert patch.reachable
             found = step(bn, x, patch, patch)
             assert set(patch.report.engines()) == {"aten"}
-        for cache in caches:
-            cache.cache_clear()
+        STATE.clear()
     assert_same(found, expected, dtype)
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.engines.triton import direct, launch
+from yolo_rocm.engines.triton import direct
 from yolo_rocm.engines.triton.available import triton_version
-from yolo_rocm.norm.algorithms import ALGORITHMS, triton_passes
-from yolo_rocm.norm.hip import batch_norm
+from yolo_rocm.norm.algorithms import ALGORITHMS
 from yolo_rocm.norm.problem import ACTIVATIONS, SILU, NormProblem
 
 from .cases import Exact, drawn, parameters
@@ -29,12 +29,6 @@ SHAPES = [
 
 def of_engine(engine):
     return [algorithm for algorithm in ALGORITHMS if algorithm.engine == engine]
-
-
-def forget():
-    """Launches are made anew."""
-    for module in (triton_passes, launch, batch_norm):
-        module.forget()
 
 
 def allowed(problem):
@@ -76,7 +70,7 @@ def test_the_same_bits_again(engine, dtype, last):
         problem = NormProblem(shape, dtype, DEVICE, last, True, True, SILU)
         x, grad = drawn(problem)
         for algorithm in of_engine(engine):
-            forget()
+            STATE.clear()
             kept = []
             for _ in range(3):
                 p = parameters(problem, count=True)

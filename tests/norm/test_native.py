@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from yolo_rocm.engines import dispatcher
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.norm import seam
 from yolo_rocm.norm.algorithms import native
 from yolo_rocm.norm.algorithms.native import Aten, Vendor, reachable
@@ -23,13 +24,10 @@ def older(monkeypatch):
     """Torch hands out no kernels, as before 2.9."""
     monkeypatch.setattr(dispatcher, "_HANDED_OUT", None)
     monkeypatch.setattr(dispatcher, "HANDS_OUT", False)
-    caches = (reachable, seam._kernels)
-    for cache in caches:
-        cache.cache_clear()
+    STATE.clear()
     yield monkeypatch
     monkeypatch.undo()
-    for cache in caches:
-        cache.cache_clear()
+    STATE.clear()
 
 
 def steps(bn, x):

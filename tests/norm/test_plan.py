@@ -10,6 +10,7 @@ import torch
 
 from yolo_rocm.conv.plan import CONVOLUTION
 from yolo_rocm.engines import qualification, tuning
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.qualification import ROUNDINGS
 from yolo_rocm.engines.quarantine import quarantine_reason
 from yolo_rocm.errors import ConfigError
@@ -156,7 +157,7 @@ def test_qualification_finds_out_what_is_broken(fresh, monkeypatch, caplog, brok
     problem = made((2, 8, 16, 16), dtype, activation="silu")
     qualification.check(NORMALISATION, Compiled(), problem)
     assert not Compiled().not_supported_reasons(problem)
-    qualification.forget()
+    STATE.clear()
     qualification.check(NORMALISATION, broken(), problem)
     (why,) = broken().not_supported_reasons(problem)
     assert "is wrong, its relative error is" in why

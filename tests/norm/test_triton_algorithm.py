@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from yolo_rocm.engines import quarantine
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton.available import FAMILIES, NVIDIA
 from yolo_rocm.norm.algorithms import triton, triton_passes
 from yolo_rocm.norm.algorithms.triton import TRITON
@@ -22,9 +23,9 @@ def card(monkeypatch, fresh):
     monkeypatch.setattr(triton, "device_reason", lambda device: None)
     monkeypatch.setattr(triton_passes, "family", lambda device: NVIDIA)
     monkeypatch.setattr(triton_passes, "processors", lambda device: 132)
-    triton_passes.forget()
+    STATE.clear()
     yield
-    triton_passes.forget()
+    STATE.clear()
 
 
 def norm(*shape, dtype=torch.float32, last=False):

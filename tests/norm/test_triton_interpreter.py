@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import missing_reason
@@ -45,9 +46,9 @@ def small_tiles(monkeypatch):
     """Tiles of a few values, so that a small problem has many parts, on a device of several multiprocessors."""
     monkeypatch.setattr(triton_passes, "tile", lambda family, size: Tile(64, 1024, 1))
     monkeypatch.setattr(triton_passes, "processors", lambda device: 4)
-    triton_passes.forget()
+    STATE.clear()
     yield
-    triton_passes.forget()
+    STATE.clear()
 
 
 def norm(shape, dtype=torch.float32, last=False, training=True, affine=True, activation=SILU, slope=0.0):
@@ -138,7 +139,7 @@ def test_many_parts(poisoned, small_tiles, activation, last):
 def test_whole_channels(poisoned, monkeypatch, activation, last):
     """Several tiles of each channel in one program: one launch for forward, one for backward, bits as elsewhere."""
     monkeypatch.setattr(triton_passes, "tile", lambda family, size: Tile(256, 1024, 1, whole=True))
-    triton_passes.forget()
+    STATE.clear()
     launched, inner = [], launch.kernel_of
     monkeypatch.setattr(launch, "kernel_of", lambda call: launched.append(call.kernel) or inner(call))
     dtype = DTYPES[(ACTIVATIONS.index(activation) + last) % 3]
@@ -147,7 +148,7 @@ def test_whole_channels(poisoned, monkeypatch, activation, last):
     x, grad = drawn(problem)
     assert_right(TRITON[-1], problem, x, grad, parameters(problem, count=True))
     assert set(launched) == {"whole_forward", "activate", "whole_backward"}
-    triton_passes.forget()
+    STATE.clear()
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])

@@ -14,6 +14,7 @@ from typing import Final
 import torch
 
 from ..errors import DeviceLostError
+from .device_state import STATE
 from .devices import alive
 from .operator import Problem
 from .plan_store import PlanStore
@@ -21,9 +22,9 @@ from .plan_store import PlanStore
 LOG = logging.getLogger("yolo_rocm")
 WRONG: Final = "it gives wrong numbers"
 _lock = threading.Lock()
-_known: dict[str, PlanStore] = {}  # device -> {operator/algorithm: {dtype: why}}
-_wrong: set[tuple[str, str, Problem]] = set()  # (operator, algorithm, problem)
-_logged: set[tuple[str, str, str, torch.dtype, str]] = set()
+_known: dict[str, PlanStore] = STATE.container({})  # device -> {operator/algorithm: {dtype: why}}
+_wrong: set[tuple[str, str, Problem]] = STATE.container(set())  # (operator, algorithm, problem)
+_logged: set[tuple[str, str, str, torch.dtype, str]] = STATE.container(set())
 
 
 def recall(device: str) -> None:
@@ -88,14 +89,6 @@ def raise_if_lost(
 def in_one_line(error: BaseException) -> str:
     """Return the kind of an error and the first line of its message."""
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-
-
-def forget() -> None:
-    """Read and log everything again."""
-    with _lock:
-        _known.clear()
-        _wrong.clear()
-        _logged.clear()
 
 
 def _left_out(why: str, store: PlanStore) -> str:

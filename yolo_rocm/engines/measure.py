@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
 from typing import Any, Final
 
 import torch
 
+from .device_state import STATE
 from .devices import on
 from .precision import without_tf32
 
@@ -88,7 +88,7 @@ def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, 
     return float(start.elapsed_time(stop)) / calls, on_host / calls
 
 
-@lru_cache(maxsize=16)
+@STATE.cached(16)
 def _cycles_per_millisecond(device: torch.device) -> float:
     """Return how many cycles of `_sleep` make a millisecond: shader clocks on one GPU, a slow counter on another."""
     cuda: Any = torch.cuda

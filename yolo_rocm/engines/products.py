@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Final
 
 import torch
 
+from .device_state import STATE
 from .hip.target import target_of
 
 # Rows and columns of a result that one product may have, by the target's name. Others are not cut: the same products
@@ -73,7 +73,7 @@ def longest(device: torch.device) -> int | None:
     return _longest(str(device)) if device.type == "cuda" else None
 
 
-@lru_cache(maxsize=64)
+@STATE.cached(64)
 def _longest(device: str) -> int | None:
     target = target_of(device)
     gfx = "" if target is None else target.gfx

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from .device_state import STATE
 from .devices import is_there, on
 from .faults import in_one_line, raise_if_lost
 from .kernel_errors import Spills
@@ -26,8 +27,8 @@ from .tuning import gives
 ROUNDINGS: Final = 64
 LOG = logging.getLogger("yolo_rocm")
 _lock = threading.RLock()
-_seen: set[tuple[str, str, str, torch.dtype]] = set()
-_compared: set[tuple[str, str, Problem, str]] = set()  # (operator, algorithm, problem, pass)
+_seen: set[tuple[str, str, str, torch.dtype]] = STATE.container(set())
+_compared: set[tuple[str, str, Problem, str]] = STATE.container(set())  # (operator, algorithm, problem, pass)
 
 
 def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None = None) -> None:
@@ -104,13 +105,6 @@ def gives_wrong_numbers(operator: Operator[P, A], problem: P, chosen: Mapping[st
         raise_if_lost(error, problem, operator.name, name, which)
         LOG.debug("%s, %s: nothing is compared, %s", problem, which, in_one_line(error))
     return wrong
-
-
-def forget() -> None:
-    """Check everything again."""
-    with _lock:
-        _seen.clear()
-        _compared.clear()
 
 
 def _wrong(operator: Operator[P, A], algorithm: A, problem: P) -> str | None:

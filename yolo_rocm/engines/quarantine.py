@@ -7,9 +7,11 @@ import threading
 
 import torch
 
+from .device_state import STATE
+
 LOG = logging.getLogger("yolo_rocm")
 _lock = threading.Lock()
-_reasons: dict[tuple[str, str, str, torch.dtype], str] = {}
+_reasons: dict[tuple[str, str, str, torch.dtype], str] = STATE.container({})
 
 
 def quarantine_reason(operator: str, device: str, kernel: str, dtype: torch.dtype) -> str | None:
@@ -23,9 +25,3 @@ def quarantine_kernel(operator: str, device: str, kernel: str, dtype: torch.dtyp
         if (operator, device, kernel, dtype) not in _reasons:
             _reasons[operator, device, kernel, dtype] = why
             LOG.warning("kernel '%s' is left out on %s for %s: %s", kernel, device, dtype, why)
-
-
-def forget() -> None:
-    """Release every kernel."""
-    with _lock:
-        _reasons.clear()

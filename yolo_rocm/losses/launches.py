@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from ..engines.device_state import STATE
 from ..engines.triton.call import Call
 from ..engines.triton.launch import Launch
 from .kernels import calls
@@ -15,7 +16,7 @@ OPERATOR: Final = "loss"  # what quarantined kernels belong to
 # Of each kernel. A batch has as many targets as its fullest image: another number each time. Later ones take Triton's
 # own way.
 _MOST_REMEMBERED: Final = 1024
-_launches: dict[str, dict[Hashable, Launch]] = {}
+_launches: dict[str, dict[Hashable, Launch]] = STATE.container({})
 
 
 def launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ...]) -> None:
@@ -36,8 +37,3 @@ def launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ...
         if room:
             known[key] = found
     found(*tensors)
-
-
-def forget() -> None:
-    """Make all launches anew."""
-    _launches.clear()

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import torch
 
+from ..engines.device_state import STATE
 from ..engines.measure import relative_error
 from ..engines.quarantine import quarantine_kernel, quarantine_reason
 from ..engines.triton.available import device_reason
@@ -44,8 +45,8 @@ class State(Enum):
     PROVEN = "proven"
 
 
-_proven: set[Use] = set()
-_tries: Counter[Use] = Counter()
+_proven: set[Use] = STATE.container(set())
+_tries: Counter[Use] = STATE.container(Counter())
 
 
 def state(use: Use) -> State:
@@ -102,9 +103,3 @@ def prove(
 
 def _leave_out(use: Use, why: str) -> None:
     quarantine_kernel(OPERATOR, str(use.device), use.kernel, use.dtype, why)
-
-
-def forget() -> None:
-    """Let every kernel prove itself anew."""
-    _proven.clear()
-    _tries.clear()

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 
 from ..engines import dispatcher
+from ..engines.device_state import STATE
 from ..engines.seam import Seam
 from .algorithms.base import Parameters, Statistics
 from .algorithms.native import Three, native_batch_norm, native_batch_norm_backward, reserve_for, saved_dtype
@@ -65,7 +66,7 @@ def installed(patch: NormPatch) -> AbstractContextManager[None]:
     return _seam.installed(patch) if patch.reachable else nullcontext()
 
 
-@lru_cache(maxsize=4)
+@STATE.cached(4)
 def _kernels(key: str) -> Mapping[str, Callable[..., Any]]:
     kernels: dict[str, Callable[..., Any]] = {
         "native_batch_norm": _native,

@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from yolo_rocm.engines.hip import available, compiler, driver, libraries, program, store, target, workers
+from yolo_rocm.engines.device_state import STATE
+from yolo_rocm.engines.hip import compiler, libraries, program, store, workers
 
 STREAM = 0x7700
 CC = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -55,10 +56,7 @@ class StandIn:
 def forget() -> None:
     """Forget everything that this process has found out."""
     workers.POOL.close()
-    program.forget()
-    available.forget()
-    for cached in (compiler.compiler, driver.driver, target.target_of):
-        cached.cache_clear()
+    STATE.clear()
 
 
 @contextlib.contextmanager

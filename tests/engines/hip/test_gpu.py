@@ -8,12 +8,11 @@ import threading
 import pytest
 import torch
 
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.hip import available
 from yolo_rocm.engines.hip.program import Kernel, Program
 from yolo_rocm.engines.hip.target import wave_size
 from yolo_rocm.engines.kernel_errors import LaunchError
-
-from .stand_in import forget
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -48,12 +47,12 @@ TYPES = {torch.float32: "float", torch.float16: "half_t", torch.bfloat16: "bf16_
 @pytest.fixture(autouse=True)
 def _anew(tmp_path, monkeypatch):
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
-    forget()
+    STATE.clear()
     why = available.device_reason("cuda:0")
     if why is not None:
         pytest.skip(why)
     yield
-    forget()
+    STATE.clear()
 
 
 def made(dtype: torch.dtype = torch.float32, **defines: int) -> Program:

@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from ...engines.bounded import Bounded
+from ...engines.device_state import STATE
 from ...engines.precision import tf32_allowed
 from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import FMA, NVIDIA, device_reason, family
@@ -18,7 +19,7 @@ from ..problem import ConvProblem
 from .base import Algorithm, common_reasons
 
 _LARGEST: Final = 2**31
-_splits: dict[Hashable, tuple[Call, int]] = Bounded()
+_splits: dict[Hashable, tuple[Call, int]] = STATE.container(Bounded())
 
 
 def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Final
 
 from ...engines.bounded import Bounded
+from ...engines.device_state import STATE
 from ...engines.hip.program import Kernel, Launch, Program
 from ...engines.kernel_errors import Spills
 from .calls import HipCall
@@ -25,7 +26,7 @@ _TENSORS: Final = {
 }
 # Bytes of a thread's memory beyond registers that a kernel may use: a few values that wait for the end cost nothing.
 _FEW_BYTES: Final = 128
-_launches: dict[tuple[HipCall, str], Launch] = Bounded()
+_launches: dict[tuple[HipCall, str], Launch] = STATE.container(Bounded())
 
 
 @lru_cache(maxsize=64)
@@ -65,8 +66,3 @@ def prepare(call: HipCall, device: str) -> None:
 
 def _kernel(call: HipCall, device: str) -> Kernel:
     return program_of(call.source, call.defines).kernel(call.source, device)
-
-
-def forget() -> None:
-    """Forget all launches."""
-    _launches.clear()

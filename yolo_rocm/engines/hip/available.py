@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..device_state import STATE
+
 # torch is imported only where a device is queried: the doctor does without it.
 
 
-_asked: dict[str, str | None] = {}
+_asked: dict[str, str | None] = STATE.container({})
 
 
 def device_reason(device: str) -> str | None:
@@ -62,8 +64,3 @@ def _uncompiled(device: str) -> str | None:
         return "neither torch nor the runtime says which gfx target the device is"
     found = compiler(target)
     return found if isinstance(found, str) else None
-
-
-def forget() -> None:
-    """Ask again."""
-    _asked.clear()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ...utils.progress import duration
+from ..device_state import STATE
 from ..kernel_errors import CompilerError
 from .driver import Driver, driver
 from .libraries import find, stack_of
@@ -102,7 +103,7 @@ class Compiler:
         return STORE.get_or_make(self.key(text), make)
 
 
-@lru_cache(maxsize=16)
+@STATE.cached(16)
 def compiler(target: Target) -> Compiler | str:
     """Return the compiler for a target, or in words why there is none; what is broken is logged in one line.
 

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
+from ..device_state import STATE
 from ..kernel_errors import LaunchError
 from .libraries import find, open_library, stack_of
 
@@ -183,7 +183,7 @@ class Driver:
             raise LaunchError(f"{name}: {self.words(status)}")
 
 
-@lru_cache(maxsize=2)
+@STATE.cached(2)
 def driver(family: str) -> Driver | str:
     """Return the runtime of `hip` or `cuda` in this process, or in words why there is none."""
     stack, tried = stack_of(family), []

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from ..device_state import STATE
 from ..devices import current_device, current_stream, on
 from ..kernel_errors import CompilerError, LaunchError
 from .compiler import Compiler, compiler, prelude
@@ -226,10 +227,12 @@ def _address(tensor: torch.Tensor | None) -> int:
 
 
 _lock = threading.Lock()
-_kernels: dict[tuple[Program, str, int, int], Kernel] = {}
-_modules: dict[tuple[Program, int], ctypes.c_void_p] = {}
-_failed: dict[tuple[Program, Compiler], tuple[str, str]] = {}  # words alone: an exception would hold frames
-_streams: dict[int, ctypes.c_void_p] = {}
+_kernels: dict[tuple[Program, str, int, int], Kernel] = STATE.container({})
+_modules: dict[tuple[Program, int], ctypes.c_void_p] = STATE.container({})
+_failed: dict[tuple[Program, Compiler], tuple[str, str]] = STATE.container(
+    {}
+)  # words alone: an exception would hold frames
+_streams: dict[int, ctypes.c_void_p] = STATE.container({})
 
 
 def _stream(number: int) -> ctypes.c_void_p:
@@ -275,10 +278,3 @@ def _loaded(program: Program, number: int) -> tuple[Driver, ctypes.c_void_p]:
                 STORE.drop(by.key(program.text()))
                 _modules[key] = runtime.load(number, _built(program, by))
     return runtime, _modules[key]
-
-
-def forget() -> None:
-    """Forget kernels, modules and failures; what is loaded stays so for those who hold it."""
-    with _lock:
-        for known in (_kernels, _modules, _failed, _streams):
-            known.clear()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 
 from ...hardware.catalogue import wave_of
+from ..device_state import STATE
 from .driver import Driver, driver
 
 
@@ -44,7 +44,7 @@ class Target:
         return [f"--offload-arch={self.arch}", "-O3", "-std=c++17", "-ffp-contract=on"]
 
 
-@lru_cache(maxsize=64)
+@STATE.cached(64)
 def target_of(device: str) -> Target | None:
     """Return the target of a GPU, None where neither torch nor the runtime says.
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Final
+
+from ..device_state import STATE
 
 # Families of GPUs, by what multiplies matrices: NVIDIA's tensor cores; on AMD plain fused multiply-adds (RDNA 1 and 2),
 # WMMA (RDNA 3 and 4) or MFMA (CDNA).
@@ -35,7 +36,7 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-@lru_cache(maxsize=1)
+@STATE.cached(1)
 def triton_version() -> tuple[int, ...]:
     """Return Triton's version, empty where there is none."""
     return _numbers(installed_version())
@@ -51,7 +52,7 @@ def installed_version() -> str:
     return ""
 
 
-@lru_cache(maxsize=8)
+@STATE.cached(8)
 def missing_reason(torch_version: str | None = None) -> str | None:
     """Say why this Python has no Triton that can be used, None where it has.
 
@@ -88,7 +89,7 @@ def amd_family(gfx: str) -> str | None:
     return next((family for pattern, family in _AMD_FAMILIES if re.fullmatch(pattern, gfx)), None)
 
 
-@lru_cache(maxsize=64)
+@STATE.cached(64)
 def device_reason(device: str) -> str | None:
     """Say why Triton cannot be used on a device, None where it can."""
     missing = missing_reason()
@@ -107,7 +108,7 @@ def device_reason(device: str) -> str | None:
     return None if amd_family(gfx) else f"Triton does not compile for {gfx}"
 
 
-@lru_cache(maxsize=64)
+@STATE.cached(64)
 def gfx_target(device: str) -> str:
     """Return the gfx target that torch compiles for on a device; an override of it counts."""
     import torch
@@ -116,7 +117,7 @@ def gfx_target(device: str) -> str:
     return str(name).partition(":")[0]
 
 
-@lru_cache(maxsize=64)
+@STATE.cached(64)
 def family(device: str) -> str:
     """Return the family of a device that Triton can be used on; the interpreter counts as FMA."""
     if not device.startswith("cuda"):
@@ -128,7 +129,7 @@ def family(device: str) -> str:
     return amd_family(gfx_target(device)) or FMA
 
 
-@lru_cache(maxsize=64)
+@STATE.cached(64)
 def processors(device: str) -> int:
     """Return how many multiprocessors a device has."""
     if not device.startswith("cuda"):

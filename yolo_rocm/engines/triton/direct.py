@@ -22,6 +22,7 @@ from typing import Any, Final
 import torch
 
 from .. import devices
+from ..device_state import STATE
 from .available import triton_version
 from .call import Call
 
@@ -34,19 +35,13 @@ _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # None where torch was built without GPUs: then nothing is ever repeated.
 current_device: Final[Any] = devices.current_device
 current_stream: Final[Any] = devices.current_stream
-_proven: set[tuple[str, str]] = set()
-_given_up: list[str] = []  # why, where it was
+_proven: set[tuple[str, str]] = STATE.container(set())
+_given_up: set[str] = STATE.container(set())  # why, where it was
 
 
 def given_up() -> str | None:
     """Return why launches go through Triton's own way in this process, None where they do not."""
-    return _given_up[0] if _given_up else None
-
-
-def forget() -> None:
-    """Begin anew."""
-    _proven.clear()
-    _given_up.clear()
+    return next(iter(_given_up), None)
 
 
 def copies(call: Call, tensors: tuple[torch.Tensor, ...]) -> dict[int, torch.Tensor]:
@@ -147,7 +142,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def _give_up(why: str) -> None:
     if not _given_up:
-        _given_up.append(why)
+        _given_up.add(why)
         version = ".".join(map(str, triton_version()))
         LOG.warning("kernels are launched through Triton %s's own, slower way from now on: %s", version, why)
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from ..bounded import Bounded
+from ..device_state import STATE
 from ..devices import on
 from ..kernel_errors import CompilerError, Spills
 from . import direct
@@ -29,10 +30,10 @@ from .call import Call
 # NVIDIA's compiler spills a register or two to stay below a round number of them: such kernels were up to 2.6 times as
 # fast as the next best on an H200. This many are no sign of a tile that is too large.
 _FEW_SPILLS: Final = 8
-_ready: dict[Hashable, Callable[..., bool]] = Bounded()  # see `repeating`
+_ready: dict[Hashable, Callable[..., bool]] = STATE.container(Bounded())  # see `repeating`
 # What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once. Where
 # that failed, why, in words: an exception would hold every frame it has passed, with the gigabytes of a measurement.
-_prepared: dict[Hashable, _Failure | None] = {}
+_prepared: dict[Hashable, _Failure | None] = STATE.container({})
 _lock = threading.Lock()
 _address: Final = torch.Tensor.data_ptr
 
@@ -159,13 +160,6 @@ def prepare_all(jobs: list[Callable[[], None]], workers: int, out_of_time: Calla
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, jobs))
-
-
-def forget() -> None:
-    """Forget prepared launches."""
-    direct.forget()
-    _ready.clear()
-    _prepared.clear()
 
 
 def kernel_of(call: Call) -> Any:

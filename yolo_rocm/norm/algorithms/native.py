@@ -9,12 +9,12 @@ no operator reaches is said among the reasons; the vendor library's kernels are 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
 
 from ...engines import dispatcher
+from ...engines.device_state import STATE
 from ..problem import IDENTITY, NormProblem
 from .activations import activated, gradient
 from .base import NormAlgorithm, NormGrads, Parameters, Statistics
@@ -24,7 +24,7 @@ Three = tuple["torch.Tensor | None", "torch.Tensor | None", "torch.Tensor | None
 _KEYS = {"cuda": "CUDA", "cpu": "CPU"}
 
 
-@lru_cache(maxsize=16)
+@STATE.cached(16)
 def _has(name: str, key: str) -> bool:
     try:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key))
@@ -32,7 +32,7 @@ def _has(name: str, key: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=4)
+@STATE.cached(4)
 def reachable(device_type: str) -> bool:
     """Return whether torch's own kernels can be called while the seam is on; a device torch is not built for can."""
     key = _KEYS.get(device_type, "")

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import torch
 
 from ...engines.bounded import Bounded
+from ...engines.device_state import STATE
 from ...engines.triton.available import family, processors
 from ...engines.triton.call import Call
 from ...engines.triton.direct import current_stream
@@ -28,8 +29,8 @@ _MOST_REMEMBERED: Final = 32
 _ALIGNED: Final = 64  # elements; kernels are compiled for addresses that are multiples of 16 bytes
 _LEAST_SHARED: Final = 2**18  # elements
 _Described = list[tuple[Call, tuple[torch.dtype, ...]]]
-_known: dict[tuple[str, NormProblem], TritonPasses] = Bounded()
-_shared: dict[tuple[torch.device, int, int], torch.Tensor] = {}  # by device, stream and thread
+_known: dict[tuple[str, NormProblem], TritonPasses] = STATE.container(Bounded())
+_shared: dict[tuple[torch.device, int, int], torch.Tensor] = STATE.container({})  # by device, stream and thread
 
 
 def passes(size: str, problem: NormProblem) -> TritonPasses:
@@ -38,12 +39,6 @@ def passes(size: str, problem: NormProblem) -> TritonPasses:
     if found is None:
         found = _known[size, problem] = TritonPasses(size, problem)
     return found
-
-
-def forget() -> None:
-    """Make all passes anew."""
-    _known.clear()
-    _shared.clear()
 
 
 def free_memory() -> None:

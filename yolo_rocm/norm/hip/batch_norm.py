@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 import torch
 
 from ...engines.bounded import Bounded
+from ...engines.device_state import STATE
 from ...engines.hip.available import device_reason
 from ...engines.hip.program import Launch, Program, bits_of
 from ...engines.quarantine import quarantine_reason
@@ -31,7 +32,7 @@ TENSORS: Final = {
     "combine_gradients": 5,
     "input_gradient": 8,
 }
-_launches: dict[tuple[NormProblem, str, tuple[Any, ...]], Launch] = Bounded()
+_launches: dict[tuple[NormProblem, str, tuple[Any, ...]], Launch] = STATE.container(Bounded())
 
 
 @lru_cache(maxsize=256)
@@ -65,11 +66,6 @@ def launch_of(problem: NormProblem, kernel: str, grid: tuple[int, int, int], *nu
         given = [ctypes.c_uint32(n) if isinstance(n, int) and n >= 2**31 else n for n in numbers]
         found = _launches[key] = loaded.bound(grid, _THREADS, *(None,) * TENSORS[kernel], *given)
     return found
-
-
-def forget() -> None:
-    """Forget all launches."""
-    _launches.clear()
 
 
 class HipNorm(NormAlgorithm):

@@ -227,7 +227,7 @@ def test_less_is_kept_by_ours_and_least_by_lean(small):
     assert images[1] < 0.95 * images[0]
     assert images[2] < 0.9 * images[1]
     assert images[2] > 3 * 64 * 64 * 4 / 2**20  # the image itself
-    module = memory_count.hooks.detector(small)
+    module = memory_count.train_steps.detector(small)
     weights = 4 * sum(each.numel() for each in module.parameters()) / 2**20
     assert counts["stock"][1] >= 2.5 * weights
     assert counts["ours"][1] >= 512  # the preset's workspace

@@ -40,14 +40,14 @@ def test_ways_are_measured_in_turns_and_compute_the_same(small):
 
 
 def test_an_untrained_network_shows_what_is_computed_wrong(small, monkeypatch):
-    rows, traced = [], predict_model_child.hooks.traced
+    rows, traced = [], predict_model_child.backends.traced
 
     def wrong(backend, x):
-        network = predict_model_child.hooks.network_of(backend)
+        network = predict_model_child.backends.network_of(backend)
         next(network.parameters()).data.mul_(1.1)
         return traced(backend, x)
 
-    monkeypatch.setattr(predict_model_child.hooks, "traced", wrong)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.backends.traced", wrong)
     predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]}, rows.append)
     assert rows[0].departure < 1e-4 < 1e-3 < rows[1].departure
 
@@ -58,7 +58,7 @@ def test_a_way_that_fails_does_not_take_the_others_with_it(small, monkeypatch):
     def broken(*_):
         raise RuntimeError("no compiler\nand so on")
 
-    monkeypatch.setattr(predict_model_child.hooks, "traced", broken)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.backends.traced", broken)
     predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]}, rows.append)
     assert {row.way: row.error for row in rows} == {TORCHSCRIPT: "RuntimeError: no compiler", STOCK: ""}
 

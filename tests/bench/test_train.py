@@ -108,10 +108,12 @@ def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench
         calls.append(device)
         return module
 
-    monkeypatch.setattr(train.hooks, "compiled", compiled)
-    monkeypatch.setattr(train.hooks, "compiled_anew", nullcontext)  # Inductor takes seconds to import
-    monkeypatch.setattr(train.hooks, "forget_compiled", lambda: calls.append("forgotten"))
-    monkeypatch.setattr(train.hooks, "why_not_compiled", lambda device: "")
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.train_steps.compiled", compiled)
+    monkeypatch.setattr(
+        "yolo_rocm.ultralytics_hooks.train_steps.compiled_anew", nullcontext
+    )  # Inductor takes seconds to import
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.train_steps.forget_compiled", lambda: calls.append("forgotten"))
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.train_steps.why_not_compiled", lambda device: "")
     monkeypatch.setattr(bench, "rounds", 2)
     monkeypatch.setattr(bench, "steps", 2)
     compared = ways(chosen="stock,stock + compile")
@@ -120,7 +122,9 @@ def test_what_is_compiled_takes_one_turn_and_what_cannot_run_here_says_why(bench
     assert [[len(turn) for turn in way.turns_ms] for way in compared] == [[bench.steps] * 2] * 2 + [[2 * bench.steps]]
     assert [row.wrong for row in train_table.rows(compared, amp=False)] == [False] * 3
 
-    monkeypatch.setattr(train.hooks, "why_not_compiled", lambda device: f"no compiler for {device}")
+    monkeypatch.setattr(
+        "yolo_rocm.ultralytics_hooks.train_steps.why_not_compiled", lambda device: f"no compiler for {device}"
+    )
     compared = ways(chosen="ours + compile")
     bench.run(compared, quiet)
     table = train_table.rows(compared, amp=False)
@@ -178,10 +182,12 @@ def test_the_user_may_end_it_early(small, tmp_path, monkeypatch, at):
 def test_ours_is_compiled_once_and_tuned_in_between(small, monkeypatch):
     """What is compiled calls what is planned at the time: to compile it again would take minutes."""
     calls = []
-    monkeypatch.setattr(train.hooks, "compiled", lambda module, device: calls.append(device) or module)
-    monkeypatch.setattr(train.hooks, "compiled_anew", nullcontext)
-    monkeypatch.setattr(train.hooks, "forget_compiled", lambda: None)
-    monkeypatch.setattr(train.hooks, "why_not_compiled", lambda device: "")
+    monkeypatch.setattr(
+        "yolo_rocm.ultralytics_hooks.train_steps.compiled", lambda module, device: calls.append(device) or module
+    )
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.train_steps.compiled_anew", nullcontext)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.train_steps.forget_compiled", lambda: None)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.train_steps.why_not_compiled", lambda device: "")
     bench = TrainBench(small, batch=2, imgsz=64, amp=False, device="cpu", steps=2, tune_s=0.3)
     compared = ways(chosen="ours + compile")
     bench.run(compared, quiet)

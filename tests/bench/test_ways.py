@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
+import sys
 
 import pytest
 import torch
 
-from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm import ultralytics_hooks
 from yolo_rocm.bench.way import Way
 from yolo_rocm.bench.ways import ways
 from yolo_rocm.errors import ConfigError
@@ -95,7 +98,7 @@ def test_ours_is_what_the_preset_runs():
 # What a session changes besides in Ultralytics: nothing of it computes a training step.
 AROUND_STEPS = {
     "amp_check_without_wait", "around_inference", "averages_at_once", "inference_blocks", "inference_networks",
-    "loaders_follow", "memory_errors_recognised", "ranks_join", "whole_runs",
+    "loaders_built_by", "loaders_follow", "memory_errors_recognised", "ranks_join", "whole_runs",
 }  # fmt: skip
 
 
@@ -114,10 +117,17 @@ def test_ours_switches_on_what_a_session_does(monkeypatch, kind, memory, graph):
 
         return enter
 
-    scopes = {name: scope for name, scope in vars(hooks).items() if inspect.isfunction(scope) and is_scope(scope)}
+    scopes = {
+        name: scope
+        for module in pkgutil.iter_modules(ultralytics_hooks.__path__)
+        for name, scope in vars(importlib.import_module(f"{ultralytics_hooks.__name__}.{module.name}")).items()
+        if inspect.isfunction(scope) and scope.__module__.endswith(f".{module.name}") and is_scope(scope)
+    }
     assert scopes.keys() >= {*AROUND_STEPS, "anchors_once", "fused_blocks", "fused_losses"}
-    for name, scope in scopes.items():
-        monkeypatch.setattr(hooks, name, noted(name, scope))
+    for module in [module for name, module in sys.modules.items() if name.startswith("yolo_rocm.")]:
+        for name, scope in scopes.items():
+            if vars(module).get(name) is scope:
+                monkeypatch.setattr(module, name, noted(name, scope))
     with next(way for way in ways() if way.kind == kind).applied("cpu"):
         pass
     of_the_way = [*entered, "fused_optimizers"]  # the bench makes its optimizer itself, and has it fused

@@ -14,15 +14,18 @@ from ultralytics.nn.modules.conv import Conv
 from ultralytics.utils.torch_utils import ModelEMA
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.algorithms.triton_gemm import TritonGemm
 from yolo_rocm.conv.fused.patch import FusedPatch, computing
 from yolo_rocm.conv.fused.plan import FusedPlanner
 from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.ultralytics_hooks import probes
+from yolo_rocm.ultralytics_hooks.inference_blocks import inference_blocks
 
 from ..interpreted import interpreter
 
-pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks")
+pytestmark = pytest.mark.skipif(
+    bool(probes.missing(probes.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks"
+)
 
 
 def stepped(weights, **how):
@@ -106,7 +109,7 @@ def test_a_weight_that_changes_is_seen(how, engine):
         pytest.skip(str(missing_reason()))
     module, x = block(), torch.randn(1, 8, 6, 6)
     patch = FusedPatch(("cpu",), FusedPlanner(engine, remember=False))
-    with interpreter() if engine == "triton" else nullcontext(), hooks.inference_blocks():
+    with interpreter() if engine == "triton" else nullcontext(), inference_blocks():
         found = []
         for _ in range(2):
             with torch.no_grad():
@@ -133,7 +136,7 @@ def test_nothing_made_of_weights_outlives_a_pass(monkeypatch):
     monkeypatch.setattr(TritonGemm, "packed", noted)
     module, x = block(), torch.randn(1, 8, 6, 6)
     patch = FusedPatch(("cpu",), FusedPlanner("triton", remember=False))
-    with interpreter(), hooks.inference_blocks(), computing(patch), torch.no_grad():
+    with interpreter(), inference_blocks(), computing(patch), torch.no_grad():
         module(x)
         assert made
         assert [each() for each in made] == [None] * len(made)
@@ -143,7 +146,7 @@ def test_weights_that_are_trained_are_left_to_the_plans_of_training():
     """The block, and the convolution in it, which comes by the dispatcher."""
     module, x = block().requires_grad_(True), torch.randn(1, 8, 6, 6)
     patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
-    with yolo_rocm.patched(("cpu",), "gemm") as report, hooks.inference_blocks(), computing(patch), torch.no_grad():
+    with yolo_rocm.patched(("cpu",), "gemm") as report, inference_blocks(), computing(patch), torch.no_grad():
         module(x)
         assert not patch.report.served
         assert sum(served.forward_calls for served in report.served.values()) == 1

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from yolo_rocm.norm import lean
+from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 
 from .steps import served
 
 pytest.importorskip("ultralytics")
-hooks = pytest.importorskip("yolo_rocm.ultralytics_hooks")
 NETWORKS = ("yolov8n", "yolo11n")
 
 
@@ -43,7 +43,7 @@ def stepped(network: Any, *, amp: bool, on: bool, timed: bool) -> tuple[list[tor
     counted: list[Any] = []
     with ExitStack() as stack:
         patch, norms = stack.enter_context(served())
-        stack.enter_context(hooks.fused_blocks())
+        stack.enter_context(fused_blocks())
         stack.enter_context(lean.installed())
         if timed:  # which a convolution by itself is needed for
             patch.report.timer = _Ignored()
@@ -88,7 +88,7 @@ def test_what_is_in_channels_last_stays_in_it(network):
     """Parts of the channels, attention, and weights that lie the same way in both layouts turn nothing into NCHW."""
     turned = copy.deepcopy(network).to(memory_format=torch.channels_last)
     images = torch.rand(2, 3, 64, 64).to(memory_format=torch.channels_last)
-    with served() as (patch, norms), hooks.fused_blocks():
+    with served() as (patch, norms), fused_blocks():
         sum(tensor.sum() for tensor in tensors(turned.predict(images))).backward()
     for seen in (patch.report.served, norms.report.served):
         assert len(seen) >= 10

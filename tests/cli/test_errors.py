@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.cli import errors, main
 from yolo_rocm.cli.options import in_our_order
 from yolo_rocm.errors import ConfigError, DownloadError, MissingFileError, PresetError
 from yolo_rocm.preset.cfg_file import parse
 from yolo_rocm.preset.resolve import resolve
+from yolo_rocm.ultralytics_hooks import models, predicting
 from yolo_rocm.ultralytics_hooks.arguments import benchmark_takes_format, check_weights
 
 from ..fake_trees import write
@@ -257,7 +257,7 @@ def test_results_that_cannot_be_written_are_one_line(command, weights, made_data
     (tmp_path / "model.pt").symlink_to(weights)
     (tmp_path / "file").touch()
     common = () if words.startswith("demo") else ("preset=cpu", "device=cpu", "imgsz=32", "workers=0")
-    given = words.format(assets=hooks.sample_images(), data=made_data(), file=tmp_path / "file")
+    given = words.format(assets=predicting.sample_images(), data=made_data(), file=tmp_path / "file")
     code, told = command(*given.split(), *common)
     (line,) = [line for line in told.splitlines() if line.startswith("error: ")]
     assert code == 1
@@ -328,9 +328,9 @@ def test_python_gets_typed_errors(tmp_path, monkeypatch):
         yolo_rocm.train("nope.pt", data="coco8.yaml", preset="cpu")
     assert isinstance(error.value, FileNotFoundError | ConfigError)
     with pytest.raises(FileNotFoundError, match=r"nope\.yaml"):
-        hooks.load_model("nope.yaml")
+        models.load_model("nope.yaml")
     with pytest.raises(DownloadError, match="cannot be downloaded"):
-        hooks.load_model("yolo11x-obb.pt")
+        models.load_model("yolo11x-obb.pt")
     for wrong in (5.0, ["cpu"], True):
         with pytest.raises(PresetError, match="a preset is a name"):
             yolo_rocm.load_preset(wrong)
@@ -346,7 +346,7 @@ def test_a_file_that_a_model_needs_is_not_taken_for_the_model(monkeypatch):
 
     monkeypatch.setattr(ultralytics, "YOLO", make)
     with pytest.raises(FileNotFoundError, match=r"libhip\.so") as error:
-        hooks.load_model("yolov8n.yaml")
+        models.load_model("yolov8n.yaml")
     assert not isinstance(error.value, MissingFileError)
 
 

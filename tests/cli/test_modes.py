@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from yolo_rocm import api
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.cli import main
 from yolo_rocm.conv import seam
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.preset.cfg_file import parse
+from yolo_rocm.ultralytics_hooks.arguments import benchmark_takes_format
 
 from ..session.test_training import OURS, an_image
 from ..sick_vendor import MESSAGE, sick_vendor
@@ -161,7 +161,7 @@ def test_export_prints_the_file_and_it_predicts_like_stock(command, weights, mad
 
 
 def test_benchmark(command, weights, made_data, log):
-    if not hooks.benchmark_takes_format():
+    if not benchmark_takes_format():
         with pytest.raises(ConfigError, match="benchmarks all formats"):
             api.run_mode("benchmark", weights, "cpu", format="torchscript")
         return
@@ -186,7 +186,7 @@ def test_benchmark(command, weights, made_data, log):
 )
 def test_mistakes_end_before_anything_runs(mode, arguments, text, weights, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(hooks, "load_model", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.models.load_model", lambda *_: pytest.fail("a model was loaded"))
     with pytest.raises(ConfigError) as error:
         api.run_mode(mode, **{"model": weights, "preset": "cpu", **arguments})
     assert text in str(error.value)

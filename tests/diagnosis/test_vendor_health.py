@@ -12,7 +12,6 @@ import torch
 
 import yolo_rocm
 from tests.fake_trees import RX5600XT, RX7900XTX, make_torch, make_tree
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.diagnosis.outcome import ProbeOutcome
@@ -41,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def said(monkeypatch):
     lines: list[str] = []
-    monkeypatch.setattr(hooks, "say", lambda message, warning=False: lines.append(message))
+    monkeypatch.setattr("yolo_rocm.session.session.say", lambda message, warning=False: lines.append(message))
     return lines
 
 

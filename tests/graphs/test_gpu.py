@@ -9,10 +9,11 @@ import threading
 import pytest
 import torch
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.bench.peak import held_by_graphs
 from yolo_rocm.bench.ways import LEAN_KIND, OURS_KIND, ways
 from yolo_rocm.graphs.network import NetworkGraphs
+from yolo_rocm.ultralytics_hooks import train_steps
+from yolo_rocm.ultralytics_hooks.graphed_networks import graphed_networks
 
 from .trained import batches, made, recorded, same, train
 
@@ -103,8 +104,8 @@ def test_memory_comes_back_by_forgetting_and_with_the_model():
 @pytest.mark.parametrize("kind", [OURS_KIND, LEAN_KIND])
 def test_a_detector_under_our_engines(kind, accumulate, amp):
     torch.manual_seed(0)
-    first = hooks.detector("yolov8n.yaml").to(GPU, memory_format=torch.channels_last).train()
-    batch = hooks.made_batch(first, 2, 64, torch.Generator().manual_seed(0))
+    first = train_steps.detector("yolov8n.yaml").to(GPU, memory_format=torch.channels_last).train()
+    batch = train_steps.made_batch(first, 2, 64, torch.Generator().manual_seed(0))
     batch = {key: value.to(GPU) for key, value in batch.items()}
     way = next(way for way in ways(chosen=kind) if way.kind == kind)
     found = []
@@ -115,10 +116,10 @@ def test_a_detector_under_our_engines(kind, accumulate, amp):
         if armed:
             graphs = NetworkGraphs(model, "on", said.append)
         losses = []
-        with way.applied("cuda"), hooks.graphed_networks():
+        with way.applied("cuda"), graphed_networks():
             for number in range(5 if accumulate == 1 else 3 * accumulate):
                 with torch.autocast("cuda", torch.float16, enabled=amp):
-                    loss = hooks.loss_of(model, batch)
+                    loss = train_steps.loss_of(model, batch)
                 (loss * 8).backward()
                 if number % accumulate == accumulate - 1:
                     optimizer.step()

@@ -96,5 +96,5 @@ def surveys(monkeypatch) -> list:
 def lines(monkeypatch) -> list[str]:
     """What is said in the log."""
     said: list[str] = []
-    monkeypatch.setattr(chooser.hooks, "say", lambda line, warning=False: said.append(line))
+    monkeypatch.setattr(chooser, "say", lambda line, warning=False: said.append(line))
     return said

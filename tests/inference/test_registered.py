@@ -341,12 +341,12 @@ def test_four_engines_are_kept_in_memory(yolo, handle, photos, monkeypatch):
     monkeypatch.setattr(chooser, "exported", lambda *args: made)
     loads = []
 
-    class Counted(engine_runs.hooks.ExportedModel):
+    class Counted(engine_runs.ExportedModel):
         def __init__(self, file, task):
             loads.append(file)
             super().__init__(file, task)
 
-    monkeypatch.setattr(engine_runs.hooks, "ExportedModel", Counted)
+    monkeypatch.setattr(engine_runs, "ExportedModel", Counted)
     for batch in (1, 2, 3, 4, 5, 5, 2, 1):
         yolo(str(photos / "0.png"), batch=batch, **QUICK)
     assert len(loads) == 6  # the fifth has put out the first, and only that is loaded again

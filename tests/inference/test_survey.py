@@ -11,7 +11,6 @@ import torch
 from ultralytics import YOLO
 
 from yolo_rocm import bench
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import ConfigError, ExportError
 from yolo_rocm.inference import survey as module
 from yolo_rocm.inference.agreement import Agreement
@@ -19,6 +18,7 @@ from yolo_rocm.inference.exported import Exported, exported
 from yolo_rocm.inference.measure import Measured, Trial, keep_images, measure, reference
 from yolo_rocm.inference.survey import fastest, survey
 from yolo_rocm.inference.ways import BASE, Way
+from yolo_rocm.ultralytics_hooks import predicting
 
 from .test_agreement import liven
 
@@ -35,7 +35,7 @@ def trial(busy_weights, photos, tmp_path_factory):
     """Images of two sizes, and what torch finds on them."""
     folder = tmp_path_factory.mktemp("trial")
     (folder / "images").mkdir()
-    images = hooks.first_images(str(photos), 4)
+    images = predicting.first_images(str(photos), 4)
     assert len({image.shape for image in images}) == 2
     keep_images(images, folder / "images")
     found, row = reference(Trial(busy_weights, "detect", 64, 2, folder / "images", folder, seconds=0.0, preset="cpu"))
@@ -143,8 +143,8 @@ def test_sources_without_images(case, tmp_path):
     if case == "unreadable":
         (folder / "a.jpg").write_bytes(b"no image")
     with pytest.raises(ConfigError, match=r"No images|holds no image|does not exist"):
-        hooks.first_images(str(folder), 4)
+        predicting.first_images(str(folder), 4)
 
 
 def test_a_camera_is_left_alone():
-    assert hooks.first_images("0", 4) == []
+    assert predicting.first_images("0", 4) == []

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.diagnosis.vulkan import vulkan_devices
 from yolo_rocm.inference import chooser
 from yolo_rocm.inference.agreement import Agreement
 from yolo_rocm.inference.measure import Measured
 from yolo_rocm.inference.survey import survey
 from yolo_rocm.inference.ways import BASE, Way
+from yolo_rocm.ultralytics_hooks import predicting
 
 from .test_predictor import QUICK, assert_same, plain
 
@@ -27,7 +27,7 @@ def device():
     for name in ("ncnn", "pnnx"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    if not hooks.takes_vulkan():
+    if not predicting.takes_vulkan():
         pytest.skip("this Ultralytics does not let ncnn use a GPU")
     if not vulkan_devices():
         pytest.skip("no Vulkan device: `.ci/vulkan FOLDER COMMAND` runs a command with one")
@@ -43,7 +43,7 @@ def weights(busy_weights, tmp_path_factory):
 
 
 def test_fp32_finds_what_torch_finds_and_fp16_does_or_ends_in_its_own_process(weights, photos):
-    images = hooks.first_images(str(photos), 2)
+    images = predicting.first_images(str(photos), 2)
     found = survey(Path(weights), "detect", images, [BASE, FP32, FP16], imgsz=64, seconds=0.0)
     rows = {row.way: row for row in found}
     assert rows[FP32].error == ""

@@ -30,7 +30,7 @@ def machine(*packages, gfx=None, system="linux"):
 def devices(monkeypatch):
     monkeypatch.setattr(module, "vulkan_devices", lambda: (VulkanDevice(0, "AMD Radeon RX 5600 XT", "discrete GPU"),))
     monkeypatch.setattr(module, "_torch_gpus", lambda: [])
-    monkeypatch.setattr(module.hooks, "takes_vulkan", lambda: True)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.predicting.takes_vulkan", lambda: True)
 
 
 def test_torch_on_the_cpu_is_always_the_first():
@@ -112,7 +112,7 @@ def test_an_unknown_engine_is_refused_with_the_nearest():
 
 
 def test_an_engine_by_name_that_this_ultralytics_lacks_is_refused(monkeypatch):
-    monkeypatch.setattr(module.hooks, "compiles_predictions", lambda: False)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.predicting.compiles_predictions", lambda: False)
     with pytest.raises(EngineError, match="the installed Ultralytics has no compile="):
         check_engine("compile", machine())
 

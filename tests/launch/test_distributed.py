@@ -15,14 +15,13 @@ import yaml
 from torch.utils.data import Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.data.loader import passes
 from yolo_rocm.data.policy import shuffles
 from yolo_rocm.data.worker_count import recommended_workers
 from yolo_rocm.errors import ConfigError, StackError
 from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
-from yolo_rocm.ultralytics_hooks import distributed
+from yolo_rocm.ultralytics_hooks import children, distributed
 from yolo_rocm.utils.process_group import Place, local_device
 
 from ..session.test_training import OURS
@@ -261,13 +260,13 @@ def test_a_rank_that_fails_is_explained_once_and_ends_the_others(first_weights, 
 
 def test_the_command_of_the_ranks():
     stock = ["python", "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "1234", "file.py"]
-    assert hooks.ranks_command(stock) == [*stock[:-1], "--module", "yolo_rocm.launch.rank", "file.py"]
+    assert children.ranks_command(stock) == [*stock[:-1], "--module", "yolo_rocm.launch.rank", "file.py"]
 
 
 def test_a_missing_cloudpickle_is_named():
-    with pytest.raises(StackError, match=r"pip install \"cloudpickle.*multi-gpu"), hooks.launch_is_possible():
+    with pytest.raises(StackError, match=r"pip install \"cloudpickle.*multi-gpu"), children.launch_is_possible():
         raise ModuleNotFoundError("No module named 'cloudpickle'", name="cloudpickle")
-    with pytest.raises(ModuleNotFoundError), hooks.launch_is_possible():
+    with pytest.raises(ModuleNotFoundError), children.launch_is_possible():
         raise ModuleNotFoundError("No module named 'other'", name="other")
 
 

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.engines.layout import is_channels_last
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.norm.algorithms.base import Parameters
@@ -18,6 +17,7 @@ from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, RELU, NormProblem
 from yolo_rocm.norm.seam import installed
+from yolo_rocm.ultralytics_hooks import models
 
 from .calls import EPS, computed, drawn, half, in_fp64, made
 
@@ -103,7 +103,7 @@ OTHERS = [pytest.param(name, marks=pytest.mark.deep) for name in ("yolov8n", "yo
 def test_every_layer_of_a_model(model):
     """As the seam meets them, at a small size, both layouts in turn."""
     try:
-        module = hooks.torch_module(f"{model}.yaml").train()
+        module = models.torch_module(f"{model}.yaml").train()
     except FileNotFoundError:
         pytest.skip("this Ultralytics does not have the model")
     patch = NormPatch(["cpu"], NormPlanner("gemm", remember=False))

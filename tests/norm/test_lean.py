@@ -29,9 +29,9 @@ def networks() -> dict[str, Any]:
 
 @contextmanager
 def _fused(engine: str = "gemm") -> Iterator[None]:
-    from yolo_rocm import ultralytics_hooks as hooks
+    from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 
-    with installed(NormPatch(("cpu",), NormPlanner(engine, remember=False))), hooks.fused_blocks(), lean.installed():
+    with installed(NormPatch(("cpu",), NormPlanner(engine, remember=False))), fused_blocks(), lean.installed():
         yield
 
 

@@ -79,7 +79,7 @@ def test_the_plots_go_where_people_look(trained):
 
 def test_what_goes_wrong_is_a_warning(tmp_path, monkeypatch):
     said: list[tuple[str, bool]] = []
-    monkeypatch.setattr(artifacts.hooks, "say", lambda line, warning=False: said.append((line, warning)))
+    monkeypatch.setattr(artifacts, "say", lambda line, warning=False: said.append((line, warning)))
     trainer = types.SimpleNamespace(save_dir=tmp_path / "gone", args=types.SimpleNamespace(plots=True))
     on, off = (
         types.SimpleNamespace(preset=types.SimpleNamespace(report=types.SimpleNamespace(html=html)))

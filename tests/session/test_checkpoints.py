@@ -17,7 +17,8 @@ import yolo_rocm
 from yolo_rocm.errors import CheckpointError
 from yolo_rocm.session.checkpoints import Checkpoints
 from yolo_rocm.session.run_command import RunCommand
-from yolo_rocm.ultralytics_hooks import checkpoints, whole_runs
+from yolo_rocm.ultralytics_hooks import checkpoints
+from yolo_rocm.ultralytics_hooks.checkpoints import whole_runs
 from yolo_rocm.utils import atomic
 
 from ..small_model import small_model

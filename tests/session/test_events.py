@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv import seam
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.session.arguments import check_amp
 from yolo_rocm.session.run import run
+from yolo_rocm.ultralytics_hooks import probes
 
 from ..sick_vendor import MESSAGE, sick_vendor
 from .test_training import OURS, QUICK, an_image
@@ -115,4 +115,4 @@ def test_a_training_that_fails_to_start_leaves_nothing_patched(yolo, tmp_path):
 
 
 def trainer_announces_itself_early() -> bool:
-    return not hooks.missing(hooks.EARLY_CALLBACKS)
+    return not probes.missing(probes.EARLY_CALLBACKS)

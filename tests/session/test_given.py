@@ -9,10 +9,10 @@ import torch
 from ultralytics import YOLO
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.session import Session
+from yolo_rocm.ultralytics_hooks import resuming
 
 from ..small_model import small_model
 
@@ -144,7 +144,7 @@ def test_an_object_becomes_what_its_checkpoint_holds(monkeypatch):
     held.ckpt = {"epoch": 1, "optimizer": {}}
     vars(exported)["model"] = "best.onnx"
     monkeypatch.setattr("yolo_rocm.ultralytics_hooks.resuming.load_model", lambda last: held)
-    got = hooks.unfinished("last.pt", exported)
+    got = resuming.unfinished("last.pt", exported)
     assert got is exported
     assert type(got) is Other
     assert got.model is held.model

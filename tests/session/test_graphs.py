@@ -9,11 +9,13 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.graphs import network
 from yolo_rocm.preset.schema import Preset
 from yolo_rocm.preset.step import graph_of
+from yolo_rocm.session import graphs
 from yolo_rocm.session.graphs import Graphs
+from yolo_rocm.ultralytics_hooks import probes, train_steps
+from yolo_rocm.ultralytics_hooks.models import load_model, plain_model
 
 from ..graphs.trained import stand_in
 from ..small_model import small_model
@@ -29,25 +31,25 @@ QUICK = {
     "verbose": False,
     "val": False,
 }
-pytestmark = pytest.mark.skipif(bool(hooks.missing("step.graph")), reason="this Ultralytics has another forward pass")
+pytestmark = pytest.mark.skipif(bool(probes.missing("step.graph")), reason="this Ultralytics has another forward pass")
 
 
 @pytest.fixture
 def train(made_data, tmp_path, monkeypatch):
     """Return a function that trains on the CPU."""
-    data, said, say = made_data(), [], hooks.say
+    data, said, say = made_data(), [], graphs.say
 
     def also_kept(text, **named):
         said.append(text)
         say(text, **named)
 
-    monkeypatch.setattr(hooks, "say", also_kept)
+    monkeypatch.setattr(graphs, "say", also_kept)
 
     def run(name, graph, callback=None, **arguments):
         rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "step": {"graph": graph}}
         rocm |= {"loader": {"context": "fork"}, "report": {"telemetry": False}}
-        yolo = hooks.load_model(small_model())
-        losses = hooks.record_losses(yolo)
+        yolo = load_model(small_model())
+        losses = train_steps.record_losses(yolo)
         if callback is not None:
             yolo.add_callback("on_train_batch_end", callback)
         handle = yolo_rocm.register(yolo, "cpu", rocm)
@@ -66,7 +68,7 @@ def test_a_training_is_the_same_with_graphs(train, monkeypatch):
     models, found = [], []
 
     def see(trainer):
-        models.append(hooks.plain_model(trainer.model))
+        models.append(plain_model(trainer.model))
         known = network.of(models[-1])
         found.append(0 if known is None else known.recorded)
 
@@ -109,7 +111,7 @@ def test_several_gpus_and_compiled_models_are_left_alone(monkeypatch):
         graphs = of("on")
         graphs.begin(asked)
         assert graphs.said == [f"device graph off: {reason}"]
-        assert network.of(hooks.plain_model(asked.model)) is None
+        assert network.of(plain_model(asked.model)) is None
 
 
 def test_a_smaller_batch_after_a_lack_of_memory_lets_go_of_the_graphs_of_the_larger(monkeypatch):

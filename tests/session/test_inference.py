@@ -16,14 +16,16 @@ from ultralytics.nn.modules.conv import Conv
 from ultralytics.nn.tasks import BaseModel
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.graphs import inference
 from yolo_rocm.session.session import Session
+from yolo_rocm.ultralytics_hooks import models, probes
 
 from ..small_model import small_model
 from ..tables import each_row
 
-pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks")
+pytestmark = pytest.mark.skipif(
+    bool(probes.missing(probes.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks"
+)
 ON_CPU = {"devices": ["cpu"], "engine": "gemm"}
 FUSED = {"fuse": "on"}
 
@@ -187,7 +189,7 @@ def test_validations_of_a_training_compute_with_the_weights_of_their_epoch(made_
     arguments = {"epochs": 4, "imgsz": 64, "batch": 4, "nbs": 4, "plots": False, "device": "cpu", "workers": 0}
     arguments |= {"optimizer": "SGD", "lr0": 0.05, "warmup_epochs": 0, "seed": 0, "verbose": False}
     for fuse in ("off", "on"):
-        yolo = hooks.load_model(small_model())
+        yolo = models.load_model(small_model())
         registration = yolo_rocm.register(yolo, "cpu", {"conv": ON_CPU, "predict": {"fuse": fuse}})
         yolo.train(data=data, project=str(tmp_path), name=fuse, **arguments)
         assert fuse == "off" or served(registration._session) > 0

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.report import ConvReport
 from yolo_rocm.session.training import TrainingRun, about_nan
+from yolo_rocm.ultralytics_hooks import trainers
+from yolo_rocm.ultralytics_hooks.arguments import knows_argument
 
 from ..sick_vendor import sick_vendor
 from ..small_model import small_model
@@ -39,7 +40,7 @@ def registered(model=None):
     return yolo
 
 
-@pytest.mark.skipif(not hooks.recovers_from_nan(), reason="this Ultralytics does not recover from NaN")
+@pytest.mark.skipif(not trainers.recovers_from_nan(), reason="this Ultralytics does not recover from NaN")
 def test_a_recovery_from_nan_is_not_passed_over(made_data, tmp_path, log):
     yolo, spoilt = registered(), []
 
@@ -107,7 +108,7 @@ def test_a_time_limit_ends_the_training(made_data, tmp_path):
     assert 1 <= len(rows) < 50
 
 
-@pytest.mark.skipif(not hooks.knows_argument("distill_model"), reason="this Ultralytics does not distil")
+@pytest.mark.skipif(not knows_argument("distill_model"), reason="this Ultralytics does not distil")
 def test_distillation_runs_teacher_and_student_under_the_preset(made_data, tmp_path):
     from ultralytics import YOLO
 

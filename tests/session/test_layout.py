@@ -12,9 +12,17 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.session import layout
 from yolo_rocm.session.layout import Times, measure, randomness_kept
+from yolo_rocm.ultralytics_hooks import probes, train_steps
+from yolo_rocm.ultralytics_hooks.layouts import (
+    first_batch_kept,
+    is_channels_last,
+    to_layout,
+    train_in_layout,
+    why_layout_stays,
+)
+from yolo_rocm.ultralytics_hooks.models import load_model
 
 from ..small_model import small_model
 from ..tables import each_row
@@ -48,7 +56,7 @@ def test_measuring_leaves_everything_as_it_was():
     grads = [each.grad.clone() for each in model.parameters()]
     before, drawn = copy.deepcopy(model.state_dict()), generators()
     tuned = []
-    found = measure(model, batch, PLAIN, CPU, lambda: tuned.append(hooks.is_channels_last(model)))
+    found = measure(model, batch, PLAIN, CPU, lambda: tuned.append(is_channels_last(model)))
     assert found.nchw_ms > 0
     assert found.channels_last_ms > 0
     assert found.departure < 1e-5  # both have drawn the same
@@ -94,13 +102,13 @@ def test_a_trainer_goes_on_in_another_layout_with_the_same_values():
     trainer = SimpleNamespace(model=model, optimizer=optimizer, ema=ema)
     weights, state = list(model.parameters()), copy.deepcopy(optimizer.state_dict()["state"])
     for last in (True, False):
-        hooks.train_in_layout(trainer, last)
+        train_in_layout(trainer, last)
         weight = model.conv.weight
         momentum = optimizer.state[weight]["momentum_buffer"]
         form = torch.channels_last if last else torch.contiguous_format
         for tensor in (weight, weight.grad, momentum, ema.ema.conv.weight):
             assert tensor.is_contiguous(memory_format=form)
-        assert hooks.is_channels_last(model) == last
+        assert is_channels_last(model) == last
         assert all(mine is other for mine, other in zip(weights, model.parameters(), strict=True))
         for number, each in optimizer.state_dict()["state"].items():
             assert torch.equal(each["momentum_buffer"], state[number]["momentum_buffer"])
@@ -111,7 +119,7 @@ def test_the_moving_average_follows_a_model_whose_layout_has_changed(last):
     """Ultralytics keeps lists of the tensors that it averages: those of a model in its old layout stand still."""
     from ultralytics.utils.torch_utils import ModelEMA
 
-    models = [hooks.to_layout(Net(), not last) for _ in range(2)]
+    models = [to_layout(Net(), not last) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     averages = [ModelEMA(model) for model in models]
     for number, (model, average) in enumerate(zip(models, averages, strict=True)):
@@ -122,10 +130,10 @@ def test_the_moving_average_follows_a_model_whose_layout_has_changed(last):
             average.update(model)
             if step == 0 and number:
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-                hooks.train_in_layout(SimpleNamespace(model=model, optimizer=optimizer, ema=average), last)
+                train_in_layout(SimpleNamespace(model=model, optimizer=optimizer, ema=average), last)
     expected, found = (average.ema.state_dict() for average in averages)
     assert all(torch.allclose(found[name], value) for name, value in expected.items())
-    assert hooks.is_channels_last(averages[1].ema) == last
+    assert is_channels_last(averages[1].ema) == last
 
 
 def test_the_first_batch_is_kept_once_and_the_trainer_gets_its_method_back():
@@ -134,7 +142,7 @@ def test_the_first_batch_is_kept_once_and_the_trainer_gets_its_method_back():
             return {**batch, "ready": True}
 
     trainer = Trainer()
-    with hooks.first_batch_kept(trainer) as kept:
+    with first_batch_kept(trainer) as kept:
         assert kept() is None
         assert trainer.preprocess_batch({"number": 1}) == {"number": 1, "ready": True}
         assert "preprocess_batch" not in vars(trainer)
@@ -142,23 +150,23 @@ def test_the_first_batch_is_kept_once_and_the_trainer_gets_its_method_back():
         assert kept() == {"number": 1, "ready": True}
         assert kept() is None
     own = trainer.preprocess_batch = lambda batch: batch
-    with hooks.first_batch_kept(trainer):
+    with first_batch_kept(trainer):
         assert trainer.preprocess_batch is not own
     assert trainer.preprocess_batch is own
 
 
-@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+@pytest.mark.skipif(bool(probes.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
 def test_on_several_gpus_and_compiled_the_layout_stays():
     plain = Net()
     compiled = torch.nn.Module()
     compiled._orig_mod = plain
     for model, ranks, said in ((plain, 1, ""), (plain, 2, "several GPUs"), (compiled, 1, "compiled anew")):
-        reason = hooks.why_layout_stays(SimpleNamespace(model=model, world_size=ranks))
+        reason = why_layout_stays(SimpleNamespace(model=model, world_size=ranks))
         assert bool(reason) == bool(said)
         assert said in reason
     for kept, said in (([torch.ones(1)], "in cache"), ({"w": torch.ones(1)}, "in cache"), ([], ""), (None, "")):
         ema = SimpleNamespace(ema=plain, updates=1, _pairs=([torch.ones(1)],), cache=kept)
-        reason = hooks.why_layout_stays(SimpleNamespace(model=plain, ema=ema))
+        reason = why_layout_stays(SimpleNamespace(model=plain, ema=ema))
         assert bool(reason) == bool(said)
         assert said in reason
 
@@ -174,13 +182,13 @@ def train(made_data, tmp_path, monkeypatch):
     monkeypatch.setattr(layout, "_WARM_UP", 0)
     monkeypatch.setattr(layout, "_TIMED", 1)
     rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
-    data, said, original, say = made_data(), [], layout.measure, hooks.say
+    data, said, original, say = made_data(), [], layout.measure, layout.say
 
     def also_kept(text, **named):
         said.append(text)
         say(text, **named)
 
-    monkeypatch.setattr(hooks, "say", also_kept)
+    monkeypatch.setattr(layout, "say", also_kept)
 
     def run(name, times, step=None, **arguments):
         def measured(*args):
@@ -190,8 +198,8 @@ def train(made_data, tmp_path, monkeypatch):
             return times
 
         monkeypatch.setattr(layout, "measure", measured)
-        yolo = hooks.load_model(small_model())
-        losses = hooks.record_losses(yolo)
+        yolo = load_model(small_model())
+        losses = train_steps.record_losses(yolo)
         handle = yolo_rocm.register(yolo, "cpu", {**rocm, "step": step or {}})
         said.clear()
         yolo.train(data=str(data), project=str(tmp_path), name=name, **{**QUICK, **arguments})
@@ -210,7 +218,7 @@ def train(made_data, tmp_path, monkeypatch):
     return run
 
 
-@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+@pytest.mark.skipif(bool(probes.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
 @pytest.mark.once
 def test_a_training_takes_the_faster_layout_and_the_next_one_begins_with_it(train):
     slow, fast = Times(1.0, 2.0, 0.0), Times(2.0, 1.0, 0.0)
@@ -236,17 +244,17 @@ def test_a_training_takes_the_faster_layout_and_the_next_one_begins_with_it(trai
     assert (layouts, said) == ({False}, [])
 
 
-@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+@pytest.mark.skipif(bool(probes.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
 @pytest.mark.once
 def test_what_the_first_batch_brings_about_leaves_the_layout(train, monkeypatch):
     reasons = iter(["", "the moving average keeps tensors"])
-    monkeypatch.setattr(hooks, "why_layout_stays", lambda trainer: next(reasons))
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.layouts.why_layout_stays", lambda trainer: next(reasons))
     _, layouts, said = train("keeps", Times(2.0, 1.0, 0.0))
     assert layouts == {False}
     assert said == ["layout NCHW, as it is: the moving average keeps tensors"]
 
 
-@pytest.mark.skipif(bool(hooks.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
+@pytest.mark.skipif(bool(probes.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
 @pytest.mark.once
 def test_what_cannot_be_measured_leaves_the_layout(train):
     _, layouts, said = train("fails", None)

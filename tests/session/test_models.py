@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.seam import patched
+from yolo_rocm.ultralytics_hooks import models
 
 from ..sick_vendor import sick_vendor
 
@@ -56,7 +56,7 @@ def difference(got: torch.Tensor, wanted: torch.Tensor) -> float:
 @pytest.mark.parametrize("name", [*FAMILIES, *(pytest.param(name, marks=pytest.mark.deep) for name in RELATIVES)])
 def test_a_step_has_the_outputs_and_gradients_of_torch(name):
     try:
-        model = hooks.torch_module(f"{name}.yaml").train()
+        model = models.torch_module(f"{name}.yaml").train()
     except FileNotFoundError:
         pytest.skip("this Ultralytics does not have the model")
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))

@@ -15,7 +15,6 @@ import torch
 from torch import nn
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.blocks.again import Again
 from yolo_rocm.norm import recipes
 from yolo_rocm.norm.algorithms.pytorch import Torch
@@ -23,6 +22,8 @@ from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
 from yolo_rocm.session.convolutions import Convolutions
+from yolo_rocm.ultralytics_hooks import models, train_steps
+from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 
 from ..sick_vendor import MESSAGE, sick, sick_norm
 from ..small_model import small_model
@@ -33,7 +34,7 @@ MODELS = ("yolov8n.yaml", "yolo11n.yaml", "yolo26n.yaml")
 
 @contextmanager
 def fused():
-    with installed(NormPatch(("cpu",), NormPlanner("gemm", remember=False))) as patch, hooks.fused_blocks():
+    with installed(NormPatch(("cpu",), NormPlanner("gemm", remember=False))) as patch, fused_blocks():
         yield patch
 
 
@@ -119,7 +120,7 @@ def test_what_was_measured_is_said_and_the_summary_names_both(made_data, tmp_pat
     rocm = {**OURS, "conv": {**OURS["conv"], "tune": "on"}}
     options = {**QUICK, "epochs": 1, "imgsz": 32, "val": False, "save": False}
     yolo_rocm.train(small_model(), data=made_data(), preset="cpu", rocm=rocm, project=str(tmp_path), **options)
-    layers = list(hooks.load_model(small_model()).model.modules())
+    layers = list(models.load_model(small_model()).model.modules())
     convolutions, norms = (sum(isinstance(layer, kind) for layer in layers) for kind in (nn.Conv2d, nn.BatchNorm2d))
     (line,) = [line for line in log.text.splitlines() if f"{convolutions} convolution layers" in line]
     assert f"{norms} BatchNorm layers: {norms} gemm" in line
@@ -128,18 +129,18 @@ def test_what_was_measured_is_said_and_the_summary_names_both(made_data, tmp_pat
 
 @cache
 def batch() -> dict[str, torch.Tensor]:
-    return hooks.made_batch(model("yolov8n.yaml"), 2, 64, torch.Generator().manual_seed(0))
+    return train_steps.made_batch(model("yolov8n.yaml"), 2, 64, torch.Generator().manual_seed(0))
 
 
 def model(name: str) -> nn.Module:
     torch.manual_seed(0)
-    return hooks.detector(name)
+    return train_steps.detector(name)
 
 
 def buffers_after_steps(steps: int = 2) -> dict[str, torch.Tensor]:
     module = model("yolov8n.yaml")
     for _ in range(steps):
-        hooks.loss_of(module, batch()).backward()
+        train_steps.loss_of(module, batch()).backward()
     return {name: tensor.clone() for name, tensor in module.named_buffers() if "bn." in name}
 
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.session import relaunch
 from yolo_rocm.session.arguments import train_arguments
@@ -43,7 +42,9 @@ def checkpoint(tmp_path, monkeypatch):
     last = tmp_path / "runs" / "mine" / "weights" / "last.pt"
     last.parent.mkdir(parents=True)
     last.touch()
-    monkeypatch.setattr(hooks, "load_model", lambda path: SimpleNamespace(ckpt=held, path=path))
+    monkeypatch.setattr(
+        "yolo_rocm.ultralytics_hooks.models.load_model", lambda path: SimpleNamespace(ckpt=held, path=path)
+    )
     return SimpleNamespace(last=last, folder=last.parents[1], held=held)
 
 
@@ -133,5 +134,5 @@ def test_only_the_first_rank_of_a_machine_leaves_notes(launched, monkeypatch, tm
 )
 def test_the_loss_of_a_rank_is_told_from_other_errors(monkeypatch, text, lost):
     assert not is_lost_rank(RuntimeError(text))  # one process trains
-    monkeypatch.setattr(hooks, "place_of_rank", lambda: Place(1, 1, 4, 2))
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.ranks.place_of_rank", lambda: Place(1, 1, 4, 2))
     assert is_lost_rank(RuntimeError(text)) is lost

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.api import everywhere
 from yolo_rocm.conv import seam
 from yolo_rocm.conv.algorithms import ALGORITHMS
@@ -20,6 +19,7 @@ from yolo_rocm.session import run as run_module
 from yolo_rocm.session import sigterm
 from yolo_rocm.session.run import current
 from yolo_rocm.session.session import Session
+from yolo_rocm.ultralytics_hooks import children, probes
 
 from ..sick_vendor import sick_vendor
 from .test_training import OURS, QUICK, an_image
@@ -29,7 +29,7 @@ ONE = {**QUICK, "epochs": 1, "val": False}
 
 
 def trainer_announces_itself_early() -> bool:
-    return not hooks.missing(hooks.EARLY_CALLBACKS)
+    return not probes.missing(probes.EARLY_CALLBACKS)
 
 
 def listen(yolo, functions) -> None:
@@ -203,7 +203,7 @@ def test_child_processes_follow_the_newest_and_are_let_go_in_any_order():
     """Two threads may tune at once and end in any order."""
     from ultralytics.engine import trainer
 
-    first, second = hooks.children_follow({"A": "1"}), hooks.children_follow({"A": "2"})
+    first, second = children.children_follow({"A": "1"}), children.children_follow({"A": "2"})
     first.__enter__()
     second.__enter__()
     first.__exit__(None, None, None)

@@ -14,7 +14,7 @@ from yolo_rocm.conv import seam as conv_seam
 from yolo_rocm.norm import seam as norm_seam
 from yolo_rocm.norm.algorithms import native
 from yolo_rocm.telemetry.bottleneck import Bottleneck
-from yolo_rocm.ultralytics_hooks import log as hooks
+from yolo_rocm.ultralytics_hooks.log import PREFIX
 
 from ..small_model import small_model
 from .test_training import OURS, QUICK, an_image
@@ -94,7 +94,7 @@ def test_the_log_of_a_training_contradicts_itself_nowhere_and_says_nothing_twice
     yolo.train(data=str(made_data("classify")), project=str(tmp_path), **{**ONE, "imgsz": 32, "epochs": 4})
     assert own.handlers == []
     said = [re.sub(r"\x1b\[\d*m", "", record.getMessage()) for record in log.records]
-    said = [line.partition(hooks.PREFIX)[2] for line in said if hooks.PREFIX in line]
+    said = [line.partition(PREFIX)[2] for line in said if PREFIX in line]
     assert said.count("kernels are compiled") == 1
     assert [line for line in said if "cannot be kept" in line and line.endswith("the next run measures again")]
     assert [line for line in said if line.startswith("measured ")]

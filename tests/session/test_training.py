@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 
 from ..conftest import BCCD
 from ..sick_vendor import MESSAGE, sick, sick_vendor
@@ -197,7 +196,7 @@ def test_the_model_of_a_cfg_file_is_trained(given, lines, expected, tmp_path, mo
         asked.append(model)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hooks, "load_model", load_model)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.models.load_model", load_model)
     with pytest.raises(KeyboardInterrupt):
         yolo_rocm.train(**given, cfg=str(cfg), preset="cpu")
     assert asked == [expected]

@@ -158,7 +158,7 @@ def test_an_end_by_an_error_is_a_line_in_the_log_of_the_training(made_data, tmp_
 
     said: list[tuple[str, bool]] = []
     monkeypatch.setattr(sources.Sources, "open", broken)
-    monkeypatch.setattr(training.hooks, "say", lambda line, warning=False: said.append((line, warning)))
+    monkeypatch.setattr(training, "say", lambda line, warning=False: said.append((line, warning)))
     yolo = YOLO(small_model())
     yolo_rocm.register(yolo, "cpu", ROCM)
     yolo.add_callback("on_train_start", stop)

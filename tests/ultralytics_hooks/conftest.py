@@ -7,7 +7,6 @@ import contextlib
 import pytest
 from torch import nn
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.seam import installed as installed_convolutions
@@ -16,6 +15,7 @@ from yolo_rocm.losses import boxes
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
+from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 
 from ..interpreted import interpreter
 
@@ -32,7 +32,7 @@ def on(whole):
     patch = NormPatch(("cpu",), NormPlanner("gemm", remember=False))
     convolutions = Patch(("cpu",), Planner("gemm", remember=False))
     also = installed_convolutions(convolutions) if whole else contextlib.nullcontext()
-    with installed(patch), hooks.fused_blocks(), also:
+    with installed(patch), fused_blocks(), also:
         yield patch
 
 

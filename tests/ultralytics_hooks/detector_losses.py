@@ -7,9 +7,8 @@ import functools
 import pytest
 import torch
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.ultralytics_hooks import probes
+from yolo_rocm.ultralytics_hooks import probes, train_steps
 
 known = pytest.mark.skipif(bool(probes.missing(probes.FUSED_LOSSES)), reason="another release has another loss")
 interpreted = pytest.mark.usefixtures("interpreting")
@@ -18,12 +17,12 @@ interpreted = pytest.mark.usefixtures("interpreting")
 @functools.lru_cache
 def detector(name="yolov8n.yaml"):
     torch.manual_seed(0)
-    return hooks.detector(name)
+    return train_steps.detector(name)
 
 
 def step(model, amp=False, images=2, seed=0):
     """Return the loss of a batch and the gradients of what the network predicts; the criterion is made anew."""
-    batch = hooks.made_batch(model, images, 64, torch.Generator().manual_seed(seed))
+    batch = train_steps.made_batch(model, images, 64, torch.Generator().manual_seed(seed))
     model.criterion = None
     torch.manual_seed(0)
     with torch.autocast("cpu", torch.bfloat16, enabled=amp):
@@ -38,7 +37,7 @@ def step(model, amp=False, images=2, seed=0):
                 return leaves[name]
             return value
 
-        total = hooks.loss_of_predicted(model, batch, leaf("", predicted))
+        total = train_steps.loss_of_predicted(model, batch, leaf("", predicted))
     total.backward()
     return {"loss": total.detach(), **{name: each.grad for name, each in leaves.items() if each.grad is not None}}
 

@@ -15,12 +15,12 @@ from yolo_rocm.data.decode import truncation
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.verify import fingerprint
-from yolo_rocm.ultralytics_hooks import REDUCED_DECODE, missing
 from yolo_rocm.ultralytics_hooks.bench_data import training_data, training_loader
 from yolo_rocm.ultralytics_hooks.datasets import (
     MODULES,
     UltralyticsAdapter,
 )
+from yolo_rocm.ultralytics_hooks.probes import REDUCED_DECODE, missing
 
 SIZE, BATCH = 64, 4
 
@@ -254,7 +254,7 @@ def test_classification_loads_through_workers(tmp_path):
     from ultralytics.utils import DEFAULT_CFG
 
     from tests import made_data
-    from yolo_rocm.ultralytics_hooks import loaders_built_by
+    from yolo_rocm.ultralytics_hooks.loaders import loaders_built_by
 
     root = Path(made_data.make_data(tmp_path, task="classify", images=12, size=64))
     args = type(DEFAULT_CFG)(**{**vars(DEFAULT_CFG), "imgsz": SIZE})

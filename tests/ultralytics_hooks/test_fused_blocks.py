@@ -15,7 +15,6 @@ from torch.nn.utils import parametrize, prune, weight_norm
 from ultralytics.nn.modules import conv as blocks
 from ultralytics.nn.modules.conv import Conv, ConvTranspose, DWConv
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.hardware import Machine
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
@@ -23,6 +22,7 @@ from yolo_rocm.norm.seam import installed
 from yolo_rocm.session.announcement import opening_lines
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import probes
+from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 
 from .one_block import FORWARD, block, image
 
@@ -281,13 +281,13 @@ def test_a_convolution_that_is_an_attribute_and_no_child(on, called):
 
 
 def test_another_device_than_the_presets(called):
-    with installed(NormPatch(("cuda",), NormPlanner("gemm", remember=False))), hooks.fused_blocks():
+    with installed(NormPatch(("cuda",), NormPlanner("gemm", remember=False))), fused_blocks():
         block()(image())
     assert len(called) == 1
 
 
 def test_without_a_patch_of_batch_norm(called):
-    with hooks.fused_blocks():
+    with fused_blocks():
         block()(image())
     assert len(called) == 1
 
@@ -305,7 +305,7 @@ def test_modules_stay_plain(on):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_the_classes_are_as_they_were_after_an_error(error):
-    with pytest.raises(error), hooks.fused_blocks():
+    with pytest.raises(error), fused_blocks():
         assert Conv.forward is not FORWARD
         raise error
     assert Conv.forward is FORWARD
@@ -313,8 +313,8 @@ def test_the_classes_are_as_they_were_after_an_error(error):
 
 
 def test_nested_use_counts():
-    with hooks.fused_blocks():
-        with hooks.fused_blocks():
+    with fused_blocks():
+        with fused_blocks():
             pass
         assert Conv.forward is not FORWARD
     assert Conv.forward is FORWARD
@@ -327,7 +327,7 @@ def test_a_forward_that_others_have_replaced_is_theirs(monkeypatch, called):
 
     with monkeypatch.context() as patched:
         patched.setattr(blocks.Conv, "forward", theirs)
-        with installed(NormPatch(("cpu",), NormPlanner("gemm", remember=False))), hooks.fused_blocks():
+        with installed(NormPatch(("cpu",), NormPlanner("gemm", remember=False))), fused_blocks():
             torch.testing.assert_close(block()(image()), FORWARD(block(), image()) + 1)
     assert len(called) == 2
 
@@ -340,12 +340,12 @@ def test_an_ultralytics_that_computes_something_else_is_left_alone_in_one_line(m
         patched.setattr(blocks.Conv, "forward", other)
         probes.missing.cache_clear()
         (line,) = [
-            line for line in opening_lines(Session("cpu", None).settings, Machine()) if hooks.FUSED_BLOCKS in line
+            line for line in opening_lines(Session("cpu", None).settings, Machine()) if probes.FUSED_BLOCKS in line
         ]
         assert "left off with this Ultralytics: ultralytics.nn.modules.conv.Conv.forward has no" in line
-        with hooks.fused_blocks():
+        with fused_blocks():
             assert Conv.forward is other
     probes.missing.cache_clear()
     assert [
-        line for line in opening_lines(Session("cpu", None).settings, Machine()) if hooks.FUSED_BLOCKS in line
+        line for line in opening_lines(Session("cpu", None).settings, Machine()) if probes.FUSED_BLOCKS in line
     ] == []

@@ -11,11 +11,11 @@ import torch
 from ultralytics.utils import loss as losses
 from ultralytics.utils import tal
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.bench.ways import ways
 from yolo_rocm.losses import proof
 from yolo_rocm.session.session import Session
-from yolo_rocm.ultralytics_hooks import probes
+from yolo_rocm.ultralytics_hooks import probes, train_steps
+from yolo_rocm.ultralytics_hooks.fused_losses import fused_losses
 
 from ..losses.cases import case
 from .detector_losses import assert_same, detector, interpreted, known, step
@@ -29,7 +29,7 @@ GET, FORWARD = tal.TaskAlignedAssigner.get_pos_mask, losses.BboxLoss.forward
 def test_losses_and_gradients_are_those_of_ultralytics(launched, name):
     model = detector(name)
     expected = step(model)
-    with hooks.fused_losses():
+    with fused_losses():
         first, second = step(model), step(model)
         proven = list(launched)
         other = step(model, seed=1, images=3)
@@ -70,7 +70,7 @@ def test_what_is_not_meant_is_left_alone(launched):
             setattr(found, name, value)
         return found.get_pos_mask(*made.asked())
 
-    with hooks.fused_losses():
+    with fused_losses():
         for _ in range(2):
             box_loss(Sharper(16))
             box_loss(losses.BboxLoss(16), target_scores_sum=float(total))
@@ -91,14 +91,14 @@ def test_what_is_not_meant_is_left_alone(launched):
 def test_a_loss_of_a_validation_has_no_gradients(launched):
     model = detector()
     expected = float(step(model)["loss"])
-    with hooks.fused_losses():
+    with fused_losses():
         step(model)
         launched.clear()
-        batch = hooks.made_batch(model, 2, 64, torch.Generator().manual_seed(0))
+        batch = train_steps.made_batch(model, 2, 64, torch.Generator().manual_seed(0))
         for mode in (torch.no_grad, torch.inference_mode):
             with mode():
                 model.criterion = None
-                assert float(hooks.loss_of(model, batch)) == pytest.approx(expected, rel=1e-3)
+                assert float(train_steps.loss_of(model, batch)) == pytest.approx(expected, rel=1e-3)
     assert launched == ["candidates", "box_losses"] * 2
     model.criterion = None
 
@@ -108,12 +108,12 @@ def test_a_loss_of_a_validation_has_no_gradients(launched):
 def test_a_validation_that_comes_first_is_computed_as_before():
     """Its precision may be another than that of the training, and in inference mode nothing has a gradient."""
     model = detector()
-    batch = hooks.made_batch(model, 2, 64, torch.Generator().manual_seed(0))
+    batch = train_steps.made_batch(model, 2, 64, torch.Generator().manual_seed(0))
     model.criterion = None
     with torch.inference_mode():
-        expected = float(hooks.loss_of(model, batch))
-        with hooks.fused_losses():
-            assert float(hooks.loss_of(model, batch)) == pytest.approx(expected, rel=1e-6)
+        expected = float(train_steps.loss_of(model, batch))
+        with fused_losses():
+            assert float(train_steps.loss_of(model, batch)) == pytest.approx(expected, rel=1e-6)
     assert {use.kernel for use in proof._proven} <= {"candidates"}
     model.criterion = None
 
@@ -125,7 +125,7 @@ def test_targets_that_want_gradients_get_them(launched):
     targets, scores, chosen = made.assigned()
     targets.requires_grad_()
     rest = (targets, scores, scores.sum(), chosen, torch.ones(2), made.strides)
-    with hooks.fused_losses():
+    with fused_losses():
         for _ in range(2):
             losses.BboxLoss(16)(made.dist, made.boxes, made.points, *rest)[0].backward()
     assert targets.grad.abs().sum() > 0
@@ -136,7 +136,7 @@ def test_targets_that_want_gradients_get_them(launched):
 def test_without_triton_for_a_device_everything_is_as_before(launched):
     model = detector()
     expected = step(model)
-    with hooks.fused_losses():
+    with fused_losses():
         found = step(model)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert launched == []
@@ -154,7 +154,7 @@ def test_who_changes_a_part_of_the_loss_gets_it(monkeypatch, place, wrapped):
     if wrapped:  # its words are those of the original
         mine = functools.wraps(probes.found_at(f"ultralytics.{place}"))(mine)
     monkeypatch.setattr(f"ultralytics.{place}", mine)
-    with hooks.fused_losses():
+    with fused_losses():
         assert tal.TaskAlignedAssigner.get_pos_mask is GET
         assert losses.BboxLoss.forward is FORWARD
 
@@ -171,7 +171,7 @@ def test_who_changes_a_part_of_the_loss_gets_it(monkeypatch, place, wrapped):
 )
 def test_also_who_does_so_in_the_middle_of_a_training(monkeypatch, launched, place, left):
     model = detector()
-    with hooks.fused_losses():
+    with fused_losses():
         step(model)
         launched.clear()
         real = probes.found_at(f"ultralytics.{place}")
@@ -189,7 +189,7 @@ def test_an_assigner_with_a_function_of_its_own_keeps_it(launched):
     made = case()
     assigner = made.assigner()
     assigner.iou_calculation = lambda one, other: torch.ones(len(one))
-    with hooks.fused_losses():
+    with fused_losses():
         assert float(assigner.get_pos_mask(*made.asked())[2].max()) == 1
     assert launched == []
 
@@ -200,7 +200,7 @@ def test_candidates_that_want_gradients_get_them(launched):
     """An assigner has them off; who asks for overlaps alone may not."""
     made = case()
     scores, predicted, *rest = made.asked()
-    with hooks.fused_losses():
+    with fused_losses():
         for _ in range(2):
             predicted = predicted.detach().requires_grad_()
             made.assigner().get_pos_mask(scores, predicted, *rest)[2].sum().backward()
@@ -213,9 +213,9 @@ def test_candidates_that_want_gradients_get_them(launched):
 
 @known
 def test_nested_use_counts():
-    with hooks.fused_losses():
+    with fused_losses():
         ours = losses.BboxLoss.forward
-        with hooks.fused_losses():
+        with fused_losses():
             assert losses.BboxLoss.forward is not FORWARD
         assert losses.BboxLoss.forward is ours
     assert losses.BboxLoss.forward is FORWARD
@@ -223,7 +223,7 @@ def test_nested_use_counts():
 
 @known
 def test_modules_are_copied_and_pickled_as_they_are():
-    with hooks.fused_losses():
+    with fused_losses():
         criterion = losses.v8DetectionLoss(detector())
         copied = pickle.loads(pickle.dumps(copy.deepcopy(criterion.bbox_loss)))
     assert type(copied).forward is FORWARD

@@ -8,8 +8,9 @@ import pytest
 import torch
 from ultralytics.utils import loss as losses
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.losses import boxes, proof
+from yolo_rocm.ultralytics_hooks import train_steps
+from yolo_rocm.ultralytics_hooks.fused_losses import fused_losses
 
 from ..losses.cases import case
 from .detector_losses import assert_same, detector, interpreted, known, step
@@ -21,7 +22,7 @@ from .detector_losses import assert_same, detector, interpreted, known, step
 def test_half_precision_has_to_prove_itself_too(launched):
     model = detector()
     expected = step(model, amp=True)
-    with hooks.fused_losses():
+    with fused_losses():
         step(model)
         step(model, amp=True)
         assert len(proof._proven) == 6
@@ -35,15 +36,15 @@ def test_half_precision_has_to_prove_itself_too(launched):
 @interpreted
 def test_without_targets_nothing_is_decided_but_for_logits(launched, caplog):
     model = detector()
-    empty = hooks.made_batch(model, 2, 64, torch.Generator())
+    empty = train_steps.made_batch(model, 2, 64, torch.Generator())
     empty |= {"cls": empty["cls"][:0], "bboxes": empty["bboxes"][:0], "batch_idx": empty["batch_idx"][:0]}
     model.criterion = None
-    with hooks.fused_losses():
-        expected = float(hooks.loss_of(model, empty).detach())
+    with fused_losses():
+        expected = float(train_steps.loss_of(model, empty).detach())
         assert {use.kernel for use in proof._proven} == {"logit_losses"}
         assert not caplog.text
         step(model)
-        assert float(hooks.loss_of(model, empty).detach()) == pytest.approx(expected, rel=1e-6)
+        assert float(train_steps.loss_of(model, empty).detach()) == pytest.approx(expected, rel=1e-6)
     assert launched
 
 
@@ -69,7 +70,7 @@ def test_a_kernel_that_is_wrong_or_fails_is_not_used(monkeypatch, caplog, kernel
                 result.mul_(1.02)
 
     monkeypatch.setattr(boxes, "_launch", wrong)
-    with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+    with fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
         for _ in range(3):
             assert_same(step(model), expected, 1e-5)
     named = "candidates" if kernel == "candidates" else "box_losses"
@@ -93,7 +94,7 @@ def test_a_wrong_choice_of_anchors_is_seen_although_the_loss_is_the_same(monkeyp
             tensors[-1].fill_(1)
 
     monkeypatch.setattr(boxes, "_launch", wrong)
-    with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+    with fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
         step(model)
     assert "kernel 'candidates' is left out" in caplog.text
 
@@ -110,7 +111,7 @@ def test_without_memory_for_a_comparison_there_is_another_one(monkeypatch, caplo
         real(*args)
 
     monkeypatch.setattr(boxes, "_launch", launch)
-    with hooks.fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
+    with fused_losses(), caplog.at_level(logging.WARNING, logger="yolo_rocm"):
         step(model)
         assert {use.kernel for use in proof._proven} <= {"logit_losses"}
         full.clear()
@@ -155,7 +156,7 @@ def test_it_is_not_tried_for_ever(monkeypatch, launched):
     made = case()
     assigned = made.assigned()
     rest = (*assigned[:2], assigned[1].sum(), torch.zeros_like(assigned[2]), torch.ones(2), made.strides)
-    with hooks.fused_losses():
+    with fused_losses():
         for _ in range(4):
             losses.BboxLoss(16)(made.dist, made.boxes, made.points, *rest)
     assert launched == []
@@ -171,6 +172,6 @@ def test_many_boxes_in_half_precision_are_compared_fairly(launched):
     half = made._replace(dist=made.dist.half(), boxes=made.boxes.half())
     targets, scores, chosen = made.assigned()
     rest = (targets, scores, torch.tensor(6000.0), chosen, torch.ones(2), made.strides)
-    with hooks.fused_losses():
+    with fused_losses():
         losses.BboxLoss(16)(half.dist, half.boxes, made.points, *rest)
     assert [use.dtype for use in proof._proven] == [torch.float16]

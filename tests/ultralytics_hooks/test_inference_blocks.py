@@ -15,25 +15,29 @@ from ultralytics.nn.modules import conv as blocks
 from ultralytics.nn.modules.conv import Conv, DWConv
 from ultralytics.nn.tasks import DetectionModel
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.conv.fused.patch import FusedPatch, computing
 from yolo_rocm.conv.fused.plan import FusedPlanner
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.seam import installed as installed_convolutions
 from yolo_rocm.engines.triton.available import missing_reason
+from yolo_rocm.ultralytics_hooks import probes
+from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
+from yolo_rocm.ultralytics_hooks.inference_blocks import inference_blocks
 
 from ..blocks import steps
 from ..interpreted import interpreter
 
-pytestmark = pytest.mark.skipif(bool(hooks.missing(hooks.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks")
+pytestmark = pytest.mark.skipif(
+    bool(probes.missing(probes.INFERENCE_BLOCKS)), reason="this Ultralytics has other blocks"
+)
 
 
 @pytest.fixture
 def on():
     """Put everything on, for the CPU."""
     patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
-    with computing(patch), hooks.inference_blocks():
+    with computing(patch), inference_blocks():
         yield patch
 
 
@@ -108,7 +112,7 @@ def test_statistics_that_a_training_pass_updates_are_seen(by, on, convolved):
         pytest.skip(str(missing_reason()))
     module, x = block(), image()
     engine = contextlib.nullcontext() if by == "torch" else steps.served(by)
-    with interpreter() if by == "triton" else contextlib.nullcontext(), engine, hooks.fused_blocks(), torch.no_grad():
+    with interpreter() if by == "triton" else contextlib.nullcontext(), engine, fused_blocks(), torch.no_grad():
         before = module(x)
         module.train()(3 * x + 1)
         after = module.eval()(x)
@@ -259,7 +263,7 @@ def test_nothing_is_left_behind():
     module = block(fused=True)
     before = pickle.dumps(module)
     patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
-    with computing(patch), hooks.inference_blocks(), hooks.inference_blocks():
+    with computing(patch), inference_blocks(), inference_blocks():
         assert "__call__" in vars(Conv)
         with torch.no_grad():
             module(image())
@@ -275,7 +279,7 @@ def test_an_ultralytics_with_other_blocks_is_left_alone(monkeypatch, on):
     module = sys.modules["yolo_rocm.ultralytics_hooks.inference_blocks"]
     monkeypatch.setattr(module, "missing", lambda feature: ("changed",))
     call = blocks.Conv.__call__
-    with hooks.inference_blocks():
+    with inference_blocks():
         assert blocks.Conv.__call__ is call
 
 
@@ -292,7 +296,7 @@ def test_whole_networks(model, fused, convolved):
         convolved.clear()
         patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
         convolutions = Patch(("cpu",), Planner("gemm", remember=False))
-        with computing(patch), hooks.inference_blocks(), installed_convolutions(convolutions):
+        with computing(patch), inference_blocks(), installed_convolutions(convolutions):
             found = network(x)
     plain = {id(m.conv) for m in network.modules() if type(m) in (Conv, DWConv)}
     assert not [each for each in convolved if id(each) in plain]

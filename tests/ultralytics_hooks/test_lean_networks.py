@@ -14,10 +14,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from ultralytics.nn import tasks
 
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.blocks.again import Again
 from yolo_rocm.norm import recipes
 from yolo_rocm.norm.keeping import Activation, _Recipe
+from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
+from yolo_rocm.ultralytics_hooks.lean_networks import lean_networks
 
 from ..blocks.steps import served
 
@@ -40,7 +41,7 @@ def _everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks as one and lean memory are on, and nothing is too small for a recipe."""
     noted = recipes.noted
     monkeypatch.setattr(recipes, "noted", lambda *_: noted(0, 0))
-    with served(), hooks.fused_blocks():
+    with served(), fused_blocks():
         yield
 
 
@@ -103,7 +104,7 @@ def test_a_step_of_every_kind_of_network_has_the_bits_of_full_memory(name: str, 
     wanted = stepped(module)
     assert len(wanted) > 60
     assert made == []
-    with hooks.lean_networks():
+    with lean_networks():
         found = stepped(module)
     assert bool(made) == is_lean
     assert_same_bits(found, wanted)
@@ -117,7 +118,7 @@ def test_each_activation_is_computed_once_more_and_not_again_for_each_that_reads
     torch.manual_seed(0)
     module = tasks.DetectionModel(f"{name}.yaml", nc=2, verbose=False).train()
     blocks = sum(isinstance(each, nn.BatchNorm2d) for each in module.modules())
-    with hooks.lean_networks():
+    with lean_networks():
         stepped(module)
     assert 0.9 * blocks < len(made) <= blocks
 
@@ -148,7 +149,7 @@ def test_layers_that_torch_checkpoints(reentrant: bool, made: list[type]) -> Non
     """Gradients and statistics are those of torch's blocks: what is computed again updates them a second time."""
     wanted = stepped(detector(), checkpointed(reentrant))
     assert {int(value) for name, value in wanted.items() if "num_batches" in name} == {1, 2}
-    with hooks.lean_networks():
+    with lean_networks():
         assert_same_bits(stepped(detector(), checkpointed(reentrant)), wanted)
     assert made
 
@@ -162,7 +163,7 @@ def test_a_whole_network_in_a_checkpoint(reentrant: bool) -> None:
 
     wanted = stepped(detector(), run)
     assert {int(value) for name, value in wanted.items() if "num_batches" in name} == {2}
-    with hooks.lean_networks():
+    with lean_networks():
         assert_same_bits(stepped(detector(), run), wanted)
 
 
@@ -178,7 +179,7 @@ def test_whoever_moves_saved_tensors_away_gets_all_of_them(made: list[type]) -> 
     wanted = stepped(detector(), run)
     shapes = moved[:]
     moved.clear()
-    with hooks.lean_networks():
+    with lean_networks():
         assert_same_bits(stepped(detector(), run), wanted)
     assert moved == shapes
     assert made == []
@@ -189,7 +190,7 @@ def test_evaluation_and_passes_without_gradients_keep_no_recipes(monkeypatch: py
     noted = recipes.noted
     monkeypatch.setattr(recipes, "noted", lambda *smallest: opened.append(smallest) or noted(*smallest))
     module = copy.deepcopy(detector())
-    with hooks.lean_networks():
+    with lean_networks():
         with torch.no_grad():
             module(images())
         averaged = copy.deepcopy(module).eval()  # as the EMA
@@ -206,7 +207,7 @@ def test_what_is_small_next_to_the_images_is_kept(monkeypatch: pytest.MonkeyPatc
     opened: list[tuple[int, int]] = []
     noted = recipes.noted
     monkeypatch.setattr(recipes, "noted", lambda *smallest: opened.append(smallest) or noted(*smallest))
-    with hooks.lean_networks():
+    with lean_networks():
         module(images())
         monkeypatch.setattr(recipes, "SMALLEST", 100)
         monkeypatch.setattr(recipes, "SMALLEST_DERIVED", 200)
@@ -229,7 +230,7 @@ def test_frozen_layers(frozen: bool, made: list[type]) -> None:
         return module(x)
 
     wanted = stepped(detector(), run)
-    with hooks.lean_networks():
+    with lean_networks():
         found = stepped(detector(), run)
     assert_same_bits(found, wanted)
     assert made
@@ -253,7 +254,7 @@ def test_a_compiled_network_is_torchs_own(made: list[type]) -> None:
     small.model[0].conv = nn.Conv2d(3, 32, 1)
     for index, layer in enumerate(small.model):
         layer.f, layer.i = -1, index
-    with hooks.lean_networks():
+    with lean_networks():
         found = stepped(small, run)
         torch._dynamo.reset()
         assert made == []
@@ -278,7 +279,7 @@ def test_a_compiled_layer_is_torchs_own_and_the_others_are_lean(made: list[type]
 
     wanted = stepped(first, run)
     torch._dynamo.reset()
-    with hooks.lean_networks():
+    with lean_networks():
         found = stepped(detector(), run)
     torch._dynamo.reset()
     assert made

@@ -11,7 +11,7 @@ from ultralytics.data import build
 
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.errors import LoaderError
-from yolo_rocm.ultralytics_hooks import loaders_built_by, loaders_follow
+from yolo_rocm.ultralytics_hooks.loaders import loaders_built_by, loaders_follow
 
 
 def made():

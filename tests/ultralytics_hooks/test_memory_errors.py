@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.session.failures import says_out_of_memory
 from yolo_rocm.ultralytics_hooks import memory_errors
 
@@ -60,7 +59,7 @@ def retries_with_a_smaller_batch() -> bool:
     ],
 )
 def test_what_counts_as_a_memory_error(text, free, expected):
-    assert hooks.is_memory_error(text, says_out_of_memory, free) is expected
+    assert memory_errors.is_memory_error(text, says_out_of_memory, free) is expected
 
 
 def test_words_that_ultralytics_knows_are_left_alone():
@@ -132,8 +131,8 @@ def test_the_graph_of_a_step_goes_with_the_step(enabled, fails):
             return grad.expand(2)
 
     seen, trainer = [], SimpleNamespace(scaler=Scaler(enabled))
-    hooks.recognise_in_backward(trainer, says_out_of_memory)
-    hooks.recognise_in_backward(trainer, says_out_of_memory)  # once is enough
+    memory_errors.recognise_in_backward(trainer, says_out_of_memory)
+    memory_errors.recognise_in_backward(trainer, says_out_of_memory)  # once is enough
     weight = torch.ones(2, requires_grad=True)
     trainer.loss = Graph.apply(weight)
     try:
@@ -156,7 +155,7 @@ def test_the_graph_of_a_step_goes_with_the_step(enabled, fails):
 def test_the_graph_of_a_loss_that_nobody_calls_goes_with_the_next(enabled):
     """As where a trainer asks for gradients by `torch.autograd.grad`, or leaves a batch out."""
     trainer = SimpleNamespace(scaler=Scaler(enabled))
-    hooks.recognise_in_backward(trainer, says_out_of_memory)
+    memory_errors.recognise_in_backward(trainer, says_out_of_memory)
     weight, seen = torch.ones(2, requires_grad=True), []
     for _ in range(3):
         scaled = trainer.scaler.scale((weight * weight).sum())

@@ -10,7 +10,7 @@ import pytest
 import torch
 from ultralytics import YOLO
 
-from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.ultralytics_hooks import models
 
 from ..small_model import small_model
 
@@ -37,19 +37,19 @@ def stand_ins(monkeypatch):
 @pytest.mark.parametrize(("model", "kind"), KINDS.items())
 def test_a_file_is_loaded_by_the_class_that_yolo_takes_for_it(stand_ins, model, kind):
     task = {"task": "detect"} if kind == "YOLO" else {}  # the others know theirs
-    assert hooks.load_model(model, "detect") == (kind, (model,), task)
+    assert models.load_model(model, "detect") == (kind, (model,), task)
 
 
 def test_a_class_that_this_ultralytics_lacks_is_left_to_it(stand_ins, monkeypatch):
     monkeypatch.setitem(sys.modules, "ultralytics", types.SimpleNamespace(YOLO=stand_ins.YOLO))
-    assert hooks.load_model("yolo_nas_s.pt")[0] == "YOLO"
+    assert models.load_model("yolo_nas_s.pt")[0] == "YOLO"
 
 
 def test_weights_of_another_model_may_have_sam_in_their_name(tmp_path):
     """SAM takes its own names alone."""
     weights = tmp_path / "my_sam_7.pt"
     torch.save({"model": YOLO(small_model()).model, "train_args": {}}, weights)
-    loaded = hooks.load_model(weights)
+    loaded = models.load_model(weights)
     assert (type(loaded).__name__, Path(loaded.ckpt_path).name) == ("YOLO", "my_sam_7.pt")
     with pytest.raises(FileNotFoundError, match="my_sam_8"):
-        hooks.load_model(tmp_path / "my_sam_8.pt")
+        models.load_model(tmp_path / "my_sam_8.pt")

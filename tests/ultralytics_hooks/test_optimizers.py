@@ -10,7 +10,9 @@ import torch
 from torch import nn
 from ultralytics.engine.trainer import BaseTrainer
 
-from yolo_rocm.ultralytics_hooks import fused_optimizers, fused_sgd, optimizers, train_in_layout
+from yolo_rocm.ultralytics_hooks import optimizers
+from yolo_rocm.ultralytics_hooks.layouts import train_in_layout
+from yolo_rocm.ultralytics_hooks.optimizers import fused_optimizers, fused_sgd
 
 GPU = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))
 DEVICES = pytest.mark.parametrize("device", ["cpu", GPU])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from yolo_rocm import ultralytics_hooks as hooks
+from yolo_rocm.ultralytics_hooks import predicting
 
 from ..tables import each_row
 
@@ -25,15 +25,15 @@ from ..tables import each_row
 )
 def test_image_sizes_are_rounded_as_for_weights(stride, given, size):
     yolo = SimpleNamespace(model=SimpleNamespace(stride=torch.tensor([8.0, float(stride)])), overrides={"imgsz": 320})
-    assert hooks.size_of(yolo, given) == size
+    assert predicting.size_of(yolo, given) == size
 
 
 @pytest.mark.parametrize("stride", [64, torch.tensor(64), [64], torch.tensor([])], ids=str)
 def test_a_stride_may_be_a_number(stride):
     """As SAM's predictor leaves it at its network."""
     yolo = SimpleNamespace(model=SimpleNamespace(stride=stride), overrides={})
-    assert hooks.size_of(yolo, 65) == (128 if str(stride) != "tensor([])" else 96)
+    assert predicting.size_of(yolo, 65) == (128 if str(stride) != "tensor([])" else 96)
 
 
 def test_a_model_that_tells_no_stride_and_no_size():
-    assert hooks.size_of(SimpleNamespace(model="best.onnx", overrides={})) == 640
+    assert predicting.size_of(SimpleNamespace(model="best.onnx", overrides={})) == 640

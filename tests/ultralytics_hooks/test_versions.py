@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
 from yolo_rocm.diagnosis.checks import run_checks
 from yolo_rocm.diagnosis.context import Context
 from yolo_rocm.errors import StackError
@@ -25,7 +24,7 @@ from yolo_rocm.hardware.packages import Misfit, Packages
 from yolo_rocm.session.announcement import opening_lines
 from yolo_rocm.session.events import Events
 from yolo_rocm.session.session import Session
-from yolo_rocm.ultralytics_hooks import probes, versions
+from yolo_rocm.ultralytics_hooks import children, probes, versions
 from yolo_rocm.ultralytics_hooks.probes import PROBES, TRAINING, Need
 
 from ..tables import each_row
@@ -61,22 +60,22 @@ def test_a_torch_that_cannot_use_the_installed_numpy_is_refused_before_a_run(fut
     with monkeypatch.context() as made:
         made.setattr(Packages, "numpy_misfit", lambda self: misfit)
         with pytest.raises(StackError, match=r'^torch 1\.13\.1 was built for NumPy 1\. Run: pip install "numpy<2"$'):
-            hooks.require()
-    hooks.require()
+            versions.require()
+    versions.require()
 
 
 def test_a_future_version_in_which_everything_is_found_works_and_says_so_once(future):
     for _ in range(3):
-        hooks.require()
+        versions.require()
     said = [record for record in future.records if FUTURE in record.getMessage()]
     assert len(said) == 1
-    assert f"newer than any tested ({hooks.newest_tested()})" in said[0].getMessage()
+    assert f"newer than any tested ({versions.newest_tested()})" in said[0].getMessage()
     assert said[0].levelno == logging.INFO
 
 
 def test_a_version_that_is_no_number_is_judged_by_what_it_has(future, monkeypatch):
     monkeypatch.setattr("ultralytics.__version__", "my-fork")
-    hooks.require()
+    versions.require()
     assert "my-fork" in future.text
 
 
@@ -86,14 +85,14 @@ def test_a_future_version_without_a_name_is_refused_with_the_reason(future, monk
 
     yolo = YOLO("yolov8n.yaml")
     monkeypatch.delattr(build, "InfiniteDataLoader")
-    for enter in (hooks.require, lambda: yolo_rocm.register(yolo, "cpu"), lambda: yolo_rocm.train("yolov8n.yaml")):
+    for enter in (versions.require, lambda: yolo_rocm.register(yolo, "cpu"), lambda: yolo_rocm.train("yolov8n.yaml")):
         with pytest.raises(StackError) as refused:
             enter()
         text = str(refused.value)
         assert "ultralytics.data.build.InfiniteDataLoader is not there" in text
         assert "used for loading by the preset's policy" in text
         assert "YOLO_ROCM_ANY_ULTRALYTICS=1" in text
-        assert f"ultralytics=={hooks.newest_tested()}" in text
+        assert f"ultralytics=={versions.newest_tested()}" in text
     assert "train" not in vars(yolo)
 
 
@@ -102,7 +101,7 @@ def test_the_switch_goes_on_anyway(future, monkeypatch):
 
     monkeypatch.delattr(build, "InfiniteDataLoader")
     monkeypatch.setenv(versions.ANY_VARIABLE, "1")
-    hooks.require()
+    versions.require()
     assert [record.levelno for record in future.records] == [logging.WARNING]
     assert "InfiniteDataLoader is not there" in future.text
 
@@ -110,7 +109,7 @@ def test_the_switch_goes_on_anyway(future, monkeypatch):
 def test_the_switch_helps_even_without_the_logger(future, monkeypatch):
     monkeypatch.delattr("ultralytics.utils.colorstr")
     monkeypatch.setenv(versions.ANY_VARIABLE, "1")
-    hooks.require()
+    versions.require()
     assert "colorstr is not there" in future.text
 
 
@@ -128,18 +127,18 @@ def test_a_missing_ultralytics_is_named_with_what_comes_before_it(monkeypatch, l
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name in lacking else name)
     monkeypatch.setattr(versions, "_accepted", set())
     with pytest.raises(StackError, match=remedy):
-        hooks.require()
+        versions.require()
 
 
 def test_a_version_that_is_too_old_is_refused(future, monkeypatch):
     monkeypatch.setattr("ultralytics.__version__", "8.2.103")
     monkeypatch.setenv(versions.ANY_VARIABLE, "1")
     with pytest.raises(StackError, match=r"8\.2\.103 is too old, 8\.3\.0 or newer"):
-        hooks.require()
+        versions.require()
 
 
 def test_what_training_needs_is_looked_at_once_per_process(monkeypatch):
-    hooks.require()
+    versions.require()
     looked = []
     monkeypatch.setattr(Need, "problem", lambda self: looked.append(self) or "")
     probes.missing.cache_clear()
@@ -215,7 +214,7 @@ def test_what_is_asked_for_and_has_no_place_is_left_off_in_one_line(future, monk
     monkeypatch.setattr(BaseDataset, "__init__", without_cv2_flag)
     asked = Session("cpu", {"loader": {"reduced_decode": True}})
     assert [line for line in opening_lines(asked.settings, asked.machine) if "left off" in line] == [
-        "loader.reduced_decode is left off with this Ultralytics: " + probes.missing(hooks.REDUCED_DECODE)[0]
+        "loader.reduced_decode is left off with this Ultralytics: " + probes.missing(probes.REDUCED_DECODE)[0]
     ]
     assert not [line for line in opening_lines(Session("cpu", None).settings, Machine()) if "left off" in line]
 
@@ -228,7 +227,7 @@ def test_children_of_every_version_become_ours(monkeypatch, command):
 
     ran = []
     monkeypatch.setattr(subprocess, "run", lambda command, **kwargs: ran.append((command, kwargs["env"]["A"])))
-    with hooks.children_follow({"A": "1"}):
+    with children.children_follow({"A": "1"}):
         trainer.subprocess.run(command, check=True)
     assert ran == [([sys.executable, "-m", "yolo_rocm.launch.child", "train", "a=1"], "1")]
 
@@ -239,7 +238,7 @@ def test_the_doctor_needs_no_torch_to_know_versions():
 
 
 def test_the_doctor_asks_in_another_process_what_the_ladder_does_not_know(monkeypatch):
-    assert versions.lacks(str(hooks.newest_tested()), ask=False) == {}
+    assert versions.lacks(str(versions.newest_tested()), ask=False) == {}
     assert (
         versions.lacks(None, ask=True) == versions.lacks("8.2.0", ask=True) == versions.lacks(FUTURE, ask=False) == {}
     )
@@ -278,7 +277,7 @@ def test_the_page_shows_what_the_ladder_found():
 def test_every_rung_was_climbed():
     ladder = load_ladder()
     have = {(row["ultralytics"], row["torch"]) for row in versions.tested() if row["result"] == "pass"}
-    newest = str(hooks.newest_tested())
+    newest = str(versions.newest_tested())
     for stack, (_, _, wanted) in ladder.STACKS.items():
         torch = max((torch for _, torch in have), key=ladder.number) if stack == ladder.NEWEST else stack
         assert {(newest if v == ladder.NEWEST else v, torch) for v in wanted} <= have

@@ -119,13 +119,13 @@ def test_a_wait_without_steps_shows_a_bar_only_where_it_is_long(long, monkeypatc
 
 
 def test_inside_a_training_lines_go_through_the_logger(clock, monkeypatch, capsys):
-    from yolo_rocm import ultralytics_hooks as hooks
     from yolo_rocm.ultralytics_hooks import log
+    from yolo_rocm.ultralytics_hooks.log import progress_bar
 
     said = []
     monkeypatch.setattr(log, "say", said.append)
     for seconds in (4.0, 0.1):
-        with hooks.progress_bar("measuring convolutions", 60) as show:
+        with progress_bar("measuring convolutions", 60) as show:
             for done in range(5):
                 show(done, 4)
                 clock.t += seconds
@@ -139,8 +139,8 @@ def test_inside_a_training_lines_go_through_the_logger(clock, monkeypatch, capsy
 def test_inside_a_training_a_terminal_gets_ultralytics_own_bar(clock, monkeypatch):
     from ultralytics import utils
 
-    from yolo_rocm import ultralytics_hooks as hooks
     from yolo_rocm.ultralytics_hooks import log
+    from yolo_rocm.ultralytics_hooks.log import progress_bar
 
     made = []
 
@@ -158,7 +158,7 @@ def test_inside_a_training_a_terminal_gets_ultralytics_own_bar(clock, monkeypatc
 
     monkeypatch.setattr(utils, "TQDM", Bar)
     monkeypatch.setattr(log, "is_terminal", lambda stream: True)
-    with hooks.progress_bar("measuring convolutions", 60) as show:
+    with progress_bar("measuring convolutions", 60) as show:
         for done in range(4):
             show(done, 3)
             clock.t += 4.0

@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..inference.engine_runs import EngineRuns
 from ..inference.ways import check_engine
 from ..session.events import Events
 from ..session.process_wide import all_follow
 from ..session.run import run_method
 from ..session.session import Session
+from ..ultralytics_hooks import models, versions
 
 if TYPE_CHECKING:
     from ..conv.report import ConvReport
     from ..inference.chooser import Choice
     from ..norm.report import NormReport
     from ..preset.schema import Settings
-    from ..ultralytics_hooks import ObjectMode
+    from ..ultralytics_hooks.models import ObjectMode
 
 _PREDICTIONS: Final = ("predict", "track")
 PresetSource = str | Path | Mapping[str, Any]
@@ -68,7 +68,7 @@ class Registration:
 
     def _attach(self, yolo: Any) -> None:
         self._add_callbacks(yolo)
-        self._modes = hooks.wrap_modes(yolo, self._run)
+        self._modes = models.wrap_modes(yolo, self._run)
 
     def _add_callbacks(self, yolo: Any) -> None:
         for event, function in self._events.callbacks().items():
@@ -173,8 +173,8 @@ def register(
         ConfigError: It is no YOLO object, or there is no such engine or preset.
         EngineError: The engine is not installed, or cannot be used here.
     """
-    hooks.require()
-    hooks.check_model(yolo)
+    versions.require()
+    models.check_model(yolo)
     session = Session(preset, rocm)
     if engine is not None:
         check_engine(engine, session.machine)
@@ -219,7 +219,7 @@ def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = N
     """
     session = Session(preset, rocm)
     with session.environment():
-        hooks.require()
+        versions.require()
         from ..engines.seam import keep_kernels, release_kernels  # imports torch, for which the variables are set now
 
         keep_kernels(session)

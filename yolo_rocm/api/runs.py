@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..inference.exporting import export_checked, is_checked
 from ..inference.predictor import predictor
 from ..preset.cfg_file import TASKS, of_file, read
@@ -16,6 +15,9 @@ from ..session.relaunch import AUTO, start
 from ..session.resumed_run import merge, take_up, with_newest
 from ..session.run import run, run_method
 from ..session.session import Session
+from ..ultralytics_hooks import models, resuming, versions
+from ..ultralytics_hooks.arguments import check_arguments, check_data, check_mode, found_file
+from ..ultralytics_hooks.log import say
 from .registration import PresetSource, registered_for_one_run
 
 if TYPE_CHECKING:
@@ -103,18 +105,18 @@ def run_training(
     model = with_newest(model, resume) if file.get("model") is None else model
     arguments = take_up(session, model or file.get("model"), arguments)
     with session.environment():
-        hooks.require()
+        versions.require()
         cfg = arguments.pop("cfg", None)
         if cfg is not None and not found:  # among Ultralytics' own, or nowhere
-            file = read(hooks.found_file(cfg))
+            file = read(found_file(cfg))
         # Not left to Ultralytics, which takes neither the model nor the task of the file, and would resume any run.
         named = {"model": file.pop("model", None), "data": file.pop("data", None)}
         if model is not None:
             file.pop("task", None)  # a model that was given tells its own
         arguments = {**file, **arguments}
-        hooks.check_arguments(arguments)
+        check_arguments(arguments)
         data = named["data"] if data is None else data
-        hooks.check_data(data)
+        check_data(data)
         if data is not None:
             arguments["data"] = data
         task, resume = arguments.get("task"), arguments.get("resume")
@@ -124,15 +126,15 @@ def run_training(
         model = model or named["model"] or TASKS.get(str(task), _MODEL)
         # The model is built under the preset too: Ultralytics runs it once to find its strides.
         with run(session, arguments, trains=True):
-            yolo = hooks.load_model(model, task) if last is None else hooks.unfinished(last, model)
+            yolo = models.load_model(model, task) if last is None else resuming.unfinished(last, model)
             begin = start(yolo, arguments, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
             if begin.complete is not None:
-                hooks.say(f"the training in {begin.complete} is complete: nothing is left to do")
+                say(f"the training in {begin.complete} is complete: nothing is left to do")
                 return RunOutcome(None, session.report, session.settings, begin.complete)
             yolo, arguments = begin.yolo, begin.arguments
             session.settings = session.settings.for_images(size_of_images(session.settings, arguments, yolo))
             if arguments.get("resume") is True:
-                hooks.check_resumable(yolo)
+                resuming.check_resumable(yolo)
             with registered_for_one_run(yolo, session):
                 metrics = yolo.train(**arguments)
             return RunOutcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))
@@ -165,8 +167,8 @@ def run_mode(
     engine = arguments.pop("engine", None) if mode in ("predict", "track") else None
     session = Session(preset, rocm, **arguments)
     with session.environment():
-        hooks.require()
-        hooks.check_mode(mode, model, arguments)
+        versions.require()
+        check_mode(mode, model, arguments)
         if mode == "export" and is_checked(model, arguments):
             return RunOutcome(export_checked(model, task, **arguments), None, session.settings)
         streams = mode in ("predict", "track")
@@ -178,7 +180,7 @@ def run_mode(
         if streams:  # a video of any length: one result at a time is in memory, not all of them
             arguments = {"save": True, **arguments, "stream": True}
         with run(session, arguments):
-            yolo = hooks.load_model(model, task)
+            yolo = models.load_model(model, task)
             result = run_method(session, yolo, mode, getattr(yolo, mode), (), arguments)
             if streams:
                 result = sum(1 for _ in result)

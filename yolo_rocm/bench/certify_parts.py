@@ -113,15 +113,15 @@ def training(given: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         given: `device`, `preset`, `rocm`, and `folder`, where everything goes.
     """
-    from .. import ultralytics_hooks as hooks
     from ..api import register
+    from ..ultralytics_hooks import models, train_steps
     from .demo_data import make_data
 
     folder, batch = Path(given["folder"]), _TRAINING["batch"]
     data = make_data(folder / "data", images=batch * STEPS, size=_TRAINING["imgsz"])
 
     def losses_of(yolo: Any, device: str) -> list[float]:
-        losses = hooks.record_losses(yolo)
+        losses = train_steps.record_losses(yolo)
         yolo.train(
             data=str(data), epochs=1, nbs=batch, warmup_epochs=0, mosaic=0.0, close_mosaic=0, seed=0,
             deterministic=True, amp=False, workers=0, plots=False, save=False, val=False, verbose=False,
@@ -129,13 +129,13 @@ def training(given: Mapping[str, Any]) -> dict[str, Any]:
         )  # fmt: skip
         return losses
 
-    yolo = hooks.load_model(_MODEL)
+    yolo = models.load_model(_MODEL)
     registration = register(yolo, given["preset"], given["rocm"])
     ours = losses_of(yolo, given["device"])
     report, norms = registration.report, registration.norm_report
     registration.remove()
     # The CPU last: Ultralytics hides the GPUs of a process that trains there.
-    reference = losses_of(hooks.load_model(_MODEL), "cpu")
+    reference = losses_of(models.load_model(_MODEL), "cpu")
     served = report.served.values() if report else ()
     return {
         "ours": ours,

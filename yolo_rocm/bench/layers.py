@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..conv.names import PASSES
 from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..errors import ConfigError, nearest
+from ..ultralytics_hooks import models
 from ..utils.progress import progress
 from .checks import check, loaded
 
@@ -71,7 +71,7 @@ def model_layers(
         device: Device they run on.
         channels_last: Whether activations are channels_last.
     """
-    module = loaded(hooks.torch_module, model, imgsz).train()
+    module = loaded(models.torch_module, model, imgsz).train()
     patch = Patch(["cpu"], Planner("vendor", remember=False))
     with installed(patch), patch.report.naming(module), torch.no_grad():
         module(torch.zeros(2, 3, imgsz, imgsz))  # two, because BatchNorm cannot train on a single pixel

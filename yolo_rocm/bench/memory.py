@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
+from ..ultralytics_hooks import train_steps
 from .checks import LEAST_OF_A_STEP, check, loaded
 from .ways import LEAN_KIND, OURS_KIND, STOCK_KIND
 
@@ -162,7 +162,7 @@ def rows(
         ConfigError: A value means nothing, or the model is no detector.
     """
     check(given, optional=("memory_mb",), imgsz=LEAST_OF_A_STEP)
-    loaded(hooks.detector, given["model"], given["imgsz"])
+    loaded(train_steps.detector, given["model"], given["imgsz"])
     if device.startswith("cuda"):
         given = {**given, "vram_gb": _on_card(given["vram_gb"], device)}
     found: list[Holds] = []

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..norm import kept_bytes, lean, recipes
+from ..ultralytics_hooks import train_steps
 from .trainee import SEED
 from .ways import LEAN_KIND, ways
 
@@ -34,7 +34,7 @@ def count(
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        module = hooks.detector(model)
+        module = train_steps.detector(model)
     way = ways(memory_mb=memory_mb, chosen=kind)[0]
     with way.applied("cpu"):
         one, two = (_kept(module, images, imgsz, amp, kind == LEAN_KIND, batch) for images in (1, 2))
@@ -47,7 +47,7 @@ def count(
 
 
 def _kept(module: Any, images: int, imgsz: int, amp: bool, lean_network: bool, meant: int | None) -> int:
-    batch = hooks.made_batch(module, images, imgsz, torch.Generator().manual_seed(SEED))
+    batch = train_steps.made_batch(module, images, imgsz, torch.Generator().manual_seed(SEED))
     without = [*module.parameters(), *module.buffers()]
     with kept_bytes.counted(without) as kept, torch.autocast("cpu", torch.bfloat16, enabled=amp):
         # Tensors that are few values with one image are not in a large batch.
@@ -55,7 +55,7 @@ def _kept(module: Any, images: int, imgsz: int, amp: bool, lean_network: bool, m
         bounds = (max(part, int(each * share)) for each in (recipes.SMALLEST, recipes.SMALLEST_DERIVED))
         with lean.on(*bounds) if lean_network else nullcontext():
             predicted = module(batch["img"])
-        loss = hooks.loss_of_predicted(module, batch, predicted)
+        loss = train_steps.loss_of_predicted(module, batch, predicted)
     total = kept.bytes
     del loss, predicted
     return total

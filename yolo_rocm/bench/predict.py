@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
 from ..hardware import detect
 from ..inference.measure import Measured
 from ..inference.survey import fastest, survey
 from ..inference.ways import AUTO, candidates, check_engine, ways
 from ..preset.resolve import resolve
+from ..ultralytics_hooks import models, predicting, versions
 from . import results
 from .checks import check, loaded
 
@@ -80,15 +80,15 @@ def bench_predict(
     check({"batch": batch, "images": images, "seconds": seconds, "limit_s": limit_s})
     for side in imgsz if isinstance(imgsz, list | tuple) else [imgsz]:
         check({"imgsz": side}, optional=("imgsz",))
-    hooks.require()
-    yolo = loaded(hooks.load_model, model)
-    weights = hooks.weights_of(yolo)
+    versions.require()
+    yolo = loaded(models.load_model, model)
+    weights = predicting.weights_of(yolo)
     if weights is None:
         raise ConfigError(f"bench predict needs the weights of a model, a .pt file; got {str(model)!r}.")
-    found = hooks.first_images(source or hooks.sample_images(), images)
+    found = predicting.first_images(source or predicting.sample_images(), images)
     machine = detect()
     wanted = None if engines is None else [check_engine(word.strip(), machine) for word in str(engines).split(",")]
-    size = hooks.size_of(yolo, imgsz)
+    size = predicting.size_of(yolo, imgsz)
     load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
     rows = survey(
         weights,

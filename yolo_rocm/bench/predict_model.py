@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
 from ..preset.resolve import resolve
+from ..ultralytics_hooks import models
 from .checks import check, loaded
 
 STOCK, TORCHSCRIPT, COMPILED, COMPILED_GRAPHS = "stock", "torchscript", "compile", "compile reduce-overhead"
@@ -68,7 +68,7 @@ def rows(given: dict[str, Any], progress: Callable[[int, int], None]) -> list[La
     check({key: value for key, value in given.items() if key != "batch"})
     if given.get("preset") is not None:
         resolve(given["preset"])
-    loaded(hooks.torch_module, given["model"], given["imgsz"])
+    loaded(models.torch_module, given["model"], given["imgsz"])
     found: list[Latency] = []
     for done, batch in enumerate(batches):
         progress(done, len(batches))

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..graphs.inference import CALLS_BEFORE_MEASURING
 from ..graphs.tree import flattened
 from ..graphs.trial import departure_of
 from ..session.session import Session
+from ..ultralytics_hooks import backends
 from .layers import default_device
 from .predict_model import COMPILED, COMPILED_GRAPHS, OURS, OURS_FUSED, OURS_GRAPH, STOCK, TORCHSCRIPT, Latency
 
@@ -57,13 +57,13 @@ def measure(given: dict[str, Any], answer: Callable[[Latency], object]) -> None:
         given: As `predict_model.rows` has it; `batch` is a number and `ways` a list.
         answer: Called with each way's latency.
     """
-    hooks.require_backends()
+    backends.require_backends()
     device = torch.device(given.get("device") or default_device())
     half = bool(given["half"]) and device.type == "cuda"
     x = torch.rand(given["batch"], 3, given["imgsz"], given["imgsz"], generator=torch.Generator().manual_seed(1))
     x = x.to(device)
     torch.manual_seed(0)  # a YAML's weights are drawn
-    expected = _predictions(hooks.predict_backend(given["model"], device, half=False), x)
+    expected = _predictions(backends.predict_backend(given["model"], device, half=False), x)
     x = x.half() if half else x
     ready: list[_Way] = []
     for name in given["ways"]:
@@ -107,7 +107,7 @@ def _ready(
 ) -> _Way:
     """Return a way that is as fast as it gets, compared with what it should compute."""
     torch.manual_seed(0)  # a YAML's weights are drawn
-    backend = hooks.predict_backend(given["model"], device, half)
+    backend = backends.predict_backend(given["model"], device, half)
     way = _Way(row, backend)
     began = time.perf_counter()
     if row.way in _SECTIONS:
@@ -117,9 +117,9 @@ def _ready(
         way.scope = partial(_served, session)
     elif row.way == TORCHSCRIPT:
         with torch.no_grad():
-            way.call = hooks.traced(backend, x)
+            way.call = backends.traced(backend, x)
     elif row.way in _MODES:
-        way.call = hooks.compiled_backend(backend, device, _MODES[row.way])
+        way.call = backends.compiled_backend(backend, device, _MODES[row.way])
     with torch.inference_mode(), way.scope():
         for _ in range(CALLS_BEFORE_MEASURING + 2 if x.is_cuda else 1):
             way.call(x)

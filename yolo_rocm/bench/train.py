@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..conv.plan import DEFAULT_TUNE_SECONDS
 from ..conv.step_timer import StepTimer
 from ..engines.devices import on
@@ -29,6 +28,7 @@ from ..engines.precision import without_tf32
 from ..errors import DeviceLostError
 from ..graphs import network
 from ..norm.algorithms.triton_passes import free_memory
+from ..ultralytics_hooks import train_steps
 from . import busy
 from .checks import LEAST_OF_A_STEP, check, loaded
 from .faster import FEWEST_ROUNDS, settle_layout
@@ -82,8 +82,8 @@ class TrainBench:
         generator = torch.Generator().manual_seed(SEED)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            self._module = loaded(hooks.detector, model, imgsz)
-        self._batch = hooks.made_batch(self._module, batch, imgsz, generator)
+            self._module = loaded(train_steps.detector, model, imgsz)
+        self._batch = train_steps.made_batch(self._module, batch, imgsz, generator)
 
     def run(self, compared: list[Way], progress: Callable[[int, int, str], None]) -> None:
         """Fill in what every way shows. One that fails stays out of later rounds and keeps its error.
@@ -207,7 +207,7 @@ class TrainBench:
         """Yield a model with the first weights, alone on the device."""
         self._clear()
         on_gpu = [torch.cuda.current_device()] if self.device.type == "cuda" else []
-        anew = hooks.compiled_anew() if way.compiled else nullcontext()
+        anew = train_steps.compiled_anew() if way.compiled else nullcontext()
         with torch.random.fork_rng(devices=on_gpu), anew:
             torch.manual_seed(SEED)  # some losses draw
             layout = torch.channels_last if way.channels_last else torch.contiguous_format

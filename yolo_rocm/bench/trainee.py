@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..graphs import network
+from ..ultralytics_hooks import optimizers, train_steps
 from . import busy
 from .way import Way
 
@@ -27,9 +27,9 @@ class Trainee:
         self, module: torch.nn.Module, batch: dict[str, Any], amp: bool, device: torch.device, way: Way
     ) -> None:
         self.module, self._batch, self._compiled = module, batch, way.compiled
-        self._forward = hooks.compiled(module, device) if way.compiled else module
+        self._forward = train_steps.compiled(module, device) if way.compiled else module
         optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], **_SGD)  # type: ignore[arg-type]
-        self._optimizer = hooks.fused_sgd(optimizer) if way.is_ours else optimizer
+        self._optimizer = optimizers.fused_sgd(optimizer) if way.is_ours else optimizer
         self._scaler = _scaler(amp and device.type == "cuda")
         dtype = torch.float16 if device.type == "cuda" else torch.bfloat16
         self._autocast: dict[str, Any] = {"device_type": device.type, "dtype": dtype, "enabled": amp}
@@ -45,10 +45,10 @@ class Trainee:
             if self._compiled or ranges:  # apart, as the trainer does where it compiles
                 predicted = self._forward(self._batch["img"])
                 with around(busy.LOSS_RANGE):
-                    loss: torch.Tensor = hooks.loss_of_predicted(self.module, self._batch, predicted)
+                    loss: torch.Tensor = train_steps.loss_of_predicted(self.module, self._batch, predicted)
                 del predicted
             else:
-                loss = hooks.loss_of(self.module, self._batch)
+                loss = train_steps.loss_of(self.module, self._batch)
         self._scaler.scale(loss).backward()
         with around(busy.OPTIMIZER_RANGE):
             self._scaler.unscale_(self._optimizer)
@@ -78,7 +78,7 @@ class Trainee:
     def let_go(self) -> None:
         """Drop everything, also where a traceback holds this object, or what was compiled holds the model."""
         if self.__dict__.pop("_compiled", False):
-            hooks.forget_compiled()
+            train_steps.forget_compiled()
         self.__dict__.clear()
 
 

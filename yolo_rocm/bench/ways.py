@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.seam import installed
@@ -24,6 +23,11 @@ from ..norm.patch import NormPatch
 from ..norm.plan import NormPlanner
 from ..preset.resolve import resolve
 from ..preset.step import LEAN
+from ..ultralytics_hooks import anchors, probes, train_steps
+from ..ultralytics_hooks.fused_blocks import fused_blocks
+from ..ultralytics_hooks.fused_losses import fused_losses
+from ..ultralytics_hooks.graphed_networks import graphed_networks
+from ..ultralytics_hooks.lean_networks import lean_networks
 from ..utils.off_switch import enabled
 from .checks import check
 from .way import OFF, GraphMode, Piece, Way
@@ -94,18 +98,18 @@ class _Ours:
         candidate = vendor and engine == "auto"
         patch = Patch(["cuda", "cpu"], self._planner(Planner, engine, candidate))
         pieces: list[Piece] = [] if vendor else [vendor_off]
-        pieces += [lambda device: installed(patch), lambda device: hooks.anchors_once()]
+        pieces += [lambda device: installed(patch), lambda device: anchors.anchors_once()]
         if "triton" in single_engines(engine):
-            pieces.append(lambda device: hooks.fused_losses())
+            pieces.append(lambda device: fused_losses())
         patches: list[Any] = [patch]
         if norm:
             norm_patch = NormPatch(["cuda", "cpu"], self._planner(NormPlanner, engine, candidate))
-            pieces += [lambda device: norm_seam.installed(norm_patch), lambda device: hooks.fused_blocks()]
+            pieces += [lambda device: norm_seam.installed(norm_patch), lambda device: fused_blocks()]
             patches.append(norm_patch)
         if lean:
-            pieces.append(lambda device: hooks.lean_networks())
+            pieces.append(lambda device: lean_networks())
         if graph != OFF:
-            pieces.append(lambda device: hooks.graphed_networks())
+            pieces.append(lambda device: graphed_networks())
         way = Way(kind, channels_last, pieces, patches, compiled, graph, OURS_KIND if channels_last is None else "")
         preset_kind = LEAN_KIND if self.preset.step.memory == LEAN else OURS_KIND
         way.of_preset = kind == preset_kind and (self._on_gpu or not channels_last)
@@ -178,7 +182,7 @@ def _picked(found: list[Way], chosen: str | None) -> list[Way]:
 
 def why_not(way: Way, device: str) -> str:
     """Return why a way cannot run here; nothing where it can."""
-    reason = hooks.why_not_compiled(device) if way.compiled else ""
+    reason = train_steps.why_not_compiled(device) if way.compiled else ""
     if way.graph != OFF:
-        reason = network.why_not(torch.device(device)) or "; ".join(hooks.missing(hooks.GRAPHED_NETWORKS))
+        reason = network.why_not(torch.device(device)) or "; ".join(probes.missing(probes.GRAPHED_NETWORKS))
     return f"{NOT_RUNNABLE}{reason}" if reason else ""

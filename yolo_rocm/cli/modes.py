@@ -53,7 +53,8 @@ def _command(mode: str) -> Callable[..., None]:
         from ..preset.cfg_file import TASKS, parse, read
         from ..preset.restart import restart_if_late
         from ..session.resumed_run import Given, given_before, with_newest
-        from ..ultralytics_hooks import found_file, reports
+        from ..ultralytics_hooks.arguments import found_file
+        from ..ultralytics_hooks.ranks import reports
 
         given = parse(words or [])
         if not given:
@@ -86,7 +87,7 @@ def _command(mode: str) -> Callable[..., None]:
 def _last_lines(metrics: Any, folder: Path, seconds: float) -> Iterator[str]:
     """Yield what a training has come to, where it is, and what to type next."""
     from ..session.run_command import predict_command
-    from ..ultralytics_hooks import scores
+    from ..ultralytics_hooks.trainers import scores
 
     page = folder / "report.html"
     files = [folder / "weights" / name for name in ("best.pt", "last.pt")]

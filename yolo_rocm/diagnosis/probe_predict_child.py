@@ -104,7 +104,7 @@ def _onnx(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
 def _migraphx(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
     import onnxruntime
 
-    from ..ultralytics_hooks import register_migraphx
+    from ..ultralytics_hooks.predicting import register_migraphx
 
     provider = register_migraphx()
     devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == provider]

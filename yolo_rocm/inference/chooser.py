@@ -7,9 +7,10 @@ from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..errors import YoloRocmError
 from ..session.session import Session
+from ..ultralytics_hooks import predicting
+from ..ultralytics_hooks.log import progress_bar, say
 from .choices import Choices, in_words, key_of
 from .exported import exported
 from .measure import LIMIT_S
@@ -75,7 +76,7 @@ class Chooser:
         """
         key = self._key(weights, asked)
         choice = self._remembered(key, weights, asked) or self._measured(key, weights, task, source, asked)
-        hooks.say(f"predicting with {choice.engine}: {choice.why}")
+        say(f"predicting with {choice.engine}: {choice.why}")
         return choice
 
     def forget(self, weights: Path, asked: Asked) -> None:
@@ -109,15 +110,17 @@ class Chooser:
 
     def _measured(self, key: str, weights: Path, task: str, source: Any, asked: Asked) -> Choice:
         """Measure every way that may be taken, and remember the fastest that agrees."""
-        images = hooks.first_images(source, _IMAGES) or hooks.first_images(hooks.sample_images(), _IMAGES)
+        images = predicting.first_images(source, _IMAGES) or predicting.first_images(
+            predicting.sample_images(), _IMAGES
+        )
         preset, machine = self._session.settings.preset, self._session.machine
         found = candidates(machine, self.engine, preset.predict.engines, asked.device)
         if not found:
             return self._none(f"nothing computes on device={asked.device}")
         limit_s = COMPILE_LIMIT_S if self.engine == "migraphx" else LIMIT_S
-        hooks.say(f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}")
+        say(f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}")
         try:
-            with hooks.progress_bar("measuring engines") as show:
+            with progress_bar("measuring engines") as show:
                 rows = survey(
                     weights,
                     task,
@@ -143,7 +146,7 @@ class Chooser:
         if best is None and self.engine != AUTO:
             raise refusal(self.engine, "; ".join(left_out))
         for line in left_out:
-            hooks.say(line)
+            say(line)
         if best is None:
             return self._none("no engine was found to agree with torch on these images")
         words = in_words(best, rows[0])

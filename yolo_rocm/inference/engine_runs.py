@@ -9,18 +9,21 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError, EngineError, YoloRocmError
 from ..session.failures import says_out_of_memory
 from ..session.run import current, run_method
 from ..session.session import Session
+from ..ultralytics_hooks import exported_model, ncnn_precision, predicting
+from ..ultralytics_hooks.exported_model import ExportedModel
+from ..ultralytics_hooks.log import say
+from ..ultralytics_hooks.weights import MemoryWeights, WeightsFile
 from ..utils.off_switch import enabled
 from .chooser import Asked, Choice, Chooser
 from .ways import AUTO, TORCH, refusal
 
 _MOST_LOADED: Final = 4  # image sizes, batches and devices whose engines are kept in memory
 _END: Final = object()
-_Key = tuple[hooks.WeightsFile, str]
+_Key = tuple[WeightsFile, str]
 
 
 class EngineRuns:
@@ -38,9 +41,9 @@ class EngineRuns:
     def __init__(self, session: Session, engine: str, strict: bool = False) -> None:
         self._session, self._strict = session, strict
         self._chooser = Chooser(session, engine)
-        self._weights = hooks.MemoryWeights()
+        self._weights = MemoryWeights()
         self._made: dict[_Key, Choice] = {}
-        self._loaded: OrderedDict[_Key, hooks.ExportedModel] = OrderedDict()
+        self._loaded: OrderedDict[_Key, ExportedModel] = OrderedDict()
         self._told: set[str] = set()
         self._lock = threading.RLock()
         self.choice: Choice | None = None
@@ -72,7 +75,7 @@ class EngineRuns:
         # Inside a run of the object it is part of that: its `track` calls its `predict`, and callbacks call anything.
         if not enabled() or (this is not None and this.session is self._session):
             return by_torch()
-        given = hooks.named_arguments(mode, args, kwargs)
+        given = exported_model.named_arguments(mode, args, kwargs)
         asked = self._asked(yolo, given)
         with self._lock:
             choice, key = self._choose(yolo, given, asked)
@@ -104,13 +107,13 @@ class EngineRuns:
 
     def _asked(self, yolo: Any, given: dict[str, Any]) -> Asked:
         device = given.get("device", yolo.overrides.get("device"))
-        return Asked(hooks.size_of(yolo, given.get("imgsz")), given.get("batch") or 1, device)
+        return Asked(predicting.size_of(yolo, given.get("imgsz")), given.get("batch") or 1, device)
 
     def _choose(self, yolo: Any, given: dict[str, Any], asked: Asked) -> tuple[Choice, _Key | None]:
         """Return what predicts, and what it is kept under."""
         if self.engine == TORCH:
             return Choice(None, None, "asked for"), None
-        reason = hooks.only_torch(yolo, given)
+        reason = exported_model.only_torch(yolo, given)
         if reason:
             return self._torch(reason), None
         while True:
@@ -135,7 +138,7 @@ class EngineRuns:
             raise refusal(self.engine, why, "engine=torch and engine=auto predict this.")
         if why not in self._told:
             self._told.add(why)
-            hooks.say(f"predicting with torch: {why}")
+            say(f"predicting with torch: {why}")
         return Choice(None, None, why)
 
     def _load(self, yolo: Any, choice: Choice, key: _Key | None, asked: Asked) -> Any:
@@ -146,7 +149,7 @@ class EngineRuns:
             # Asked again: the file may have been replaced since by what others have exported.
             file = self._chooser.made(key[0].path, choice.way, asked)
             assert file is not None
-            self._loaded[key] = hooks.ExportedModel(file, yolo.task)
+            self._loaded[key] = ExportedModel(file, yolo.task)
         self._loaded.move_to_end(key)
         while len(self._loaded) > _MOST_LOADED:
             self._loaded.popitem(last=False)
@@ -162,7 +165,7 @@ class EngineRuns:
         asked: Asked,
     ) -> Any:
         assert choice.way is not None
-        given = {name: value for name, value in given.items() if name not in hooks.PRECISION}
+        given = {name: value for name, value in given.items() if name not in exported_model.PRECISION}
         given = {**given, **choice.way.arguments(), "imgsz": asked.imgsz}
         call = method if choice.file is None else getattr(yolo, mode)
         return run_method(self._session, yolo, mode, call, (), given)
@@ -171,7 +174,7 @@ class EngineRuns:
         """Let ncnn compute as it was measured; it makes its networks at the first image."""
         if choice.way is None or choice.engine != "ncnn":
             return nullcontext()
-        return hooks.ncnn_computes_in(choice.way.dtype == "fp16")
+        return ncnn_precision.ncnn_computes_in(choice.way.dtype == "fp16")
 
     def _failed(self, choice: Choice, key: _Key | None, asked: Asked, error: Exception, forget: bool = True) -> Choice:
         """Forget what was chosen, also for later processes, and say that torch predicts.
@@ -191,7 +194,7 @@ class EngineRuns:
                     self._made[key] = torch
         if self.engine != AUTO:
             raise EngineError(f"{torch.why} at what torch predicts ({why}). engine=torch predicts this.") from error
-        hooks.say(f"{torch.why} ({why}): torch predicts", warning=True)
+        say(f"{torch.why} ({why}): torch predicts", warning=True)
         self.choice = torch
         return torch
 

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ExportError
+from ..ultralytics_hooks import predicting, versions
 from .processes import answered
 
 
@@ -25,8 +25,8 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     # Ultralytics writes next to the weights, and reads the name of the product from theirs.
     copy = work / weights.name
     shutil.copyfile(weights, copy)
-    hooks.require()
-    made = hooks.export_weights(copy, settings["format"], dict(settings["arguments"]))
+    versions.require()
+    made = predicting.export_weights(copy, settings["format"], dict(settings["arguments"]))
     made = made if made.is_absolute() else work / made
     if not made.exists() or (made.is_dir() and not any(made.iterdir())):
         raise ExportError("Ultralytics has written nothing, see its own words above")

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..diagnosis.predict_engines import PREDICT_ENGINES
 from ..errors import ExportError
 from ..hardware import Machine, detect
+from ..ultralytics_hooks import models, predicting
+from ..ultralytics_hooks.log import progress_bar, say
 from .exported import new_export, put_in_place
 from .measure import Measured, Trial, keep_images, measure, reference
 from .ways import Way
@@ -43,17 +44,17 @@ def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Pat
     if gone:
         line = PREDICT_ENGINES["onnx" if engine == "migraphx" else engine].install_line(machine.system)
         raise ExportError(f"format={engine} needs {' and '.join(gone)}. Run: {line}")
-    yolo = hooks.load_model(model, task)
-    weights = hooks.weights_of(yolo)
+    yolo = models.load_model(model, task)
+    weights = predicting.weights_of(yolo)
     if weights is None:
         raise ExportError(f"{model} has no weights to export. Give a .pt file.")
     asked = arguments.get("imgsz")
-    imgsz = arguments["imgsz"] = hooks.size_of(yolo, asked)
+    imgsz = arguments["imgsz"] = predicting.size_of(yolo, asked)
     if asked and imgsz != asked:
-        hooks.say(f"imgsz={imgsz} in place of {asked}: a multiple of the stride, as weights predict with")
+        say(f"imgsz={imgsz} in place of {asked}: a multiple of the stride, as weights predict with")
     way = Way(engine)
     given = {**(way.export_arguments(imgsz, arguments.get("batch", 1)) if engine == "migraphx" else {}), **arguments}
-    with hooks.progress_bar(f"exporting to {engine}, then comparing with torch") as show:
+    with progress_bar(f"exporting to {engine}, then comparing with torch") as show:
         show(0, 2)
         with new_export(weights, way.format, given, weights.parent) as product:
             show(1, 2)
@@ -75,7 +76,7 @@ def _compared(weights: Path, task: str, product: Path, way: Way, given: Mapping[
     with tempfile.TemporaryDirectory(prefix="yolo-rocm-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "images").mkdir()
-        keep_images(hooks.first_images(hooks.sample_images(), _IMAGES), folder / "images")
+        keep_images(predicting.first_images(predicting.sample_images(), _IMAGES), folder / "images")
         conf = _BUILT_IN_CONF if given.get("nms") else None
         batch = int(given.get("batch") or 1)
         trial = Trial(weights, task, given["imgsz"], batch, folder / "images", folder, conf, seconds=0.0)
@@ -90,12 +91,12 @@ def _judge(row: Measured, engine: str, given: Mapping[str, Any]) -> None:
     assert row.agreement is not None
     share, objects = row.agreement.share, row.agreement.objects
     if not objects:
-        hooks.say(f"the exported model was not compared with torch: on {_IMAGES} photographs it finds nothing")
+        say(f"the exported model was not compared with torch: on {_IMAGES} photographs it finds nothing")
     elif row.agreement.agrees:
         by = "" if row.way.engine == engine else f", computed by {row.way.name}"
-        hooks.say(f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same{by}")
+        say(f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same{by}")
     elif given.get("int8") or str(given.get("quantize", "")) in ("8", "int8"):
-        hooks.say(f"in int8 {share:.3f} of {objects} objects are those of torch", warning=True)
+        say(f"in int8 {share:.3f} of {objects} objects are those of torch", warning=True)
     else:
         raise ExportError(
             f"the exported model does not agree with torch, and is thrown away: {share:.3f} of {objects} objects are "

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..errors import StackError
+from ..ultralytics_hooks import models, ncnn_precision, predicting, versions
 from .predictions import Found, found_on, objects_in, save
 from .processes import answered
 from .ways import Way
@@ -60,19 +60,19 @@ def _set_up(settings: dict[str, Any], way: Way) -> Iterator[Any]:
     with ExitStack() as held:
         session = Session(settings["preset"], settings["rocm"], device=arguments["device"])
         held.enter_context(session.environment())
-        hooks.require()
+        versions.require()
         held.enter_context(session.active())
         if way.engine == "ncnn":
-            held.enter_context(hooks.ncnn_computes_in(way.dtype == "fp16"))
-        yolo = hooks.load_model(settings["file"], settings["task"])
+            held.enter_context(ncnn_precision.ncnn_computes_in(way.dtype == "fp16"))
+        yolo = models.load_model(settings["file"], settings["task"])
 
         def predict(images: list[Any], **more: Any) -> Any:
             return run_method(session, yolo, "predict", yolo.predict, (images,), {**arguments, **more})
 
         def checked(images: list[Any], **more: Any) -> Any:
             results = predict(images, **more)
-            if way.engine == "migraphx" and not any("MIGraphX" in each for each in hooks.providers_of(yolo)):
-                raise StackError(f"ONNX Runtime computed with {hooks.providers_of(yolo)}, not with MIGraphX")
+            if way.engine == "migraphx" and not any("MIGraphX" in each for each in predicting.providers_of(yolo)):
+                raise StackError(f"ONNX Runtime computed with {predicting.providers_of(yolo)}, not with MIGraphX")
             return results
 
         yield checked

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
 from ..session.session import Session
+from ..ultralytics_hooks import models, predicting, versions
 from .chooser import Choice
 from .engine_runs import EngineRuns
 from .ways import AUTO, TORCH, check_engine
@@ -29,12 +29,12 @@ class Predictor:
         held = self._session.set_early()
         weakref.finalize(self, held.close)
         with self._session.environment():
-            hooks.require()
-            self._yolo = hooks.load_model(model, task)
+            versions.require()
+            self._yolo = models.load_model(model, task)
         if task is not None and self._yolo.task != task:
             raise ConfigError(f"{model} is a model for {self._yolo.task}, not for {task}. Leave task= out.")
         needs_file = engine not in (AUTO, TORCH, "compile") and isinstance(model, str | Path)
-        if needs_file and hooks.weights_of(self._yolo) is None:
+        if needs_file and predicting.weights_of(self._yolo) is None:
             raise ConfigError(f"engine={engine} needs the weights of a model, a .pt file; got {str(model)!r}.")
         from ..engines.seam import keep_kernels  # imports torch, as the model has done
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..diagnosis.predict_engines import PREDICT_ENGINES
 from ..diagnosis.vulkan import vulkan_devices
 from ..errors import ConfigError, EngineError, nearest
 from ..hardware import Machine
+from ..ultralytics_hooks import predicting
 
 AUTO: Final = "auto"
 TORCH: Final = "torch"
@@ -75,7 +75,7 @@ def check_engine(engine: str, machine: Machine) -> str:
         return engine
     asked = PREDICT_ENGINES[engine]
     reasons = asked.reasons_against(machine)
-    if engine == "compile" and not hooks.compiles_predictions():
+    if engine == "compile" and not predicting.compiles_predictions():
         reasons.append("the installed Ultralytics has no compile=; update it")
     if reasons:
         line = "" if asked.unfit(machine) else asked.install_line(machine.system)
@@ -123,11 +123,11 @@ def ways(
 
 
 def _of_engine(name: str, software: bool) -> Iterator[Way]:
-    if name == "compile" and not hooks.compiles_predictions():
+    if name == "compile" and not predicting.compiles_predictions():
         return
     if name != "migraphx":
         yield Way(name)
-    if name == "ncnn" and hooks.takes_vulkan():
+    if name == "ncnn" and predicting.takes_vulkan():
         for device in vulkan_devices():
             if device.is_software and not software:
                 continue

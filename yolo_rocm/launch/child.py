@@ -14,7 +14,7 @@ def main() -> None:
     """Run the `yolo` command given on the command line under the session described in the environment."""
     described = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
     with everywhere(described.get("preset") or "auto", described.get("rocm")):
-        from ..ultralytics_hooks import run_command_line
+        from ..ultralytics_hooks.children import run_command_line
 
         run_command_line(sys.argv[1:])
 

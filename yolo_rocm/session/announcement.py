@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .. import ultralytics_hooks as hooks
 from ..engines.names import VENDOR
 from ..hardware import Machine
 from ..preset.schema import Settings
+from ..ultralytics_hooks import probes
 
 
 def opening_lines(settings: Settings, machine: Machine, device: Any = None) -> Iterator[str]:
@@ -32,10 +32,10 @@ def opening_lines(settings: Settings, machine: Machine, device: Any = None) -> I
     if "cuda" in conv.devices and not torch.cuda.is_available():
         yield f"preset {preset.name} is for a GPU and torch finds none: its GPU settings are ignored"
     for feature, asked in (
-        (hooks.REDUCED_DECODE, preset.loader.reduced_decode),
-        (hooks.FUSED_BLOCKS, True),
-        (hooks.LEAN_NETWORKS, preset.step.memory == "lean"),
-        (hooks.DAMAGED_IMAGES, preset.loader.skip_broken),
+        (probes.REDUCED_DECODE, preset.loader.reduced_decode),
+        (probes.FUSED_BLOCKS, True),
+        (probes.LEAN_NETWORKS, preset.step.memory == "lean"),
+        (probes.DAMAGED_IMAGES, preset.loader.skip_broken),
     ):
-        if asked and (why := hooks.missing(feature)):
+        if asked and (why := probes.missing(feature)):
             yield f"{feature} is left off with this Ultralytics: {why[0]}"

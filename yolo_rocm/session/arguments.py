@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
 from ..hardware import Machine
 from ..hardware.catalogue import WITHOUT_BF16
 from ..preset.cfg_file import of_file
 from ..preset.schema import Settings
 from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
+from ..ultralytics_hooks import ranks, resuming, trainers
+from ..ultralytics_hooks.arguments import default_argument, knows_argument
+from ..ultralytics_hooks.log import say
 
 
 def train_section(settings: Settings, device: Any) -> dict[str, Any]:
@@ -26,12 +28,12 @@ def train_section(settings: Settings, device: Any) -> dict[str, Any]:
     section = dict(settings.preset.train)
     batch = section.get("batch")
     if isinstance(batch, int) and not isinstance(batch, bool) and batch > 0:  # -1 and a fraction are searched for
-        section["batch"] = batch * hooks.ranks_asked(device)
+        section["batch"] = batch * ranks.ranks_asked(device)
     layout = layout_of(settings.preset)
     # On one GPU the two layouts are measured where this argument is not given; on several nobody measures.
-    if layout == AUTO and hooks.ranks_asked(device) > 1:
+    if layout == AUTO and ranks.ranks_asked(device) > 1:
         layout = NCHW
-    if layout in (NCHW, CHANNELS_LAST) and hooks.knows_argument("channels_last"):
+    if layout in (NCHW, CHANNELS_LAST) and knows_argument("channels_last"):
         section.setdefault("channels_last", layout == CHANNELS_LAST)
     return section
 
@@ -63,17 +65,17 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any 
         raise ConfigError(
             'resume="auto" is for yolo_rocm.train and `yolo-rocm train`. Give a last.pt, or use one of them.'
         )
-    if resume and not (resume is True and yolo is not None and hooks.epochs_in(yolo) is None):
+    if resume and not (resume is True and yolo is not None and resuming.epochs_in(yolo) is None):
         return dict(arguments)
     if given.get("imgsz") is not None:
         settings = settings.for_images(given["imgsz"])
     section = train_section(settings, given.get("device"))
     added = {name: value for name, value in section.items() if not _is_given(name, given)}
     if "batch" in added and added["batch"] != settings.preset.train["batch"]:
-        hooks.say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
-    unknown = [name for name in added if not hooks.knows_argument(name)]
+        say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
+    unknown = [name for name in added if not knows_argument(name)]
     if unknown:
-        hooks.say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
+        say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
     return {**arguments, **{name: value for name, value in added.items() if name not in unknown}}
 
 
@@ -81,7 +83,7 @@ def _is_given(name: str, given: Mapping[str, Any]) -> bool:
     """Return whether the user has said what an argument is; None is a value where it is Ultralytics' own default."""
     if given.get(name) is not None or name not in given:
         return name in given
-    return hooks.knows_argument(name) and hooks.default_argument(name) is None
+    return knows_argument(name) and default_argument(name) is None
 
 
 def size_of_images(settings: Settings, given: Mapping[str, Any], yolo: Any = None) -> Any:
@@ -121,7 +123,7 @@ def check_amp(machine: Machine, trainer: Any) -> None:
 def size_given_to(trainer: Any) -> Any:
     """Return a trainer's `imgsz`; None for Ultralytics' default, which counts as not given."""
     size = trainer.args.imgsz
-    return None if size == hooks.default_argument("imgsz") else size
+    return None if size == default_argument("imgsz") else size
 
 
 def add_to_trainer(settings: Settings, trainer: Any) -> None:
@@ -133,7 +135,7 @@ def add_to_trainer(settings: Settings, trainer: Any) -> None:
     if trainer.args.resume:
         return
     for name, value in train_section(settings, trainer.args.device).items():
-        known = hooks.knows_argument(name)
-        if known and getattr(trainer.args, name, None) == hooks.default_argument(name) != value:
-            hooks.set_trainer_argument(trainer, name, value)
-            hooks.say(f"{name}={value} from preset {settings.preset.name}")
+        known = knows_argument(name)
+        if known and getattr(trainer.args, name, None) == default_argument(name) != value:
+            trainers.set_trainer_argument(trainer, name, value)
+            say(f"{name}={value} from preset {settings.preset.name}")

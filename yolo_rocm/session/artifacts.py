@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import ultralytics_hooks as hooks
+from ..ultralytics_hooks import trainers
+from ..ultralytics_hooks.log import say
 from ..utils.atomic import write_file
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, k
         "step": {**session.report.times.step(), **known.get("step", {})},
         "broken_images": meter.broken,
         "loading": {"compute": meter.compute, "advice": meter.advice},
-        "run": {"classes": hooks.class_names(trainer), "began": began.isoformat(timespec="minutes")},
+        "run": {"classes": trainers.class_names(trainer), "began": began.isoformat(timespec="minutes")},
         **surroundings(session.machine, session.settings),
     }
     write_file(Path(trainer.save_dir) / FACTS_FILE, json.dumps(data, indent=2, default=str) + "\n")
@@ -73,7 +74,7 @@ def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
         findings = [dataclasses.asdict(finding) for finding in run_checks(context)]
         return {"machine": machine_facts(machine), "findings": findings}
     except Exception as error:
-        hooks.say(f"the doctor's findings are not in the report: {type(error).__name__}: {error}", warning=True)
+        say(f"the doctor's findings are not in the report: {type(error).__name__}: {error}", warning=True)
         return {}
 
 
@@ -93,9 +94,9 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
         from ..report.page import write_page
 
         path, (run,) = write_page(Path(trainer.save_dir))
-        hooks.say(f"{run.verdict.sentence} See {path}")
+        say(f"{run.verdict.sentence} See {path}")
     except Exception as error:
-        hooks.say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+        say(f"no report was written: {type(error).__name__}: {error}", warning=True)
         return
     if pictures and getattr(trainer.args, "plots", False):
         try:
@@ -104,4 +105,4 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
             for picture in draw_pictures(run, Path(trainer.save_dir)):
                 trainer.on_plot(picture)
         except Exception as error:
-            hooks.say(f"the plots of the report were not drawn: {type(error).__name__}: {error}", warning=True)
+            say(f"the plots of the report were not drawn: {type(error).__name__}: {error}", warning=True)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import ultralytics_hooks as hooks
 from ..errors import CheckpointError, LostRankError
+from ..ultralytics_hooks import checkpoints, ranks, resuming
 from ..utils.atomic import free_bytes, no_room, partial, write_file
 
 if TYPE_CHECKING:
@@ -30,18 +30,18 @@ class Checkpoints:
         self._last, self._best = Path(trainer.last), Path(trainer.best)
         self._whole: int | None = None  # epochs in last.pt
         self._complete = self._evaluated = False  # last.pt holds the last epoch; the final evaluation is done
-        hooks.write_whole_checkpoints(trainer, self.write)
+        checkpoints.write_whole_checkpoints(trainer, self.write)
 
     def begin(self) -> None:
         """Clear away what an interrupted run left behind its checkpoint, once the trainer has resumed."""
         trainer = self._trainer()
-        source = hooks.resumed_from(trainer) if trainer is not None and hooks.is_writer() else None
+        source = resuming.resumed_from(trainer) if trainer is not None and checkpoints.is_writer() else None
         if source is None:
             return
         self._whole = trainer.start_epoch
         for path in (self._last, self._best):
             partial(path).unlink(missing_ok=True)
-        hooks.drop_unfinished_results(trainer)
+        resuming.drop_unfinished_results(trainer)
 
     def write(self, path: Path, data: bytes) -> None:
         """Write a checkpoint in one step.
@@ -55,8 +55,8 @@ class Checkpoints:
             raise self._refusal(str(path), error, f"{len(data) / 2**20:.1f} MiB are needed") from error
         trainer = self._trainer()
         if path.name == self._last.name and trainer is not None:
-            self._whole = hooks.finished_epochs(trainer)
-            self._complete = hooks.is_last_epoch(trainer)
+            self._whole = resuming.finished_epochs(trainer)
+            self._complete = resuming.is_last_epoch(trainer)
 
     def no_room(self, error: OSError) -> CheckpointError:
         """Say of any other file of the run that it does not fit, what is whole, and how to go on."""
@@ -64,7 +64,7 @@ class Checkpoints:
 
     def lost_rank(self, error: BaseException) -> LostRankError:
         """Say that another rank has gone, what is whole, and how to go on."""
-        here, why = hooks.place_of_rank(), " ".join(str(error).split())[:200]
+        here, why = ranks.place_of_rank(), " ".join(str(error).split())[:200]
         this = "this process" if here is None else f"rank {here.rank} of {here.world} on {platform.node()}"
         saved = f"{self._last} is whole." if self._whole is None and self._last.exists() else self.saved()
         return LostRankError(
@@ -105,7 +105,7 @@ class Checkpoints:
         if self._complete:
             return f"{said} Only its final evaluation was cut off; to repeat it: {self._going_on()}"
         trainer = self._trainer()
-        own = "" if trainer is None else hooks.code_of_script(trainer)
+        own = "" if trainer is None else resuming.code_of_script(trainer)
         script = f" (it leaves out {own} of your script: there, YOLO(...).train(resume=True) goes on with them)"
         return f"{said} To go on{script if own else ''}: {self._going_on()}"
 

@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from .. import ultralytics_hooks as hooks
+from ..ultralytics_hooks import distributed, probes, trainers
+from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.probes import EVENTS
 from ..utils.off_switch import enabled
 from .arguments import add_to_trainer, check_amp, size_given_to
@@ -65,7 +66,7 @@ class Events:
         this = current()
         if this is not None and this.session is session:
             this.trainings.append(training)
-        elif hooks.announces_inside_train():
+        elif trainers.announces_inside_train():
             self._hold_late(trainer, training)
         else:
             trainer.train = led(session, trainer.train, training)
@@ -80,7 +81,7 @@ class Events:
         Such releases run no teardown after an error; the trainer's own end is then the last chance to let go.
         """
         if not self.session.is_active:
-            hooks.say("callbacks alone hear of a training late with this Ultralytics: register() covers its start")
+            say("callbacks alone hear of a training late with this Ultralytics: register() covers its start")
         held = ExitStack()
         held.enter_context(self.session.active())
         training.hold(held.close)
@@ -130,8 +131,8 @@ class Events:
         """Run a predictor's warm-up and inference under the preset, where `register` does not do so already."""
         if not enabled() or self.session.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
             return
-        if hooks.missing(hooks.PREDICT_CALLBACKS):
-            hooks.say("callbacks alone do not reach predictions of this Ultralytics: use register()", warning=True)
+        if probes.missing(probes.PREDICT_CALLBACKS):
+            say("callbacks alone do not reach predictions of this Ultralytics: use register()", warning=True)
             return
         predictor._yolo_rocm_scoped = True
         predictor.inference = self._scoped(predictor.inference)
@@ -169,7 +170,7 @@ def _arrive(session: Session) -> Events:
     if _resident is not None:
         return _resident
     events = Events(session)
-    if hooks.runs_launched_file() and enabled():
+    if distributed.runs_launched_file() and enabled():
         lead_process(events)
         held = ExitStack()
         held.enter_context(session.active())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from .. import ultralytics_hooks as hooks
 from ..diagnosis import known_failures
+from ..ultralytics_hooks import ranks
+from ..ultralytics_hooks.log import say_from_any_rank
 from ..utils.process_group import is_first_to
 
 
@@ -17,13 +18,13 @@ def say_diagnosis(error: BaseException) -> None:
         if match is None or not is_first_to("diagnosis"):
             return
         known = match.signature
-        hooks.say_from_any_rank(f"this failure is known as {known.id}. {known.cause}")
-        hooks.say_from_any_rank(f"what to do: {match.remedy()} (known from {' '.join(known.sources)})")
+        say_from_any_rank(f"this failure is known as {known.id}. {known.cause}")
+        say_from_any_rank(f"what to do: {match.remedy()} (known from {' '.join(known.sources)})")
 
 
 def is_lost_rank(error: BaseException) -> bool:
     """Return whether an error of a rank only says that another one has gone."""
-    if hooks.place_of_rank() is None:
+    if ranks.place_of_rank() is None:
         return False
     return known_failures.by_id("lost-rank").search(str(error).encode(errors="replace")) is not None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .. import ultralytics_hooks as hooks
 from ..preset.step import AUTO, OFF, graph_of
+from ..ultralytics_hooks import graphed_networks, models
+from ..ultralytics_hooks.log import say
 
 if TYPE_CHECKING:
     from ..graphs.network import NetworkGraphs
@@ -31,14 +32,14 @@ class Graphs:
 
         if self._mode == OFF:
             return
-        reason = why_not(trainer.device) or hooks.why_not_graphed(trainer)
+        reason = why_not(trainer.device) or graphed_networks.why_not_graphed(trainer)
         if reason:
             if self._mode != AUTO:
                 self._say(f"device graph off: {reason}")
             return
         self._batch = trainer.batch_size
         self._graphs = NetworkGraphs(
-            hooks.plain_model(trainer.model), "auto" if self._mode == AUTO else "on", self._say
+            models.plain_model(trainer.model), "auto" if self._mode == AUTO else "on", self._say
         )
 
     @property
@@ -60,4 +61,4 @@ class Graphs:
 
     def _say(self, line: str) -> None:
         self.said.append(line)
-        hooks.say(line)
+        say(line)

@@ -8,9 +8,11 @@ from contextvars import ContextVar
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .. import ultralytics_hooks as hooks
 from ..engines.names import NATIVE, single_engines
 from ..preset.schema import Settings
+from ..ultralytics_hooks.inference_blocks import inference_blocks
+from ..ultralytics_hooks.inference_networks import around_inference, inference_networks
+from ..ultralytics_hooks.log import say
 from .convolutions import Convolutions
 from .operators import Operator
 
@@ -74,7 +76,7 @@ class Inference(Operator["FusedPatch"]):
         from ..graphs.inference import InferenceNetworks, Wanted
 
         predict = self._settings.preset.predict
-        return InferenceNetworks(Wanted(predict.graph, predict.layout), self._unmeasured, self.tune, hooks.say)
+        return InferenceNetworks(Wanted(predict.graph, predict.layout), self._unmeasured, self.tune, say)
 
     def _scope(self) -> AbstractContextManager[None]:
         from ..conv.fused.patch import computing
@@ -96,7 +98,7 @@ class Inference(Operator["FusedPatch"]):
 
     @contextmanager
     def _installed(self, patch: FusedPatch) -> Iterator[None]:
-        with hooks.inference_blocks(), hooks.around_inference(self._scope), hooks.inference_networks(self._compute):
+        with inference_blocks(), around_inference(self._scope), inference_networks(self._compute):
             yield
 
     def _make(self) -> FusedPatch:

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from .. import ultralytics_hooks as hooks
 from ..engines.devices import on
 from ..engines.plan_store import PlanStore
 from ..errors import DeviceLostError
 from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
+from ..ultralytics_hooks import layouts, train_steps
+from ..ultralytics_hooks.log import say
+from ..ultralytics_hooks.models import plain_model
 
 if TYPE_CHECKING:
     from .session import Session
@@ -84,7 +86,7 @@ def measure(
 
     def step(model: torch.nn.Module) -> torch.Tensor:
         with torch.autocast(**autocast):
-            loss: torch.Tensor = hooks.loss_of(model, dict(batch))
+            loss: torch.Tensor = train_steps.loss_of(model, dict(batch))
         loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
         return loss.detach()
@@ -96,7 +98,7 @@ def measure(
     times: dict[str, list[float]] = {NCHW: [], CHANNELS_LAST: []}
     losses = {}
     with randomness_kept(device), on(device):
-        models = {layout: hooks.to_layout(copy.deepcopy(module), layout == CHANNELS_LAST) for layout in times}
+        models = {layout: layouts.to_layout(copy.deepcopy(module), layout == CHANNELS_LAST) for layout in times}
         for layout, model in models.items():
             model.zero_grad(set_to_none=True)
             with randomness_kept(device):  # some losses draw: the same for both
@@ -135,20 +137,20 @@ class Layout:
 
     def begin(self, trainer: Any) -> None:
         """Begin in the layout that was faster in an earlier run; otherwise keep the first batch, to measure with."""
-        if not self._wanted or hooks.layout_is_given(trainer):
+        if not self._wanted or layouts.layout_is_given(trainer):
             return
-        reason = hooks.why_layout_stays(trainer)
+        reason = layouts.why_layout_stays(trainer)
         if not reason and self._session.settings.preset.conv.tune == "off":
             reason = "rocm.conv.tune=off"
         if reason:
-            hooks.say(f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}")
+            say(f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}")
             return
         known = self._store(trainer).entries.get(self._key(trainer))
         if known is not None and known.get("layout") in _SHOWN:
-            hooks.train_in_layout(trainer, known["layout"] == CHANNELS_LAST)
-            hooks.say(f"layout {_SHOWN[known['layout']]}: {_reason(known)} in an earlier run")
+            layouts.train_in_layout(trainer, known["layout"] == CHANNELS_LAST)
+            say(f"layout {_SHOWN[known['layout']]}: {_reason(known)} in an earlier run")
             return
-        self._batch = self._waits.enter_context(hooks.first_batch_kept(trainer))
+        self._batch = self._waits.enter_context(layouts.first_batch_kept(trainer))
 
     def decide(self, trainer: Any) -> bool:
         """Measure both layouts after the first batch and take the faster one; return whether that is another one."""
@@ -157,19 +159,19 @@ class Layout:
         if batch is None:
             return False
         now = _now(trainer)
-        reason = hooks.why_layout_stays(trainer)  # what the first batch has brought about may be one
+        reason = layouts.why_layout_stays(trainer)  # what the first batch has brought about may be one
         if reason:
-            hooks.say(f"layout {_SHOWN[now]}, as it is: {reason}")
+            say(f"layout {_SHOWN[now]}, as it is: {reason}")
             return False
         try:
             with self._session.apart() as tune:
-                model, autocast = hooks.plain_model(trainer.model), hooks.autocast_of(trainer)
+                model, autocast = plain_model(trainer.model), layouts.autocast_of(trainer)
                 found = measure(model, batch, autocast, trainer.device, tune)
         except DeviceLostError:
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:  # memory, a model of the user
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            hooks.say(f"layout {_SHOWN[now]}, as it is: the two could not be measured: {why}", warning=True)
+            say(f"layout {_SHOWN[now]}, as it is: the two could not be measured: {why}", warning=True)
             return False
         finally:
             del batch
@@ -185,9 +187,9 @@ class Layout:
         store = self._store(trainer)
         store.add({self._key(trainer): entry})
         kept = ", kept for later runs" if store.keeps else ""
-        hooks.say(f"layout {_SHOWN[layout]}: {_reason(entry)}{kept} (rocm.step.layout= sets it)")
+        say(f"layout {_SHOWN[layout]}: {_reason(entry)}{kept} (rocm.step.layout= sets it)")
         if layout != now:
-            hooks.train_in_layout(trainer, layout == CHANNELS_LAST)
+            layouts.train_in_layout(trainer, layout == CHANNELS_LAST)
         return layout != now
 
     def close(self) -> None:
@@ -200,17 +202,17 @@ class Layout:
 
     def _key(self, trainer: Any) -> str:
         """Name on disk what the times depend on."""
-        model = hooks.plain_model(trainer.model)
+        model = plain_model(trainer.model)
         shapes = ";".join(f"{name}{tuple(each.shape)}" for name, each in model.named_parameters())
         digest = hashlib.sha256(f"{type(model).__name__} {shapes}".encode()).hexdigest()[:16]
-        precision = str(hooks.autocast_of(trainer)["dtype"]).removeprefix("torch.") if trainer.amp else "float32"
+        precision = str(layouts.autocast_of(trainer)["dtype"]).removeprefix("torch.") if trainer.amp else "float32"
         sizes = f"batch {trainer.batch_size} imgsz {trainer.args.imgsz} {precision}"
         preset = self._session.settings.preset
         return f"model {digest} {sizes} | {self._session.convolutions.setting} {preset.step.memory}"
 
 
 def _now(trainer: Any) -> str:
-    return CHANNELS_LAST if hooks.is_channels_last(hooks.plain_model(trainer.model)) else NCHW
+    return CHANNELS_LAST if layouts.is_channels_last(plain_model(trainer.model)) else NCHW
 
 
 def _reason(entry: dict[str, str]) -> str:

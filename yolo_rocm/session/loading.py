@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .. import ultralytics_hooks as hooks
 from ..preset.schema import Settings
+from ..ultralytics_hooks import trainers
+from ..ultralytics_hooks.log import say
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..data.policy import LoaderPolicy
@@ -36,7 +37,7 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
     from ..data.policy import LoaderPolicy
     from ..ultralytics_hooks.datasets import MODULES, UltralyticsAdapter
 
-    loader, tell = settings.preset.loader, partial(hooks.say, warning=True)
+    loader, tell = settings.preset.loader, partial(say, warning=True)
     name_broken = naming(tell)
 
     def observe(kind: str, trace: Trace, asked: float, got: float) -> None:
@@ -104,5 +105,5 @@ def start_workers_early(policy: LoaderPolicy, trainer: Any) -> None:
     """Start the fork server of a trainer's loading workers, if it is going to have any, while the model is built."""
     from ..data.worker_start import start_server
 
-    if policy.context == "forkserver" and hooks.asked_workers(trainer, policy.insist, policy.workers):
+    if policy.context == "forkserver" and trainers.asked_workers(trainer, policy.insist, policy.workers):
         start_server(policy.modules)

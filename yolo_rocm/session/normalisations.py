@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
-from .. import ultralytics_hooks as hooks
 from ..preset.schema import Settings
+from ..ultralytics_hooks.fused_blocks import fused_blocks
+from ..ultralytics_hooks.lean_networks import lean_networks
 from .convolutions import Convolutions
 from .operators import Operator
 
@@ -37,7 +38,7 @@ class Normalisations(Operator["NormPatch"]):
         if self._convolutions.are_the_vendors and not lean:
             yield  # nothing is replaced, so nothing may cost time
             return
-        with super().patched(), hooks.fused_blocks(), hooks.lean_networks() if lean else nullcontext():
+        with super().patched(), fused_blocks(), lean_networks() if lean else nullcontext():
             yield
 
     def _installed(self, patch: NormPatch) -> AbstractContextManager[None]:

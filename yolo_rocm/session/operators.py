@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from .. import ultralytics_hooks as hooks
 from ..preset.schema import Settings
+from ..ultralytics_hooks.log import progress_bar, say
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..engines.planner import BasePlanner
@@ -108,10 +108,10 @@ class Operator(ABC, Generic[PatchT]):
             return
         state = random.getstate()  # rich draws numbers when it is imported; the training must draw its own
         try:
-            with hooks.progress_bar(f"measuring {self.what}", DEFAULT_TUNE_SECONDS) as progress:
+            with progress_bar(f"measuring {self.what}", DEFAULT_TUNE_SECONDS) as progress:
                 timings = patch.planner.tune(problems, progress)
         finally:
             random.setstate(state)
         if timings:
-            hooks.say(f"measured {len(timings)} {self.what}{', kept for later runs' if patch.planner.keeps else ''}")
+            say(f"measured {len(timings)} {self.what}{', kept for later runs' if patch.planner.keeps else ''}")
             patch.report.replan(patch.planner.plan)

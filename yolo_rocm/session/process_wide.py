@@ -6,30 +6,31 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import ultralytics_hooks as hooks
+from ..ultralytics_hooks import everywhere, models, probes
 from ..utils.off_switch import enabled
 from .arguments import train_arguments
 from .events import Events, resident
 from .run import current, led, run_method
 
 if TYPE_CHECKING:
-    from ..ultralytics_hooks import Around, AroundTrainer, MakeTrainer
+    from ..ultralytics_hooks.everywhere import AroundTrainer, MakeTrainer
+    from ..ultralytics_hooks.models import Around
 
 EventsOf = Callable[[], Events]
 Follow = Callable[[EventsOf], AbstractContextManager[None]]
 
 # Each by the module of `ultralytics.engine` whose base class is wrapped.
 FOLLOWERS: Final[Mapping[str, Follow]] = {
-    "model": lambda events_of: hooks.all_modes_wrapped(_around_model(events_of)),
-    "trainer": lambda events_of: hooks.trainers_wrapped(_around_trainer(events_of)),
-    "validator": lambda events_of: hooks.calls_wrapped("validator", _around_call(events_of)),
-    "predictor": lambda events_of: hooks.calls_wrapped("predictor", _around_call(events_of)),
+    "model": lambda events_of: models.all_modes_wrapped(_around_model(events_of)),
+    "trainer": lambda events_of: everywhere.trainers_wrapped(_around_trainer(events_of)),
+    "validator": lambda events_of: everywhere.calls_wrapped("validator", _around_call(events_of)),
+    "predictor": lambda events_of: everywhere.calls_wrapped("predictor", _around_call(events_of)),
 }
 
 
 def one_follows(name: str, events_of: EventsOf) -> AbstractContextManager[None]:
     """Let one of them follow, by its name in `FOLLOWERS`, where the installed Ultralytics has a place for it."""
-    if name != "model" and hooks.missing(hooks.WITHOUT_MODELS):
+    if name != "model" and probes.missing(probes.WITHOUT_MODELS):
         return nullcontext()
     return FOLLOWERS[name](events_of)
 
@@ -99,7 +100,7 @@ def _around_trainer(events_of: EventsOf) -> AroundTrainer:
         added = train_arguments(session.settings, overrides)
         overrides = {**overrides, **{name: value for name, value in added.items() if name not in taken}}
         with session.active():
-            make(overrides, hooks.with_callbacks(callbacks, events.callbacks()))
+            make(overrides, everywhere.with_callbacks(callbacks, events.callbacks()))
         if "train" not in vars(trainer):  # not announced: on other ranks than the first, and by older Ultralytics
             trainer.train = led(session, trainer.train)
 

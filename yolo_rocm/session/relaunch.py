@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
+from ..ultralytics_hooks import distributed, models, resuming
+from ..ultralytics_hooks.log import say
+from ..ultralytics_hooks.ranks import place_of_rank, ranks_asked
 from ..utils import process_group
 from ..utils.atomic import write_file
 from ..utils.paths import cache_folder
@@ -65,10 +67,10 @@ def start(yolo: Any, arguments: Mapping[str, Any], timeout_s: float, *, relaunch
     if last is None:
         fresh = {name: value for name, value in arguments.items() if not (asked and name == "resume")}
         return Start(yolo, {**fresh, "exist_ok": True} if asked else fresh)
-    yolo = hooks.load_model(last)
-    if hooks.epochs_in(yolo) is None:
+    yolo = models.load_model(last)
+    if resuming.epochs_in(yolo) is None:
         return Start(yolo, dict(arguments), complete=last.parents[1])
-    hooks.say(f"goes on from {last}, which holds epoch {hooks.epochs_in(yolo)}, with the arguments it began with")
+    say(f"goes on from {last}, which holds epoch {resuming.epochs_in(yolo)}, with the arguments it began with")
     again = {name: arguments[name] for name in _SAID_AGAIN if arguments.get(name) is not None}
     return Start(yolo, {**again, **({} if batch is None else {"batch": batch}), "resume": True})
 
@@ -79,12 +81,12 @@ def _named_folder(yolo: Any, given: Mapping[str, Any]) -> Path:
             "resume=auto goes on from the last.pt of the run that name= names, or begins it: give a name=, and on "
             "several machines a project= folder they share."
         )
-    return hooks.run_folder(yolo.task, given)
+    return resuming.run_folder(yolo.task, given)
 
 
 def _agreed(folder: Path | None, device: Any, timeout_s: float) -> tuple[Path | None, int | None]:
     """Return the checkpoint to go on from and the batch, where that changes; rank 0 decides for all."""
-    here = hooks.place_of_rank()
+    here = place_of_rank()
     if here is None:
         return _found(folder, device)
     process_group.join(here, process_group.local_device(device, here), timeout_s)
@@ -97,7 +99,7 @@ def _agreed(folder: Path | None, device: Any, timeout_s: float) -> tuple[Path | 
 def _found(folder: Path | None, device: Any) -> tuple[Path | None, int | None]:
     if folder is None or not (folder / "weights" / "last.pt").is_file():
         return None, None
-    return folder / "weights" / "last.pt", _batch(folder, hooks.ranks_asked(device))
+    return folder / "weights" / "last.pt", _batch(folder, ranks_asked(device))
 
 
 def _batch(folder: Path, ranks: int) -> int | None:
@@ -107,7 +109,7 @@ def _batch(folder: Path, ranks: int) -> int | None:
         before, used = int(facts["ranks"]), int(facts["batch"]["used"])
         if before != ranks:
             batch = max(1, used // before) * ranks
-            hooks.say(f"{ranks} ranks train in place of {before}: batch={batch} in place of {used}, as many for each")
+            say(f"{ranks} ranks train in place of {before}: batch={batch} in place of {used}, as many for each")
             return batch
     return None
 
@@ -152,4 +154,4 @@ def forget() -> None:
 
 def _note_to_write() -> Path | None:
     here = process_group.place()  # a launcher of one process counts too, though Ultralytics then trains alone
-    return _note() if here is not None and here.local_rank == 0 and not hooks.runs_launched_file() else None
+    return _note() if here is not None and here.local_rank == 0 and not distributed.runs_launched_file() else None

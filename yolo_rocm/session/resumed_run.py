@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import ultralytics_hooks as hooks
 from ..errors import ConfigError
+from ..ultralytics_hooks import resuming
 from ..utils.atomic import write_file
 from .arguments import given_by_user
 from .artifacts import FACTS_FILE
@@ -100,7 +100,7 @@ def given_before(model: Any, resume: Any) -> Given:
     """
     last = resume if isinstance(resume, str | Path) and resume != AUTO else None
     if last is None and resume is True:
-        unfinished = isinstance(model, str | Path) or hooks.epochs_in(model) is not None
+        unfinished = isinstance(model, str | Path) or resuming.epochs_in(model) is not None
         last = getattr(model, "ckpt_path", model) if unfinished else None
     if isinstance(last, str | Path):
         with suppress(OSError, ValueError, KeyError, TypeError):  # there is none, or another version wrote it

@@ -29,8 +29,9 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import ultralytics_hooks as hooks
 from ..errors import YoloRocmError
+from ..ultralytics_hooks import checkpoints, children, probes, ranks
+from ..ultralytics_hooks.log import say
 from ..utils.atomic import no_room
 from ..utils.off_switch import enabled
 from . import sigterm
@@ -101,15 +102,15 @@ class Run:
                 say_diagnosis(error)
         if better is not None or isinstance(error, YoloRocmError):
             self._let_go()  # telemetry writes into the folder
-            for folder in self._folders() if hooks.reports() else ():
-                hooks.discard_run_folder(folder)
+            for folder in self._folders() if ranks.reports() else ():
+                checkpoints.discard_run_folder(folder)
         return better
 
     def close(self) -> None:
         """Let go of what the run has begun."""
         self._let_go()
         for folder in self._folders():
-            hooks.forget_run_folder(folder)
+            checkpoints.forget_run_folder(folder)
 
     def _let_go(self) -> None:
         """Close the trainings: older Ultralytics runs no teardown after an error."""
@@ -154,7 +155,7 @@ def run(
     this = Run(session, owner)
     with sigterm.orderly_end() if trains else nullcontext(), session.active():
         try:
-            with this.going_on(), hooks.children_follow(describe(session)), hooks.launch_is_possible():
+            with this.going_on(), children.children_follow(describe(session)), children.launch_is_possible():
                 yield this
         finally:
             this.close()
@@ -192,8 +193,8 @@ def run_method(
     with run(session, kwargs, trains=trains, owner=yolo) as this:
         if trains:
             kwargs = train_arguments(session.settings, kwargs, yolo)
-        if mode == "tune" and hooks.missing(hooks.CHILDREN):
-            hooks.say(f"{hooks.CHILDREN} is left off: {hooks.missing(hooks.CHILDREN)[0]}", warning=True)
+        if mode == "tune" and probes.missing(probes.CHILDREN):
+            say(f"{probes.CHILDREN} is left off: {probes.missing(probes.CHILDREN)[0]}", warning=True)
         result = method(*args, **kwargs)
     return _stream(this, result) if inspect.isgenerator(result) else result
 

@@ -10,13 +10,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import ultralytics_hooks as hooks
 from ..engines.names import single_engines
 from ..hardware import detect
 from ..preset import variables
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
 from ..preset.step import OFF, graph_of
+from ..ultralytics_hooks import (
+    amp_check,
+    anchors,
+    averages,
+    checkpoints,
+    distributed,
+    loaders,
+    memory_errors,
+    optimizers,
+    ranks,
+    versions,
+)
+from ..ultralytics_hooks.fused_losses import fused_losses
+from ..ultralytics_hooks.graphed_networks import graphed_networks
+from ..ultralytics_hooks.log import say
 from ..utils.log_lines import log_lines
 from ..utils.off_switch import enabled
 from .announcement import opening_lines
@@ -143,7 +157,7 @@ class Session:
     @property
     def command(self) -> RunCommand:
         """The run as the command line has it, for whoever wants to go on with it."""
-        launched = None if hooks.runs_launched_file() else hooks.place_of_rank()
+        launched = None if distributed.runs_launched_file() else ranks.place_of_rank()
         return run_command(self.source, self.rocm, self.device, self.workers, launched)
 
     def variables(self) -> list[variables.Decision]:
@@ -225,28 +239,28 @@ class Session:
     def _switch_on(self, switches: ExitStack) -> None:
         # The environment comes first: importing torch may be the moment at which it is read.
         late = switches.enter_context(self.environment())
-        switches.enter_context(log_lines(hooks.say))
-        hooks.require()
+        switches.enter_context(log_lines(say))
+        versions.require()
         if not self._announced:
             self._announced = True
             for line in late:
-                hooks.say(line, warning=True)
+                say(line, warning=True)
             for line in (*opening_lines(self.settings, self.machine, self.device), *self.convolutions.lines):
-                hooks.say(line)
+                say(line)
         for scope in (
             self.convolutions.vendor_library(),
-            hooks.whole_runs(),
-            hooks.memory_errors_recognised(says_out_of_memory),
-            hooks.amp_check_without_wait(),
-            hooks.averages_at_once(),
-            hooks.anchors_once(),
-            hooks.fused_optimizers(),
-            hooks.fused_losses() if "triton" in single_engines(self.settings.preset.conv.engine) else nullcontext(),
-            hooks.ranks_join(lambda trainer: self.take_over(trainer), self.settings.preset.ranks.timeout_s),
-            hooks.loaders_follow(self.loader_policy),
+            checkpoints.whole_runs(),
+            memory_errors.memory_errors_recognised(says_out_of_memory),
+            amp_check.amp_check_without_wait(),
+            averages.averages_at_once(),
+            anchors.anchors_once(),
+            optimizers.fused_optimizers(),
+            fused_losses() if "triton" in single_engines(self.settings.preset.conv.engine) else nullcontext(),
+            distributed.ranks_join(lambda trainer: self.take_over(trainer), self.settings.preset.ranks.timeout_s),
+            loaders.loaders_follow(self.loader_policy),
             self.convolutions.patched(),
             self.normalisations.patched(),
             self.inference.patched(),
-            nullcontext() if graph_of(self.settings.preset) == OFF else hooks.graphed_networks(),
+            nullcontext() if graph_of(self.settings.preset) == OFF else graphed_networks(),
         ):
             switches.enter_context(scope)

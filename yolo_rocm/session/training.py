@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import ultralytics_hooks as hooks
 from ..errors import CheckpointError, LostRankError
 from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
 from ..telemetry.wait_meter import EpochSummary, Meter
 from ..telemetry.watch import watch
+from ..ultralytics_hooks import checkpoints, memory_errors, models, ranks, step_places, trainers
+from ..ultralytics_hooks.log import say
 from . import relaunch, sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
@@ -42,12 +43,12 @@ class TrainingRun:
         self._held = ExitStack()
         self._naming = ExitStack()
         self._stopped = self._reported = self._validated = self._written = self._aside = False
-        self._watches = session.settings.preset.report.telemetry and hooks.is_writer()
+        self._watches = session.settings.preset.report.telemetry and checkpoints.is_writer()
         self._steps = SampledSteps(self._watches)
         self._summary: EpochSummary | None = None
         self._said_verdict = ""
         self._asked_batch: int | None = None
-        compute, workers, batch, cached = hooks.loading_facts(trainer)
+        compute, workers, batch, cached = trainers.loading_facts(trainer)
         self.meter = Meter(compute, what_to_try(workers, batch, cached))
         start_workers_early(session.loader_policy, trainer)
         self._checkpoints = Checkpoints(trainer, session.command)
@@ -68,12 +69,12 @@ class TrainingRun:
         self._checkpoints.begin()
         self._session.inference.close()  # the training needs the memory
         self._layout.begin(trainer)
-        hooks.recognise_in_backward(trainer, says_out_of_memory)
-        if hooks.reports():
+        memory_errors.recognise_in_backward(trainer, says_out_of_memory)
+        if ranks.reports():
             keep_given(self.folder, self._session, fresh=not trainer.start_epoch)
         if not self._watches:
             return
-        interval, warn = self._session.settings.preset.report.interval_s, partial(hooks.say, warning=True)
+        interval, warn = self._session.settings.preset.report.interval_s, partial(say, warning=True)
         try:
             sampler = watch(trainer.device, self.folder, fresh=not trainer.start_epoch, interval_s=interval, say=warn)
         except Exception as error:  # a training is worth more than its picture
@@ -86,9 +87,9 @@ class TrainingRun:
         self._graphs.epoch_starts(trainer)
         if self._asked_batch is None:
             self._asked_batch = trainer.batch_size  # Ultralytics makes it smaller where it does not fit
-        if hooks.nan_recoveries(trainer):
+        if trainers.nan_recoveries(trainer):
             # Ultralytics carries on from last.pt, which can hide a kernel that computes wrongly.
-            hooks.say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
+            say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
         self.meter.begin(trainer.epoch + 1)
         self._steps.epoch_starts()
 
@@ -100,10 +101,10 @@ class TrainingRun:
         timed = self._steps.batch_starts()
         if not timed or self._session.report is None:
             return
-        watch = partial(hooks.step_watched, trainer) if hooks.can_watch_steps(trainer) else None
+        watch = partial(step_places.step_watched, trainer) if step_places.can_watch_steps(trainer) else None
         if timed == LAYERS and not self._graphs.are_replayed and not self._aside:
             # A hook would make a compiled model compile anew.
-            model = None if hooks.is_compiled(trainer.model) else hooks.plain_model(trainer.model)
+            model = None if models.is_compiled(trainer.model) else models.plain_model(trainer.model)
             self._steps.begin(self._session.report, model, trainer.device, watch)
         elif timed == LAUNCH and watch is not None:
             self._steps.begin_launch(trainer.device, watch)
@@ -122,16 +123,21 @@ class TrainingRun:
             self._reported = True
             self.meter.set_up(self._steps.batch)
             self._graphs.begin(trainer)
-            hooks.say(f"{self._session.summary()} (each of them in {FACTS_FILE})")
+            say(f"{self._session.summary()} (each of them in {FACTS_FILE})")
         # What is compiled would be compiled anew.
-        if self._reported and not self._aside and self._steps.layers_are_known and not hooks.is_compiled(trainer.model):
+        if (
+            self._reported
+            and not self._aside
+            and self._steps.layers_are_known
+            and not models.is_compiled(trainer.model)
+        ):
             self._aside = self._session.step_aside()
 
     def epoch_trained(self, trainer: Any) -> None:
         """Say how long the epoch waited for data; name layers that only run in validation, in the first epoch."""
         self._summary = self.meter.end_training()
         if self._summary.seconds:
-            hooks.say(f"{self._summary}{self._new_verdict(self._summary)}")
+            say(f"{self._summary}{self._new_verdict(self._summary)}")
         self._say_broken()
         if not self._validated and getattr(trainer, "ema", None) is not None:
             self._name_layers(trainer.ema.ema)
@@ -149,21 +155,23 @@ class TrainingRun:
         self._naming.close()
         if first:
             self._write_facts(trainer)  # a run that is killed later has them too
-        if self._summary is not None and hooks.reports():
+        if self._summary is not None and ranks.reports():
             self.meter.write(self.folder, self._summary)
         self._summary = None  # the final evaluation comes here again
         self._say_broken()
 
     def _say_broken(self) -> None:
         for line in self.meter.new_broken():
-            hooks.say(line, warning=True)
+            say(line, warning=True)
 
     def _name_layers(self, model: Any) -> None:
         self._naming.close()
-        if hooks.is_compiled(model):  # a hook would have it compiled with it, and anew without; validation names layers
+        if models.is_compiled(
+            model
+        ):  # a hook would have it compiled with it, and anew without; validation names layers
             return
         for report in self._session.reports():
-            self._naming.enter_context(report.naming(hooks.plain_model(model)))
+            self._naming.enter_context(report.naming(models.plain_model(model)))
 
     def finished(self, trainer: Any) -> None:
         """Write what is known of the run next to `results.csv`, as data and as a page."""
@@ -174,13 +182,13 @@ class TrainingRun:
             self._written = True
 
     def _write_facts(self, trainer: Any) -> bool:
-        wanted = self._session.report is not None and hooks.reports()
+        wanted = self._session.report is not None and ranks.reports()
         if wanted:
             facts = {
                 GIVEN: given_to(self._session),
                 "step": self._steps.facts(getattr(trainer, "accumulate", 1)),
                 "graphs": self._graphs.said,
-                "ranks": 1 if (here := hooks.place_of_rank()) is None else here.world,
+                "ranks": 1 if (here := ranks.place_of_rank()) is None else here.world,
                 "batch": {"asked": self._asked_batch, "used": getattr(trainer, "batch_size", None)},
             }
             write_facts(trainer, self._session, self.meter, self._began, facts)
@@ -197,7 +205,7 @@ class TrainingRun:
             return
         self._stopped = True
         how = f"stopped by {stop if isinstance(stop, sigterm.Terminated) else 'Ctrl-C'}"
-        hooks.say(self._checkpoints.stopped(how), warning=True)
+        say(self._checkpoints.stopped(how), warning=True)
         self.leave_page()
 
     def leave_page(self) -> None:
@@ -209,7 +217,7 @@ class TrainingRun:
             try:
                 wanted = self._write_facts(trainer)
             except Exception as error:  # of less weight than what has ended the run
-                hooks.say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+                say(f"no report was written: {type(error).__name__}: {error}", warning=True)
             else:
                 if wanted:
                     write_run_page(trainer, self._session.settings, pictures=False)

@@ -39,7 +39,7 @@ def test_three_noisy_epochs_are_inconclusive_and_the_spread_is_shown(tmp_path):
     assert told["training of an epoch"].change == f"{INCONCLUSIVE} (+50.0%)"  # one epoch has no spread
 
 
-def test_a_busy_machine_leaves_times_open_however_far_apart_and_other_data_the_metrics(tmp_path):
+def test_other_data_leaves_metrics_open_however_far_apart(tmp_path):
     runs = []
     for name, seconds in (("a", (9, 2.0, 2.1, 2.0, 1.9)), ("b", (9, 8.6, 8.7, 8.6, 8.5))):
         path = make_run(tmp_path / name, epochs=5)
@@ -48,19 +48,10 @@ def test_a_busy_machine_leaves_times_open_however_far_apart_and_other_data_the_m
         runs.append(path)
     told = {row.what: row for row in dict(differences(*map(read_run, runs)))["Outcome"]}
     assert (told["images/s"].better, told["mAP50-95(B), later half"].better) == (-1, 1)
-    busy = runs[1] / "rocm_telemetry.csv"
-    for column, percent in (("busy_percent", 20), ("host_cpu_percent", 100), ("own_cpu_percent", 12)):
-        change_column(busy, column, [percent] * 99)
     (runs[1] / "args.yaml").write_text("data: other.yaml\nepochs: 5\n")
     second = read_run(runs[1])
-    assert second.verdict.kind == "busy"
     told = {row.what: row for row in dict(differences(read_run(runs[0]), second))["Outcome"]}
-    for what in ("images/s", "training of an epoch"):
-        assert told[what].change.startswith(f"{INCONCLUSIVE}, other programs used the machine of B ("), what
-        assert told[what].better == 0
     assert told["mAP50-95(B), later half"].change == f"{INCONCLUSIVE}, other data (+500.0%)"
-    page = render([read_run(runs[0]), second])
-    assert " worse</td>" not in page
 
 
 def test_numbers_of_one_run_alone_are_not_measured_in_the_other(tmp_path):

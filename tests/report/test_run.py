@@ -61,9 +61,7 @@ def test_the_first_epoch_does_not_decide_how_busy_a_gpu_was(tmp_path):
 def test_what_too_few_looks_tell_is_not_printed(tmp_path):
     folder = make_run(tmp_path / "run", epochs=1, batches=28, busy=97.0, setup=78.0)
     assert read_run(folder).busy is None  # two looks at its steps, 80 at what came before
-    change_column(folder / "rocm_telemetry.csv", "own_cpu_percent", [30] * 99)
-    run = read_run(folder)
-    assert (run.host, run.own) == (0.45, 0.3)  # how busy the machine was, the whole run tells
+    assert read_run(folder).host == 0.45  # how busy the machine was, the whole run tells
 
 
 def test_epochs_whose_set_up_was_not_recorded_tell_when_workers_had_started(tmp_path):

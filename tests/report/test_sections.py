@@ -183,7 +183,7 @@ def test_charts_of_the_device(tmp_path):
     charts = {chart.title: chart for chart in sections.device_charts(read_run(make_run(tmp_path / "run")))}
     assert [each.name for each in charts["GPU memory"].shown] == ["in use", "held by torch", "of the card"]
     assert charts["GPU memory"].shown[0].y == [4000 / 1024] * len(charts["GPU memory"].shown[0].y)
-    assert [each.name for each in charts["Utilisation"].shown] == ["GPU", "CPU, all"]
+    assert [each.name for each in charts["Utilisation"].shown] == ["GPU", "CPU"]
     assert charts["Utilisation"].limits() == (0, 100)
     assert {title: chart.shown[0].unit for title, chart in charts.items()} == {
         "GPU memory": "GB", "Utilisation": "%", "Temperature": "°C", "Power": "W", "Host memory": "GB",

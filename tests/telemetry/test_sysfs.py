@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +10,7 @@ from yolo_rocm.hardware import Gpu
 from yolo_rocm.telemetry.reading import Reading
 from yolo_rocm.telemetry.sysfs import AmdSysfs
 
-from ..fake_trees import MI300X, RADEON780M, RAPHAEL, RX5600XT, RX6900XT, RX7900XTX, make_tree, write
+from ..fake_trees import MI300X, RADEON780M, RX5600XT, RX6900XT, make_tree, write
 from .sensors import add_sensors, find, pci, tree
 
 pytestmark = pytest.mark.once
@@ -24,9 +24,7 @@ def one(tmp_path):
 
 
 def test_one_card(one):
-    source = AmdSysfs(find(one), one)
-    assert source.why_not() is None
-    assert source.read() == WHOLE
+    assert AmdSysfs(find(one), one).read() == WHOLE
 
 
 def test_of_two_cards_each_is_read_by_itself(tmp_path):
@@ -38,11 +36,6 @@ def test_of_two_cards_each_is_read_by_itself(tmp_path):
     assert [r.power_w for r in readings] == [101.5, 102.5]
     swapped = AmdSysfs(find(root, 0, HIP_VISIBLE_DEVICES="1,0"), root)
     assert swapped.read().busy_percent == 20
-
-
-def test_the_card_beside_an_integrated_gpu(tmp_path):
-    root = tree(tmp_path, RAPHAEL, RX7900XTX)
-    assert AmdSysfs(find(root, 1, total_gb=24), root).read().vram_total_mb == 24 * 1024
 
 
 def test_what_an_integrated_gpu_borrows_counts_as_its_memory(tmp_path):
@@ -62,16 +55,20 @@ def test_newer_kernels_and_accelerators_name_their_sensors_otherwise(tmp_path):
 
 
 FILES = {
-    "gpu_busy_percent": {"busy_percent"},
-    "mem_info_vram_used": {"vram_used_mb"},
-    "mem_info_vram_total": {"vram_total_mb"},
-    "hwmon/hwmon3/temp1_input": {"temperature_c"},
-    "hwmon/hwmon3/power1_average": {"power_w"},
+    "gpu_busy_percent": "busy_percent",
+    "mem_info_vram_used": "vram_used_mb",
+    "mem_info_vram_total": "vram_total_mb",
+    "hwmon/hwmon3/temp1_input": "temperature_c",
+    "hwmon/hwmon3/power1_average": "power_w",
 }
 
 
-@pytest.mark.parametrize("content", ["", "N/A\n", "-77777777\n", "4.5e\n", b"\xff\x00\xfe", "9" * 40, "٣\n", None])
-@pytest.mark.parametrize("name", FILES)
+RUBBISH = ["", "N/A\n", "-77777777\n", b"\xff\x00\xfe", "9" * 40]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(name, None) for name in FILES] + [("gpu_busy_percent", content) for content in RUBBISH]
+)
 def test_a_file_that_is_rubbish_is_a_gap_and_the_others_stay(one, name, content):
     path = pci(one, 3) / name
     if content is None:  # readable to nobody: opening it fails, also for root
@@ -80,12 +77,12 @@ def test_a_file_that_is_rubbish_is_a_gap_and_the_others_stay(one, name, content)
     else:
         write(path, content)
     reading = AmdSysfs(find(one), one).read()
-    assert reading.missing == FILES[name] | WHOLE.missing
+    assert reading == replace(WHOLE, **{FILES[name]: None})
 
 
 def test_more_memory_used_than_there_is_is_no_reading(one):
     write(pci(one, 3) / "mem_info_vram_used", f"{7 * 2**30}\n")
-    assert {"vram_used_mb", "vram_total_mb"} <= AmdSysfs(find(one), one).read().missing
+    assert AmdSysfs(find(one), one).read() == replace(WHOLE, vram_used_mb=None, vram_total_mb=None)
 
 
 def test_files_that_vanish_in_mid_run_and_come_back_elsewhere(one):
@@ -93,19 +90,9 @@ def test_files_that_vanish_in_mid_run_and_come_back_elsewhere(one):
     assert source.read() == WHOLE
     kept = pci(one, 3).rename(one / "kept")
     assert source.read() == Reading()
-    assert "is not there" in source.why_not()
     kept.rename(pci(one, 3))
     (pci(one, 3) / "hwmon/hwmon3").rename(pci(one, 3) / "hwmon/hwmon9")  # bound anew: another number
     assert source.read() == WHOLE
-
-
-def test_a_card_that_is_not_known_says_so(one):
-    assert "PCI address" in AmdSysfs(None, one).why_not()
-    assert AmdSysfs(None, one).read() == Reading()
-    card = find(one)
-    shutil.rmtree(pci(one, 3))
-    pci(one, 3).mkdir()
-    assert "can be read" in AmdSysfs(card, one).why_not()
 
 
 def test_a_card_whose_address_has_no_folder_is_read_by_its_drm_name(tmp_path):
@@ -113,6 +100,5 @@ def test_a_card_whose_address_has_no_folder_is_read_by_its_drm_name(tmp_path):
     write(tmp_path / "sys/class/drm/card7/device/power1_average", "1\n")  # not where sensors are
     known = Gpu("amd", bus="0000:09:00.0", card="card7")
     assert AmdSysfs(known, tmp_path).read() == Reading(busy_percent=55)
-    assert "0000:09:00.0 is not there" in AmdSysfs(Gpu("amd", bus="0000:09:00.0"), tmp_path).why_not()
-    assert "not known by its PCI address" in AmdSysfs(Gpu("amd"), tmp_path).why_not()
-    assert AmdSysfs(Gpu("amd"), tmp_path).read() == Reading()
+    for unknown in (None, Gpu("amd"), Gpu("amd", bus="0000:09:00.0")):
+        assert AmdSysfs(unknown, tmp_path).read() == Reading()

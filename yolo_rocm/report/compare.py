@@ -48,7 +48,8 @@ def _verdicts(first: Run, second: Run) -> list[Difference]:
 
 def _numbers(first: Run, second: Run) -> list[Difference]:
     others = {tile.label: tile for tile in tiles(second)}
-    doubts = _doubts(first, second)
+    # However far apart metrics of different data are, they say nothing about the runs.
+    doubts = {} if first.arguments.get("data") == second.arguments.get("data") else {"metric": "other data"}
     rows = []
     for tile in tiles(first):
         other = others.pop(tile.label, None)
@@ -60,15 +61,6 @@ def _numbers(first: Run, second: Run) -> list[Difference]:
             rows.append(_change(tile, tile.shown, other.shown, tile.value, other.value))
     rows = [row for row in rows if row.first != row.second]
     return rows + [Difference(tile.label, "not measured", tile.shown) for tile in others.values()]
-
-
-def _doubts(first: Run, second: Run) -> dict[str, str]:
-    """Return why numbers of a kind say nothing about the runs, however far apart they are; by kind."""
-    busy = [mark for mark, run in (("A", first), ("B", second)) if run.verdict.kind == "busy"]
-    doubts = {"time": f"other programs used the machine of {' and '.join(busy)}"} if busy else {}
-    if first.arguments.get("data") != second.arguments.get("data"):
-        doubts["metric"] = "other data"
-    return doubts
 
 
 def _of_epochs(tile: Tile, other: Tile, doubt: str) -> Difference:

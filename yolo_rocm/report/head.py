@@ -71,8 +71,7 @@ def tiles(run: Run) -> list[Tile]:
         Tile("GPU memory in use", run.memory_share, "{:.0%}".format),
         Tile("hottest", max(run.telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
         Tile("mean power", sum(power) / len(power) if power else None, "{:.0f} W".format),
-        Tile("CPU, all programs", run.host, "{:.0%}".format),
-        Tile("CPU, this training", run.own, "{:.0%}".format),
+        Tile("CPU of the host", run.host, "{:.0%}".format),
         # Of a few steps: a change of it is no proof.
         Tile("sampled step, while watched", run.step_ms, milliseconds),
         Tile("host, to launch a step", None if run.launch is None else run.launch.host_ms, milliseconds),

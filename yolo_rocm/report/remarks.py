@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..telemetry.table import ENDED
 from .files import number
 from .run import Run
 from .words import counted, duration
@@ -15,14 +14,13 @@ _SHORTER: Final = 0.9
 _LOOKS_S: Final = 30.0
 
 
-def remarks(run: Run, again: bool, pauses: int, end_of_telemetry: str | None) -> list[str]:
+def remarks(run: Run, again: bool, pauses: int) -> list[str]:
     """Return what is odd.
 
     Args:
         run: The run.
         again: Whether epochs were run more than once.
         pauses: How many were cut out of the telemetry.
-        end_of_telemetry: The error that ended it.
     """
     found = []
     asked, done = number(run.arguments.get("epochs")), len(run.results.x)
@@ -38,7 +36,7 @@ def remarks(run: Run, again: bool, pauses: int, end_of_telemetry: str | None) ->
     if resumed:
         cut = f"; {counted(pauses, 'pause')} cut out of the telemetry" if pauses else ""
         found.append(f"the run was resumed or paused{cut}")
-    telemetry = _telemetry(run, resumed, end_of_telemetry)
+    telemetry = _telemetry(run, resumed)
     return [*found, telemetry] if telemetry else found
 
 
@@ -51,12 +49,9 @@ def _no_match(metric: str, epochs: int) -> str:
     )
 
 
-def _telemetry(run: Run, resumed: bool, error: str | None) -> str | None:
+def _telemetry(run: Run, resumed: bool) -> str | None:
     """Return until when there is telemetry, where that is not to the end."""
     told = run.telemetry.x
-    if error is not None:
-        until = f"after {duration(60 * told[-1])}" if told else "before its first look"
-        return f"telemetry ended {until}, later values are missing: {error}"
     took = run.total_s or 0.0
     if told and not resumed and 60 * told[-1] + _LOOKS_S < _SHORTER * took:
         return (
@@ -64,11 +59,3 @@ def _telemetry(run: Run, resumed: bool, error: str | None) -> str | None:
             "the charts of GPU and host, and means of them, know nothing of the rest"
         )
     return None
-
-
-def ended(columns: list[str], rows: list[list[str]]) -> str | None:
-    """Return the error that ended the telemetry, from its table; None where it ended with the training."""
-    if "source" not in columns or not rows:
-        return None
-    source = rows[-1][columns.index("source")]
-    return source.removeprefix(ENDED) if source.startswith(ENDED) else None

@@ -127,11 +127,6 @@ class Run:
         """Mean part of the machine's processors in use while it trained, by every program."""
         return self._share("host_cpu_percent")
 
-    @cached_property
-    def own(self) -> float | None:
-        """Mean part of the machine's processors that this training used."""
-        return self._share("own_cpu_percent")
-
     def _looks(self, column: str) -> list[tuple[float, float]]:
         pairs = zip(self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, []), strict=False)
         return [(when, value) for when, value in pairs if when is not None and value is not None]
@@ -173,7 +168,6 @@ class Run:
             self.room,
             self.busy,
             self.host,
-            self.own,
             launch=self.launch,
             convolutions=part,
         )

@@ -11,7 +11,7 @@ from ..telemetry.table import TELEMETRY_FILE
 from ..telemetry.wait_meter import EPOCHS_FILE, TIMELINE_FILE
 from .batches import MOST_BATCHES, timeline
 from .files import Reader
-from .remarks import ended, remarks
+from .remarks import remarks
 from .run import Run
 from .series import by_epoch, by_time
 
@@ -40,8 +40,7 @@ def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
     verdicts = tuple(row[columns.index("verdict")] for row in rows) if "verdict" in columns else ()
     recorded = reader.table(TIMELINE_FILE, "no timeline of batches")
     batches = timeline(*recorded, most_batches)
-    looks = reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power")
-    telemetry, pauses = by_time(*looks)
+    telemetry, pauses = by_time(*reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power"))
     results, twice = by_epoch(*reader.table(RESULTS_FILE, "no losses and no metrics"))
     own = (FACTS_FILE, EPOCHS_FILE, TIMELINE_FILE, TELEMETRY_FILE)
     said = reader.remarks
@@ -49,7 +48,7 @@ def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
         said = [f"{', '.join(own)} are missing: this package did not train the run, so only its results are shown"]
         said += [remark for remark in reader.remarks if not remark.startswith(own)]
     run = Run(folder, facts, arguments, loading, verdicts, batches, telemetry, results)
-    return replace(run, remarks=(*said, *remarks(run, bool(again or twice), pauses, ended(*looks))))
+    return replace(run, remarks=(*said, *remarks(run, bool(again or twice), pauses)))
 
 
 def _check(folder: Path) -> None:

@@ -29,7 +29,7 @@ _DEVICE_CHARTS: Final = (
     (
         "Utilisation",
         "%",
-        {"busy_percent": "GPU", "host_cpu_percent": "CPU, all", "own_cpu_percent": "CPU, this run"},
+        {"busy_percent": "GPU", "host_cpu_percent": "CPU"},
     ),
     ("Temperature", "°C", {"temperature_c": "GPU"}),
     ("Power", "W", {"power_w": "GPU"}),

@@ -3,6 +3,6 @@
 Also decides which training steps are timed: their layers, their time by class of operator, and how long the host takes
 to launch them; measures how long epochs wait for data (`wait_meter`); and judges what held a training up
 (`bottleneck`). May import `data`, `conv`, `hardware` and `utils`, and torch only where torch is already running:
-looking never starts a GPU. A newcomer adds a value in `reading.py` and a source of values as a class with `why_not` and
-`read`, tried in the order that `sources.py` gives; something to be timed in a step is a timer for `steps.py`.
+looking never starts a GPU. A newcomer adds a value in `reading.py` and a source of values as a class with `read` in
+`sources.py`; something to be timed in a step is a timer for `steps.py`.
 """

@@ -1,4 +1,4 @@
-"""What held a training up: the data, the memory of the GPU, the computation, the host or other programs.
+"""What held a training up: the data, the memory of the GPU, the computation or the host.
 
 One judgement for all who ask.
 """
@@ -20,8 +20,6 @@ FULL: Final = 0.92
 FILLED: Final = 0.8
 # Processors in use to this share make whoever asks for one wait.
 CROWDED: Final = 0.85
-# What other programs take of a crowded machine before they count: the desktop and the driver take some of any machine.
-OTHERS: Final = 0.25
 # If the host takes this part, or more, of the time until the GPU is through with a step to launch it, the GPU waits for
 # the host. The same share lets `step.graph: auto` try device graphs.
 SETS_THE_PACE: Final = 0.7
@@ -31,7 +29,7 @@ CACHE: Final = "cache=ram (cache=disk where memory is short)"
 ADVICE: Final = f"more workers, {CACHE}"
 FASTER_READING: Final = "faster storage, or more processor cores"
 
-Kind = Literal["compute", "data", "memory", "host", "busy", "unknown"]
+Kind = Literal["compute", "data", "memory", "host", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,6 @@ def judge(
     room: Room | None = None,
     busy: float | None = None,
     host: float | None = None,
-    own: float | None = None,
     launch: Launch | None = None,
     convolutions: float | None = None,
 ) -> Bottleneck:
@@ -139,7 +136,6 @@ def judge(
         room: What the GPU's memory has room for.
         busy: Part of the time that the GPU was busy, from 0 to 1.
         host: Part of the machine's processor time that was in use, by every program, from 0 to 1.
-        own: Part of it that this training and its workers used.
         launch: How a step was launched; None where that was not measured.
         convolutions: Part of a step that is convolutions, from 0 to 1; None where the rest of it was not measured.
     """
@@ -147,12 +143,6 @@ def judge(
         why = "no epoch has told how long it waited for data"
         return Bottleneck("unknown", "not measured", why, "train at least one epoch")
     filled = compute == "GPU" and busy is not None and busy >= FILLED
-    if not filled and host is not None and own is not None and host >= CROWDED and host - own >= OTHERS:
-        why = (
-            f"other programs used {host - own:.0%} of the processors and this training {own:.0%}, "
-            f"so its times say little about its own settings ({wait_share:.1%} of the time was spent waiting for data)"
-        )
-        return Bottleneck("busy", "busy machine", why, "train again while nothing else runs, then judge")
     if wait_share >= BOUND and compute == "CPU" and (host is None or host > 1 - IDLE):
         return _by_the_same_processors(wait_share, host)
     if wait_share >= BOUND:
@@ -164,7 +154,7 @@ def judge(
     used = "" if busy is None else f", and the {compute} was busy {busy:.0%} of the time"
     waited = f"only {wait_share:.1%} of the time was spent waiting for data{used}"
     if compute == "CPU":
-        if host is not None and own is None and host >= CROWDED:
+        if host is not None and host >= CROWDED:
             waited += f", and the processors were in use to {host:.0%}, by which programs was not measured"
         return Bottleneck("compute", "CPU-bound", waited, "a GPU, a smaller model or a smaller imgsz would be faster")
     if room is not None and room.is_full and not filled:

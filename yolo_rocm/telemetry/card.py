@@ -1,4 +1,4 @@
-"""Which of a machine's GPUs a torch device is: its PCI address names the same card to torch, sysfs, amdsmi and NVML."""
+"""Which of a machine's GPUs a torch device is: its PCI address names the same card to torch and sysfs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ class TorchCard:
 
     Attributes:
         index: torch's number of it.
-        vendor: `amd` or `nvidia`.
         total_bytes: Its memory; None where torch does not say.
         address: PCI address, e.g. `0000:03:00.0`; None where torch does not say, as 1.13 does not.
     """
 
     index: int
-    vendor: str
     total_bytes: int | None = None
     address: str | None = None
 
@@ -39,12 +37,7 @@ def torch_card(device: Any) -> TorchCard | None:
 
     index = torch.cuda.current_device() if device.index is None else int(device.index)
     properties = torch.cuda.get_device_properties(index)
-    return TorchCard(
-        index,
-        "amd" if torch.version.hip else "nvidia",
-        getattr(properties, "total_memory", None),
-        address_of(properties),
-    )
+    return TorchCard(index, getattr(properties, "total_memory", None), address_of(properties))
 
 
 def address_of(properties: Any) -> str | None:
@@ -57,20 +50,18 @@ def address_of(properties: Any) -> str | None:
 
 
 def gpu_of(card: TorchCard, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> Gpu | None:
-    """Return which GPU of the machine a torch card is, or None where that cannot be said for sure.
+    """Return which AMD GPU of the machine a torch card is, or None where that cannot be said for sure.
 
     By address where torch has it. Otherwise by number, counted as the environment has it now: a preset or Ultralytics
     itself may have hidden cards since the session began. If torch had started before that, the numbers are off; a
     card whose memory is another than torch says is therefore not taken.
     """
     machine = detect(root, environ=os.environ if environ is None else environ)
-    gpus = [gpu for gpu in machine.gpus if gpu.vendor == card.vendor]
+    gpus = [gpu for gpu in machine.gpus if gpu.vendor == "amd"]
     if card.address is not None:
         # Partitions of one accelerator differ in the last digit for KFD, and are one device on the PCI bus.
-        found = next((gpu for gpu in gpus if _slot(gpu.bus) == _slot(card.address)), Gpu(card.vendor))
-        return replace(found, bus=card.address)
-    if card.vendor != "amd":  # CUDA counts the fastest card first, which no file says
-        return gpus[0] if len(gpus) == 1 else None
+        same = next((gpu for gpu in gpus if _slot(gpu.bus) == _slot(card.address)), Gpu("amd"))
+        return replace(same, bus=card.address)
     visible = [gpu for gpu in gpus if not gpu.hidden_by and gpu.node is not None]
     if card.index < len(visible) and _fits(visible[card.index], card):
         return visible[card.index]

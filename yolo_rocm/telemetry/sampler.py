@@ -13,41 +13,11 @@ from .table import TelemetryTable
 
 # Share of a processor's time that reading may take, and so of a step.
 BUDGET: Final = 0.005
-# Seconds after which a read counts as slow: a driver that is busy or hangs, or an interpreter that a training keeps to
-# itself. The latter passes, so it takes several slow reads in a row to pause a source.
-SLOW_S: Final = 0.25
-_SLOW_LOOKS: Final = 2
 # Seconds after which a driver that has not answered by the end of a training is reported.
 HANGS_S: Final = 5.0
-_LONGEST_PAUSE: Final = 64  # looks
 _MEAN_OF: Final = 32
 # Half of what may pass at the end of a training.
 _LAST_WAIT_S: Final = 0.1
-
-
-class _Watched:
-    """A source that is read less often while it is slow. What it does not have is a gap."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._slow = self._pause = self._skip = 0
-
-    def read(self) -> Reading:
-        if self._skip:
-            self._skip -= 1
-            return Reading()
-        began = time.monotonic()
-        try:
-            reading = self.source.read()
-        except Exception:
-            reading = Reading()
-        self._slow = 0 if time.monotonic() - began < SLOW_S else self._slow + 1
-        if self._slow == 0:
-            self._pause = 0
-        elif self._slow >= _SLOW_LOOKS:
-            self._pause = min(_LONGEST_PAUSE, max(1, 2 * self._pause))
-            self._skip = self._pause
-        return reading
 
 
 class Sampler:
@@ -57,22 +27,22 @@ class Sampler:
     Processor time, not the clock's: most of a look is waiting for the interpreter, which the training has meanwhile.
 
     Args:
-        open_sources: Called in the thread, since starting a library may block.
+        sources: What is read; one that raises is a gap.
         table: Where rows go; closed with the thread.
         interval_s: Seconds between looks, at least.
-        say: Called with a line for the log: why there are no more rows, or that rows are lost.
+        log: Called with a line: why there are no more rows, or that rows are lost.
     """
 
     def __init__(
         self,
-        open_sources: Callable[[], Sequence[Source]],
+        sources: Sequence[Source],
         table: TelemetryTable,
         interval_s: float = 1.0,
-        say: Callable[[str], None] = lambda line: None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._open, self._table, self._asked, self._say = open_sources, table, interval_s, say
-        self._said_lost = False
-        self._waiting: float | None = None  # since when for a source
+        self._sources, self._table, self._shortest_s, self._log = sources, table, interval_s, log
+        self._reading_since: float | None = None
+        self._loss_is_reported = False
         self._ended = threading.Event()
         # Held while the table is used: it is closed by stop(), so that a thread that was left behind writes no more.
         self._writing = threading.Lock()
@@ -83,7 +53,7 @@ class Sampler:
     @property
     def interval_s(self) -> float:
         """Seconds until the next look."""
-        return max(self._asked, self.cost_s / BUDGET) * self._table.stretch
+        return max(self._shortest_s, self.cost_s / BUDGET) * self._table.stretch
 
     def start(self) -> None:
         """Begin."""
@@ -94,10 +64,10 @@ class Sampler:
         self._ended.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_LAST_WAIT_S)
-            if self._thread.is_alive() and self._waiting is not None:
-                silent = time.monotonic() - self._waiting
-                if silent >= HANGS_S:
-                    self._tell(f"telemetry has no values of the last {silent:.0f} s: a driver does not answer")
+            since = self._reading_since
+            silent = 0.0 if since is None else time.monotonic() - since
+            if self._thread.is_alive() and silent >= HANGS_S:
+                self._report(f"telemetry has no values of the last {silent:.0f} s: a driver does not answer")
         if self._writing.acquire(timeout=_LAST_WAIT_S / 2):
             try:
                 self._table.close()
@@ -105,44 +75,39 @@ class Sampler:
                 self._writing.release()
 
     def _run(self) -> None:
-        sources: Sequence[Source] = ()
         try:
-            self._waiting = time.monotonic()
-            sources = self._open()
-            self._sample([_Watched(source) for source in sources])
+            self._look()  # a short training gets a row too
+            while not self._ended.wait(self.interval_s):
+                before = time.thread_time()
+                self._look()
+                # The first look is left out: it warms up files. A mean, because some clocks tick slowly.
+                self.looks += 1
+                self.cost_s += (time.thread_time() - before - self.cost_s) / min(self.looks, _MEAN_OF)
         except Exception as error:  # a training goes on without it
-            why = f"{type(error).__name__}: {error}"
-            with self._writing:
-                self._table.end(time.monotonic(), why)
             if not self._ended.is_set():
-                self._tell(f"telemetry has ended, training goes on: {why}")
+                self._report(f"telemetry has ended, training goes on: {type(error).__name__}: {error}")
         finally:
             with self._writing:
                 self._table.close()
-            for source in sources:
-                with suppress(Exception):
-                    source.close()
 
-    def _sample(self, sources: list[_Watched]) -> None:
-        self._look(sources)  # a short training gets a row too
-        while not self._ended.wait(self.interval_s):
-            before = time.thread_time()
-            self._look(sources)
-            # The first look is left out: it warms up files and libraries. A mean, because some clocks tick slowly.
-            self.looks += 1
-            self.cost_s += (time.thread_time() - before - self.cost_s) / min(self.looks, _MEAN_OF)
-
-    def _look(self, sources: list[_Watched]) -> None:
-        self._waiting = time.monotonic()
-        readings = [watched.read() for watched in sources]
-        self._waiting = None
-        told = [w.source.name for w, reading in zip(sources, readings, strict=True) if reading != Reading()]
+    def _look(self) -> None:
+        self._reading_since = time.monotonic()
+        readings = {source.name: _read(source) for source in self._sources}
+        self._reading_since = None
+        names = [name for name, reading in readings.items() if reading != Reading()]
         with self._writing:
-            self._table.add(time.monotonic(), merged(readings), "+".join(told))
-        if self._table.lost and not self._said_lost:
-            self._said_lost = True
-            self._tell(f"rows of {self._table.path} are lost, training goes on: {self._table.lost}")
+            self._table.add(time.monotonic(), merged(readings.values()), "+".join(names))
+        if self._table.lost and not self._loss_is_reported:
+            self._loss_is_reported = True
+            self._report(f"rows of {self._table.path} are lost, training goes on: {self._table.lost}")
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         with suppress(Exception):
-            self._say(line)
+            self._log(line)
+
+
+def _read(source: Source) -> Reading:
+    try:
+        return source.read()
+    except Exception:
+        return Reading()

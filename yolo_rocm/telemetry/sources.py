@@ -1,92 +1,90 @@
-"""Which sources are read for a training, in the order in which they are believed."""
+"""What is read during a training: the kernel's files about card and host, and torch's memory.
+
+No maker's library is asked: on NVIDIA there is torch's memory alone, and off Linux nothing about the host.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..hardware import Gpu
-from .card import TorchCard, gpu_of, torch_card
-from .libraries import AmdSmi, Nvml, imported
-from .process import Host, Torch
-from .reading import OF_THE_CARD, Source
+from ..hardware.files import text
+from .card import gpu_of, torch_card
+from .reading import MIB, Reading, Source
 from .sysfs import AmdSysfs
 
+# Of a line of /proc/stat: what comes after these, the time of guests, is counted in that of users as well.
+_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
-@dataclass
-class Sources:
-    """What may be read about a device, decided by the training's thread and opened by the sampling one.
 
-    Modules are imported first, in the training's thread, which may print. Starting a library and asking a driver may
-    block, and happens in `open`.
+class TorchMemory:
+    """Memory of the GPU as torch has it.
 
-    Attributes:
-        card: The GPU as torch sees it; None for a training on processors.
-        gpu: The same GPU as the machine's files have it; None where it could not be found.
-        amdsmi: The module, where importable.
-        pynvml: The module, where importable.
-        psutil: The module, where importable.
-        root: Top of the file system.
-        refused: Name of each source that cannot be used, with its reason; filled by `open`.
+    Args:
+        index: torch's number of the card.
     """
 
-    card: TorchCard | None = None
-    gpu: Gpu | None = None
-    amdsmi: Any = None
-    pynvml: Any = None
-    psutil: Any = None
-    root: Path = Path("/")
-    refused: dict[str, str] = field(default_factory=dict, init=False)
+    name = "torch"
 
-    def open(self) -> list[Source]:
-        """Return the sources that can be used now."""
-        opened: list[Source] = []
-        known: set[str] = set()
-        for source in self._of_the_card():
-            if not known >= OF_THE_CARD and self._usable(source):  # sysfs has all of it on most cards, and costs less
-                opened.append(source)
-                known |= OF_THE_CARD - source.read().missing
-        rest: list[Source] = [Host(self.psutil)]
-        if self.card is not None:
-            rest.insert(0, Torch(self.card.index, whole_card="vram_used_mb" not in known))
-        return [*opened, *filter(self._usable, rest)]
+    def __init__(self, index: int) -> None:
+        self._index = index
 
-    def _of_the_card(self) -> list[Source]:
-        if self.card is None:
-            return []
-        address = self.card.address or (self.gpu.bus if self.gpu else None)
-        if self.card.vendor == "amd":
-            return [AmdSysfs(self.gpu, self.root), AmdSmi(self.amdsmi, address)]
-        return [Nvml(self.pynvml, address)]
+    def read(self) -> Reading:
+        """Read torch's allocator and the driver; nothing before torch has started, which reading must not do."""
+        import torch
 
-    def _usable(self, source: Source) -> bool:
-        try:
-            reason = source.why_not()
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-        if reason is not None:
-            self.refused[source.name] = reason
-            source.close()
-        return reason is None
+        cuda: Any = torch.cuda  # has no types in every version
+        if not cuda.is_initialized():
+            return Reading()
+        free, total = cuda.mem_get_info(self._index)
+        reserved = cuda.memory_reserved(self._index)
+        return Reading(
+            vram_used_mb=(total - free) / MIB, vram_total_mb=total / MIB, torch_reserved_mb=reserved / MIB
+        ).plausible()
 
 
-def sources_for(device: Any, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> Sources:
-    """Decide what may be read about a training on a torch device; opens nothing.
+class HostFiles:
+    """Processors and memory of the host, from the kernel's files; Linux only.
+
+    Args:
+        root: Top of the file system.
+    """
+
+    name = "proc"
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._proc = root / "proc"
+        self._before = (0, 0)
+
+    def read(self) -> Reading:
+        """Read processor times since the last reading, and memory now."""
+        memory = dict(line.split(":", 1) for line in text(self._proc / "meminfo").splitlines() if ":" in line)
+        used = {name: int(memory[name].split()[0]) for name in ("MemTotal", "MemAvailable") if name in memory}
+        words = text(self._proc / "stat").partition("\n")[0].split()[1:]
+        times = dict(zip(_TIMES, map(int, words), strict=False))
+        total, idle = sum(times.values()), times.get("idle", 0) + times.get("iowait", 0)
+        (total_before, idle_before), self._before = self._before, (total, idle)
+        passed = total - total_before
+        share = None
+        if total_before and passed > 0:  # the kernel's idle time may step back a tick
+            share = min(100.0, max(0.0, 100 * (1 - (idle - idle_before) / passed)))
+        in_use = (used["MemTotal"] - used["MemAvailable"]) / 1024 if len(used) == 2 else None
+        return Reading(host_cpu_percent=share, host_memory_mb=in_use).plausible()
+
+
+def sources_for(device: Any, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> list[Source]:
+    """Return what is read about a training on a torch device, in the order in which it is believed.
 
     Args:
         device: The torch device of the training.
         root: Top of the file system; tests hand in a made tree.
         environ: Environment variables; those of this process by default.
     """
+    import torch
+
     card = torch_card(device)
-    vendor = None if card is None else card.vendor
-    return Sources(
-        card=card,
-        gpu=None if card is None else gpu_of(card, root, environ),
-        amdsmi=imported("amdsmi") if vendor == "amd" else None,
-        pynvml=imported("pynvml") if vendor == "nvidia" else None,
-        psutil=imported("psutil"),
-        root=root,
-    )
+    if card is None:
+        return [HostFiles(root)]
+    sources: list[Source] = [TorchMemory(card.index), HostFiles(root)]
+    return [AmdSysfs(gpu_of(card, root, environ), root), *sources] if torch.version.hip else sources

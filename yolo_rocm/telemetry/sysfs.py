@@ -7,7 +7,7 @@ from typing import Final
 
 from ..hardware import Gpu
 from ..hardware.files import in_order, number
-from .reading import MIB, Reading, Source
+from .reading import MIB, Reading
 
 # amdgpu's own numbering: 1 is the edge of the die, 2 its hottest spot; some accelerators only have the second.
 _TEMPERATURES: Final = ("temp1_input", "temp2_input")
@@ -15,7 +15,7 @@ _TEMPERATURES: Final = ("temp1_input", "temp2_input")
 _POWERS: Final = ("power1_average", "power1_input")
 
 
-class AmdSysfs(Source):
+class AmdSysfs:
     """The files of one card. Whatever is missing, unreadable or no number is a gap.
 
     Args:
@@ -30,14 +30,6 @@ class AmdSysfs(Source):
         self._sensors: Path | None = None
         # Most of what an integrated GPU computes with is borrowed from the host.
         self._pools = ("vram", "gtt") if gpu is not None and gpu.integrated else ("vram",)
-
-    def why_not(self) -> str | None:
-        """Return why there is nothing to read."""
-        if self._folder is None:
-            return "the card is not known by its PCI address"
-        if not self._folder.is_dir():
-            return f"{self._folder} is not there"
-        return None if self.read() != Reading() else f"nothing in {self._folder} can be read"
 
     def read(self) -> Reading:
         """Read a handful of small files."""
@@ -63,8 +55,8 @@ class AmdSysfs(Source):
     def _memory(self, what: str) -> float | None:
         assert self._folder is not None
         sizes = [number(self._folder / f"mem_info_{pool}_{what}") for pool in self._pools]
-        known = [size for size in sizes if size is not None]
-        return sum(known) / MIB if len(known) == len(sizes) else None
+        present = [size for size in sizes if size is not None]
+        return sum(present) / MIB if len(present) == len(sizes) else None
 
 
 def _folder(gpu: Gpu | None, root: Path) -> Path | None:

@@ -10,8 +10,6 @@ from .reading import FIELDS, Reading
 
 TELEMETRY_FILE: Final = "rocm_telemetry.csv"
 COLUMNS: Final = ("time", *FIELDS, "source")
-# Begins the source of a row that says why there are no more.
-ENDED: Final = "ended: "
 # Every so many rows the interval doubles. At one row a second that is an hour and eight minutes in full detail, and
 # about 30 000 rows, 2 MB, after a week. Nothing is ever rewritten: a run that is killed loses no row, and one that is
 # resumed goes on with the interval that the rows already there ask for.
@@ -68,10 +66,6 @@ class TelemetryTable:
             cells[name] = "" if value is None else f"{value:.1f}".removesuffix(".0")
         self._write(",".join(cells.get(name, "") for name in self._columns) + "\n")
         self.rows += 1
-
-    def end(self, time: float, why: str) -> None:
-        """Append a row without values that says why it is the last one."""
-        self.add(time, Reading(), ENDED + " ".join(why.replace(",", ";").replace('"', "'").split()))
 
     def _write(self, line: str) -> None:
         if self._descriptor is None:

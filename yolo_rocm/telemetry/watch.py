@@ -23,6 +23,6 @@ def watch(
         interval_s: Seconds between two rows, at least.
         say: Called with one line if there is no more to come before that, or if rows are lost.
     """
-    sampler = Sampler(sources_for(device).open, TelemetryTable(folder, fresh), interval_s, say)
+    sampler = Sampler(sources_for(device), TelemetryTable(folder, fresh), interval_s, say)
     sampler.start()
     return sampler

@@ -42,7 +42,7 @@ def test_what_has_been_interpreted_compiles_afterwards(tmp_path, monkeypatch):
     operands = Operands.of(problem)
     with interpreter():
         y = CONVOLUTION.run(BY_NAME["triton_s"], problem, "forward", operands, 1 << 30)
-        assert isinstance(sys.modules["yolo_rocm.conv.kernels.implicit_gemm"].gather_gemm, InterpretedFunction)
+        assert isinstance(sys.modules["yolo_rocm.conv.triton.kernels.implicit_gemm"].gather_gemm, InterpretedFunction)
     torch.testing.assert_close(y, torch.nn.functional.conv2d(operands.x, operands.weight, padding=1))
     after = language()
     assert [name for name, value in before.items() if after[name] is not value] == []

@@ -29,9 +29,9 @@ from tools.emulate_hip import cut_for_a_card, every, layer_of
 from tools.hip_compilers import Compile, by_clang, by_hiprtc, clang_name, hiprtc_name
 from yolo_rocm.conv.hip.base import HipAlgorithm
 from yolo_rocm.conv.hip.calls import HipCall
-from yolo_rocm.conv.kernels.calls import PLAIN, Epilogue, strides
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton.calls import PLAIN, Epilogue, strides
 
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1201", "gfx90a", "gfx942")
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}

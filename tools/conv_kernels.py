@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import torch
 
 from tools.kernel import DTYPES, Kernel
-from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.calls import Dot, Epilogue, Strides, strides
-from yolo_rocm.conv.kernels.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton import calls
+from yolo_rocm.conv.triton.calls import Dot, Epilogue, Strides, strides
+from yolo_rocm.conv.triton.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
 from yolo_rocm.engines.activations import SILU
 from yolo_rocm.engines.triton.available import FMA, amd_family
 from yolo_rocm.engines.triton.call import Call

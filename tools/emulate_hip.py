@@ -36,14 +36,15 @@ if __name__ == "__main__":  # as a program it is not found as a part of the proj
 from tools.emulator import Memory, Program, launch
 from tools.hip_compilers import Compiled, Defines, by_clang, by_hiprtc, clang_name, hiprtc_name
 from tools.kernel_bounds import CARDS, bound
+from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.exactness import allowed_error, in_doubles, native_passes
-from yolo_rocm.conv.hip import algorithms, base, depthwise, gemm
+from yolo_rocm.conv.hip import base, depthwise, gemm
 from yolo_rocm.conv.hip.base import HipAlgorithm
 from yolo_rocm.conv.hip.calls import HipCall, sum_partials
-from yolo_rocm.conv.kernels.calls import strides
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton.calls import strides
 from yolo_rocm.engines.measure import relative_error
 
 PROCESSORS: Final = 36  # of an RX 5600 XT: how many splits grad-weight has
@@ -232,7 +233,7 @@ def cut_for_a_card() -> Iterator[None]:
 
 def every() -> list[HipAlgorithm]:
     """Return all algorithms that describe launches."""
-    return [each for each in algorithms() if isinstance(each, HipAlgorithm)]
+    return [each for each in ALGORITHMS if isinstance(each, HipAlgorithm)]
 
 
 def rows(target: str, compile_: Compile, compiler: str, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:

@@ -12,9 +12,9 @@ import torch
 
 from tools.kernel import Group, Kernel
 from yolo_rocm.conv.exactness import in_doubles, native_passes
-from yolo_rocm.conv.kernels.calls import Strides, strides
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton.calls import Strides, strides
 from yolo_rocm.engines.activations import IDENTITY, activate_in_place
 
 # Roundings to fp32 that one element may have lost, in units of the sum of its terms' magnitudes.
@@ -184,7 +184,7 @@ def _partials(kernel: Kernel, problem: ConvProblem, operands: Operands) -> torch
 
 
 def _splits(kernel: Kernel, problem: ConvProblem) -> list[torch.Tensor]:
-    """Return the output pixels of each split, as `yolo_rocm.conv.kernels.steps` cuts them."""
+    """Return the output pixels of each split, as `yolo_rocm.conv.triton.steps` cuts them."""
     constants, (pixels, length) = kernel.call.constants, kernel.call.numbers[:2]
     width = constants.get("STEP_W", 0)
     if not width:

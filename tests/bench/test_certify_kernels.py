@@ -10,8 +10,8 @@ import torch
 from yolo_rocm.bench import certify_kernels
 from yolo_rocm.bench.certify_kernels import KernelProbe, check_algorithm, kernel_probes, problems_of
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.conv.algorithms.unfold import Unfold
 from yolo_rocm.conv.exactness import allowed_error
+from yolo_rocm.conv.gemm.unfold import Unfold
 from yolo_rocm.diagnosis.outcome import Limits
 from yolo_rocm.diagnosis.probe_child import NotSupportedError
 from yolo_rocm.diagnosis.probe_runner import run_probes

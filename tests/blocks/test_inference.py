@@ -14,9 +14,9 @@ from ultralytics.nn.modules.conv import Conv
 from ultralytics.utils.torch_utils import ModelEMA
 
 import yolo_rocm
-from yolo_rocm.conv.algorithms.triton_gemm import TritonGemm
 from yolo_rocm.conv.fused.patch import FusedPatch, computing
 from yolo_rocm.conv.fused.plan import FusedPlanner
+from yolo_rocm.conv.triton.gemm import TritonGemm
 from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.ultralytics_hooks import probes
 from yolo_rocm.ultralytics_hooks.inference_blocks import inference_blocks

@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from yolo_rocm.conv.algorithms import BY_NAME, depthwise
+from yolo_rocm.conv.algorithms import BY_NAME
+from yolo_rocm.conv.gemm import depthwise
 from yolo_rocm.conv.heuristics import preferred
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands

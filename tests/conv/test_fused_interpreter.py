@@ -12,8 +12,8 @@ from yolo_rocm.conv.fused.algorithms import FUSED_ALGORITHMS, Epilogued, Separat
 from yolo_rocm.conv.fused.patch import FusedPatch
 from yolo_rocm.conv.fused.plan import FUSED, FusedPlanner, Operands
 from yolo_rocm.conv.fused.problem import FusedProblem
-from yolo_rocm.conv.kernels.calls import Epilogue
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton.calls import Epilogue
 from yolo_rocm.engines.activations import ACTIVATIONS, activate_in_place
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton.available import missing_reason

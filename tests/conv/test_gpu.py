@@ -139,7 +139,7 @@ def test_a_dead_device_is_told_with_who_did_it(tmp_path):
 import sys, torch
 from yolo_rocm.conv import plan
 from yolo_rocm.conv.algorithms import BY_NAME
-from yolo_rocm.conv.algorithms.unfold import Unfold
+from yolo_rocm.conv.gemm.unfold import Unfold
 from yolo_rocm.conv.problem import ConvProblem
 
 class Deadly(Unfold):

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from yolo_rocm.conv import chunking
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.conv.algorithms.base import Bound
+from yolo_rocm.conv.base import Bound
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner

@@ -212,7 +212,7 @@ def test_a_candidate_that_fails_is_left_out(monkeypatch):
     def broken(*args):
         raise RuntimeError("miopenStatusUnknownError")
 
-    monkeypatch.setattr("yolo_rocm.conv.algorithms.planes.Planes.forward", broken)
+    monkeypatch.setattr("yolo_rocm.conv.gemm.planes.Planes.forward", broken)
     candidates = [BY_NAME["planes"], BY_NAME["unfold"]]
     rows = time_candidates(CONVOLUTION, problem(), "forward", candidates, Operands.of(problem()), 1 << 30)
     assert [row.algorithm for row in rows] == ["unfold"]

@@ -99,7 +99,7 @@ def test_an_interrupt_inside_a_convolution_restores_and_arrives(layer, monkeypat
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("yolo_rocm.conv.algorithms.columns.Columns.forward", interrupted)
+    monkeypatch.setattr("yolo_rocm.conv.gemm.columns.Columns.forward", interrupted)
     with pytest.raises(KeyboardInterrupt), yolo_rocm.patched(CPU, "gemm"):
         F.conv2d(*layer)
 

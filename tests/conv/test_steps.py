@@ -9,13 +9,13 @@ from itertools import product
 import pytest
 import torch
 
-from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels import steps as kernel_steps
-from yolo_rocm.conv.kernels.calls import Dot, strides
-from yolo_rocm.conv.kernels.steps import Steps, steps
-from yolo_rocm.conv.kernels.tiles import Tile, tiles
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton import calls
+from yolo_rocm.conv.triton import steps as kernel_steps
+from yolo_rocm.conv.triton.calls import Dot, strides
+from yolo_rocm.conv.triton.steps import Steps, steps
+from yolo_rocm.conv.triton.tiles import Tile, tiles
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton.available import FAMILIES, NVIDIA, missing_reason
 from yolo_rocm.engines.triton.launch import kernel_of

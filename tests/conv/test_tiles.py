@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from yolo_rocm.conv.kernels import tiles
-from yolo_rocm.conv.kernels.tiles import ROW_SIZES, SIZES, Measured, block, fits, measured
+from yolo_rocm.conv.triton import tiles
+from yolo_rocm.conv.triton.tiles import ROW_SIZES, SIZES, Measured, block, fits, measured
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 
 from ..tables import each_row

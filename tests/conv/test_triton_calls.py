@@ -17,11 +17,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.calls import Dot, strides
-from yolo_rocm.conv.kernels.tiles import Block, SplitK, Tile, block
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.device_state import STATE
+from yolo_rocm.conv.triton import calls
+from yolo_rocm.conv.triton.calls import Dot, strides
+from yolo_rocm.conv.triton.tiles import Block, SplitK, Tile, block
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import NVIDIA
 from yolo_rocm.engines.triton.call import Call
@@ -36,9 +36,9 @@ TILE, DOT = Tile(32, 32, 16), Dot()
 
 
 def kernel_functions() -> dict[tuple[str, str], ast.FunctionDef]:
-    folder = Path(calls.__file__).parent
+    folder = Path(calls.__file__).parent / "kernels"
     return {
-        (f"yolo_rocm.conv.kernels.{path.stem}", node.name): node
+        (f"yolo_rocm.conv.triton.kernels.{path.stem}", node.name): node
         for path in map(folder.joinpath, ("implicit_gemm.py", "grad_weight.py", "depthwise.py"))
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef)

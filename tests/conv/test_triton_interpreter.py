@@ -12,12 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import yolo_rocm
-from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, triton_common, triton_depthwise, triton_gemm
-from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.tiles import SplitK
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton import calls
+from yolo_rocm.conv.triton import common as triton_common
+from yolo_rocm.conv.triton import depthwise as triton_depthwise
+from yolo_rocm.conv.triton import gemm as triton_gemm
+from yolo_rocm.conv.triton.tiles import SplitK
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton.available import FMA, NVIDIA, missing_reason
 

@@ -8,18 +8,15 @@ import pytest
 import torch
 
 from yolo_rocm.bench.layers import model_layers
-from yolo_rocm.conv.algorithms import (
-    ALGORITHMS,
-    BY_NAME,
-    triton_base,
-    triton_channels_last,
-    triton_common,
-    triton_depthwise,
-    triton_gemm,
-)
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton import base as triton_base
+from yolo_rocm.conv.triton import channels_last as triton_channels_last
+from yolo_rocm.conv.triton import common as triton_common
+from yolo_rocm.conv.triton import depthwise as triton_depthwise
+from yolo_rocm.conv.triton import gemm as triton_gemm
 from yolo_rocm.engines import qualification
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.names import single_engines

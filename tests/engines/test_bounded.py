@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from yolo_rocm.conv.algorithms import triton_common
 from yolo_rocm.conv.hip import launching
+from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.engines import bounded
 from yolo_rocm.engines.bounded import Bounded
 from yolo_rocm.engines.triton import launch

@@ -12,9 +12,9 @@ from yolo_rocm.conv import step_timer
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.hip import base as hip_base
 from yolo_rocm.conv.hip import launching
-from yolo_rocm.conv.kernels import calls
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
+from yolo_rocm.conv.triton import calls
 from yolo_rocm.engines import measure, qualification
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.devices import on

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from yolo_rocm.conv.algorithms import BY_NAME
-from yolo_rocm.conv.algorithms.unfold import Unfold
+from yolo_rocm.conv.gemm.unfold import Unfold
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import devices, faults, qualification, tuning

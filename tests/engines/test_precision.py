@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from yolo_rocm.conv.algorithms.triton_common import tf32
+from yolo_rocm.conv.triton.common import tf32
 from yolo_rocm.engines.precision import tf32_allowed, without_tf32
 
 from ..conv.problems import made_problem

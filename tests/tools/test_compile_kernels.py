@@ -148,8 +148,8 @@ NOT_WIDENED = """
 import json, torch
 from tools import compile_kernels, kernel_assembly
 from tools.kernel import Kernel
-from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.tiles import tiles
+from yolo_rocm.conv.triton import calls
+from yolo_rocm.conv.triton.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
 layer = next(compile_kernels.curated("gfx1030", "fp16", True)).problem
 x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output_shape, layer.weight_shape))
@@ -183,8 +183,8 @@ RECTANGLES = """
 import dataclasses, json, re, torch
 from tools import compile_kernels, kernel_assembly
 from tools.kernel import Kernel
-from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.tiles import tiles
+from yolo_rocm.conv.triton import calls
+from yolo_rocm.conv.triton.tiles import tiles
 from yolo_rocm.engines.triton.available import FMA
 layer = next(compile_kernels.curated("gfx1010", "fp32", False)).problem
 by = [calls.strides(shape, False) for shape in (layer.output_shape, layer.input_shape)]

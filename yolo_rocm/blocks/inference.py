@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from ..conv.fused.patch import is_trained, serving
-from ..conv.kernels.calls import Epilogue
 from ..conv.seam import serving as serving_convolutions
+from ..conv.triton.calls import Epilogue
 from ..norm.autocast import autocast_dtype
 from ..norm.fusible import ACTIVATION_MODULES, any_global_hook, ordinary, watched
 

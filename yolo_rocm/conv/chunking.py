@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from ..engines.chunking import budget_of_second_try, chunks, workspace
-from .algorithms.base import Algorithm, Bound, Grads, Wanted, add_bias
+from .base import Algorithm, Bound, Grads, Wanted, add_bias
 from .problem import ConvProblem, laid_out
 
 

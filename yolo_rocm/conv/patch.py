@@ -10,7 +10,7 @@ import torch
 
 from ..engines.seam import checked_devices
 from . import chunking
-from .algorithms.base import Bound, Grads, Wanted
+from .base import Bound, Grads, Wanted
 from .names import PASSES
 from .plan import ConvPlan, Planner
 from .problem import ConvProblem

@@ -16,10 +16,10 @@ import torch
 from ..engines import dispatcher
 from ..engines.seam import Seam
 from ..errors import YoloRocmError
-from .algorithms.base import Grads
-from .algorithms.native import native_convolution, native_convolution_backward
+from .base import Grads
 from .compiling import Compiling
 from .fused.patch import serving as serving_inference
+from .native import native_convolution, native_convolution_backward
 from .patch import Patch, Route
 from .plan import Planner
 from .problem import ConvProblem, laid_out, results_channels_last

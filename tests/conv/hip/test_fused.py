@@ -11,8 +11,8 @@ from yolo_rocm.conv.fused.patch import FusedPatch
 from yolo_rocm.conv.fused.plan import FUSED, FusedPlanner, Operands
 from yolo_rocm.conv.hip.gemm import HipGemm
 from yolo_rocm.conv.hip.tiles import Tile
-from yolo_rocm.conv.kernels.calls import Epilogue
 from yolo_rocm.conv.plan import CONVOLUTION
+from yolo_rocm.conv.triton.calls import Epilogue
 from yolo_rocm.engines import qualification
 from yolo_rocm.engines.activations import ACTIVATIONS
 from yolo_rocm.engines.measure import relative_error

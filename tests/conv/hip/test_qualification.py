@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from yolo_rocm.conv.hip import algorithms
+from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Planner
 from yolo_rocm.engines import qualification
@@ -19,7 +19,8 @@ pytestmark = [
     pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler"),
     pytest.mark.usefixtures("fresh", "host"),
 ]
-KERNELS = {algorithm.tested_by().kernel: algorithm.tested_by() for algorithm in algorithms()}
+HIP = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "hip"]
+KERNELS = {algorithm.tested_by().kernel: algorithm.tested_by() for algorithm in HIP}
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +53,10 @@ def test_what_is_measured_has_every_kernel_that_supports_the_layer(engine: str, 
     problem = made_problem((1, 16, 8, 8), 16, device="cpu")
     planner = Planner(engine, remember=False)
     found = {a.name for a in planner.checked_candidates(problem) if a.engine == "hip"}
-    tiles = {a.name for a in algorithms() if a.tested_by().kernel == "hip_gemm"} - {"hip_transposed"}
+    tiles = {a.name for a in HIP if a.tested_by().kernel == "hip_gemm"} - {"hip_transposed"}
     assert found == tiles | {"hip_winograd"}
     timings = planner.tune([problem])[problem]
     timed = {which: {t.algorithm for t in timings[which] if t.algorithm.startswith("hip_")} for which in PASSES}
     for which in PASSES:
-        assert timed[which] == {a.name for a in algorithms() if a.name in found and a.worth_measuring(problem, which)}
+        assert timed[which] == {a.name for a in HIP if a.name in found and a.worth_measuring(problem, which)}
     assert "hip_winograd" in timed["forward"]

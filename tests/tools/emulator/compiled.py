@@ -14,8 +14,8 @@ import torch
 from tools.emulator import Program
 from tools.kernel_runs import Output, Ran, run
 from yolo_rocm.conv.exactness import allowed_error
-from yolo_rocm.conv.kernels.calls import strides
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.triton.calls import strides
 from yolo_rocm.engines.measure import relative_error
 
 from ..child import python
@@ -29,8 +29,8 @@ import torch
 from dataclasses import replace
 from tools.kernel_assembly import assembly, specialised
 from tools.kernel import DTYPES, Kernel
-from yolo_rocm.conv.kernels import calls
-from yolo_rocm.conv.kernels.tiles import Tile, block
+from yolo_rocm.conv.triton import calls
+from yolo_rocm.conv.triton.tiles import Tile, block
 from yolo_rocm.engines.triton.available import FMA, amd_family
 from yolo_rocm.engines.triton.launch import kernel_of
 from tests.tools.emulator.compiled import problem

@@ -14,17 +14,16 @@ from ...engines.triton.call import Call
 from ...engines.triton.launch import Launch, prepare
 from .. import chunking
 from ..algorithms import ALGORITHMS, Algorithm
-from ..algorithms.triton_base import TritonAlgorithm
-from ..algorithms.triton_channels_last import TritonChannelsLast
-from ..algorithms.triton_common import dot, tf32
-from ..algorithms.triton_depthwise import TritonDepthwise
-from ..algorithms.triton_gemm import TritonFlat, TritonGemm
-from ..hip import algorithms as hip_algorithms
 from ..hip.base import HipAlgorithm
-from ..kernels import calls
-from ..kernels.calls import Strides, group_channels, is_half, strides
-from ..kernels.tiles import FLAT, INFERENCE_SIZES, SIZES, fits, inference_tile
 from ..problem import ConvProblem, laid_out
+from ..triton import calls
+from ..triton.base import TritonAlgorithm
+from ..triton.calls import Strides, group_channels, is_half, strides
+from ..triton.channels_last import TritonChannelsLast
+from ..triton.common import dot, tf32
+from ..triton.depthwise import TritonDepthwise
+from ..triton.gemm import TritonFlat, TritonGemm
+from ..triton.tiles import FLAT, INFERENCE_SIZES, SIZES, fits, inference_tile
 from .base import NAME, Forward, FusedAlgorithm, quarantined
 from .hip import HipEpilogued
 from .problem import FusedProblem
@@ -189,5 +188,5 @@ FUSED_ALGORITHMS: Final[tuple[FusedAlgorithm, ...]] = (
     *(Separate(algorithm) for algorithm in ALGORITHMS if algorithm.engine not in ("triton", "hip")),
     *(Epilogued(algorithm) for algorithm in _INNER),
     *(Separate(algorithm) for algorithm in ALGORITHMS if isinstance(algorithm, TritonChannelsLast)),
-    *(HipEpilogued(algorithm) for algorithm in hip_algorithms() if isinstance(algorithm, HipAlgorithm)),
+    *(HipEpilogued(algorithm) for algorithm in ALGORITHMS if isinstance(algorithm, HipAlgorithm)),
 )

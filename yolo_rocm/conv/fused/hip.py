@@ -9,7 +9,7 @@ import torch
 
 from ..hip.base import Gather, HipAlgorithm, Steps, readable
 from ..hip.launching import prepare
-from ..kernels.calls import strides
+from ..triton.calls import strides
 from .base import Forward, FusedAlgorithm, quarantined
 from .problem import FusedProblem
 

@@ -18,10 +18,10 @@ import torch
 from ...engines.planner import PassChoice, Plan
 from ...engines.report import SeamReport, Served
 from ...engines.seam import checked_devices
-from ..kernels.calls import Epilogue
 from ..names import PASSES
 from ..problem import ConvProblem
 from ..report import ConvReport
+from ..triton.calls import Epilogue
 from .base import FusedAlgorithm
 from .plan import FORWARD, FusedPlanner, supports
 from .problem import FusedProblem

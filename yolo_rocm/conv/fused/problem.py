@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from ...engines.activations import IDENTITY, LEAKY_RELU
-from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
+from ..triton.calls import PLAIN, Epilogue
 
 
 @dataclass(frozen=True)

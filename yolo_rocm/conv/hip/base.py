@@ -13,9 +13,9 @@ import torch
 
 from ...engines.hip.available import device_reason
 from ...engines.quarantine import quarantine_reason
-from ..algorithms.base import Algorithm, Bound, Grads, Wanted, common_reasons
-from ..kernels.calls import PLAIN, Epilogue, strides
+from ..base import Algorithm, Bound, Grads, Wanted, common_reasons
 from ..problem import ConvProblem, laid_out, suggests_channels_last
+from ..triton.calls import PLAIN, Epilogue, strides
 from . import calls
 from .calls import STORAGE, HipCall, Strides
 from .launching import launch_of, prepare

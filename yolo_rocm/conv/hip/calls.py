@@ -12,8 +12,8 @@ from typing import Final
 import torch
 
 from ...engines.activations import ACTIVATIONS
-from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
+from ..triton.calls import PLAIN, Epilogue
 from .tiles import Tile
 
 Shape = tuple[int, ...]

@@ -6,8 +6,8 @@ import math
 from typing import ClassVar
 
 from ...engines.triton.available import processors
-from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
+from ..triton.calls import PLAIN, Epilogue
 from . import calls
 from .base import HipAlgorithm, Steps, hip_reasons
 from .calls import HipCall, Strides

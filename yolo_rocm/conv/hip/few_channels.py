@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
+from ..triton.calls import PLAIN, Epilogue
 from . import calls
 from .base import Steps, hip_reasons
 from .calls import Strides

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..algorithms.base import Algorithm
-from ..algorithms.transposed import Transposed
+from ..base import Algorithm
+from ..gemm.transposed import Transposed
 from ..problem import ConvProblem
 
 

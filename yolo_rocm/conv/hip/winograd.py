@@ -7,8 +7,8 @@ from typing import ClassVar, Final
 
 import torch
 
-from ..kernels.calls import PLAIN, Epilogue
 from ..problem import ConvProblem
+from ..triton.calls import PLAIN, Epilogue
 from .base import Steps, hip_reasons
 from .calls import STORAGE, HipCall, Strides, activation, cdiv
 from .gemm import HipGemm

@@ -10,12 +10,12 @@ import torch
 
 from ...engines.triton.available import family, processors
 from ...engines.triton.call import Call
-from ..kernels import calls
-from ..kernels.calls import PLAIN, Epilogue, Strides, group_channels, is_half, strides
-from ..kernels.tiles import FEW_CHANNELS, SIZES, Tile, Tiles, fits, measured, tiles
 from ..problem import ConvProblem
-from .triton_base import TritonAlgorithm
-from .triton_common import dot, triton_reasons
+from . import calls
+from .base import TritonAlgorithm
+from .calls import PLAIN, Epilogue, Strides, group_channels, is_half, strides
+from .common import dot, triton_reasons
+from .tiles import FEW_CHANNELS, SIZES, Tile, Tiles, fits, measured, tiles
 
 
 class TritonGemm(TritonAlgorithm):

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 
 from ...engines.products import product
+from ..base import common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of
 from ..problem import ConvProblem
-from .base import common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of
 from .correlating import Correlating, Window
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...engines.backend_flags import vendor_off
-from ...engines.layout import usual_strides
-from ..problem import ConvProblem
+from ..engines.backend_flags import vendor_off
+from ..engines.layout import usual_strides
 from .base import Algorithm, Grads, Wanted
+from .problem import ConvProblem
 
 
 @lru_cache(maxsize=1)

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 
 from ...engines.products import product
+from ..base import common_reasons, element_bytes, padded_pixels, pixels, split_k
 from ..problem import ConvProblem
-from .base import common_reasons, element_bytes, padded_pixels, pixels, split_k
 from .correlating import Correlating, Window
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 
 from ...engines.products import product
+from ..base import common_reasons, element_bytes, padded_pixels
 from ..problem import ConvProblem
-from .base import common_reasons, element_bytes, padded_pixels
 from .correlating import Correlating, Window
 
 

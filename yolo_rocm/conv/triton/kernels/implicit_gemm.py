@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...engines.triton.values import activated
+from ....engines.triton.values import activated
 
 # Sizes that only bound loops or masks: a kernel per value would buy nothing and cost a compilation each.
 SIZES = ["batch", "phase_h", "phase_w", "out_h", "out_w", "src_h", "src_w"]

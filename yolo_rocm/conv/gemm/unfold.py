@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from ...engines.products import product
+from ..base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, pixels
 from ..problem import ConvProblem
-from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, pixels
 
 
 class Unfold(Algorithm):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...engines.triton.values import activated
+from ....engines.triton.values import activated
 from .implicit_gemm import SIZES, first_tap
 
 

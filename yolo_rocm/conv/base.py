@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import torch
 
-from ...engines.operator import BaseAlgorithm
-from ...engines.products import product
-from ..problem import ConvProblem
+from ..engines.operator import BaseAlgorithm
+from ..engines.products import product
+from .problem import ConvProblem
 
 Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
 # Whether the gradients of input and weight are wanted. A third: whether that of a weight in half precision may come in

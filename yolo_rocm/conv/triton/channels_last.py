@@ -9,12 +9,12 @@ from typing import ClassVar
 import torch
 
 from ...engines.triton.launch import Launch, launch
-from ..kernels import calls
-from ..kernels.calls import is_half
+from ..base import Algorithm, Bound, Grads, Wanted
 from ..problem import ConvProblem
-from .base import Algorithm, Bound, Grads, Wanted
-from .triton_common import quarantine_reasons
-from .triton_gemm import TritonGemm
+from . import calls
+from .calls import is_half
+from .common import quarantine_reasons
+from .gemm import TritonGemm
 
 
 class TritonChannelsLast(Algorithm):

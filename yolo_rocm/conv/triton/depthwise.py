@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from ...engines.triton.available import family, processors
 from ...engines.triton.call import Call
-from ..kernels import calls
-from ..kernels.calls import PLAIN, Epilogue, Strides, is_half
-from ..kernels.tiles import Block, block
 from ..problem import ConvProblem
-from .triton_base import TritonAlgorithm
-from .triton_common import triton_reasons
+from . import calls
+from .base import TritonAlgorithm
+from .calls import PLAIN, Epilogue, Strides, is_half
+from .common import triton_reasons
+from .tiles import Block, block
 
 # Grad-weight keeps a sum for every tap: with more of them than this, registers run out.
 _MOST_TAPS = 64

@@ -13,10 +13,10 @@ from typing import Final
 import torch
 
 from ...engines.triton.launch import repeating
-from ..kernels.calls import Strides, strides
+from ..base import Algorithm, Bound, Grads, Wanted
 from ..problem import ConvProblem
-from .base import Algorithm, Bound, Grads, Wanted
-from .triton_common import splits_of, sum_key, tf32
+from .calls import Strides, strides
+from .common import splits_of, sum_key, tf32
 
 Key = Callable[[str, Strides, Strides], Hashable]
 Pack = Callable[[str, torch.Tensor], torch.Tensor]

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 from ...engines.devices import lasting
 from ...engines.products import product
+from ..base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes
 from ..problem import ConvProblem
-from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes
 
 # The interpolation points of F(m, 3), in addition to 0 and infinity. For m = 4 the usual 1, -1, 2, -2 of Lavin & Gray
 # (arXiv 1509.09308) err 4.3 times as much as a direct convolution at 64 channels, 2/3 and its reciprocal 2.0 times.

@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 
 from ...engines.products import product
+from ..base import Algorithm, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, split_k
 from ..problem import ConvProblem, suggests_channels_last
-from .base import Algorithm, common_reasons, compute_dtype, element_bytes, outer_sum, pieces_of, split_k
 
 
 class Pointwise(Algorithm):

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from ...engines.products import product
+from ..base import Algorithm, add_bias, compute_dtype, element_bytes, outer_sum, pieces_of
 from ..problem import ConvProblem
-from .base import Algorithm, add_bias, compute_dtype, element_bytes, outer_sum, pieces_of
 
 
 def _reasons(problem: ConvProblem) -> list[str]:

@@ -14,9 +14,9 @@ from ...engines.precision import tf32_allowed
 from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import FMA, NVIDIA, device_reason, family
 from ...engines.triton.call import Call
-from ..kernels.calls import Dot, strides
+from ..base import Algorithm, common_reasons
 from ..problem import ConvProblem
-from .base import Algorithm, common_reasons
+from .calls import Dot, strides
 
 _LARGEST: Final = 2**31
 _splits: dict[Hashable, tuple[Call, int]] = STATE.container(Bounded())

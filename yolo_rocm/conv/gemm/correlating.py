@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 
 from ...engines.devices import lasting
+from ..base import Algorithm, add_bias, compute_dtype
 from ..problem import ConvProblem
-from .base import Algorithm, add_bias, compute_dtype
 
 Pair = tuple[int, int]
 # A merged grad-input may multiply with this many times the kernel's own taps before phase by phase is better.

@@ -12,12 +12,12 @@ import torch
 
 from ...engines.triton.call import Call
 from ...engines.triton.launch import launch, prepare
-from ..kernels import calls
-from ..kernels.calls import PLAIN, Epilogue, Strides, strides
+from ..base import Algorithm, Bound
 from ..problem import ConvProblem
-from .base import Algorithm, Bound
-from .triton_bound import bound_passes
-from .triton_common import empty_for, remembered, sum_key, tf32
+from . import calls
+from .bound import bound_passes
+from .calls import PLAIN, Epilogue, Strides, strides
+from .common import empty_for, remembered, sum_key, tf32
 
 
 class TritonAlgorithm(Algorithm):

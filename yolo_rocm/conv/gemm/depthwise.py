@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from ...engines.products import product
+from ..base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
 from ..problem import ConvProblem, suggests_channels_last
-from .base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
 
 
 def _reasons(problem: ConvProblem, multiplier: bool) -> list[str]:

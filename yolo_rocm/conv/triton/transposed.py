@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..base import Algorithm
+from ..gemm.transposed import Transposed
 from ..problem import ConvProblem
-from .base import Algorithm
-from .transposed import Transposed
 
 
 class TritonTransposed(Transposed):

@@ -20,10 +20,10 @@ from .tiles import DEPTHWISE_SPLIT, GEMM_SPLIT, Block, SplitK, Tile, layout_name
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
-IMPLICIT_GEMM: Final = f"{__package__}.implicit_gemm"
-GRAD_WEIGHT: Final = f"{__package__}.grad_weight"
+IMPLICIT_GEMM: Final = f"{__package__}.kernels.implicit_gemm"
+GRAD_WEIGHT: Final = f"{__package__}.kernels.grad_weight"
 _ROUNDED: Final = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 0}  # ROUND of `sum_partials`
-DEPTHWISE: Final = f"{__package__}.depthwise"
+DEPTHWISE: Final = f"{__package__}.kernels.depthwise"
 _NO_PHASES = {"GCD_H": 1, "GCD_W": 1, "MODINV_H": 0, "MODINV_W": 0}
 
 

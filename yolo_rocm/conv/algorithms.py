@@ -1,0 +1,62 @@
+"""The table of convolution's algorithms: native, pure PyTorch (`gemm`), Triton, kernels in C++ (`hip`).
+
+Nothing here chooses between them. A new one is a new file and a line below, a removed one the same: plan files that
+name it are measured again. The order breaks ties where nothing has been measured.
+"""
+
+from __future__ import annotations
+
+from .base import Algorithm
+from .gemm.columns import Columns
+from .gemm.depthwise import DepthwiseKernel, DepthwiseShift
+from .gemm.planes import Planes
+from .gemm.pointwise import Pointwise
+from .gemm.shift_rows import ShiftRows
+from .gemm.transposed import Transposed, TransposedShuffle
+from .gemm.unfold import Unfold
+from .gemm.windows import Windows
+from .gemm.winograd import Winograd2, Winograd4
+from .hip.depthwise import HipDepthwise
+from .hip.few_channels import HipFewChannels
+from .hip.gemm import HipGemm
+from .hip.tiles import TILES
+from .hip.transposed import HipTransposed
+from .hip.winograd import HipWinograd
+from .native import Aten, Vendor
+from .triton.channels_last import TritonChannelsLast
+from .triton.depthwise import TritonDepthwise
+from .triton.gemm import TritonFlat, TritonGemm, TritonRows
+from .triton.tiles import ROW_SIZES, SIZES
+from .triton.transposed import TritonTransposed
+
+_ANYTHING_DIRECT = (Pointwise(), Unfold(), Windows())
+_TRITON_TILES = (*(TritonGemm(size) for size in SIZES), *(TritonRows(size) for size in ROW_SIZES))
+_HIP_TILES = tuple(HipGemm(name, *pair) for name, pair in TILES.items())
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    Vendor(),
+    DepthwiseKernel(),
+    DepthwiseShift(),
+    *_ANYTHING_DIRECT,
+    Planes(),
+    Columns(),
+    ShiftRows(),
+    Winograd2(),
+    Winograd4(),
+    TransposedShuffle(),
+    Transposed(_ANYTHING_DIRECT),
+    TritonDepthwise(),
+    TritonFlat(),
+    *_TRITON_TILES,
+    *(TritonChannelsLast(tile) for tile in _TRITON_TILES),
+    TritonTransposed((TritonGemm("l"),)),
+    HipDepthwise(),
+    HipFewChannels(),
+    *_HIP_TILES,
+    HipWinograd(),
+    HipTransposed(_HIP_TILES[-1:]),
+    Aten(),
+)
+BY_NAME: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in ALGORITHMS}
+
+__all__ = ["ALGORITHMS", "BY_NAME", "Algorithm"]

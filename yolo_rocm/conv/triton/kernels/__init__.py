@@ -1,0 +1,1 @@
+"""The kernels of convolution in Triton's language, a module each family."""

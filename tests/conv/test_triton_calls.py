@@ -94,7 +94,8 @@ def test_every_kernel_has_its_formula_and_a_table_of_its_parameters(name):
     assert (
         " = sum over " in (text := ast.get_docstring(node)) or "= bias" in text or "out[b, p, c] = src[b, c, p]" in text
     )
-    lines = (Path(calls.__file__).parent / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8").splitlines()
+    path = Path(calls.__file__).parent / "kernels" / f"{module.rpartition('.')[2]}.py"
+    lines = path.read_text(encoding="utf-8").splitlines()
     signature = lines[node.lineno : node.body[0].lineno - 2]
     for line in signature:
         names, _, words = line.partition("#")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 from yolo_rocm import patched
-from yolo_rocm.conv import algorithms
+from yolo_rocm.conv import gemm
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
@@ -77,7 +77,7 @@ def test_the_target_says_where_to_cut(monkeypatch, gfx, most):
 
 def test_no_algorithm_multiplies_by_itself():
     """Neither by `@` nor by a function of torch: it would not be cut."""
-    for file in Path(algorithms.__file__).parent.glob("*.py"):
+    for file in Path(gemm.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             assert not isinstance(getattr(node, "op", None), ast.MatMult), f"{file.name}:{node.lineno}"
             assert not (isinstance(node, ast.Attribute) and node.attr in TORCH_OWN), f"{file.name}:{node.lineno}"

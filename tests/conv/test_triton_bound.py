@@ -12,11 +12,11 @@ import torch
 
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
 from yolo_rocm.conv.triton.calls import strides
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import direct, launch
 from yolo_rocm.engines.triton.available import NVIDIA, WMMA
 from yolo_rocm.engines.triton.call import Call

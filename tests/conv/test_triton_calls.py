@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.conv.triton import calls
 from yolo_rocm.conv.triton.calls import Dot, strides
 from yolo_rocm.conv.triton.tiles import Block, SplitK, Tile, block
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import NVIDIA
 from yolo_rocm.engines.triton.call import Call

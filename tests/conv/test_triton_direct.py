@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.conv.triton import calls
+from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import direct, launch
 
 CALL = calls.transpose((2, 24, 9, 11))

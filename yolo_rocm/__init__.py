@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .conv.report import ConvReport
     from .conv.seam import patch, patched, unpatch
     from .data.create import create_dataloader, patch_dataloader
-    from .data.main_guard import setup_multiprocessing
     from .data.seeding import seed_everything
     from .data.verify import verify_reproducibility
     from .data.worker_count import recommended_workers
@@ -36,7 +35,6 @@ _HOMES = {
         "conv.report": "ConvReport",
         "conv.seam": "patch patched unpatch",
         "data.create": "create_dataloader patch_dataloader",
-        "data.main_guard": "setup_multiprocessing",
         "data.seeding": "seed_everything",
         "data.verify": "verify_reproducibility",
         "data.worker_count": "recommended_workers",
@@ -56,7 +54,7 @@ __all__ = [
     "CheckpointError", "ConfigError", "ConvReport", "Diagnosis", "EngineError", "Finding", "LoaderError", "Predictor",
     "Preset", "PresetError", "Registration", "StackError", "YoloRocmError", "__version__", "callbacks",
     "create_dataloader", "doctor", "load_preset", "patch", "patch_dataloader", "patched", "predictor", "presets",
-    "recommended_workers", "register", "seed_everything", "setup_multiprocessing", "train", "unpatch",
+    "recommended_workers", "register", "seed_everything", "train", "unpatch",
     "verify_reproducibility",
 ]  # fmt: skip
 

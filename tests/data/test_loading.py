@@ -147,15 +147,6 @@ def test_a_file_that_breaks_in_mid_training_is_named_and_counted(tmp_path):
 
 @pytest.mark.once
 @pytest.mark.timeout(300)
-def test_reduced_decoding_trains_to_nearly_the_same_losses(data, tmp_path, undisturbed):
-    rocm = {"loader": {**STRICT["loader"], "reduced_decode": True}}
-    got = losses(train(data, tmp_path, "decoded", rocm=rocm))
-    assert len(got) == len(undisturbed)
-    assert float(got[0][1]) == pytest.approx(float(undisturbed[0][1]), rel=0.02)
-
-
-@pytest.mark.once
-@pytest.mark.timeout(300)
 def test_standalone_validation_has_workers_too(data, tmp_path, monkeypatch):
     from ultralytics import YOLO
 

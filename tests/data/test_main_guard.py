@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import multiprocessing
 import os
 import py_compile
 import runpy
@@ -15,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from yolo_rocm.data.main_guard import explained, main_problem, setup_multiprocessing
-from yolo_rocm.errors import ConfigError
+from yolo_rocm.data.main_guard import explained, main_problem
 
 REPOSITORY = str(Path(__file__).parents[2])
 
@@ -230,52 +228,3 @@ def test_a_script_that_has_ended_is_not_judged(monkeypatch):
 def test_other_errors_of_a_start_are_left_alone():
     with pytest.raises(RuntimeError, match="another"), explained():
         raise RuntimeError("another")
-
-
-@pytest.fixture
-def start_method():
-    before = multiprocessing.get_start_method(allow_none=True)
-    yield
-    multiprocessing.set_start_method(before, force=True)
-
-
-def test_the_start_method_is_set_repeated_and_undone(start_method, monkeypatch, caplog):
-    multiprocessing.set_start_method("forkserver", force=True)
-    monkeypatch.delitem(sys.modules, "torch", raising=False)
-    first, second = setup_multiprocessing(), setup_multiprocessing("spawn")
-    assert multiprocessing.get_start_method() == "spawn"
-    assert (first.method, first.previous, first.note) == ("spawn", "forkserver", "")
-    assert (second.previous, second.note) == ("spawn", "")
-    assert str(first) == "start method of processes: spawn (was forkserver)"
-    assert not caplog.records
-    first.undo()
-    assert multiprocessing.get_start_method() == "forkserver"
-
-
-def test_after_torch_it_says_what_it_does_not_reach(start_method, monkeypatch, caplog):
-    multiprocessing.set_start_method("forkserver", force=True)
-    monkeypatch.setitem(sys.modules, "torch", sys)
-    assert "keep theirs" in setup_multiprocessing().note
-    assert "keep theirs" in caplog.text
-    assert setup_multiprocessing().note == ""
-
-
-def test_an_unset_method_is_unset_again(start_method):
-    multiprocessing.set_start_method(None, force=True)
-    done = setup_multiprocessing()
-    assert done.previous is None
-    assert "Python's default" in str(done)
-    done.undo()
-    assert multiprocessing.get_start_method(allow_none=True) is None
-
-
-def test_an_unknown_method():
-    with pytest.raises(ConfigError, match="did you mean 'spawn'"):
-        setup_multiprocessing("spwan")
-
-
-def test_torch_is_not_imported():
-    code = "import yolo_rocm.data.main_guard as s, sys; s.setup_multiprocessing(); print('torch' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": REPOSITORY}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
-    assert result.stdout.strip() == "False", result.stderr

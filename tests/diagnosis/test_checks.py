@@ -144,7 +144,10 @@ CASES = {
         {"facts": {"ultralytics": "99.0.0"}},
         {"facts": {"ultralytics": "99.0.0"}, "lacks": {"training": ["refused anyway"]}},
     ),
-    "ultralytics-leaves-off": ({"lacks": {"loader.reduced_decode": ["a name"]}}, {"lacks": {"training": ["a name"]}}),
+    "ultralytics-leaves-off": (
+        {"lacks": {"replacing damaged images": ["a name"]}},
+        {"lacks": {"training": ["a name"]}},
+    ),
     "torch-wrong-build": ({"hip": None}, {}),
     "torchvision-mismatch": ({"torchvision": "+cpu"}, {"torchvision": "+rocm7.0"}),
     "arch-not-in-torch": ({"cards": (RX6600,)}, {"cards": (RX6900XT,)}),

@@ -178,6 +178,10 @@ WRONG = [
         {"loader": {"device_augment": True}},
         "'loader.device_augment' in preset argument no longer exists. HSV and flips",
     ),
+    (
+        {"loader": {"reduced_decode": True}},
+        "'loader.reduced_decode' in preset argument no longer exists. Large photos are decoded in full; store them",
+    ),
     ({"convs": {}}, "unknown key 'convs' in preset argument; did you mean 'conv'?"),
     (
         {"checkpoint": {"exact_resume": True}},

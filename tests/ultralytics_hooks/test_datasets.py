@@ -11,16 +11,12 @@ import pytest
 import torch
 
 from yolo_rocm.bench.demo_data import make_data
-from yolo_rocm.data.decode import truncation
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.verify import fingerprint
 from yolo_rocm.ultralytics_hooks.bench_data import training_data, training_loader
-from yolo_rocm.ultralytics_hooks.datasets import (
-    MODULES,
-    UltralyticsAdapter,
-)
-from yolo_rocm.ultralytics_hooks.probes import REDUCED_DECODE, missing
+from yolo_rocm.ultralytics_hooks.datasets import MODULES, UltralyticsAdapter
+from yolo_rocm.ultralytics_hooks.image_loading import truncation
 
 SIZE, BATCH = 64, 4
 
@@ -121,48 +117,13 @@ def test_mosaics_end_in_every_worker_at_close_mosaic(data):
 def test_the_data_set_is_put_back(data):
     dataset = training_data(data, SIZE, BATCH)
     before = [type(transform).__name__ for transform in dataset.transforms.transforms]
-    loader = training_loader(dataset, BATCH, 0, policy(adapter={"reduced_decode": True, "mosaic_mb": 1}))
+    loader = training_loader(dataset, BATCH, 0, policy(adapter={"mosaic_mb": 1}))
     next(iter(loader))
     assert "load_image" in vars(dataset)
     loader.close()
     assert "load_image" not in vars(dataset)
     assert type(dataset.ims) is list
     assert [type(transform).__name__ for transform in dataset.transforms.transforms] == before
-
-
-def large_photos(folder: Path) -> str:
-    """Write a data set of photos four times as large as they are trained on."""
-    generator = np.random.default_rng(0)
-    for split in ("train", "val"):
-        (folder / "images" / split).mkdir(parents=True)
-        (folder / "labels" / split).mkdir(parents=True)
-        for i in range(4):
-            coarse = generator.integers(0, 255, (12, 16, 3), dtype=np.uint8)
-            photo = cv2.resize(coarse, (640, 480), interpolation=cv2.INTER_CUBIC)
-            cv2.imwrite(str(folder / "images" / split / f"{i}.jpg"), photo)
-            (folder / "labels" / split / f"{i}.txt").write_text("0 0.5 0.5 0.2 0.2\n")
-    file = folder / "data.yaml"
-    file.write_text(f"path: {folder}\ntrain: images/train\nval: images/val\nnames: {{0: thing}}\n")
-    return str(file)
-
-
-def test_reduced_decoding_reads_less_and_keeps_the_shapes(tmp_path, monkeypatch):
-    data = large_photos(tmp_path)
-    dataset = training_data(data, SIZE, 2)
-    if missing(REDUCED_DECODE):
-        pytest.skip("this Ultralytics does not let a data set choose how images are read")
-    wanted = dataset.load_image(0)
-    dataset.ims[0] = None
-    dataset.buffer.clear()
-    flags: list[int] = []
-    decode = cv2.imdecode
-    monkeypatch.setattr(cv2, "imdecode", lambda data, flag: (flags.append(flag), decode(data, flag))[1])
-    with UltralyticsAdapter(reduced_decode=True).attached(dataset, lambda stage, seconds: None, new_image):
-        image, original, resized = dataset.load_image(0)
-        assert dataset.im_hw0[0] == original
-    assert flags == [cv2.IMREAD_REDUCED_COLOR_8 if 1.25 * SIZE <= 640 / 8 else cv2.IMREAD_REDUCED_COLOR_4]
-    assert (original, resized) == (wanted[1], wanted[2]) == ((480, 640), (48, 64))
-    assert np.abs(image.astype(int) - wanted[0].astype(int)).mean() < 4
 
 
 def test_damaged_files_are_recognised_by_their_end(tmp_path):

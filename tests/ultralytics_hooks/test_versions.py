@@ -208,15 +208,16 @@ def test_no_other_module_knows_a_number_of_ultralytics():
 def test_what_is_asked_for_and_has_no_place_is_left_off_in_one_line(future, monkeypatch):
     from ultralytics.data.base import BaseDataset
 
-    def without_cv2_flag(self):
-        self.ims = self.im_files = self.npy_files = self.im_hw0 = self.im_hw = self.buffer = []
+    def without_buffer(self):
+        self.ims = self.im_files = self.npy_files = self.im_hw0 = self.im_hw = []
 
-    monkeypatch.setattr(BaseDataset, "__init__", without_cv2_flag)
-    asked = Session("cpu", {"loader": {"reduced_decode": True}})
+    monkeypatch.setattr(BaseDataset, "__init__", without_buffer)
+    asked = Session("cpu", None)
     assert [line for line in opening_lines(asked.settings, asked.machine) if "left off" in line] == [
-        "loader.reduced_decode is left off with this Ultralytics: " + probes.missing(probes.REDUCED_DECODE)[0]
+        "replacing damaged images is left off with this Ultralytics: " + probes.missing(probes.DAMAGED_IMAGES)[0]
     ]
-    assert not [line for line in opening_lines(Session("cpu", None).settings, Machine()) if "left off" in line]
+    unasked = Session("cpu", {"loader": {"skip_broken": False}})
+    assert not [line for line in opening_lines(unasked.settings, Machine()) if "left off" in line]
 
 
 @pytest.mark.parametrize(

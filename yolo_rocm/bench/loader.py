@@ -32,7 +32,7 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
     """
     check({"workers": workers, **sizes}, optional=("images", "batches"))
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
-    common: dict[str, Any] = {"data": data, "workers": workers, **sizes, "ours": False, "options": False}
+    common: dict[str, Any] = {"data": data, "workers": workers, **sizes, "ours": False}
     common["context"] = None
     found = {"stock workers=0": {**common, "workers": 0, "stages": True}}
     if workers:
@@ -44,9 +44,6 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
         found[f"ours {method}"] = {**ours, "context": method}
         if method == "forkserver":
             found["ours forkserver, started ahead"] = {**ours, "context": method, "ahead": 5.0}
-    optional = {**ours, "options": True, "context": methods[0]}
-    found["ours, reduced decode"] = optional
-    found["the same, workers=0"] = {**optional, "workers": 0, "stages": True}
     return found
 
 

@@ -33,7 +33,7 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
 
     dataset = bench_data.training_data(way["data"], way["imgsz"], way["batch"], way.get("images"))
     seed_everything(0)
-    adapter = datasets.UltralyticsAdapter(way["options"], 512) if way["ours"] else None
+    adapter = datasets.UltralyticsAdapter(512) if way["ours"] else None
     policy = None
     if adapter is not None:
         policy = LoaderPolicy(context=way["context"] or "spawn", adapter=adapter, modules=datasets.MODULES)

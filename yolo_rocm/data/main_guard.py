@@ -1,12 +1,8 @@
-"""The start method of processes, and whether workers can import the main script of this process.
-
-Standard library only: `setup_multiprocessing` is for use before torch is imported.
-"""
+"""The start method of workers, and whether they can import the main script of this process."""
 
 from __future__ import annotations
 
 import ast
-import logging
 import multiprocessing
 import os
 import sys
@@ -14,11 +10,10 @@ import threading
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ConfigError, LoaderError, nearest
+from ..errors import LoaderError
 
 WITHOUT_WORKERS: Final = "or load without workers (workers=0)"
 _GUARD: Final = (
@@ -29,61 +24,6 @@ _GUARD: Final = (
 # A fork server imports once what all workers need, and has never seen the GPU. On macOS system libraries do not
 # survive a fork, on Windows there is none.
 DEFAULT_METHOD: Final = "forkserver" if sys.platform == "linux" else "spawn"
-_LOGGER: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StartMethod:
-    """What `setup_multiprocessing` did.
-
-    Attributes:
-        method: The start method from now on.
-        previous: The one that was set before; None where it was Python's default.
-        note: What the change does not reach; empty if nothing.
-    """
-
-    method: str
-    previous: str | None
-    note: str = ""
-
-    def __str__(self) -> str:
-        was = self.previous or "Python's default"
-        return f"start method of processes: {self.method} (was {was}){f'; {self.note}' if self.note else ''}"
-
-    def undo(self) -> None:
-        """Set the start method that was set before."""
-        multiprocessing.set_start_method(self.previous, force=True)
-
-
-def setup_multiprocessing(method: str = "spawn") -> StartMethod:
-    """Set how this process starts others, from now on. Best called first thing; calling it again is harmless.
-
-    Args:
-        method: `spawn`, `forkserver` or `fork`, as far as the system has them.
-
-    Returns:
-        What was set before, with `undo()`, and a note if torch had been imported already.
-
-    Raises:
-        ConfigError: The system has no such start method.
-    """
-    allowed = multiprocessing.get_all_start_methods()
-    if method not in allowed:
-        raise ConfigError(
-            f"Start method {method!r} is not one of this system: {', '.join(allowed)}{nearest(method, allowed)}"
-        )
-    previous = multiprocessing.get_start_method(allow_none=True)
-    note = ""
-    if previous != method:
-        multiprocessing.set_start_method(method, force=True)
-        if "torch" in sys.modules:
-            note = (
-                "torch is imported already: loaders whose workers run, or which were given a start method of their "
-                "own, keep theirs"
-            )
-    result = StartMethod(method, previous, note)
-    _LOGGER.log(logging.WARNING if note else logging.DEBUG, "%s", result)
-    return result
 
 
 def main_problem() -> str | None:

@@ -19,6 +19,7 @@ _OF_THE_RUN: Final = ("cfg", "data", "model", "pretrained", "resume", "source", 
 _REMOVED: Final = {
     "checkpoint": "Exact resume was removed; resume=true continues from last.pt without any setting.",
     "loader.device_augment": "HSV and flips on the GPU slowed an H200 down from 1,288 to 724 images/s.",
+    "loader.reduced_decode": "Large photos are decoded in full; store them at about twice imgsz to read less.",
 }
 SECTIONS: Final = ("match", "env", "conv", "step", "predict", "loader", "ranks", "report", "train")
 
@@ -173,7 +174,6 @@ class Loader(_Section):
     device_prefetch: bool | Literal["auto"] = Field(
         default=False, description="copy the next batch ahead of time; auto: on cards above 8 GB"
     )
-    reduced_decode: bool = Field(default=False, description="decode large JPEGs at a fraction of their size")
 
 
 class Ranks(_Section):

@@ -32,7 +32,6 @@ def opening_lines(settings: Settings, machine: Machine, device: Any = None) -> I
     if "cuda" in conv.devices and not torch.cuda.is_available():
         yield f"preset {preset.name} is for a GPU and torch finds none: its GPU settings are ignored"
     for feature, asked in (
-        (probes.REDUCED_DECODE, preset.loader.reduced_decode),
         (probes.FUSED_BLOCKS, True),
         (probes.LEAN_NETWORKS, preset.step.memory == "lean"),
         (probes.DAMAGED_IMAGES, preset.loader.skip_broken),

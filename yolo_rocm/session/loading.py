@@ -58,7 +58,7 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
         skip_broken=loader.skip_broken,
         skips_in_val=lambda: bool(trainings),  # which one image must not end; alone, it is what the numbers are for
         device=lambda: _prefetch_device(loader.device_prefetch, trainings),
-        adapter=UltralyticsAdapter(loader.reduced_decode, loader.mosaic_mb),
+        adapter=UltralyticsAdapter(loader.mosaic_mb),
         modules=MODULES,
         val_is_doubled=lambda: bool(trainings),
         insist=workers is not None or "loader.workers" in settings.explicit,

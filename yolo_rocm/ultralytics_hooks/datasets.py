@@ -29,11 +29,9 @@ class UltralyticsAdapter(PlainAdapter):
     """Reads data sets of Ultralytics.
 
     Attributes:
-        reduced_decode: Decode JPEGs much larger than imgsz at a half, a quarter or an eighth of their size.
         mosaic_mb: Memory of one worker for the images that mosaics are made of; None as Ultralytics has it.
     """
 
-    reduced_decode: bool = False
     mosaic_mb: int | None = None
 
     def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
@@ -72,7 +70,7 @@ class UltralyticsAdapter(PlainAdapter):
         if self.mosaic_mb is not None and getattr(part, "augment", False) and getattr(part, "cache", None) != "ram":
             undo.callback(_put_back_images, part, part.ims)
             part.ims = BoundedImages(part.ims, self.mosaic_mb << 20)
-        part.load_image = ImageLoader(part, spend, self.reduced_decode)
+        part.load_image = ImageLoader(part, spend)
         undo.callback(delattr, part, "load_image")
 
     def begin_batch(self, dataset: Any, indices: Sequence[Any], strict: bool) -> None:

@@ -20,7 +20,6 @@ from .sources import LOSSES, words_of
 
 ANSWER: Final = "PROBES "
 TRAINING: Final = "training"
-REDUCED_DECODE: Final = "loader.reduced_decode"
 DAMAGED_IMAGES: Final = "replacing damaged images"
 IN_PLACE: Final = "writing images straight into the batch"
 CHILDREN: Final = "tune under the preset"
@@ -241,7 +240,6 @@ PROBES: Final[tuple[Need, ...]] = (
         "watching images being read",
         names=("ims", "im_files", "npy_files", "im_hw0", "im_hw", "buffer"),
     ),
-    Need((f"{_DATASET}.__init__",), REDUCED_DECODE, "decoding at a fraction of the size", names=("cv2_flag",)),
     Need((f"{_AUGMENT}.Format._format_img",), IN_PLACE, "formatting images", takes=("img",)),
     Need(("ultralytics.data.build.build_yolo_dataset",), BENCH_LOADER, "building a data set"),
     Need(("ultralytics.data.build.build_dataloader",), BENCH_LOADER, "building a loader", takes=("workers", "shuffle")),

@@ -34,7 +34,7 @@ from tools.kernel import DTYPES, TARGETS, Kernel
 from tools.kernel_assembly import assembly, needs
 from tools.norm_kernels import curated_norms
 from yolo_rocm.conv.triton import calls
-from yolo_rocm.norm.kernels import calls as norm_calls
+from yolo_rocm.norm.triton import calls as norm_calls
 
 _forking = threading.Lock()  # a child that has another one's end of a pipe keeps it open
 

@@ -16,9 +16,9 @@ from tools.compared import WritingTask
 from tools.kernel import DTYPES, Group, Kernel
 from yolo_rocm.engines.triton.available import amd_family
 from yolo_rocm.engines.triton.call import Call
-from yolo_rocm.norm.kernels import calls
-from yolo_rocm.norm.kernels.tiles import SIZES, Tile, tile
 from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
+from yolo_rocm.norm.triton import calls
+from yolo_rocm.norm.triton.tiles import SIZES, Tile, tile
 
 PREFIX: Final = "norm "
 # The layers of the table, as in a network: a large one, a small one for whole channels, and one whose sizes are

@@ -14,9 +14,9 @@ from yolo_rocm.diagnosis.probe_child import NotSupportedError
 from yolo_rocm.diagnosis.probes import DTYPES, LAYOUTS
 from yolo_rocm.engines import qualification
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.norm.algorithms.base import Statistics
-from yolo_rocm.norm.algorithms.pytorch import Torch
+from yolo_rocm.norm.base import Statistics
 from yolo_rocm.norm.plan import Operands
+from yolo_rocm.norm.pytorch import Torch
 
 from ..tables import each_row
 
@@ -131,7 +131,7 @@ def test_references_do_not_touch_the_device():
 # The package's own process, with one algorithm made wrong.
 SICK = """
 from yolo_rocm.bench import certify_norms
-from yolo_rocm.norm.algorithms.pytorch import Torch
+from yolo_rocm.norm.pytorch import Torch
 
 def wrong(self, problem, x, p, right=Torch.forward):
     y, statistics = right(self, problem, x, p)

@@ -14,9 +14,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from yolo_rocm.blocks.block import conv_norm_act
+from yolo_rocm.engines.torch_state import is_compiling
 from yolo_rocm.norm import lean, recipes
 from yolo_rocm.norm.fused import norm_act
-from yolo_rocm.norm.fusible import fusible, is_compiling
+from yolo_rocm.norm.fusible import fusible
 
 from .steps import served
 

@@ -125,7 +125,7 @@ def test_a_block_without_gradients_asks_for_nothing_in_lean_memory():
     with served(), lean.on(0):
         y = by_one(sample().requires_grad_(), first)
         assert not by_one(y.detach(), frozen.requires_grad_(False)).requires_grad
-        recipe = recipes.here().find(y)
+        recipe = recipes.active_recipes().find(y)
         assert recipe._uses == 0
         by_one(y, frozen)
         assert recipe._uses == 1
@@ -140,7 +140,7 @@ def test_where_gradients_are_off_nothing_is_asked_for(mode):
         with mode():
             by_one(y, second)
             by_one(sample(), first)
-        assert recipes.here().find(y)._uses == 0
+        assert recipes.active_recipes().find(y)._uses == 0
 
 
 def test_a_frozen_convolution_in_lean_memory():

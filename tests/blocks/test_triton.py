@@ -11,7 +11,7 @@ from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.patch import Route
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.report import Served
+from yolo_rocm.conv.report import ConvStats
 from yolo_rocm.engines.planner import PassChoice, Plan
 from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.norm import lean
@@ -92,7 +92,7 @@ def test_where_two_passes_read_two_layouts_a_weight_stays_as_it_is():
     }.items():
         algorithms = dict(zip(PASSES, (*names, "columns"), strict=True))
         plan = Plan({which: PassChoice(BY_NAME[name], "") for which, name in algorithms.items()})
-        assert Route(problem, plan, Served(problem, plan), 2**20).weight_layout == layout
+        assert Route(problem, plan, ConvStats(problem, plan), 2**20).weight_layout == layout
 
 
 def test_with_other_engines_autocast_is_switched_off():

@@ -17,7 +17,7 @@ from yolo_rocm.conv.triton import channels_last as triton_channels_last
 from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
-from yolo_rocm.engines import qualification
+from yolo_rocm.engines import devices, qualification
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.names import single_engines
 from yolo_rocm.engines.triton import available
@@ -185,7 +185,7 @@ def test_cards_that_triton_knows(fresh, monkeypatch, gfx, family):
     card(monkeypatch, gfx=gfx)
     assert available.device_reason("cuda:0") is None
     assert available.family("cuda:0") == family
-    assert available.processors("cuda:0") == 60
+    assert devices.processors("cuda:0") == 60
     assert triton_common.dot(conv()).upcast == (family == FMA)
 
 

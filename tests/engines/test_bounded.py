@@ -7,8 +7,8 @@ from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.engines import bounded
 from yolo_rocm.engines.bounded import Bounded
 from yolo_rocm.engines.triton import launch
-from yolo_rocm.norm.algorithms import triton_passes
 from yolo_rocm.norm.hip import batch_norm
+from yolo_rocm.norm.triton import passes as triton_passes
 
 from ..blocks.steps import by_one, layers, same, sample, served, stepped
 

@@ -15,7 +15,7 @@ from yolo_rocm.conv.hip import launching
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.triton import calls
-from yolo_rocm.engines import measure, qualification
+from yolo_rocm.engines import devices, measure, qualification
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.devices import on
 from yolo_rocm.engines.triton import available, direct, launch
@@ -72,7 +72,7 @@ def served(algorithm, device):
 
 def test_each_card_has_its_own_tiles(cards):
     assert [available.family(f"cuda:{number}") for number in (0, 1)] == [FMA, WMMA]
-    assert [available.processors(f"cuda:{number}") for number in (0, 1)] == list(cards.processors)
+    assert [devices.processors(f"cuda:{number}") for number in (0, 1)] == list(cards.processors)
 
 
 @pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from yolo_rocm.engines.layout import laid_out
-from yolo_rocm.norm.algorithms.base import Parameters, Statistics
+from yolo_rocm.norm.base import Parameters, Statistics
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.problem import LEAKY_RELU, RELU, SILU, NormProblem
 

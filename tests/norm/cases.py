@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from yolo_rocm.norm.algorithms.base import NormGrads, Parameters
+from yolo_rocm.norm.base import NormGrads, Parameters
 from yolo_rocm.norm.problem import LEAKY_RELU, RELU, SILU, NormProblem
 
 MOMENTUM, EPS = 0.03, 1e-3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.norm.algorithms.native import reachable
+from yolo_rocm.norm.native import reachable
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 

@@ -34,7 +34,7 @@ class _NormAct(torch.autograd.Function):
 def norm_act(x: torch.Tensor, norm: torch.nn.BatchNorm2d, silu: bool = True) -> torch.Tensor:
     """Return the activation of a training step, and offer it."""
     y = _NormAct.apply(x, norm.weight, norm.bias, norm.eps, silu)
-    if recipes.here():
+    if recipes.active_recipes():
         kept, weight, bias = x.detach(), norm.weight.detach(), norm.bias.detach()
         recipes.offer(y, lambda: activated(kept, weight, bias, norm.eps, silu), (x, norm.weight, norm.bias))
     return y

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from yolo_rocm.engines.layout import is_channels_last
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.norm.algorithms.base import Parameters
-from yolo_rocm.norm.algorithms.native import reachable
+from yolo_rocm.norm.base import Parameters
+from yolo_rocm.norm.native import reachable
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, RELU, NormProblem
@@ -189,7 +189,7 @@ def test_pieces_of_the_batch_give_the_same(monkeypatch, dtype, activation):
     problem = made((5, 4, 6, 6), dtype, activation=activation)
     tensors = drawn(problem)
     whole = computed(BY_NAME["torch"], problem, tensors)
-    monkeypatch.setattr("yolo_rocm.norm.algorithms.pytorch._PIECE", 2 * 4 * 36)
+    monkeypatch.setattr("yolo_rocm.norm.pytorch._PIECE", 2 * 4 * 36)
     for name, value in computed(BY_NAME["torch"], problem, tensors).items():
         torch.testing.assert_close(value, whole[name])
 

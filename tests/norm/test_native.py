@@ -9,9 +9,8 @@ import torch
 
 from yolo_rocm.engines import dispatcher
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.norm import seam
-from yolo_rocm.norm.algorithms import native
-from yolo_rocm.norm.algorithms.native import Aten, Vendor, reachable
+from yolo_rocm.norm import native, seam
+from yolo_rocm.norm.native import Aten, Vendor, reachable
 from yolo_rocm.norm.seam import patched
 
 from .calls import made

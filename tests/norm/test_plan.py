@@ -15,11 +15,11 @@ from yolo_rocm.engines.qualification import ROUNDINGS
 from yolo_rocm.engines.quarantine import quarantine_reason
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.norm.algorithms.base import NormGrads, Statistics
-from yolo_rocm.norm.algorithms.native import reachable
-from yolo_rocm.norm.algorithms.pytorch import Torch
+from yolo_rocm.norm.base import NormGrads, Statistics
+from yolo_rocm.norm.native import reachable
 from yolo_rocm.norm.plan import NORMALISATION, PASSES, NormPlanner, Operands
 from yolo_rocm.norm.problem import ACTIVATIONS
+from yolo_rocm.norm.pytorch import Torch
 
 from .calls import made
 

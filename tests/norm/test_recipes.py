@@ -92,7 +92,7 @@ def test_gradients_are_the_same_whatever_is_small(smallest: int) -> None:
 def test_nothing_is_kept_without_lean() -> None:
     layers, x = layers_of()
     y = layers.act(0, x)
-    assert not recipes.here()
+    assert not recipes.active_recipes()
     recipes.offer(y, lambda: y)
     with lean.on(0), kept_bytes.counted() as kept:
         after(layers, y)

@@ -26,7 +26,7 @@ def test_a_conversion_of_autocast_is_kept() -> None:
         y = layers.act(0, x).bfloat16()
         recipes.offer(y, lambda: layers.act(0, x).bfloat16())
         enlarged = nn.functional.interpolate(y, scale_factor=2).float()  # as autocast does it on some devices
-        recipes.here().derive(enlarged, lambda part: nn.functional.interpolate(part, scale_factor=2), (y,))
+        recipes.active_recipes().derive(enlarged, lambda part: nn.functional.interpolate(part, scale_factor=2), (y,))
         assert isinstance(recipes.pack(enlarged), Kept)
 
 
@@ -71,7 +71,7 @@ def test_gradients_of_gradients() -> None:
         def forward() -> torch.Tensor:
             z = nn.functional.conv2d(x, w)
             y = z.sigmoid()
-            if recipes.here():
+            if recipes.active_recipes():
                 recipes.offer(y, lambda: modes.append(torch.is_grad_enabled()) or z.sigmoid(), (z,))
             return nn.functional.conv2d(torch.cat([y[:, :2], y[:, 2:]], 1), v).square().sum()
 
@@ -117,14 +117,14 @@ def test_threads_are_apart() -> None:
     found: dict[str, object] = {}
 
     def other() -> None:
-        found["wanted"] = recipes.here()
+        found["wanted"] = recipes.active_recipes()
         found["gradients"] = gradients(NETWORKS["neck"], True)
 
     with lean.on(0):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-        assert recipes.here()
+        assert recipes.active_recipes()
     assert found["wanted"] is None
     for one, two in zip(found["gradients"], gradients(NETWORKS["neck"], False), strict=True):
         assert torch.equal(one, two)
@@ -135,10 +135,10 @@ def test_torch_is_as_it_was_after_an_error() -> None:
     with pytest.raises(KeyboardInterrupt), lean.on(0):
         with lean.on(0):
             assert torch.cat is not cat
-        assert recipes.here()
+        assert recipes.active_recipes()
         assert torch.cat is not cat
         raise KeyboardInterrupt
-    assert not recipes.here()
+    assert not recipes.active_recipes()
     assert torch.cat is cat
     assert nn.functional.interpolate is interpolate
     layers, x = layers_of()

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from yolo_rocm.conv.seam import patched as conv_patched
 from yolo_rocm.errors import ConfigError, EngineError
 from yolo_rocm.norm import seam
-from yolo_rocm.norm.algorithms.native import reachable
+from yolo_rocm.norm.native import reachable
 from yolo_rocm.norm.seam import installed, patched
 
 from ..sick_vendor import MESSAGE, sick_norm
@@ -175,7 +175,7 @@ def test_an_interrupt_inside_a_pass_restores_and_arrives(layer, monkeypatch):
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("yolo_rocm.norm.algorithms.pytorch.Torch.forward", interrupted)
+    monkeypatch.setattr("yolo_rocm.norm.pytorch.Torch.forward", interrupted)
     with pytest.raises(KeyboardInterrupt), patched(CPU, "gemm"):
         step(*layer)
 

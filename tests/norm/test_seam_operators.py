@@ -12,8 +12,8 @@ import torch.nn.functional as F
 
 from yolo_rocm.engines import dispatcher
 from yolo_rocm.norm import seam
-from yolo_rocm.norm.algorithms.base import Parameters
-from yolo_rocm.norm.algorithms.pytorch import Torch
+from yolo_rocm.norm.base import Parameters
+from yolo_rocm.norm.pytorch import Torch
 from yolo_rocm.norm.seam import installed, patched
 
 from ..sick_vendor import sick_norm

@@ -10,11 +10,12 @@ import torch
 from yolo_rocm.engines import quarantine
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton.available import FAMILIES, NVIDIA
-from yolo_rocm.norm.algorithms import triton, triton_passes
-from yolo_rocm.norm.algorithms.triton import TRITON
-from yolo_rocm.norm.kernels import calls
-from yolo_rocm.norm.kernels.tiles import MOST_PARTS, SIZES, Tile, channel_block, pixel_block, split, tile, width
 from yolo_rocm.norm.problem import NormProblem
+from yolo_rocm.norm.triton import algorithm as triton
+from yolo_rocm.norm.triton import calls
+from yolo_rocm.norm.triton import passes as triton_passes
+from yolo_rocm.norm.triton.algorithm import TRITON
+from yolo_rocm.norm.triton.tiles import MOST_PARTS, SIZES, Tile, channel_block, pixel_block, split, tile, width
 
 
 @pytest.fixture

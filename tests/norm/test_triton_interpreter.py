@@ -13,14 +13,14 @@ from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import missing_reason
-from yolo_rocm.norm.algorithms import triton_passes
-from yolo_rocm.norm.algorithms.base import Statistics
-from yolo_rocm.norm.algorithms.triton import TRITON
-from yolo_rocm.norm.kernels.tiles import SIZES, Tile
+from yolo_rocm.norm.base import Statistics
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.problem import ACTIVATIONS, IDENTITY, LEAKY_RELU, SILU, NormProblem
 from yolo_rocm.norm.seam import installed
+from yolo_rocm.norm.triton import passes as triton_passes
+from yolo_rocm.norm.triton.algorithm import TRITON
+from yolo_rocm.norm.triton.tiles import SIZES, Tile
 
 from ..interpreted import interpreter
 from .cases import Exact, drawn, laid_out, parameters

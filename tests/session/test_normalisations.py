@@ -17,9 +17,9 @@ from torch import nn
 import yolo_rocm
 from yolo_rocm.blocks.again import Again
 from yolo_rocm.norm import recipes
-from yolo_rocm.norm.algorithms.pytorch import Torch
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
+from yolo_rocm.norm.pytorch import Torch
 from yolo_rocm.norm.seam import installed
 from yolo_rocm.session.convolutions import Convolutions
 from yolo_rocm.ultralytics_hooks import models, train_steps

@@ -11,8 +11,8 @@ import torch
 
 import yolo_rocm
 from yolo_rocm.conv import seam as conv_seam
+from yolo_rocm.norm import native
 from yolo_rocm.norm import seam as norm_seam
-from yolo_rocm.norm.algorithms import native
 from yolo_rocm.telemetry.bottleneck import Bottleneck
 from yolo_rocm.ultralytics_hooks.log import PREFIX
 

@@ -71,12 +71,12 @@ def test_transforms_of_functions_are_refused_by_torch_itself(on, called):
 
 def test_a_transform_is_seen_where_the_input_is_no_part_of_it():
     func = pytest.importorskip("torch.func")
-    from yolo_rocm.norm.fusible import ordinary
+    from yolo_rocm.engines.torch_state import is_plain_eager
 
     x, seen = image(), []
-    func.grad(lambda weight: seen.append(ordinary(x)) or weight.sum())(torch.ones(2))
+    func.grad(lambda weight: seen.append(is_plain_eager(x)) or weight.sum())(torch.ones(2))
     assert seen == [False]
-    assert ordinary(x)
+    assert is_plain_eager(x)
 
 
 def test_symbolic_tracing_sees_modules(on):

@@ -27,7 +27,7 @@ from ..engines.devices import on
 from ..engines.precision import without_tf32
 from ..errors import DeviceLostError
 from ..graphs import network
-from ..norm.algorithms.triton_passes import free_memory
+from ..norm.triton.passes import free_memory
 from ..ultralytics_hooks import train_steps
 from . import busy
 from .checks import LEAST_OF_A_STEP, check, loaded

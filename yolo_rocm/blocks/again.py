@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ..norm.algorithms.base import Parameters, Statistics
+from ..norm.base import Parameters, Statistics
 from ..norm.keeping import Activation, changed, laid_out_again
 from .known import Known
 

@@ -16,11 +16,11 @@ from torch.nn import functional
 
 from ..conv.problem import laid_out
 from ..conv.seam import serving as serving_convolutions
+from ..engines.autocast import autocast_dtype, is_on, off
+from ..engines.torch_state import has_hooks, is_batched, is_plain_eager, is_transformed
 from ..norm import recipes
-from ..norm.algorithms.base import Parameters, Statistics
-from ..norm.autocast import autocast_dtype, is_on, off
+from ..norm.base import Parameters, Statistics
 from ..norm.fused import activated, kinds, of_this_call
-from ..norm.fusible import is_batched, is_transformed, ordinary, watched
 from ..norm.seam import serving as serving_norms
 from .again import Again
 from .call import Call, LeanCall
@@ -41,12 +41,12 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
         norm: The BatchNorm; `fusible` holds for it and the activation.
         act: The activation.
     """
-    if type(conv) is not nn.Conv2d or not ordinary(x):
+    if type(conv) is not nn.Conv2d or not is_plain_eager(x):
         return None
     own = conv.__dict__
     device = "cuda" if x.is_cuda else x.device.type
     patch, norms = serving_convolutions(device), serving_norms(device)
-    if patch is None or norms is None or patch.report.timer is not None or watched(own):
+    if patch is None or norms is None or patch.report.timer is not None or has_hooks(own):
         return None
     filters, held, tracked = own["_parameters"], norm._parameters, norm._buffers
     try:
@@ -79,7 +79,7 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
     p = Parameters(weight, bias, mean, var, norm.momentum, norm.eps, batches)  # type: ignore[arg-type]
     if x.dtype != known.dtype:
         x = x.to(known.dtype)
-    table = recipes.here()
+    table = recipes.active_recipes()
     if table is None:
         return _apply(x, kernel, offset, weight, bias, Call(known, p, kernel, offset))  # type: ignore[no-any-return]
     offers = known.values >= table.smallest
@@ -144,7 +144,7 @@ class _Block(torch.autograd.Function):
         return _gradients(ctx, grad)
 
 
-# `Function.apply` first looks for what transforms of functorch have left in the arguments. `ordinary` has looked.
+# `Function.apply` first looks for what transforms of functorch have left in the arguments. `is_plain_eager` has looked.
 _apply: Final[Any] = super(torch.autograd.Function, _Block).apply
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from ..norm.algorithms.base import Parameters, Statistics
+from ..norm.base import Parameters, Statistics
 from ..norm.keeping import Keeping, changed
 from .again import Again
 from .known import Known

@@ -10,8 +10,9 @@ from torch import nn
 from ..conv.fused.patch import is_trained, serving
 from ..conv.seam import serving as serving_convolutions
 from ..conv.triton.calls import Epilogue
-from ..norm.autocast import autocast_dtype
-from ..norm.fusible import ACTIVATION_MODULES, any_global_hook, ordinary, watched
+from ..engines.autocast import autocast_dtype
+from ..engines.torch_state import any_global_hook, has_hooks, is_plain_eager
+from ..norm.fusible import ACTIVATION_MODULES
 
 _KINDS: Final = (nn.Parameter, torch.Tensor)
 
@@ -28,7 +29,7 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
         act: The activation.
     """
     activation = ACTIVATION_MODULES.get(type(act))
-    if type(conv) is not nn.Conv2d or activation is None or not ordinary(x):
+    if type(conv) is not nn.Conv2d or activation is None or not is_plain_eager(x):
         return None
     device = "cuda" if x.is_cuda else x.device.type
     patch = serving(device)
@@ -36,7 +37,7 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
     if patch is None or autocast_dtype(device) is not None or any_global_hook():
         return None
     stride, padding, dilation = own["stride"], own["padding"], own["dilation"]
-    if watched(own) or watched(act.__dict__) or own["padding_mode"] != "zeros":
+    if has_hooks(own) or has_hooks(act.__dict__) or own["padding_mode"] != "zeros":
         return None
     if not type(stride) is type(padding) is type(dilation) is tuple:  # as torch makes them; a padding may be a word
         return None
@@ -67,7 +68,7 @@ def _usable(x: torch.Tensor, parameter: Any) -> bool:
 
 def _foldable(norm: Any, weight: torch.Tensor) -> bool:
     """Return whether a BatchNorm scales and shifts channels by what it has: in eval mode, unwatched, complete."""
-    if type(norm) is not nn.BatchNorm2d or norm.training or not norm.track_running_stats or watched(norm.__dict__):
+    if type(norm) is not nn.BatchNorm2d or norm.training or not norm.track_running_stats or has_hooks(norm.__dict__):
         return False
     if not norm.eps > 0:  # newer torch refuses it
         return False

@@ -14,7 +14,7 @@ from .base import Bound, Grads, Wanted
 from .names import PASSES
 from .plan import ConvPlan, Planner
 from .problem import ConvProblem
-from .report import ConvReport, Served
+from .report import ConvReport, ConvStats
 
 
 class Route:
@@ -30,7 +30,7 @@ class Route:
 
     __slots__ = ("backward", "forward", "problem", "served", "weight_layout")
 
-    def __init__(self, problem: ConvProblem, plan: ConvPlan, served: Served, budget: int) -> None:
+    def __init__(self, problem: ConvProblem, plan: ConvPlan, served: ConvStats, budget: int) -> None:
         self.problem, self.served = problem, served
         fitted = {choice.algorithm: chunking.fitted(choice.algorithm, problem, budget) for choice in plan.values()}
         forward, for_input, for_weight = (fitted[plan[which].algorithm] for which in PASSES)

@@ -8,17 +8,16 @@ from typing import Any
 import torch
 
 from ..engines.names import NATIVE
-from ..engines.report import SeamReport
-from ..engines.report import Served as AnyServed
+from ..engines.report import ProblemStats, SeamReport
 from .algorithms import Algorithm
 from .chunking import largest_workspace
 from .names import PASSES
 from .problem import ConvProblem
 from .step_timer import LayerTimes, StepTimer
 
-__all__ = ["ConvReport", "LayerRow", "Served"]
+__all__ = ["ConvReport", "ConvStats", "LayerRow"]
 
-Served = AnyServed[ConvProblem, Algorithm]
+ConvStats = ProblemStats[ConvProblem, Algorithm]
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class LayerRow:
 
     name: str
     kind: str
-    served: Served | None
+    served: ConvStats | None
     times_ms: dict[str, float] = field(default_factory=dict)
     budget: int | None = None
 

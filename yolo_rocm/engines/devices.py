@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 import torch
 
+from .device_state import STATE
+
 T = TypeVar("T")
 # The number of torch's current device, and the handle of its current stream on a device by number. None where torch was
 # built without GPUs.
@@ -32,6 +34,14 @@ def is_there(device: torch.device | str) -> bool:
     return device.type != "cuda" or (torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing())
 
 
+@STATE.cached(64)
+def processors(device: str) -> int:
+    """Return how many multiprocessors a device has."""
+    if not device.startswith("cuda"):
+        return 1
+    return int(torch.cuda.get_device_properties(torch.device(device)).multi_processor_count)
+
+
 def alive(device: torch.device | str) -> bool:
     """Return whether a device still computes: after a fault a GPU refuses everything for the rest of the process."""
     device = torch.device(device)
@@ -47,7 +57,7 @@ def alive(device: torch.device | str) -> bool:
         return False
 
 
-def lasting(device: torch.device, make: Callable[[], T]) -> T:
+def outside_capture(device: torch.device, make: Callable[[], T]) -> T:
     """Return what `make` makes on a device, in memory that may be kept for the rest of the process.
 
     Whoever records device graphs gives them a memory pool of their own, and Inductor refuses what stays in it. Such a

@@ -17,7 +17,7 @@ from .planner import Plan
 
 
 @dataclass
-class Served(Generic[P, A]):
+class ProblemStats(Generic[P, A]):
     """A problem, its plan and how often each direction ran."""
 
     problem: P
@@ -49,9 +49,9 @@ class SeamReport(Generic[P, A]):
     kinds: ClassVar[tuple[type[torch.nn.Module], ...]]
 
     def __init__(self) -> None:
-        self.served: dict[P, Served[P, A]] = Bounded()
+        self.served: dict[P, ProblemStats[P, A]] = Bounded()
         self._kinds: dict[str, str] = {}
-        self._layers: dict[str, list[Served[P, A]]] = {}
+        self._layers: dict[str, list[ProblemStats[P, A]]] = {}
         self._names: dict[int, str] = {}
         self._naming = threading.local()
 
@@ -60,11 +60,11 @@ class SeamReport(Generic[P, A]):
         """Whether calls are being attributed to modules."""
         return bool(self._names)
 
-    def entry(self, problem: P, plan: Plan[A]) -> Served[P, A]:
+    def entry(self, problem: P, plan: Plan[A]) -> ProblemStats[P, A]:
         """Return the entry of a problem, made on first sight."""
-        return self.served.setdefault(problem, Served(problem, plan))
+        return self.served.setdefault(problem, ProblemStats(problem, plan))
 
-    def count_forward(self, served: Served[P, A]) -> str | None:
+    def count_forward(self, served: ProblemStats[P, A]) -> str | None:
         """Note a forward call, and return its layer where one has announced itself."""
         served.forward_calls += 1
         name = getattr(self._naming, "layer", None)
@@ -74,7 +74,7 @@ class SeamReport(Generic[P, A]):
                 self._layers[name].append(served)
         return name
 
-    def count_call(self, served: Served[P, A], module: torch.nn.Module) -> None:
+    def count_call(self, served: ProblemStats[P, A], module: torch.nn.Module) -> None:
         """Note a forward call that was made for a module without calling it."""
         if self._names:
             self.announce(module)

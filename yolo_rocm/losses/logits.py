@@ -15,8 +15,8 @@ from typing import Any, Final
 import torch
 from torch.nn import functional
 
-from ..norm.autocast import autocast_dtype
-from ..norm.fusible import is_compiling
+from ..engines.autocast import autocast_dtype
+from ..engines.torch_state import is_compiling
 from ..utils.scoped_patch import attribute
 from . import proof
 from .launches import launch as _launch

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..norm.fusible import is_compiling, ordinary
+from ..engines.torch_state import is_compiling, is_plain_eager
 from ..norm.recipes import others_keep
 
 
@@ -17,7 +17,7 @@ def is_plain(*tensors: Any) -> bool:
     where a kernel proves itself.
     """
     first = tensors[0]
-    if is_compiling() or not ordinary(first) or others_keep():
+    if is_compiling() or not is_plain_eager(first) or others_keep():
         return False
     inference = torch.is_inference_mode_enabled()
     return all(

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import torch
 
+from ..engines.torch_state import is_compiling
 from ..utils.scoped_patch import attribute
 from . import recipes
-from .fusible import is_compiling
 
 Function = Callable[..., Any]
 _PLAIN: Final = (int, float, str, bool, tuple, list, type(None))
@@ -95,7 +95,7 @@ def _add(native: Function) -> Function:
     @functools.wraps(native)
     def __add__(self: torch.Tensor, other: Any) -> Any:
         result = native(self, other)
-        if recipes.here() is not None and isinstance(other, torch.Tensor):
+        if recipes.active_recipes() is not None and isinstance(other, torch.Tensor):
             known = recipes.derivable(result)
             if known is not None:
                 known.derive(result, native, (self, other))

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from .algorithms import NormAlgorithm
-from .algorithms.base import Parameters
+from .base import Parameters
 from .plan import Operands
 from .problem import LEAKY_RELU, RELU, SILU, NormProblem
 

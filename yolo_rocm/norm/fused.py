@@ -13,11 +13,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ..engines.autocast import without_autocast
 from ..engines.layout import is_channels_last
+from ..engines.torch_state import is_batched, is_plain_eager, is_transformed
 from . import recipes
-from .algorithms.base import Parameters, Statistics
-from .autocast import without_autocast
-from .fusible import ACTIVATION_MODULES, is_batched, is_transformed, ordinary
+from .base import Parameters, Statistics
+from .fusible import ACTIVATION_MODULES
 from .patch import NormPatch, NormRoute
 from .problem import LEAKY_RELU, RELU, SILU, NormProblem
 from .seam import serving
@@ -41,7 +42,7 @@ def norm_act(x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module) -> torch.Ten
         norm: The BatchNorm; `fusible` holds for it and the activation.
         act: The activation.
     """
-    patch = serving("cuda" if x.is_cuda else x.device.type) if ordinary(x) else None
+    patch = serving("cuda" if x.is_cuda else x.device.type) if is_plain_eager(x) else None
     if patch is None:
         return None
     held, tracked = norm._parameters, norm._buffers
@@ -167,7 +168,7 @@ class _NormAct(torch.autograd.Function):
 
 
 # `Function.apply` first looks for what transforms of functorch may have left in the arguments, which costs as much as
-# the rest of the call. Here is none: `ordinary` has looked.
+# the rest of the call. Here is none: `is_plain_eager` has looked.
 _apply: Final[Any] = super(torch.autograd.Function, _NormAct).apply
 
 

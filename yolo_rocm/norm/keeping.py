@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 
 import torch
 
+from ..engines.autocast import without_autocast
 from ..engines.devices import current_stream
-from .autocast import without_autocast
 
 # More steps than these behind each other are not computed again for one tensor: a sum of sums of sums is kept.
 MOST_STEPS: Final = 4

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import torch
 
+from ..engines.torch_state import transform
 from . import recipes
 from .derived import additions_noted, functions_noted
-from .fusible import transform
 
 # From torch 2.0 on, and 2.1.
 _after_each_step: Final[Any] = getattr(

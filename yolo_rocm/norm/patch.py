@@ -13,7 +13,7 @@ from ..engines.seam import checked_devices
 from .algorithms import ALGORITHMS
 from .plan import NormPlan, NormPlanner
 from .problem import NormProblem
-from .report import NormReport, NormServed
+from .report import NormReport, NormStats
 
 
 class NormRoute:
@@ -30,7 +30,7 @@ class NormRoute:
 
     __slots__ = ("activate", "backward", "engines", "forward", "problem", "served")
 
-    def __init__(self, problem: NormProblem, plan: NormPlan, served: NormServed) -> None:
+    def __init__(self, problem: NormProblem, plan: NormPlan, served: NormStats) -> None:
         self.problem, self.served = problem, served
         one, other = plan["forward"].algorithm, plan["backward"].algorithm
         self.engines = (one.engine, other.engine)

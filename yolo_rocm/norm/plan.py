@@ -14,7 +14,7 @@ from ..engines.measure import relative_error
 from ..engines.operator import Operator, Tensors
 from ..engines.planner import BasePlanner, Plan
 from .algorithms import ALGORITHMS, BY_NAME, NormAlgorithm
-from .algorithms.base import Parameters, Statistics
+from .base import Parameters, Statistics
 from .problem import NormProblem
 
 __all__ = ["NORMALISATION", "PASSES", "NormPlan", "NormPlanner", "Operands"]

@@ -167,7 +167,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def here() -> Recipes | None:
+def active_recipes() -> Recipes | None:
     """Return the recipes of this thread, where it keeps any now."""
     return _thread.known
 

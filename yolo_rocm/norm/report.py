@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from ..engines.report import SeamReport, Served
+from ..engines.report import ProblemStats, SeamReport
 from .algorithms import NormAlgorithm
 from .problem import NormProblem
 
-__all__ = ["NormReport", "NormServed"]
+__all__ = ["NormReport", "NormStats"]
 
-NormServed = Served[NormProblem, NormAlgorithm]
+NormStats = ProblemStats[NormProblem, NormAlgorithm]
 
 
 class NormReport(SeamReport[NormProblem, NormAlgorithm]):
@@ -33,7 +33,7 @@ class NormReport(SeamReport[NormProblem, NormAlgorithm]):
         return {"engines": dict(self.engines()), "layers": layers, "problems": problems}
 
 
-def _row(served: NormServed) -> dict[str, Any]:
+def _row(served: NormStats) -> dict[str, Any]:
     plan = served.plan
     algorithms = {which: choice.algorithm.name for which, choice in plan.items()}
     return {"problem": str(served.problem), "engine": plan.engine, "reason": plan["forward"].reason, **algorithms}

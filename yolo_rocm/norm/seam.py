@@ -18,11 +18,11 @@ import torch
 from ..engines import dispatcher
 from ..engines.device_state import STATE
 from ..engines.seam import Seam
-from .algorithms.base import Parameters, Statistics
-from .algorithms.native import Three, native_batch_norm, native_batch_norm_backward, reserve_for, saved_dtype
-from .algorithms.pytorch import running
+from .base import Parameters, Statistics
+from .native import Three, native_batch_norm, native_batch_norm_backward, reserve_for, saved_dtype
 from .patch import NormPatch, NormRoute
 from .plan import NormPlanner
+from .pytorch import running
 from .report import NormReport
 
 Saved = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -39,7 +39,7 @@ def anchors_once() -> Iterator[None]:
 def _once(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
-    from ..norm.fusible import is_compiling, ordinary
+    from ..engines.torch_state import is_compiling, is_plain_eager
 
     made: dict[Any, _Made] = {}
 
@@ -47,7 +47,7 @@ def _once(original: Callable[..., Any]) -> Callable[..., Any]:
         """Return whether this is a step of a training and nothing else: what is made may be used in a later one."""
         if is_compiling() or torch.is_inference_mode_enabled() or type(strides) is not torch.Tensor:
             return False
-        return isinstance(feats, list) and bool(feats) and ordinary(feats[0]) and not strides.is_inference()
+        return isinstance(feats, list) and bool(feats) and is_plain_eager(feats[0]) and not strides.is_inference()
 
     @functools.wraps(original)
     def make_anchors(feats: Any, strides: Any, grid_cell_offset: float = 0.5) -> Any:

@@ -45,8 +45,9 @@ def _fused(code: Callable[..., Any], original: Callable[..., Any]) -> Callable[.
         return original
     convolution = code.__code__.co_names[-1]
     from ..blocks.block import conv_norm_act
+    from ..engines.torch_state import is_compiling
     from ..norm.fused import norm_act
-    from ..norm.fusible import fusible, is_compiling
+    from ..norm.fusible import fusible
 
     @functools.wraps(original)
     def forward(self: Any, x: Any) -> Any:

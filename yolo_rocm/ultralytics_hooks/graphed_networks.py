@@ -37,8 +37,8 @@ def why_not_graphed(trainer: Any) -> str:
 def _graphed(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
+    from ..engines.torch_state import is_compiling
     from ..graphs import network
-    from ..norm.fusible import is_compiling
 
     @functools.wraps(original)
     def run(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:

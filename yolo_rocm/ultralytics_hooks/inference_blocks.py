@@ -35,30 +35,30 @@ def _called(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
     from ..blocks.inference import conv_act
-    from ..norm.fusible import is_compiling
+    from ..engines.torch_state import is_compiling
 
     module = torch.nn.Module
     inherited = original is vars(module)["__call__"]
 
-    def ordinary(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def is_plain_eager(self: Any, *args: Any, **kwargs: Any) -> Any:
         # Tracers put a call of their own on `Module`: it is looked up each time.
         return (module.__call__ if inherited else original)(self, *args, **kwargs)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or torch.is_grad_enabled() or kwargs or len(args) != 1:
-            return ordinary(self, *args, **kwargs)
+            return is_plain_eager(self, *args, **kwargs)
         own = self.__dict__
         if own["_forward_pre_hooks"] or own["_forward_hooks"] or own["_backward_hooks"]:
-            return ordinary(self, *args)
+            return is_plain_eager(self, *args)
         modules, norm, forward = own["_modules"], None, own.get("forward")
         if forward is None:
             norm = modules.get("bn")
             if norm is None or not _is_block(type(self).forward):
-                return ordinary(self, *args)
+                return is_plain_eager(self, *args)
         elif getattr(forward, "__self__", None) is not self or not _is_fused(getattr(forward, "__func__", None)):
-            return ordinary(self, *args)
+            return is_plain_eager(self, *args)
         result = conv_act(args[0], modules.get("conv"), norm, modules.get("act"))
-        return ordinary(self, *args) if result is None else result
+        return is_plain_eager(self, *args) if result is None else result
 
     return call
 

@@ -31,7 +31,7 @@ def around_inference(scope: Scope) -> Iterator[None]:
 def _scoped(scope: Scope, original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
-    from ..norm.fusible import is_compiling
+    from ..engines.torch_state import is_compiling
 
     @functools.wraps(original)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -66,13 +66,13 @@ def inference_networks(compute: Compute) -> Iterator[None]:
 def _computed(compute: Compute, original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
-    from ..norm.autocast import is_on
-    from ..norm.fusible import is_compiling, ordinary
+    from ..engines.autocast import is_on
+    from ..engines.torch_state import is_compiling, is_plain_eager
 
     @functools.wraps(original)
     def run(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         plain = not any(args) and not any(kwargs.values())  # a profile or embeddings of layers are something else
-        if not plain or is_compiling() or torch.is_grad_enabled() or self.training or is_on() or not ordinary(x):
+        if not plain or is_compiling() or torch.is_grad_enabled() or self.training or is_on() or not is_plain_eager(x):
             return original(self, x, *args, **kwargs)
         return compute(self, functools.partial(original, self), x)
 

@@ -29,8 +29,8 @@ def lean_networks() -> Iterator[None]:
 def _lean(original: Callable[..., Any]) -> Callable[..., Any]:
     import torch
 
+    from ..engines.torch_state import is_compiling
     from ..norm import lean, recipes
-    from ..norm.fusible import is_compiling
 
     @functools.wraps(original)
     def run(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -11,8 +11,8 @@ from yolo_rocm.engines.hip import program
 from yolo_rocm.engines.hip.program import Launch
 from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.quarantine import quarantine_reason
-from yolo_rocm.norm.algorithms.base import Parameters
-from yolo_rocm.norm.hip import algorithms, batch_norm
+from yolo_rocm.norm.base import Parameters
+from yolo_rocm.norm.hip import batch_norm
 from yolo_rocm.norm.plan import NORMALISATION
 from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
 
@@ -22,7 +22,7 @@ from ..test_algorithms import assert_exact
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler")]
 SOURCE = Path(batch_norm.__file__).with_name("batch_norm.hip.cpp")
-(HIP,) = algorithms()
+HIP = batch_norm.HipNorm()
 
 
 LAUNCH_OF = batch_norm.launch_of

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 
 from ...engines.planner import PassChoice, Plan
-from ...engines.report import SeamReport, Served
+from ...engines.report import ProblemStats, SeamReport
 from ...engines.seam import checked_devices
 from ..names import PASSES
 from ..problem import ConvProblem
@@ -26,7 +26,7 @@ from .base import FusedAlgorithm
 from .plan import FORWARD, FusedPlanner, supports
 from .problem import FusedProblem
 
-FusedServed = Served[FusedProblem, FusedAlgorithm]
+FusedServed = ProblemStats[FusedProblem, FusedAlgorithm]
 Geometry = tuple[Any, ...]
 
 
@@ -65,7 +65,7 @@ class FusedRoute:
         self,
         problem: FusedProblem,
         algorithm: FusedAlgorithm,
-        served: Served[FusedProblem, FusedAlgorithm],
+        served: ProblemStats[FusedProblem, FusedAlgorithm],
         budget: int,
     ) -> None:
         self.problem, self.served, self.algorithm = problem, served, algorithm

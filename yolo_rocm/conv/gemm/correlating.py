@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from ...engines.devices import lasting
+from ...engines.devices import outside_capture
 from ..base import Algorithm, add_bias, compute_dtype
 from ..problem import ConvProblem
 
@@ -223,7 +223,7 @@ def _tap_numbers(
         for row, column in itertools.product(rows, columns)
         for i, j in itertools.product(row, column)
     ]
-    return lasting(device, partial(_long_lived, numbers, device))
+    return outside_capture(device, partial(_long_lived, numbers, device))
 
 
 def _long_lived(numbers: list[int], device: torch.device) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 import torch.nn.functional as F
 
-from ...engines.devices import lasting
+from ...engines.devices import outside_capture
 from ...engines.products import product
 from ..base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes
 from ..problem import ConvProblem
@@ -128,7 +128,7 @@ class Winograd4(Winograd):
 @cache
 def _squares(tile: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the Kronecker squares of B^T, G and A^T: a two-dimensional transform as one matrix."""
-    return lasting(device, partial(_made_squares, tile, dtype, device))
+    return outside_capture(device, partial(_made_squares, tile, dtype, device))
 
 
 def _made_squares(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ...engines.triton.available import processors
+from ...engines.devices import processors
 from ..problem import ConvProblem
 from ..triton.calls import PLAIN, Epilogue
 from . import calls

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from ...engines.triton.available import family, processors
+from ...engines.devices import processors
+from ...engines.triton.available import family
 from ...engines.triton.call import Call
 from ..problem import ConvProblem
 from . import calls

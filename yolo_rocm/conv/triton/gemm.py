@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from ...engines.triton.available import family, processors
+from ...engines.devices import processors
+from ...engines.triton.available import family
 from ...engines.triton.call import Call
 from ..problem import ConvProblem
 from . import calls

@@ -129,16 +129,6 @@ def family(device: str) -> str:
     return amd_family(gfx_target(device)) or FMA
 
 
-@STATE.cached(64)
-def processors(device: str) -> int:
-    """Return how many multiprocessors a device has."""
-    if not device.startswith("cuda"):
-        return 1
-    import torch
-
-    return int(torch.cuda.get_device_properties(torch.device(device)).multi_processor_count)
-
-
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 

@@ -12,11 +12,11 @@ import torch
 
 from ...engines.bounded import Bounded
 from ...engines.device_state import STATE
+from ...engines.devices import processors
 from ...engines.hip.available import device_reason
 from ...engines.hip.program import Launch, Program, bits_of
 from ...engines.quarantine import quarantine_reason
-from ...engines.triton.available import processors
-from ..algorithms.base import NormAlgorithm, NormGrads, Parameters, Statistics, count_write
+from ..base import NormAlgorithm, NormGrads, Parameters, Statistics, count_write
 from ..problem import ACTIVATIONS, NormProblem
 
 _STORAGE: Final = {torch.float32: "float", torch.float16: "half_t", torch.bfloat16: "bf16_t"}

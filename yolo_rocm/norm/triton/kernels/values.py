@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...engines.triton.values import sigmoid_of
+from ....engines.triton.values import sigmoid_of
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from ..problem import IDENTITY, LEAKY_RELU, RELU, SILU, NormProblem
+from .problem import IDENTITY, LEAKY_RELU, RELU, SILU, NormProblem
 
 _HALF = (torch.float16, torch.bfloat16)
 

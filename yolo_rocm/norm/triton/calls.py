@@ -12,8 +12,8 @@ from ...engines.triton.call import Call
 from ..problem import NormProblem
 from .tiles import COMBINED, Block, Tile, channel_block, pixel_block, power, split
 
-STATISTICS: Final = f"{__package__}.statistics"
-ACTIVATION: Final = f"{__package__}.activation"
+STATISTICS: Final = f"{__package__}.kernels.statistics"
+ACTIVATION: Final = f"{__package__}.kernels.activation"
 # Tensors that kernels change in place, by their places among the arguments: running statistics, and batches.
 _TRACKED, _COUNTED = (1, 2), (3,)
 Grid = tuple[int, int, int]

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import torch
 
-from ...engines.operator import BaseAlgorithm
-from ..problem import NormProblem
+from ..engines.operator import BaseAlgorithm
+from .problem import NormProblem
 
 # Tells torch that a tensor was written to, by a kernel that torch does not know; before 2.1 nobody can.
 count_write: Final[Callable[[torch.Tensor], Any]] = getattr(

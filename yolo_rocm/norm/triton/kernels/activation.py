@@ -13,7 +13,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ...engines.triton.values import activated
+from ....engines.triton.values import activated
 from .statistics import conclude, part_of
 from .values import derived, of_channels, place_of, scale_and_bias, spread, tile_of
 

@@ -14,10 +14,10 @@ from typing import ClassVar, Final
 
 import torch
 
-from ...engines.chunking import chunks
-from ..problem import IDENTITY, NormProblem
+from ..engines.chunking import chunks
 from .activations import activated, gradient
 from .base import NormAlgorithm, NormGrads, Parameters, Statistics
+from .problem import IDENTITY, NormProblem
 
 _PIECE: Final = 2**24  # elements that are computed at a time where values in between have to be kept
 

@@ -13,10 +13,10 @@ import torch
 from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import device_reason
 from ...engines.triton.launch import prepare
-from ..kernels.tiles import MOST_WHOLE, SIZES
+from ..base import NormAlgorithm, NormBound, NormGrads, Parameters, Statistics
 from ..problem import NormProblem
-from .base import NormAlgorithm, NormBound, NormGrads, Parameters, Statistics
-from .triton_passes import passes
+from .passes import passes
+from .tiles import MOST_WHOLE, SIZES
 
 _LARGEST: Final = 2**31
 _DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16)

@@ -15,14 +15,15 @@ import torch
 
 from ...engines.bounded import Bounded
 from ...engines.device_state import STATE
-from ...engines.triton.available import family, processors
+from ...engines.devices import processors
+from ...engines.triton.available import family
 from ...engines.triton.call import Call
 from ...engines.triton.direct import current_stream
 from ...engines.triton.launch import Launch
-from ..kernels import calls
-from ..kernels.tiles import Tile, tile
+from ..base import NormGrads, Parameters, Statistics, count_write
 from ..problem import IDENTITY, NormProblem
-from .base import NormGrads, Parameters, Statistics, count_write
+from . import calls
+from .tiles import Tile, tile
 
 # A momentum that changes with every batch, as that of a cumulative average, is followed this often.
 _MOST_REMEMBERED: Final = 32

@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...engines import dispatcher
-from ...engines.device_state import STATE
-from ..problem import IDENTITY, NormProblem
+from ..engines import dispatcher
+from ..engines.device_state import STATE
 from .activations import activated, gradient
 from .base import NormAlgorithm, NormGrads, Parameters, Statistics
+from .problem import IDENTITY, NormProblem
 from .pytorch import Torch, running
 
 Three = tuple["torch.Tensor | None", "torch.Tensor | None", "torch.Tensor | None"]

@@ -28,6 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 import pytest
 from hypothesis import settings
 
+from .events import events  # noqa: F401 - a fixture for all
 from .thinning import mark_deep
 
 settings.register_profile("repeatable", derandomize=True)

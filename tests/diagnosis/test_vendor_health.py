@@ -38,10 +38,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def said(monkeypatch):
-    lines: list[str] = []
-    monkeypatch.setattr("yolo_rocm.session.session.say", lambda message, warning=False: lines.append(message))
-    return lines
+def said(events):
+    return events.lines
 
 
 def test_probes_are_summed_up_by_dtype():

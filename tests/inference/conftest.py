@@ -93,8 +93,6 @@ def surveys(monkeypatch) -> list:
 
 
 @pytest.fixture
-def lines(monkeypatch) -> list[str]:
+def lines(events) -> list[str]:
     """What is said in the log."""
-    said: list[str] = []
-    monkeypatch.setattr(chooser, "say", lambda line, warning=False: said.append(line))
-    return said
+    return events.lines

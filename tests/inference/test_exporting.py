@@ -75,12 +75,10 @@ def test_what_does_not_agree_is_thrown_away_and_the_old_file_stays(stand_in, wei
     assert (weights.parent / "busy.onnx").read_text() == "old"
 
 
-def test_int8_says_how_far_it_agrees(stand_in, weights, monkeypatch):
-    said = []
-    monkeypatch.setattr(module, "say", lambda line, warning=False: said.append(line))
+def test_int8_says_how_far_it_agrees(stand_in, weights, events):
     stand_in[0](agreement=Agreement(0.9, 10, 0.1))
     assert module.export_checked(str(weights), format="openvino", imgsz=64, int8=True).exists()
-    assert said == ["in int8 0.900 of 10 objects are those of torch"]
+    assert events.of("export.int8") == ["in int8 0.900 of 10 objects are those of torch"]
 
 
 def test_what_is_missing_is_named(weights, monkeypatch):

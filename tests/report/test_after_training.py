@@ -77,20 +77,18 @@ def test_the_plots_go_where_people_look(trained):
     assert all((trainer.save_dir / name).exists() for name in ours)
 
 
-def test_what_goes_wrong_is_a_warning(tmp_path, monkeypatch):
-    said: list[tuple[str, bool]] = []
-    monkeypatch.setattr(artifacts, "say", lambda line, warning=False: said.append((line, warning)))
+def test_what_goes_wrong_is_a_warning(tmp_path, events):
     trainer = types.SimpleNamespace(save_dir=tmp_path / "gone", args=types.SimpleNamespace(plots=True))
     on, off = (
         types.SimpleNamespace(preset=types.SimpleNamespace(report=types.SimpleNamespace(html=html)))
         for html in (True, False)
     )
     artifacts.write_run_page(trainer, on)
-    ((line, warning),) = said
-    assert warning
-    assert line.startswith("no report was written: ConfigError: run folder")
+    assert events.ids == ["report.failed"]
+    assert "report.failed" in events.warnings
+    assert events.lines[0].startswith("no report was written: ConfigError: run folder")
     artifacts.write_run_page(trainer, off)
-    assert len(said) == 1
+    assert events.ids == ["report.failed"]
 
 
 @pytest.mark.parametrize("error", [LoaderError("a worker has died"), RuntimeError("a bug")], ids=["ours", "theirs"])

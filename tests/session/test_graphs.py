@@ -12,7 +12,6 @@ import yolo_rocm
 from yolo_rocm.graphs import network
 from yolo_rocm.preset.schema import Preset
 from yolo_rocm.preset.step import graph_of
-from yolo_rocm.session import graphs
 from yolo_rocm.session.graphs import Graphs
 from yolo_rocm.ultralytics_hooks import probes, train_steps
 from yolo_rocm.ultralytics_hooks.models import load_model, plain_model
@@ -35,15 +34,9 @@ pytestmark = pytest.mark.skipif(bool(probes.missing("step.graph")), reason="this
 
 
 @pytest.fixture
-def train(made_data, tmp_path, monkeypatch):
+def train(made_data, tmp_path, events):
     """Return a function that trains on the CPU."""
-    data, said, say = made_data(), [], graphs.say
-
-    def also_kept(text, **named):
-        said.append(text)
-        say(text, **named)
-
-    monkeypatch.setattr(graphs, "say", also_kept)
+    data = made_data()
 
     def run(name, graph, callback=None, **arguments):
         rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "step": {"graph": graph}}
@@ -53,11 +46,11 @@ def train(made_data, tmp_path, monkeypatch):
         if callback is not None:
             yolo.add_callback("on_train_batch_end", callback)
         handle = yolo_rocm.register(yolo, "cpu", rocm)
-        said.clear()
+        events.clear()
         yolo.train(data=str(data), project=str(tmp_path), name=name, **{**QUICK, **arguments})
         handle.remove()
         kept = json.loads((tmp_path / name / "rocm.json").read_text())["graphs"]
-        lines = [line for line in said if line.startswith("device graph ")]
+        lines = events.of("graph.choice")
         assert kept == lines
         return losses, lines
 

@@ -175,20 +175,14 @@ QUICK = {"epochs": 1, "imgsz": 64, "batch": 4, "plots": False, "device": "cpu", 
 
 
 @pytest.fixture
-def train(made_data, tmp_path, monkeypatch):
+def train(made_data, tmp_path, monkeypatch, events):
     """Return a function that trains on the CPU, as if layouts were measured there, with times that are given."""
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(layout, "measurable", lambda device: True)
     monkeypatch.setattr(layout, "_WARM_UP", 0)
     monkeypatch.setattr(layout, "_TIMED", 1)
     rocm = {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
-    data, said, original, say = made_data(), [], layout.measure, layout.say
-
-    def also_kept(text, **named):
-        said.append(text)
-        say(text, **named)
-
-    monkeypatch.setattr(layout, "say", also_kept)
+    data, original = made_data(), layout.measure
 
     def run(name, times, step=None, **arguments):
         def measured(*args):
@@ -201,14 +195,14 @@ def train(made_data, tmp_path, monkeypatch):
         yolo = load_model(small_model())
         losses = train_steps.record_losses(yolo)
         handle = yolo_rocm.register(yolo, "cpu", {**rocm, "step": step or {}})
-        said.clear()
+        events.clear()
         yolo.train(data=str(data), project=str(tmp_path), name=name, **{**QUICK, **arguments})
         handle.remove()
         rows = json.loads((tmp_path / name / "rocm.json").read_text())["convolutions"]["layers"]
         # The head's fixed convolution computes on a view, in whatever layout.
         met = [row["problem"] for row in rows if row.get("problem") and ".dfl." not in row["layer"]]
         layouts = {"channels_last" in problem for problem in met}
-        return losses, layouts, [line for line in said if line.startswith("layout ")]
+        return losses, layouts, [line for line in events.lines if line.startswith("layout ")]
 
     def averaged(name):
         saved = torch.load(tmp_path / name / "weights" / "last.pt", weights_only=False)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm.session import training
 from yolo_rocm.telemetry import sampler as samplers
 from yolo_rocm.telemetry import table as tables
 from yolo_rocm.telemetry.classes import CLASSES
@@ -148,7 +147,7 @@ def test_ctrl_c_ends_the_thread_and_keeps_the_rows(stopped):
 
 
 @pytest.mark.once
-def test_an_end_by_an_error_is_a_line_in_the_log_of_the_training(stopped, monkeypatch):
+def test_an_end_by_an_error_is_a_line_in_the_log_of_the_training(stopped, monkeypatch, events):
     def broken(*row):
         raise RuntimeError("the disk is gone")
 
@@ -157,11 +156,10 @@ def test_an_end_by_an_error_is_a_line_in_the_log_of_the_training(stopped, monkey
             thread.join(60)
         raise Stop
 
-    logged: list[tuple[str, bool]] = []
     monkeypatch.setattr(tables.TelemetryTable, "add", broken)
-    monkeypatch.setattr(training, "say", lambda line, warning=False: logged.append((line, warning)))
     stopped(ROCM, "on_train_start", stop)
-    assert ("telemetry has ended, training goes on: RuntimeError: the disk is gone", True) in logged
+    assert events.of("telemetry.trouble") == ["telemetry has ended, training goes on: RuntimeError: the disk is gone"]
+    assert "telemetry.trouble" in events.warnings
 
 
 @pytest.mark.once

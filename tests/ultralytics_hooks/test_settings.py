@@ -90,8 +90,7 @@ def seen(tmp_path, monkeypatch):
     return given
 
 
-def test_a_folder_of_the_users_own_stays(seen, tmp_path, monkeypatch):
-    monkeypatch.setattr(settings, "say", pytest.fail)
+def test_a_folder_of_the_users_own_stays(seen, tmp_path, monkeypatch, events):
     monkeypatch.chdir(tmp_path / "clone")
     for chosen in (tmp_path / "clone/mine", tmp_path / "runs", "runs"):  # the last: here, in the clone
         now, written = seen(
@@ -99,6 +98,7 @@ def test_a_folder_of_the_users_own_stays(seen, tmp_path, monkeypatch):
         )
         assert now["runs_dir"] == written["runs_dir"] == str(chosen)
         assert now["weights_dir"] == written["weights_dir"] == str(tmp_path / "clone/elsewhere")
+    assert events.ids == []
 
 
 def test_each_setting_counts_alone_and_data_sets_that_are_there_stay(seen, tmp_path, monkeypatch):
@@ -115,11 +115,9 @@ def test_each_setting_counts_alone_and_data_sets_that_are_there_stay(seen, tmp_p
     assert now == {"runs_dir": "runs", "datasets_dir": str(clone / "datasets")}
 
 
-def test_settings_that_cannot_be_written_hold_for_this_process(seen, tmp_path, monkeypatch):
-    told: list[str] = []
-    monkeypatch.setattr(settings, "say", told.append)
+def test_settings_that_cannot_be_written_hold_for_this_process(seen, tmp_path, monkeypatch, events):
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "clone/pyproject.toml"))
     now, written = seen(runs_dir=tmp_path / "clone/runs")
     assert now["runs_dir"] == "runs"
     assert written["runs_dir"] == str(tmp_path / "clone/runs")
-    assert "for this run alone" in told[0]
+    assert "for this run alone" in events.of("settings.clone")[0]

@@ -26,7 +26,7 @@ def no_logging(monkeypatch):
 def test_lines_are_shown_while_the_context_is_open(no_logging):
     no_logging()
     shown = []
-    with log_lines(lambda text, warning: shown.append((text, warning))):
+    with log_lines(lambda event, text, warning: shown.append((text, warning))):
         LOG.info("kernels are compiled for %s", "gfx1010")
         logging.getLogger(f"{NAME}.data").warning("careful")
         LOG.debug("not for people")
@@ -45,7 +45,7 @@ def test_of_several_contexts_the_newest_shows_a_line_once(no_logging):
     first.__exit__(None, None, None)  # threads end in any order
     LOG.info("second")
     second.__exit__(None, None, None)
-    assert ([text for text, _ in outer], [text for text, _ in inner]) == ([], ["both", "second"])
+    assert ([text for _, text, _ in outer], [text for _, text, _ in inner]) == ([], ["both", "second"])
     assert LOG.level == logging.NOTSET
 
 

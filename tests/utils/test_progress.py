@@ -118,18 +118,15 @@ def test_a_wait_without_steps_shows_a_bar_only_where_it_is_long(long, monkeypatc
     assert ("reading" in all_of(ours)) is long
 
 
-def test_inside_a_training_lines_go_through_the_logger(clock, monkeypatch, capsys):
-    from yolo_rocm.ultralytics_hooks import log
+def test_inside_a_training_lines_go_through_the_logger(clock, events, capsys):
     from yolo_rocm.ultralytics_hooks.log import progress_bar
 
-    said = []
-    monkeypatch.setattr(log, "say", said.append)
     for seconds in (4.0, 0.1):
         with progress_bar("measuring convolutions", 60) as show:
             for done in range(5):
                 show(done, 4)
                 clock.t += seconds
-    assert said == [  # of the long work alone
+    assert events.of("progress") == [  # of the long work alone
         "measuring convolutions: 1 of 4",
         "measuring convolutions: 3 of 4, about 4 s left",
     ]

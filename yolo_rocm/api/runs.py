@@ -129,7 +129,7 @@ def run_training(
             yolo = models.load_model(model, task) if last is None else resuming.unfinished(last, model)
             begin = start(yolo, arguments, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
             if begin.complete is not None:
-                say(f"the training in {begin.complete} is complete: nothing is left to do")
+                say("run.complete", f"the training in {begin.complete} is complete: nothing is left to do")
                 return RunOutcome(None, session.report, session.settings, begin.complete)
             yolo, arguments = begin.yolo, begin.arguments
             session.settings = session.settings.for_images(size_of_images(session.settings, arguments, yolo))

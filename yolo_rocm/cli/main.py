@@ -82,7 +82,7 @@ def _commands() -> dict[str, Any]:
     return dict(group.commands)
 
 
-def _show(line: str, warning: bool) -> None:
+def _show(event: str, line: str, warning: bool) -> None:
     """Print a line of the log of a command that trains nothing, such as `tune`."""
     from ..ultralytics_hooks.log import PREFIX
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ..errors import ConfigError, LoaderError
 from ..utils import scoped_patch
+from ..utils.log_lines import log
 from .broken_files import naming
 from .loader import PolicyLoaderMixin
 from .main_guard import DEFAULT_METHOD
@@ -25,8 +26,6 @@ from .seeding import seed_worker
 from .transport import HAS_MEMFD
 from .worker_count import recommended_workers
 from .worker_start import worker_context
-
-_LOGGER = logging.getLogger("yolo_rocm")
 
 
 class _SharingAdapter(PlainAdapter):
@@ -131,7 +130,7 @@ def create_dataloader(
         raise ConfigError(f"pin_memory={pin_memory!r} is not known; allowed: True, False, auto.")
     if num_workers is None:
         num_workers = int(recommended_workers(batch_size=batch_size or 1, buffer_images=0, memfd=HAS_MEMFD))
-    told = tell or _LOGGER.warning
+    told = tell or partial(log, "loader.trouble")
     policy = LoaderPolicy(
         context=context,
         workers=num_workers,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -18,11 +17,11 @@ from ..preset.schema import Conv
 from ..utils.atomic import write_file
 from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
+from ..utils.log_lines import log
 from ..utils.paths import cache_folder
 from .outcome import DEATHS, ProbeOutcome
 from .probes import DTYPES
 
-LOG = logging.getLogger("yolo_rocm")
 _LOCK_SECONDS: Final = 10.0
 _FORMAT: Final = 1
 # What a training runs in: AMP of Ultralytics is fp16 on a GPU and off on a CPU.
@@ -90,7 +89,7 @@ def remember(health: Health, path: Path) -> None:
         with locked(f"{path}.lock", _LOCK_SECONDS):
             write_file(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
     except OSError as error:
-        LOG.warning("what the probes found cannot be kept in %s (%s)", path, error)
+        log("doctor.not_kept", "what the probes found cannot be kept in %s (%s)", path, error)
 
 
 def recall(path: Path) -> Health | None:
@@ -108,7 +107,12 @@ def recall(path: Path) -> Health | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        LOG.warning("what the probes found in %s cannot be read (%s); run `yolo-rocm doctor` again", path, error)
+        log(
+            "doctor.unreadable",
+            "what the probes found in %s cannot be read (%s); run `yolo-rocm doctor` again",
+            path,
+            error,
+        )
         return None
 
 

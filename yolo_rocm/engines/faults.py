@@ -14,12 +14,12 @@ from typing import Final
 import torch
 
 from ..errors import DeviceLostError
+from ..utils.log_lines import log
 from .device_state import STATE
 from .devices import alive
 from .operator import Problem
 from .plan_store import PlanStore
 
-LOG = logging.getLogger("yolo_rocm")
 WRONG: Final = "it gives wrong numbers"
 _lock = threading.Lock()
 _known: dict[str, PlanStore] = STATE.container({})  # device -> {operator/algorithm: {dtype: why}}
@@ -36,7 +36,14 @@ def recall(device: str) -> None:
         for key, by_dtype in store.entries.items():
             name = key.partition("/")[2]  # a name alone is from an older file, and of no effect
             for dtype, why in by_dtype.items() if name else ():
-                LOG.warning("'%s' is left out on %s for %s: %s", name, device, dtype, _left_out(why, store))
+                log(
+                    "kernel.fault_recalled",
+                    "'%s' is left out on %s for %s: %s",
+                    name,
+                    device,
+                    dtype,
+                    _left_out(why, store),
+                )
         _known[device] = store
 
 
@@ -54,7 +61,7 @@ def dropped(operator: str, name: str, problem: Problem, which: str, why: str, ex
     kind = (operator, name, problem.device, problem.dtype, why)
     level = logging.DEBUG if expected or kind in _logged else logging.WARNING
     _logged.add(kind)
-    LOG.log(level, "%s is left out for %s, %s: %s", name, problem, which, why)
+    log("kernel.dropped", "%s is left out for %s, %s: %s", name, problem, which, why, level=level)
 
 
 def wrong(operator: str, name: str, problem: Problem, which: str) -> None:

@@ -16,9 +16,9 @@ from .._version import __version__
 from ..utils.atomic import write_file
 from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
+from ..utils.log_lines import log
 from ..utils.paths import cache_folder
 
-LOG = logging.getLogger("yolo_rocm")
 _LOCK_SECONDS: Final = 10.0
 _SIZES: Final = re.compile(r" on (\d+(?:x\d+)*) ")
 Entry = dict[str, str]
@@ -75,12 +75,23 @@ class PlanStore:
             return {}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             if not quiet:
-                LOG.warning("tuned choices in %s cannot be read (%s): they will be measured again", self.path, error)
+                log(
+                    "plans.unreadable",
+                    "tuned choices in %s cannot be read (%s): they will be measured again",
+                    self.path,
+                    error,
+                )
             return {}
         usable = {key: passes for key, passes in entries.items() if self._usable(passes)}
         if len(usable) < len(entries) and not quiet:
             gone = len(entries) - len(usable)
-            LOG.info("%d plans in %s name algorithms that are gone: they will be measured again", gone, self.path)
+            log(
+                "plans.outdated",
+                "%d plans in %s name algorithms that are gone: they will be measured again",
+                gone,
+                self.path,
+                level=logging.INFO,
+            )
         return usable
 
     def _usable(self, passes: Entry) -> bool:
@@ -101,7 +112,12 @@ class PlanStore:
             self.keeps = True
         except OSError as error:
             self.keeps = False
-            LOG.warning("tuned choices cannot be kept in %s (%s): the next run measures again", self.path, error)
+            log(
+                "plans.not_kept",
+                "tuned choices cannot be kept in %s (%s): the next run measures again",
+                self.path,
+                error,
+            )
 
     def nearest(self, key: str) -> tuple[Entry, str] | None:
         """Return the plan of the same layer at the nearest size, and that size; None where it has none."""

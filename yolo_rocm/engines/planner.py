@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic
@@ -10,6 +9,7 @@ from typing import Final, Generic
 import torch
 
 from ..errors import ConfigError, EngineError
+from ..utils.log_lines import log
 from . import bounded, faults, qualification
 from .names import NATIVE, OURS, single_engines
 from .operator import A, Operator, P
@@ -19,7 +19,6 @@ from .tuning import Timing, tune
 
 DEFAULT_MEMORY_MB: Final = 512
 DEFAULT_TUNE_SECONDS: Final = 60.0
-LOG = logging.getLogger("yolo_rocm")
 _MEASURED: Final = "fastest when measured"
 
 
@@ -148,7 +147,8 @@ class BasePlanner(Generic[P, A]):
         for which in qualification.gives_wrong_numbers(self.operator, problem, unmeasured, self.budget):
             algorithm = unmeasured[which]
             if algorithm.engine in NATIVE and all(a is algorithm for a in self.candidates(problem)):
-                LOG.warning(
+                log(
+                    "kernel.wrong_numbers",
                     "%s gives wrong numbers for %s, %s, and engine '%s' has no other: engine 'auto' has",
                     *(algorithm.name, problem, which, self.engine),
                 )

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from ..utils.log_lines import log
 from .device_state import STATE
 from .devices import is_there, on
 from .faults import in_one_line, raise_if_lost
@@ -25,7 +26,6 @@ from .tuning import gives
 
 # A kernel that works errs by a few roundings; one that does not is wrong altogether.
 ROUNDINGS: Final = 64
-LOG = logging.getLogger("yolo_rocm")
 _lock = threading.RLock()
 _seen: set[tuple[str, str, str, torch.dtype]] = STATE.container(set())
 _compared: set[tuple[str, str, Problem, str]] = STATE.container(set())  # (operator, algorithm, problem, pass)
@@ -103,7 +103,14 @@ def gives_wrong_numbers(operator: Operator[P, A], problem: P, chosen: Mapping[st
                     wrong.append(which)
     except Exception as error:  # a compiler may raise anything
         raise_if_lost(error, problem, operator.name, name, which)
-        LOG.debug("%s, %s: nothing is compared, %s", problem, which, in_one_line(error))
+        log(
+            "kernel.uncompared",
+            "%s, %s: nothing is compared, %s",
+            problem,
+            which,
+            in_one_line(error),
+            level=logging.DEBUG,
+        )
     return wrong
 
 

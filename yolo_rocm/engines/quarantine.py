@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 
 import torch
 
+from ..utils.log_lines import log
 from .device_state import STATE
 
-LOG = logging.getLogger("yolo_rocm")
 _lock = threading.Lock()
 _reasons: dict[tuple[str, str, str, torch.dtype], str] = STATE.container({})
 
@@ -24,4 +23,4 @@ def quarantine_kernel(operator: str, device: str, kernel: str, dtype: torch.dtyp
     with _lock:
         if (operator, device, kernel, dtype) not in _reasons:
             _reasons[operator, device, kernel, dtype] = why
-            LOG.warning("kernel '%s' is left out on %s for %s: %s", kernel, device, dtype, why)
+            log("kernel.quarantined", "kernel '%s' is left out on %s for %s: %s", kernel, device, dtype, why)

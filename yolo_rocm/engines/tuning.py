@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -12,13 +11,13 @@ from typing import Final
 
 import torch
 
+from ..utils.log_lines import log
 from . import faults
 from .kernel_errors import Spills
 from .measure import MOST_RATIO, as_in_the_seam, timed
 from .operator import A, BaseAlgorithm, Operator, P, Tensors
 from .triton.launch import prepare_all
 
-LOG = logging.getLogger("yolo_rocm")
 # A candidate that needs this many times the best so far is not timed a second time.
 _HOPELESS: Final = 3.0
 _MOST_ERROR = MOST_RATIO  # of a direct sum's, where an algorithm trades digits for speed
@@ -212,7 +211,7 @@ def tune(
             operands = operator.operands(problem)
         except RuntimeError as error:  # no memory left for them
             faults.raise_if_lost(error, problem)
-            LOG.warning("nothing is measured for %s, heuristics decide: %s", problem, faults.in_one_line(error))
+            log("tune.failed", "nothing is measured for %s, heuristics decide: %s", problem, faults.in_one_line(error))
             continue
         with as_in_the_seam():
             result = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -14,12 +13,12 @@ from ..hardware import Machine
 from ..utils.atomic import write_file
 from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
+from ..utils.log_lines import log
 from ..utils.paths import cache_folder
 from .exported import digest
 from .measure import Measured
 from .ways import Way
 
-LOG = logging.getLogger("yolo_rocm")
 _LOCK_S: Final = 10.0
 _PACKAGES: Final = ("ncnn", "onnxruntime", "onnxruntime-ep-migraphx", "openvino", "torchvision")
 
@@ -52,7 +51,12 @@ class Choices:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
-            LOG.warning("chosen engines in %s cannot be read (%s): they will be measured again", self.path, error)
+            log(
+                "predict.unreadable",
+                "chosen engines in %s cannot be read (%s): they will be measured again",
+                self.path,
+                error,
+            )
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -63,7 +67,12 @@ class Choices:
                 entries = {name: entry for name, entry in {**self._read(), key: value}.items() if entry is not None}
                 write_file(self.path, json.dumps(entries, indent=1, sort_keys=True))
         except OSError as error:
-            LOG.warning("the chosen engine cannot be kept in %s (%s): the next run measures again", self.path, error)
+            log(
+                "predict.not_kept",
+                "the chosen engine cannot be kept in %s (%s): the next run measures again",
+                self.path,
+                error,
+            )
 
 
 def key_of(machine: Machine, weights: Path, preset: str, asked: dict[str, Any]) -> str:

@@ -76,7 +76,7 @@ class Chooser:
         """
         key = self._key(weights, asked)
         choice = self._remembered(key, weights, asked) or self._measured(key, weights, task, source, asked)
-        say(f"predicting with {choice.engine}: {choice.why}")
+        say("predict.chosen", f"predicting with {choice.engine}: {choice.why}")
         return choice
 
     def forget(self, weights: Path, asked: Asked) -> None:
@@ -118,7 +118,10 @@ class Chooser:
         if not found:
             return self._none(f"nothing computes on device={asked.device}")
         limit_s = COMPILE_LIMIT_S if self.engine == "migraphx" else LIMIT_S
-        say(f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}")
+        say(
+            "predict.measures",
+            f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}",
+        )
         try:
             with progress_bar("measuring engines") as show:
                 rows = survey(
@@ -146,7 +149,7 @@ class Chooser:
         if best is None and self.engine != AUTO:
             raise refusal(self.engine, "; ".join(left_out))
         for line in left_out:
-            say(line)
+            say("predict.left_out", line)
         if best is None:
             return self._none("no engine was found to agree with torch on these images")
         words = in_words(best, rows[0])

@@ -138,7 +138,7 @@ class EngineRuns:
             raise refusal(self.engine, why, "engine=torch and engine=auto predict this.")
         if why not in self._told:
             self._told.add(why)
-            say(f"predicting with torch: {why}")
+            say("predict.torch", f"predicting with torch: {why}")
         return Choice(None, None, why)
 
     def _load(self, yolo: Any, choice: Choice, key: _Key | None, asked: Asked) -> Any:
@@ -194,7 +194,7 @@ class EngineRuns:
                     self._made[key] = torch
         if self.engine != AUTO:
             raise EngineError(f"{torch.why} at what torch predicts ({why}). engine=torch predicts this.") from error
-        say(f"{torch.why} ({why}): torch predicts", warning=True)
+        say("predict.failed", f"{torch.why} ({why}): torch predicts", warning=True)
         self.choice = torch
         return torch
 

@@ -51,7 +51,7 @@ def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Pat
     asked = arguments.get("imgsz")
     imgsz = arguments["imgsz"] = predicting.size_of(yolo, asked)
     if asked and imgsz != asked:
-        say(f"imgsz={imgsz} in place of {asked}: a multiple of the stride, as weights predict with")
+        say("export.imgsz", f"imgsz={imgsz} in place of {asked}: a multiple of the stride, as weights predict with")
     way = Way(engine)
     given = {**(way.export_arguments(imgsz, arguments.get("batch", 1)) if engine == "migraphx" else {}), **arguments}
     with progress_bar(f"exporting to {engine}, then comparing with torch") as show:
@@ -91,12 +91,15 @@ def _judge(row: Measured, engine: str, given: Mapping[str, Any]) -> None:
     assert row.agreement is not None
     share, objects = row.agreement.share, row.agreement.objects
     if not objects:
-        say(f"the exported model was not compared with torch: on {_IMAGES} photographs it finds nothing")
+        say(
+            "export.unchecked",
+            f"the exported model was not compared with torch: on {_IMAGES} photographs it finds nothing",
+        )
     elif row.agreement.agrees:
         by = "" if row.way.engine == engine else f", computed by {row.way.name}"
-        say(f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same{by}")
+        say("export.agrees", f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same{by}")
     elif given.get("int8") or str(given.get("quantize", "")) in ("8", "int8"):
-        say(f"in int8 {share:.3f} of {objects} objects are those of torch", warning=True)
+        say("export.int8", f"in int8 {share:.3f} of {objects} objects are those of torch", warning=True)
     else:
         raise ExportError(
             f"the exported model does not agree with torch, and is thrown away: {share:.3f} of {objects} objects are "

@@ -72,10 +72,10 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any 
     section = train_section(settings, given.get("device"))
     added = {name: value for name, value in section.items() if not _is_given(name, given)}
     if "batch" in added and added["batch"] != settings.preset.train["batch"]:
-        say(f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
+        say("arguments.batch", f"batch={added['batch']}: {settings.preset.train['batch']} of the preset for each GPU")
     unknown = [name for name in added if not knows_argument(name)]
     if unknown:
-        say(f"this Ultralytics has no argument {', '.join(unknown)}: left out")
+        say("arguments.left_out", f"this Ultralytics has no argument {', '.join(unknown)}: left out")
     return {**arguments, **{name: value for name, value in added.items() if name not in unknown}}
 
 
@@ -138,4 +138,4 @@ def add_to_trainer(settings: Settings, trainer: Any) -> None:
         known = knows_argument(name)
         if known and getattr(trainer.args, name, None) == default_argument(name) != value:
             trainers.set_trainer_argument(trainer, name, value)
-            say(f"{name}={value} from preset {settings.preset.name}")
+            say("arguments.added", f"{name}={value} from preset {settings.preset.name}")

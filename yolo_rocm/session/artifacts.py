@@ -74,7 +74,11 @@ def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
         findings = [dataclasses.asdict(finding) for finding in run_checks(context)]
         return {"machine": machine_facts(machine), "findings": findings}
     except Exception as error:
-        say(f"the doctor's findings are not in the report: {type(error).__name__}: {error}", warning=True)
+        say(
+            "report.no_findings",
+            f"the doctor's findings are not in the report: {type(error).__name__}: {error}",
+            warning=True,
+        )
         return {}
 
 
@@ -94,9 +98,9 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
         from ..report.page import write_page
 
         path, (run,) = write_page(Path(trainer.save_dir))
-        say(f"{run.verdict.sentence} See {path}")
+        say("report.written", f"{run.verdict.sentence} See {path}")
     except Exception as error:
-        say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+        say("report.failed", f"no report was written: {type(error).__name__}: {error}", warning=True)
         return
     if pictures and getattr(trainer.args, "plots", False):
         try:
@@ -105,4 +109,8 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
             for picture in draw_pictures(run, Path(trainer.save_dir)):
                 trainer.on_plot(picture)
         except Exception as error:
-            say(f"the plots of the report were not drawn: {type(error).__name__}: {error}", warning=True)
+            say(
+                "report.no_plots",
+                f"the plots of the report were not drawn: {type(error).__name__}: {error}",
+                warning=True,
+            )

@@ -81,7 +81,10 @@ class Events:
         Such releases run no teardown after an error; the trainer's own end is then the last chance to let go.
         """
         if not self.session.is_active:
-            say("callbacks alone hear of a training late with this Ultralytics: register() covers its start")
+            say(
+                "callbacks.late",
+                "callbacks alone hear of a training late with this Ultralytics: register() covers its start",
+            )
         held = ExitStack()
         held.enter_context(self.session.active())
         training.hold(held.close)
@@ -132,7 +135,11 @@ class Events:
         if not enabled() or self.session.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
             return
         if probes.missing(probes.PREDICT_CALLBACKS):
-            say("callbacks alone do not reach predictions of this Ultralytics: use register()", warning=True)
+            say(
+                "callbacks.no_predictions",
+                "callbacks alone do not reach predictions of this Ultralytics: use register()",
+                warning=True,
+            )
             return
         predictor._yolo_rocm_scoped = True
         predictor.inference = self._scoped(predictor.inference)

@@ -18,8 +18,8 @@ def say_diagnosis(error: BaseException) -> None:
         if match is None or not is_first_to("diagnosis"):
             return
         known = match.signature
-        say_from_any_rank(f"this failure is known as {known.id}. {known.cause}")
-        say_from_any_rank(f"what to do: {match.remedy()} (known from {' '.join(known.sources)})")
+        say_from_any_rank("failure.known", f"this failure is known as {known.id}. {known.cause}")
+        say_from_any_rank("failure.remedy", f"what to do: {match.remedy()} (known from {' '.join(known.sources)})")
 
 
 def is_lost_rank(error: BaseException) -> bool:

@@ -61,4 +61,4 @@ class Graphs:
 
     def _say(self, line: str) -> None:
         self.said.append(line)
-        say(line)
+        say("graph.choice", line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..engines.names import NATIVE, single_engines
@@ -76,7 +76,9 @@ class Inference(Operator["FusedPatch"]):
         from ..graphs.inference import InferenceNetworks, Wanted
 
         predict = self._settings.preset.predict
-        return InferenceNetworks(Wanted(predict.graph, predict.layout), self._unmeasured, self.tune, say)
+        return InferenceNetworks(
+            Wanted(predict.graph, predict.layout), self._unmeasured, self.tune, partial(say, "predict.network")
+        )
 
     def _scope(self) -> AbstractContextManager[None]:
         from ..conv.fused.patch import computing

@@ -143,12 +143,12 @@ class Layout:
         if not reason and self._session.settings.preset.conv.tune == "off":
             reason = "rocm.conv.tune=off"
         if reason:
-            say(f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}")
+            say("layout.kept", f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}")
             return
         known = self._store(trainer).entries.get(self._key(trainer))
         if known is not None and known.get("layout") in _SHOWN:
             layouts.train_in_layout(trainer, known["layout"] == CHANNELS_LAST)
-            say(f"layout {_SHOWN[known['layout']]}: {_reason(known)} in an earlier run")
+            say("layout.remembered", f"layout {_SHOWN[known['layout']]}: {_reason(known)} in an earlier run")
             return
         self._batch = self._waits.enter_context(layouts.first_batch_kept(trainer))
 
@@ -161,7 +161,7 @@ class Layout:
         now = _now(trainer)
         reason = layouts.why_layout_stays(trainer)  # what the first batch has brought about may be one
         if reason:
-            say(f"layout {_SHOWN[now]}, as it is: {reason}")
+            say("layout.kept", f"layout {_SHOWN[now]}, as it is: {reason}")
             return False
         try:
             with self._session.apart() as tune:
@@ -171,7 +171,11 @@ class Layout:
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:  # memory, a model of the user
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            say(f"layout {_SHOWN[now]}, as it is: the two could not be measured: {why}", warning=True)
+            say(
+                "layout.unmeasured",
+                f"layout {_SHOWN[now]}, as it is: the two could not be measured: {why}",
+                warning=True,
+            )
             return False
         finally:
             del batch
@@ -187,7 +191,7 @@ class Layout:
         store = self._store(trainer)
         store.add({self._key(trainer): entry})
         kept = ", kept for later runs" if store.keeps else ""
-        say(f"layout {_SHOWN[layout]}: {_reason(entry)}{kept} (rocm.step.layout= sets it)")
+        say("layout.measured", f"layout {_SHOWN[layout]}: {_reason(entry)}{kept} (rocm.step.layout= sets it)")
         if layout != now:
             layouts.train_in_layout(trainer, layout == CHANNELS_LAST)
         return layout != now

@@ -37,7 +37,7 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
     from ..data.policy import LoaderPolicy
     from ..ultralytics_hooks.datasets import MODULES, UltralyticsAdapter
 
-    loader, tell = settings.preset.loader, partial(say, warning=True)
+    loader, tell = settings.preset.loader, partial(say, "loader.trouble", warning=True)
     name_broken = naming(tell)
 
     def observe(kind: str, trace: Trace, asked: float, got: float) -> None:

@@ -113,5 +113,8 @@ class Operator(ABC, Generic[PatchT]):
         finally:
             random.setstate(state)
         if timings:
-            say(f"measured {len(timings)} {self.what}{', kept for later runs' if patch.planner.keeps else ''}")
+            say(
+                "tune.done",
+                f"measured {len(timings)} {self.what}{', kept for later runs' if patch.planner.keeps else ''}",
+            )
             patch.report.replan(patch.planner.plan)

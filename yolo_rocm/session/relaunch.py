@@ -70,7 +70,10 @@ def start(yolo: Any, arguments: Mapping[str, Any], timeout_s: float, *, relaunch
     yolo = models.load_model(last)
     if resuming.epochs_in(yolo) is None:
         return Start(yolo, dict(arguments), complete=last.parents[1])
-    say(f"goes on from {last}, which holds epoch {resuming.epochs_in(yolo)}, with the arguments it began with")
+    say(
+        "resume.continues",
+        f"goes on from {last}, which holds epoch {resuming.epochs_in(yolo)}, with the arguments it began with",
+    )
     again = {name: arguments[name] for name in _SAID_AGAIN if arguments.get(name) is not None}
     return Start(yolo, {**again, **({} if batch is None else {"batch": batch}), "resume": True})
 
@@ -109,7 +112,10 @@ def _batch(folder: Path, ranks: int) -> int | None:
         before, used = int(facts["ranks"]), int(facts["batch"]["used"])
         if before != ranks:
             batch = max(1, used // before) * ranks
-            say(f"{ranks} ranks train in place of {before}: batch={batch} in place of {used}, as many for each")
+            say(
+                "resume.ranks",
+                f"{ranks} ranks train in place of {before}: batch={batch} in place of {used}, as many for each",
+            )
             return batch
     return None
 

@@ -194,7 +194,7 @@ def run_method(
         if trains:
             kwargs = train_arguments(session.settings, kwargs, yolo)
         if mode == "tune" and probes.missing(probes.CHILDREN):
-            say(f"{probes.CHILDREN} is left off: {probes.missing(probes.CHILDREN)[0]}", warning=True)
+            say("children.off", f"{probes.CHILDREN} is left off: {probes.missing(probes.CHILDREN)[0]}", warning=True)
         result = method(*args, **kwargs)
     return _stream(this, result) if inspect.isgenerator(result) else result
 

@@ -244,9 +244,9 @@ class Session:
         if not self._announced:
             self._announced = True
             for line in late:
-                say(line, warning=True)
+                say("environment.late", line, warning=True)
             for line in (*opening_lines(self.settings, self.machine, self.device), *self.convolutions.lines):
-                say(line)
+                say("run.opening", line)
         for scope in (
             self.convolutions.vendor_library(),
             checkpoints.whole_runs(),

@@ -74,7 +74,10 @@ class TrainingRun:
             keep_given(self.folder, self._session, fresh=not trainer.start_epoch)
         if not self._watches:
             return
-        interval, warn = self._session.settings.preset.report.interval_s, partial(say, warning=True)
+        interval, warn = (
+            self._session.settings.preset.report.interval_s,
+            partial(say, "telemetry.trouble", warning=True),
+        )
         try:
             sampler = watch(trainer.device, self.folder, fresh=not trainer.start_epoch, interval_s=interval, say=warn)
         except Exception as error:  # a training is worth more than its picture
@@ -89,7 +92,7 @@ class TrainingRun:
             self._asked_batch = trainer.batch_size  # Ultralytics makes it smaller where it does not fit
         if trainers.nan_recoveries(trainer):
             # Ultralytics carries on from last.pt, which can hide a kernel that computes wrongly.
-            say(f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
+            say("epoch.nan", f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
         self.meter.begin(trainer.epoch + 1)
         self._steps.epoch_starts()
 
@@ -123,7 +126,7 @@ class TrainingRun:
             self._reported = True
             self.meter.set_up(self._steps.batch)
             self._graphs.begin(trainer)
-            say(f"{self._session.summary()} (each of them in {FACTS_FILE})")
+            say("layers.first_batch", f"{self._session.summary()} (each of them in {FACTS_FILE})")
         # What is compiled would be compiled anew.
         if (
             self._reported
@@ -137,7 +140,7 @@ class TrainingRun:
         """Say how long the epoch waited for data; name layers that only run in validation, in the first epoch."""
         self._summary = self.meter.end_training()
         if self._summary.seconds:
-            say(f"{self._summary}{self._new_verdict(self._summary)}")
+            say("epoch.loading", f"{self._summary}{self._new_verdict(self._summary)}")
         self._say_broken()
         if not self._validated and getattr(trainer, "ema", None) is not None:
             self._name_layers(trainer.ema.ema)
@@ -162,7 +165,7 @@ class TrainingRun:
 
     def _say_broken(self) -> None:
         for line in self.meter.new_broken():
-            say(line, warning=True)
+            say("images.broken", line, warning=True)
 
     def _name_layers(self, model: Any) -> None:
         self._naming.close()
@@ -205,7 +208,7 @@ class TrainingRun:
             return
         self._stopped = True
         how = f"stopped by {stop if isinstance(stop, sigterm.Terminated) else 'Ctrl-C'}"
-        say(self._checkpoints.stopped(how), warning=True)
+        say("run.stopped", self._checkpoints.stopped(how), warning=True)
         self.leave_page()
 
     def leave_page(self) -> None:
@@ -217,7 +220,7 @@ class TrainingRun:
             try:
                 wanted = self._write_facts(trainer)
             except Exception as error:  # of less weight than what has ended the run
-                say(f"no report was written: {type(error).__name__}: {error}", warning=True)
+                say("report.failed", f"no report was written: {type(error).__name__}: {error}", warning=True)
             else:
                 if wanted:
                     write_run_page(trainer, self._session.settings, pictures=False)

@@ -34,6 +34,7 @@ def _patient(check: Any) -> Any:
         on_gpu = next(model.parameters()).device.type not in ("cpu", "mps")
         if on_gpu and not ONLINE and weights is not None and not _is_here(weights):
             say(
+                "amp.unchecked",
                 f"mixed precision is taken as it is: {weights}, which Ultralytics tests it with, is not here, and "
                 "there is no network. `yolo-rocm doctor` tests fp16 itself; amp=False if losses become NaN",
                 warning=True,

@@ -13,18 +13,24 @@ from .ranks import reports
 PREFIX: Final = "yolo-rocm: "
 
 
-def say(message: str, warning: bool = False) -> None:
-    """Log one line where the user of a run looks: Ultralytics' own logger."""
+def say(event: str, message: str, warning: bool = False) -> None:
+    """Log one line where the user of a run looks: Ultralytics' own logger.
+
+    Args:
+        event: The id of the line, on its record as `event`: words may change, ids stay.
+        message: The line.
+        warning: Log it as a warning.
+    """
     from ultralytics.utils import LOGGER, colorstr
 
-    (LOGGER.warning if warning else LOGGER.info)(f"{colorstr(PREFIX)}{message}")
+    (LOGGER.warning if warning else LOGGER.info)(f"{colorstr(PREFIX)}{message}", extra={"event": event})
 
 
-def say_from_any_rank(message: str) -> None:
+def say_from_any_rank(event: str, message: str) -> None:
     """Log one warning from whichever rank has it to say; Ultralytics keeps every rank but 0 silent below errors."""
     from ultralytics.utils import LOGGER, colorstr
 
-    (LOGGER.warning if reports() else LOGGER.error)(f"{colorstr(PREFIX)}{message}")
+    (LOGGER.warning if reports() else LOGGER.error)(f"{colorstr(PREFIX)}{message}", extra={"event": event})
 
 
 @contextmanager
@@ -53,7 +59,7 @@ def progress_bar(title: str, limit_s: float | None = None) -> Iterator[Callable[
             return
         if not on_terminal:
             if pace.line_due():
-                say(f"{title}: {pace.words()}")
+                say("progress", f"{title}: {pace.words()}")
             return
         if not bars:
             bars.append(TQDM(total=total, desc=f"{PREFIX}{title}", initial=done))

@@ -56,7 +56,8 @@ def leave_the_clone() -> None:
         if name in changed and hasattr(place, copy):
             setattr(place, copy, Path(changed[name]))
     say(
+        "settings.clone",
         f"results go to ./runs of the folder a command is typed in. Ultralytics had written {clone}, because an "
         f"environment lies in it, into {file}, for all projects; it is taken out "
-        f"{'there' if kept else 'for this run alone, because that file cannot be written'}"
+        f"{'there' if kept else 'for this run alone, because that file cannot be written'}",
     )

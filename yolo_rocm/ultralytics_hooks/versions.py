@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import functools
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from packaging.version import InvalidVersion, Version
 from ..errors import StackError
 from ..hardware import detect
 from ..hardware.libraries import missing_library, missing_stack
+from ..utils.log_lines import log
 from .log import say
 from .probes import ANSWER, TRAINING, asked, missing
 from .settings import leave_the_clone
@@ -131,7 +131,10 @@ def require() -> None:
     if problems:
         _warn(f"Ultralytics {text} lacks what training needs, {ANY_VARIABLE} goes on anyway: {'. '.join(problems)}.")
     elif version is None or version > newest_tested():
-        say(f"Ultralytics {text} is newer than any tested ({newest_tested()}); all that training needs is there")
+        say(
+            "ultralytics.newer",
+            f"Ultralytics {text} is newer than any tested ({newest_tested()}); all that training needs is there",
+        )
 
 
 def goes_on_anyway() -> bool:
@@ -154,6 +157,6 @@ def advice() -> str:
 
 def _warn(message: str) -> None:
     try:
-        say(message, warning=True)
+        say("ultralytics.lacks", message, warning=True)
     except ImportError:  # Ultralytics' logger may be what is missing
-        logging.getLogger("yolo_rocm").warning(message)
+        log("ultralytics.lacks", message)

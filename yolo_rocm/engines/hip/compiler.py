@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from ...utils.log_lines import log
 from ...utils.progress import duration
 from ..device_state import STATE
 from ..kernel_errors import CompilerError
@@ -20,7 +21,6 @@ from .store import STORE, key_of
 from .target import Target
 from .workers import POOL, CompilerHangs
 
-LOG = logging.getLogger("yolo_rocm")
 # For a few lines, the loading of the library included. Less than the doctor waits for a probe that compiles.
 FIRST_LIMIT_S: Final = 30.0
 LIMIT_S: Final = 240.0
@@ -53,7 +53,13 @@ class _Progress:
         with self.lock:
             if not self.began:
                 self.began = self.line_at = time.monotonic()
-                LOG.info("kernels are compiled for %s, once: they are kept in %s", target.arch, STORE.folder)
+                log(
+                    "hip.compiling",
+                    "kernels are compiled for %s, once: they are kept in %s",
+                    target.arch,
+                    STORE.folder,
+                    level=logging.INFO,
+                )
 
     def ends(self, target: Target) -> None:
         with self.lock:
@@ -61,7 +67,14 @@ class _Progress:
             now = time.monotonic()
             if now - self.line_at >= _LINE_S:
                 self.line_at = now
-                LOG.info("%d kernels compiled for %s in %s", self.done, target.arch, duration(now - self.began))
+                log(
+                    "hip.compiled",
+                    "%d kernels compiled for %s in %s",
+                    self.done,
+                    target.arch,
+                    duration(now - self.began),
+                    level=logging.INFO,
+                )
 
 
 _progress = _Progress()
@@ -97,7 +110,7 @@ class Compiler:
             given = (self.library, self.target.family, text, name, self.target.options())
             code, seconds = POOL.compile(*given, limit_s)
             _progress.ends(self.target)
-            LOG.debug("%s compiled for %s in %.2f s", name, self.target.arch, seconds)
+            log("hip.kernel", "%s compiled for %s in %.2f s", name, self.target.arch, seconds, level=logging.DEBUG)
             return code
 
         return STORE.get_or_make(self.key(text), make)
@@ -132,7 +145,7 @@ def compiler(target: Target) -> Compiler | str:
                 why.append(f"{library}: {error}")
     there = [each for each in why if "cannot be used" not in each]
     if there:
-        LOG.warning("engine 'hip' is left out: %s", there[0])
+        log("hip.off", "engine 'hip' is left out: %s", there[0])
     return (there or why or ["no compiler was found"])[0]
 
 
@@ -155,4 +168,4 @@ def _touch(path: Path) -> None:
     try:
         path.touch()
     except OSError as error:
-        LOG.debug("%s cannot be written: %s", path, error)
+        log("hip.not_written", "%s cannot be written: %s", path, error, level=logging.DEBUG)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import struct
 import sys
 import threading
@@ -13,6 +12,7 @@ from typing import Any, Final
 
 import torch
 
+from ...utils.log_lines import log
 from ..device_state import STATE
 from ..devices import current_device, current_stream, on
 from ..kernel_errors import CompilerError, LaunchError
@@ -21,7 +21,6 @@ from .driver import LOCAL_BYTES, REGISTERS, SHARED_BYTES, Driver, driver
 from .store import STORE
 from .target import target_of
 
-LOG = logging.getLogger("yolo_rocm")
 Grid = tuple[int, int, int]
 _NONE: Final[Mapping[str, int | str]] = MappingProxyType({})
 _INT32: Final = range(-(2**31), 2**31)
@@ -274,7 +273,7 @@ def _loaded(program: Program, number: int) -> tuple[Driver, ctypes.c_void_p]:
                 _modules[key] = runtime.load(number, _built(program, by))
             except LaunchError as error:
                 path = STORE.path(by.key(program.text()))
-                LOG.warning("the compiled kernel %s cannot be loaded (%s): it is compiled again", path, error)
+                log("hip.unloadable", "the compiled kernel %s cannot be loaded (%s): it is compiled again", path, error)
                 STORE.drop(by.key(program.text()))
                 _modules[key] = runtime.load(number, _built(program, by))
     return runtime, _modules[key]

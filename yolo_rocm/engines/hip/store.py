@@ -6,7 +6,6 @@ Versions, tiles and cards come and go, and each leaves objects: beyond a size, t
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,9 +14,9 @@ from typing import Final
 
 from ...utils.atomic import write_file
 from ...utils.file_lock import locked
+from ...utils.log_lines import log
 from ...utils.paths import cache_folder
 
-LOG = logging.getLogger("yolo_rocm")
 _MAGIC: Final = b"yolo_rocm kernel 1\n"
 _DIGEST_BYTES: Final = 32
 LARGEST_BYTES: Final = 256 * 2**20  # the kernels of a network have some megabytes
@@ -57,14 +56,19 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            LOG.warning("the compiled kernel %s cannot be read (%s): it is compiled again", self.path(key), error)
+            log(
+                "hip.unreadable",
+                "the compiled kernel %s cannot be read (%s): it is compiled again",
+                self.path(key),
+                error,
+            )
             return None
         head, code = data[: len(_MAGIC) + _DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
         if head == _MAGIC + hashlib.sha256(code).digest():
             with suppress(OSError):  # somebody else's folder: its order of removal is theirs
                 os.utime(self.path(key))
             return code
-        LOG.warning("the compiled kernel %s is damaged: it is compiled again", self.path(key))
+        log("hip.damaged", "the compiled kernel %s is damaged: it is compiled again", self.path(key))
         self.drop(key)
         return None
 
@@ -93,7 +97,7 @@ class Store:
         try:
             write_file(self.path(key), _MAGIC + hashlib.sha256(code).digest() + code)
         except OSError as error:
-            LOG.warning("a compiled kernel cannot be kept (%s): the next run compiles it again", error)
+            log("hip.not_kept", "a compiled kernel cannot be kept (%s): the next run compiles it again", error)
             return
         self._make_room(self.path(key))
 

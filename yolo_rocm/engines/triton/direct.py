@@ -13,7 +13,6 @@ Spills and what a kernel is specialised for are read where this version of Trito
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterable
 from functools import reduce
 from operator import or_
@@ -21,12 +20,12 @@ from typing import Any, Final
 
 import torch
 
+from ...utils.log_lines import log
 from .. import devices
 from ..device_state import STATE
 from .available import triton_version
 from .call import Call
 
-LOG = logging.getLogger("yolo_rocm")
 # From the first on, a compiled kernel takes constants among its arguments, in order. 3.6 was run; the others were read.
 OLDEST, NEWEST = (3, 3), (3, 9)
 READ: Final = (3, 6)  # what `run` does
@@ -144,7 +143,12 @@ def _give_up(why: str) -> None:
     if not _given_up:
         _given_up.add(why)
         version = ".".join(map(str, triton_version()))
-        LOG.warning("kernels are launched through Triton %s's own, slower way from now on: %s", version, why)
+        log(
+            "triton.slower_launch",
+            "kernels are launched through Triton %s's own, slower way from now on: %s",
+            version,
+            why,
+        )
 
 
 def odd(addresses: Iterable[int]) -> bool:

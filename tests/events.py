@@ -32,7 +32,7 @@ class Events(logging.Handler):
         event = getattr(record, "event", None)
         if event is not None:
             self.ids.append(event)
-            self.lines.append(re.sub(r"\x1b\[\d*m", "", record.getMessage()).removeprefix(PREFIX))
+            self.lines.append(re.sub(r"\x1b\[\d*m", "", record.getMessage()).split(PREFIX, 1)[-1])
             if record.levelno >= logging.WARNING:
                 self.warnings.add(event)
 

@@ -22,8 +22,8 @@ ASKED = """
 import json
 from types import SimpleNamespace
 import yolo_rocm
-from yolo_rocm import ultralytics_hooks as hooks
-hooks.require()
+from yolo_rocm.ultralytics_hooks import versions
+versions.require()
 from ultralytics.cfg import get_save_dir
 from ultralytics.data.utils import DATASETS_DIR
 args = {"task": "detect", "mode": "train", "name": None, "exist_ok": False, "save_dir": None}

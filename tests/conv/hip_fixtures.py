@@ -6,7 +6,7 @@ import torch
 from yolo_rocm.conv.fused import hip as fused
 from yolo_rocm.conv.hip import base, depthwise, gemm
 
-from . import on_host
+from .hip import on_host
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -16,6 +15,7 @@ from yolo_rocm.bench import memory, memory_child, memory_count
 from yolo_rocm.bench.memory import Trial, largest, line_through
 from yolo_rocm.cli.main import app
 from yolo_rocm.errors import ConfigError
+from yolo_rocm.utils.child_process import ChildResult
 
 from ..small_model import small_model
 
@@ -191,18 +191,12 @@ def test_lean_is_counted_once_more_for_the_batch_that_it_says(monkeypatch):
     assert asked == [("stock", None), ("ours", None), *(("ours lean", batch) for batch in (None, 60, 42, 40, 39))]
 
 
-def test_a_try_is_read_from_the_last_line_of_its_process(monkeypatch):
+def test_a_try_is_the_answer_of_its_process(monkeypatch):
     asked = []
-
-    def run(command, **named):
-        asked.append(json.loads(command[-1]))
-        return subprocess.CompletedProcess(command, 0, *answers.pop(0))
-
-    monkeypatch.setattr(subprocess, "run", run)
-    answers = [('said\n{"peak_mb": 12.5, "error": ""}\n', ""), ("\n", "Traceback\nKeyError: 'x'\n"), ("", "")]
+    results = [ChildResult({"peak_mb": 12.5, "error": ""}), ChildResult(error="KeyError: 'x'")]
+    monkeypatch.setattr(memory, "run_module", lambda module, given, limit_s: asked.append(given) or results.pop(0))
     assert memory.try_on_gpu(GIVEN, "ours", 4) == Trial(12.5)
     assert memory.try_on_gpu(GIVEN, "ours", 4) == Trial(None, "KeyError: 'x'")
-    assert memory.try_on_gpu(GIVEN, "ours", 4) == Trial(None, "no output")
     assert asked[0] == {**GIVEN, "kind": "ours", "batch": 4}
 
 

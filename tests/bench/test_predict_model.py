@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
-import subprocess
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +11,7 @@ from yolo_rocm.bench import predict_model, predict_model_child
 from yolo_rocm.bench.predict_model import OURS, OURS_FUSED, STOCK, TORCHSCRIPT, WAYS, Latency
 from yolo_rocm.cli.main import app
 from yolo_rocm.errors import YoloRocmError
+from yolo_rocm.utils.child_process import ChildResult
 
 from ..small_model import small_model
 
@@ -26,9 +25,8 @@ def small() -> str:
 
 
 def test_ways_are_measured_in_turns_and_compute_the_same(small):
-    rows = []
     given = {**GIVEN, "model": small, "batch": 2, "ways": [STOCK, TORCHSCRIPT, OURS, OURS_FUSED], "rocm": ON_CPU}
-    predict_model_child.measure(given, rows.append)
+    rows = list(predict_model_child.measure(given))
     assert [row.way for row in rows] == given["ways"]
     for row in rows:
         assert not row.error
@@ -40,7 +38,7 @@ def test_ways_are_measured_in_turns_and_compute_the_same(small):
 
 
 def test_an_untrained_network_shows_what_is_computed_wrong(small, monkeypatch):
-    rows, traced = [], predict_model_child.backends.traced
+    traced = predict_model_child.backends.traced
 
     def wrong(backend, x):
         network = predict_model_child.backends.network_of(backend)
@@ -48,32 +46,25 @@ def test_an_untrained_network_shows_what_is_computed_wrong(small, monkeypatch):
         return traced(backend, x)
 
     monkeypatch.setattr("yolo_rocm.ultralytics_hooks.backends.traced", wrong)
-    predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]}, rows.append)
+    rows = list(predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]}))
     assert rows[0].departure < 1e-4 < 1e-3 < rows[1].departure
 
 
 def test_a_way_that_fails_does_not_take_the_others_with_it(small, monkeypatch):
-    rows = []
-
     def broken(*_):
         raise RuntimeError("no compiler\nand so on")
 
     monkeypatch.setattr("yolo_rocm.ultralytics_hooks.backends.traced", broken)
-    predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]}, rows.append)
+    rows = predict_model_child.measure({**GIVEN, "model": small, "batch": 1, "ways": [STOCK, TORCHSCRIPT]})
     assert {row.way: row.error for row in rows} == {TORCHSCRIPT: "RuntimeError: no compiler", STOCK: ""}
 
 
 def test_a_process_that_dies_costs_its_batch(small, monkeypatch):
-    answered = json.dumps({"way": STOCK, "batch": 8, "median_ms": 2.0})
-
-    def run(command, **_):
-        batch = json.loads(command[-1])["batch"]
-        return subprocess.CompletedProcess(command, -11 if batch == 8 else 0, f"{answered}\n", "it was\nsegmentation")
-
-    monkeypatch.setattr(subprocess, "run", run)
+    result = ChildResult({STOCK: {"way": STOCK, "batch": 8, "median_ms": 2.0}}, "the process ended by SIGSEGV")
+    monkeypatch.setattr(predict_model, "run_module", lambda *_: result)
     rows = predict_model.rows({**GIVEN, "model": small, "batch": "8", "ways": OURS}, lambda *_: None)
     assert rows[0] == Latency(STOCK, 8, 2.0)
-    assert rows[1].error == "the process ended with -11: segmentation"
+    assert rows[1].error == "the process ended by SIGSEGV"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from yolo_rocm.errors import ExportError
 from yolo_rocm.inference import exported as module
 from yolo_rocm.inference.exported import exported, folder_for, put_in_place
-from yolo_rocm.inference.processes import Ended
+from yolo_rocm.utils.child_process import ChildResult
 
 pytestmark = pytest.mark.once
 SIZE = {"imgsz": 32}
@@ -27,9 +27,9 @@ def made(monkeypatch):
         product = Path(settings["folder"]) / "busy_ncnn_model"
         product.mkdir()
         (product / "model.ncnn.bin").write_text(str(len(calls)))
-        return Ended({"file": str(product)})
+        return ChildResult({"file": str(product)})
 
-    monkeypatch.setattr(module, "run_apart", run)
+    monkeypatch.setattr(module, "run_module", run)
     return calls
 
 
@@ -83,9 +83,9 @@ def test_a_failed_export_leaves_nothing_and_the_old_one_stays(file, made, monkey
 
     def fail(name, settings, limit_s):
         (Path(settings["folder"]) / "half").write_text("half")
-        return Ended(error="the disk is full ([Errno 28] No space left on device)")
+        return ChildResult(error="the disk is full ([Errno 28] No space left on device)")
 
-    monkeypatch.setattr(module, "run_apart", fail)
+    monkeypatch.setattr(module, "run_module", fail)
     with pytest.raises(ExportError, match="the disk is full"):
         exported(file, "ncnn", SIZE)
     assert (old.file / "model.ncnn.bin").read_text() == "1"

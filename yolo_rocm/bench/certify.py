@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ..diagnosis.context import training_environment
 from ..diagnosis.doctor import Diagnosis, doctor
-from ..diagnosis.outcome import DEATHS, UNKILLABLE, Limits
+from ..diagnosis.outcome import DEATHS, Limits
 from ..diagnosis.probe_runner import run_probes
 from ..errors import ConfigError
 from ..hardware import Machine, detect
@@ -22,6 +22,8 @@ from ..preset.certificate import SCHEMA_VERSION, Certificate
 from ..preset.evidence import seal
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
+from ..utils.child_process import UNKILLABLE
+from ..utils.error_text import first_line, typed_line
 from ..utils.progress import progress
 from .certify_environment import own_variables
 from .certify_facts import card_facts, cleaned, is_another_card, stack_facts
@@ -276,8 +278,7 @@ def _tried(name: str, part: Callable[[Show], PartOutcome]) -> dict[str, Any]:
         with progress(f"certifying, {name}") as show:
             outcome = part(show)
     except Exception as error:  # recorded, and the other parts still run
-        first = next(iter(str(error).strip().splitlines()), "")
-        words = first if isinstance(error, PartError) else f"{type(error).__name__}: {first}"
+        words = first_line(error) if isinstance(error, PartError) else typed_line(error)
         outcome = PartOutcome(f"not finished: {words}", [words])
     return {
         "status": "failed" if outcome.failures else "passed",

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..diagnosis.doctor import Diagnosis
-from ..diagnosis.outcome import UNKILLABLE, ProbeOutcome
+from ..diagnosis.outcome import ProbeOutcome
 from ..diagnosis.probes import LONG_ROWS, DeviceProbe
 from ..engines.names import NATIVE
+from ..utils.child_process import UNKILLABLE
 from .certify_parts import STEPS
 
 # Relative difference of a loss from that of torch's own kernels on the CPU: above what right kernels differ by, below

@@ -7,8 +7,6 @@ the process down costs this part alone.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..conv.names import PASSES
-from ..diagnosis.outcome import UNKILLABLE, Limits
+from ..diagnosis.outcome import Limits
 from ..engines.names import NATIVE
-from ..utils.child_process import end_group, own_group
+from ..utils.child_process import UNKILLABLE, end_group, ending, last_lines, own_group, python_path
 
 if TYPE_CHECKING:
     from ..norm.report import NormReport
@@ -60,8 +58,7 @@ def in_child(part: str, settings: Mapping[str, Any], environ: Mapping[str, str],
         PartError: It ended without a result.
         HeldError: It does not end at all.
     """
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(word for word in (environ.get("PYTHONPATH"), package) if word)
+    path = python_path(environ.get("PYTHONPATH"))
     with tempfile.TemporaryDirectory(prefix="yolo-rocm-certify-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
         own = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_CONFIG_DIR": folder, "PYTHONPATH": path}
@@ -101,10 +98,7 @@ def _end(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _how_it_ended(code: int, said: str) -> str:
-    known = sys.platform != "win32" and code < 0 and -code in set(signal.Signals)
-    how = f"ended by {signal.Signals(-code).name}" if known else f"ended with exit code {code}"
-    last = [line.strip() for line in said.splitlines() if line.strip()][-2:]
-    return f"the process {how}{': ' if last else ''}{' | '.join(last)[-600:]}"
+    return f"the process {ending(code)}{last_lines(said, 2)}"
 
 
 def training(given: Mapping[str, Any]) -> dict[str, Any]:

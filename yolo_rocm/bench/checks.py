@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from ..errors import ConfigError, YoloRocmError
 from ..utils.atomic import problem_with
+from ..utils.error_text import typed_line
 
 T = TypeVar("T")
 LEAST_OF_A_STEP: Final = 64  # smaller images end in a single pixel, of which BatchNorm cannot train on one image
@@ -76,9 +77,8 @@ def loaded(load: Callable[[Any], T], model: Any, imgsz: int | None = None) -> T:
     except (YoloRocmError, OSError, ImportError):  # these have words of their own
         raise
     except Exception as error:  # no mapping, no layer, no checkpoint: each is another one
-        lines = str(error).encode("ascii", "ignore").decode().removeprefix("ERROR").strip().splitlines() or [""]
         raise ConfigError(
-            f"{str(model)!r} is no model that Ultralytics can build ({type(error).__name__}: {lines[0]}). Give weights "
+            f"{str(model)!r} is no model that Ultralytics can build ({typed_line(error)}). Give weights "
             "such as best.pt, or a model YAML such as yolov8n.yaml."
         ) from error
     stride = 1 if imgsz is None else int(max(getattr(found, "stride", [1])))

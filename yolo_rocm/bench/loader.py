@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..utils.child_process import run_module
 from . import results
 from .checks import check
 
@@ -58,23 +56,13 @@ def bench_loader(wanted: dict[str, dict[str, Any]], progress: Callable[[int, int
 
 
 def _run(way: dict[str, Any]) -> dict[str, Any]:
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), package) if part)
-    command = [sys.executable, "-m", "yolo_rocm.bench.loader_child", json.dumps(way)]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT, env={**os.environ, "PYTHONPATH": path}
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {_TIMEOUT} s"}
-    for line in reversed(ended.stdout.splitlines()):
-        if line.startswith("{"):
-            note = "workers aborted when the loader was closed" if "terminate called" in ended.stderr else ""
-            return {**json.loads(line), "note": note}
-    last = [line for line in ended.stderr.splitlines() if line.strip()][-1:] or ["no output"]
-    if "No such file" in ended.stderr or "does not exist" in ended.stderr:
-        raise ConfigError(f"the data set cannot be read: {last[0]}")
-    return {"error": last[0][:200]}
+    result = run_module("yolo_rocm.bench.loader_child", way, _TIMEOUT)
+    if result.answer:
+        note = "workers aborted when the loader was closed" if "terminate called" in result.output else ""
+        return {**result.answer, "note": note}
+    if "No such file" in result.output or "does not exist" in result.output:
+        raise ConfigError(f"the data set cannot be read: {result.error}")
+    return {"error": result.error}
 
 
 def write_csv(path: Path, rows: list[dict[str, Any]], command: str) -> None:

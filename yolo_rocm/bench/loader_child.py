@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import multiprocessing
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -15,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from ..utils.child_process import answer_parent
 from .loader import STAGES
 
 
@@ -133,14 +132,12 @@ def _memory(pid: int) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    """Measure what the argument says and write the result to the last line."""
-    answer, close = measure(json.loads(sys.argv[1]))
-    # Before closing, at which spawned workers of the stock loader abort and may take this process with them.
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")
-    sys.stdout.flush()
+def main(way: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Measure one way; the answer is given before closing, at which workers of the stock loader may abort."""
+    answer, close = measure(way)
+    yield answer
     close()
 
 
 if __name__ == "__main__":
-    main()
+    answer_parent(main)

@@ -7,20 +7,16 @@ pass keeps for backward.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from ..errors import ConfigError
 from ..ultralytics_hooks import train_steps
+from ..utils.child_process import run_module
 from .checks import LEAST_OF_A_STEP, check, loaded
 from .ways import LEAN_KIND, OURS_KIND, STOCK_KIND
 
@@ -127,21 +123,8 @@ def try_on_gpu(given: dict[str, Any], kind: str, batch: int) -> Trial:
         kind: What computes.
         batch: The batch.
     """
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), package) if part)
-    settings = json.dumps({**given, "kind": kind, "batch": batch})
-    command = [sys.executable, "-m", "yolo_rocm.bench.memory_child", settings]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, env={**os.environ, "PYTHONPATH": path}
-        )
-    except subprocess.TimeoutExpired:
-        return Trial(None, f"no answer within {_TIMEOUT_S} s")
-    for line in reversed(ended.stdout.splitlines()):
-        if line.startswith("{"):
-            return Trial(**json.loads(line))
-    last = [line for line in ended.stderr.splitlines() if line.strip()][-1:] or ["no output"]
-    return Trial(None, last[0][:200])
+    result = run_module("yolo_rocm.bench.memory_child", {**given, "kind": kind, "batch": batch}, _TIMEOUT_S)
+    return Trial(**result.answer) if result.answer else Trial(None, result.error)
 
 
 def rows(

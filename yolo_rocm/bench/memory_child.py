@@ -1,15 +1,14 @@
-"""`python -m yolo_rocm.bench.memory_child SETTINGS`: does a batch fit a card? One try, one process."""
+"""`python -m yolo_rocm.bench.memory_child SETTINGS ANSWER`: does a batch fit a card? One try, one process."""
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import asdict
 from typing import Any, Final
 
 import torch
 
 from ..session.failures import says_out_of_memory
+from ..utils.child_process import answer_parent
 from .memory import Trial
 from .train import TrainBench
 from .ways import ways
@@ -45,4 +44,4 @@ def is_full(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"\n{json.dumps(asdict(trial(json.loads(sys.argv[1]))))}\n")
+    answer_parent(lambda settings: asdict(trial(settings)))

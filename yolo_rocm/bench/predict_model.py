@@ -6,18 +6,14 @@ that crashes or hangs costs its batch and nothing else.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
 from ..preset.resolve import resolve
 from ..ultralytics_hooks import models
+from ..utils.child_process import run_module
 from .checks import check, loaded
 
 STOCK, TORCHSCRIPT, COMPILED, COMPILED_GRAPHS = "stock", "torchscript", "compile", "compile reduce-overhead"
@@ -96,19 +92,6 @@ def _names(text: Any) -> list[str]:
 
 
 def _in_child(given: dict[str, Any]) -> list[Latency]:
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), package) if part)
-    command = [sys.executable, "-m", "yolo_rocm.bench.predict_model_child", json.dumps(given)]
-    lines: Sequence[str] = ()
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, env={**os.environ, "PYTHONPATH": path}
-        )
-        lines, last = ended.stdout.splitlines(), [line for line in ended.stderr.splitlines() if line.strip()][-1:]
-        why = f"the process ended with {ended.returncode}: {(last or ['no output'])[0][:200]}"
-    except subprocess.TimeoutExpired as error:
-        lines = (error.stdout or b"").decode(errors="replace").splitlines()
-        why = f"no answer within {_TIMEOUT_S} s"
-    answers = [json.loads(line) for line in lines if line.startswith('{"way"')]
-    by_way = {answer["way"]: Latency(**answer) for answer in answers}
-    return [by_way.get(way) or Latency(way, given["batch"], error=why) for way in given["ways"]]
+    result = run_module("yolo_rocm.bench.predict_model_child", given, _TIMEOUT_S)
+    by_way = {way: Latency(**row) for way, row in result.answer.items()}
+    return [by_way.get(way) or Latency(way, given["batch"], error=result.error) for way in given["ways"]]

@@ -1,9 +1,7 @@
-"""`python -m yolo_rocm.bench.predict_model_child SETTINGS`: every way of one batch, in turns, in this process."""
+"""`python -m yolo_rocm.bench.predict_model_child SETTINGS ANSWER`: every way of one batch, in turns."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -19,6 +17,8 @@ from ..graphs.tree import flattened
 from ..graphs.trial import departure_of
 from ..session.session import Session
 from ..ultralytics_hooks import backends
+from ..utils.child_process import answer_parent
+from ..utils.error_text import typed_line
 from .layers import default_device
 from .predict_model import COMPILED, COMPILED_GRAPHS, OURS, OURS_FUSED, OURS_GRAPH, STOCK, TORCHSCRIPT, Latency
 
@@ -50,12 +50,11 @@ class _Way:
         return (time.perf_counter() - began) * 1e3
 
 
-def measure(given: dict[str, Any], answer: Callable[[Latency], object]) -> None:
-    """Measure every way, and answer one by one, anew after every round.
+def measure(given: dict[str, Any]) -> Iterator[Latency]:
+    """Measure every way and yield their latencies one by one, again after every round.
 
     Args:
         given: As `predict_model.rows` has it; `batch` is a number and `ways` a list.
-        answer: Called with each way's latency.
     """
     backends.require_backends()
     device = torch.device(given.get("device") or default_device())
@@ -71,8 +70,7 @@ def measure(given: dict[str, Any], answer: Callable[[Latency], object]) -> None:
         try:
             ready.append(_ready(row, given, device, half, x, expected))
         except Exception as error:  # whatever a compiler or a runtime raises: the others are measured all the same
-            lines = str(error).strip().splitlines() or [""]
-            answer(replace(row, error=f"{type(error).__name__}: {lines[0][:200]}"))
+            yield replace(row, error=typed_line(error))
     times: dict[str, list[float]] = {way.row.way: [] for way in ready}
     for _ in range(given["rounds"]):
         for way in ready:
@@ -81,7 +79,7 @@ def measure(given: dict[str, Any], answer: Callable[[Latency], object]) -> None:
                     way.once(x)
                 times[way.row.way] += [way.once(x) for _ in range(given["calls"])]
         for way in ready:  # after every round: where time runs out, the newest answers stand
-            answer(_row(way, times))
+            yield _row(way, times)
 
 
 @contextmanager
@@ -149,5 +147,13 @@ def _wait(x: torch.Tensor) -> None:
         torch.cuda.synchronize(x.device)
 
 
+def main(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Measure every way; the newest rows by way are the answer."""
+    rows: dict[str, Any] = {}
+    for row in measure(given):
+        rows[row.way] = asdict(row)
+        yield rows
+
+
 if __name__ == "__main__":
-    measure(json.loads(sys.argv[1]), lambda row: print(json.dumps(asdict(row)), flush=True))  # noqa: T201
+    answer_parent(main)

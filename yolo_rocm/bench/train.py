@@ -29,6 +29,7 @@ from ..errors import DeviceLostError
 from ..graphs import network
 from ..norm.triton.passes import free_memory
 from ..ultralytics_hooks import train_steps
+from ..utils.error_text import first_line
 from . import busy
 from .checks import LEAST_OF_A_STEP, check, loaded
 from .faster import FEWEST_ROUNDS, settle_layout
@@ -143,7 +144,7 @@ class TrainBench:
         except DeviceLostError:  # nobody else can be measured on it
             raise
         except RuntimeError as error:  # out of memory, a sick vendor library, an engine that cannot compute a layer
-            way.error = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            way.error = first_line(error)
 
     def _tune(self, way: Way) -> None:
         """Let the planners measure, as a training does after its first batch."""

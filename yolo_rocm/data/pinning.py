@@ -7,6 +7,7 @@ from typing import Final
 
 import torch
 
+from ..utils.error_text import first_line
 from . import resources
 
 # Pinned pages cannot be swapped; beyond this share of the free memory they starve the rest of the system, and AMD's
@@ -47,5 +48,5 @@ def probe(nbytes: int) -> str:
     try:
         torch.empty(nbytes, dtype=torch.uint8).pin_memory()
     except RuntimeError as error:
-        return f"memory is not pinned: {str(error).splitlines()[0]}"
+        return f"memory is not pinned: {first_line(error)}"
     return ""

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from ..errors import LoaderError
+from ..utils.child_process import ending
 from .policy import LoaderPolicy
 from .reader import Request, Trace
 from .shared_lists import Packed
@@ -240,15 +241,7 @@ def _end(workers: list[_Worker], grace: float) -> None:
 
 def _describe_death(worker: _Worker, error: Exception) -> str:
     code = worker.process.exitcode
-    if code is None:
-        how = f"broke its connection ({type(error).__name__})"
-    elif code < 0:
-        try:
-            how = f"was killed by {signal.Signals(-code).name}"
-        except ValueError:
-            how = f"was killed by signal {-code}"
-    else:
-        how = f"ended with exit code {code}"
+    how = f"broke its connection ({type(error).__name__})" if code is None else ending(code)
     return f"loading worker {worker.duty.number} (pid {worker.process.pid}) {how}"
 
 

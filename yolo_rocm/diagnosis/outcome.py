@@ -10,7 +10,6 @@ from typing import Any, Final, Literal
 from .probes import DeviceProbe
 
 Status = Literal["ok", "wrong", "nan", "error", "hang", "segfault", "abort", "signal", "no answer", "skipped"]
-UNKILLABLE: Final = "cannot be killed"  # in the message of what a process that the driver holds was asked
 DEATHS: Final = ("hang", "segfault", "abort", "signal", "no answer")
 
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
+from ..utils.child_process import no_crash_dialogue
 from .probes import LONG_ROWS, SHAPES, TORCH_NAMES, DeviceProbe, Shape, all_probes
 
 if TYPE_CHECKING:
@@ -44,10 +45,7 @@ class NotSupportedError(Exception):
 @contextmanager
 def answers_only() -> Iterator[IO[str]]:
     """Keep stdout for answers, and crash without a dialogue box on Windows."""
-    if sys.platform == "win32":
-        import ctypes
-
-        ctypes.windll.kernel32.SetErrorMode(0x8003)
+    no_crash_dialogue()
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

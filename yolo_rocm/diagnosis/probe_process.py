@@ -6,16 +6,14 @@ import contextlib
 import json
 import os
 import queue
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from ..utils.child_process import end_group, own_group
-from .outcome import UNKILLABLE, Limits, ProbeOutcome, Status, judged
+from ..utils.child_process import UNKILLABLE, end_group, ending, last_lines, own_group, signal_name
+from .outcome import Limits, ProbeOutcome, Status, judged
 from .probes import DeviceProbe
 
 _TAIL_BYTES: Final = 1 << 16
@@ -150,15 +148,9 @@ class ProbeProcess:
         if not own_end:
             return ProbeOutcome(name, "no answer", f"the process closed its output and went on{last}")
         code = self._process.returncode
-        if sys.platform == "win32":
-            crashes: dict[int, Status] = {0xC0000005: "segfault", 0xC0000409: "abort", 3: "abort"}
-            crash = crashes.get(code & 0xFFFFFFFF)
-            if crash is not None:
-                return ProbeOutcome(name, crash, f"exit code {code & 0xFFFFFFFF:#x}{last}")
-        elif code < 0:
-            word = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-            return ProbeOutcome(name, _SIGNALS.get(word, "signal"), f"{word}{last}")
-        return ProbeOutcome(name, "no answer", f"the process ended with exit code {code}{last}")
+        death = signal_name(code)
+        status: Status = "no answer" if death is None else _SIGNALS.get(death, "signal")
+        return ProbeOutcome(name, status, f"the process {ending(code)}{last}")
 
     @property
     def said(self) -> str:
@@ -166,8 +158,7 @@ class ProbeProcess:
         return self._said.decode("utf-8", errors="replace")
 
     def _last_words(self) -> str:
-        shown = [line.strip() for line in self.said.splitlines() if line.strip()][-3:]
-        return f": {' | '.join(shown)[-400:]}" if shown else ""
+        return last_lines(self.said, 3)
 
     def _read_answers(self, pipe: IO[bytes]) -> None:
         """Hand over lines that may be answers; everything else is counted and forgotten."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .outcome import UNKILLABLE, Limits, ProbeOutcome
+from ..utils.child_process import UNKILLABLE
+from .outcome import Limits, ProbeOutcome
 from .probe_process import ProbeProcess
 from .probes import DeviceProbe
 

@@ -6,15 +6,10 @@ A broken Vulkan driver takes the process with it that asks for its devices.
 from __future__ import annotations
 
 import functools
-import json
-import os
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
-from .probe_child import answers_only
+from ..utils.child_process import answer_parent, run_module
 
 _KINDS: Final = ("discrete GPU", "integrated GPU", "virtual GPU", "CPU")  # as ncnn counts them
 _LIMIT_S: Final = 60
@@ -43,16 +38,8 @@ class VulkanDevice:
 @functools.cache
 def vulkan_devices() -> tuple[VulkanDevice, ...]:
     """Return the Vulkan devices of this machine; nothing where there is no ncnn, no driver, or a broken one. Cached."""
-    package = str(Path(__file__).parents[2])
-    path = os.pathsep.join(part for part in (package, os.environ.get("PYTHONPATH")) if part)
-    command = [sys.executable, "-m", "yolo_rocm.diagnosis.vulkan"]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LIMIT_S, env={**os.environ, "PYTHONPATH": path}
-        )
-        return tuple(VulkanDevice(**device) for device in json.loads(ended.stdout or "[]"))
-    except (subprocess.TimeoutExpired, OSError, ValueError, TypeError):
-        return ()
+    result = run_module("yolo_rocm.diagnosis.vulkan", {}, _LIMIT_S)
+    return tuple(VulkanDevice(**device) for device in result.answer.get("devices", ()))
 
 
 def find_here() -> list[VulkanDevice]:
@@ -70,5 +57,4 @@ def find_here() -> list[VulkanDevice]:
 
 
 if __name__ == "__main__":
-    with answers_only() as answers:
-        answers.write(json.dumps([asdict(device) for device in find_here()]))
+    answer_parent(lambda settings: {"devices": [asdict(device) for device in find_here()]})

@@ -14,6 +14,7 @@ from typing import Final
 import torch
 
 from ..errors import DeviceLostError
+from ..utils.error_text import typed_line
 from ..utils.log_lines import log
 from .device_state import STATE
 from .devices import alive
@@ -95,7 +96,7 @@ def raise_if_lost(
 
 def in_one_line(error: BaseException) -> str:
     """Return the kind of an error and the first line of its message."""
-    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    return typed_line(error)
 
 
 def _left_out(why: str, store: PlanStore) -> str:

@@ -17,6 +17,7 @@ import torch
 
 from ..engines.devices import alive, on
 from ..errors import DeviceLostError
+from ..utils.error_text import first_line
 from .attributes import Attributes
 from .captured import Run
 from .network import why_not
@@ -173,7 +174,7 @@ class _Network:
             except DeviceLostError:
                 raise
             except Exception as error:  # as a runtime, a compiler or a model of the user raises it
-                why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+                why = first_line(error)
                 if not alive(str(x.device)):
                     text = f"{x.device} does not answer any more since a forward pass was recorded: {why}. "
                     raise DeviceLostError(f"{text}Start again with rocm.predict.graph=off.") from error

@@ -13,6 +13,7 @@ import torch
 
 from ..engines.devices import alive, on
 from ..errors import DeviceLostError
+from ..utils.error_text import first_line
 from .attributes import Attributes, tensors_of
 from .captured import Captured, Gradient, Passes, Run, autocast_of_now, gradients, kept
 from .leaves import fresh_leaves
@@ -177,7 +178,7 @@ class NetworkGraphs:
             except _Undecided:
                 return Seen(self._calls)
             except Exception as error:  # as a runtime, a compiler or a model of the user raises it
-                why = _first_line(error)
+                why = first_line(error)
                 if not alive(str(x.device)):
                     text = f"{x.device} does not answer any more since a device graph was recorded: {why}. "
                     raise DeviceLostError(f"{text}Start again with rocm.step.graph=off.") from error
@@ -252,7 +253,3 @@ def _gib(size: float) -> str:
 
 def _words(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

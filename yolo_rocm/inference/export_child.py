@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ExportError
 from ..ultralytics_hooks import predicting, versions
-from .processes import answered
+from ..utils.child_process import answer_parent
 
 
 def main(settings: dict[str, Any]) -> dict[str, Any]:
@@ -38,4 +38,4 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    answered(main)
+    answer_parent(main)

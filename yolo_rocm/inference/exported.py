@@ -20,10 +20,10 @@ from .._version import __version__
 from ..errors import ExportError
 from ..hardware import detect
 from ..utils.atomic import free_bytes, problem_with, write_file
+from ..utils.child_process import run_module
 from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
 from ..utils.paths import cache_folder
-from .processes import run_apart
 
 _FACTS: Final = "made_from.json"
 _ROOM: Final = 8  # times the weights: fp32, debug files and a copy
@@ -153,7 +153,7 @@ def new_export(
         raise ExportError(f"nothing can be written in {where}: {error.strerror or error}. Make room there.") from error
     try:
         settings = {"weights": str(weights), "format": format, "arguments": dict(arguments), "folder": str(stage)}
-        ended = run_apart("yolo_rocm.inference.export_child", settings, limit_s)
+        ended = run_module("yolo_rocm.inference.export_child", settings, limit_s)
         if ended.error:
             raise ExportError(f"{weights.name} cannot be exported to {format}: {ended.error}")
         yield Path(ended.answer["file"])

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import ConfigError
+from ..utils.child_process import ChildResult, run_module
 from .agreement import Agreement, agreement
 from .predictions import Found, load
-from .processes import Ended, run_apart
 from .ways import Way
 
 CHILD: Final = "yolo_rocm.inference.measure_child"
@@ -135,7 +135,7 @@ def _file(trial: Trial, name: str) -> Path:
     return trial.folder / f"{name.replace(' ', '-').replace(':', '')}.npz"
 
 
-def _run(trial: Trial, way: Way, file: Path, is_reference: bool, limit_s: float) -> Ended:
+def _run(trial: Trial, way: Way, file: Path, is_reference: bool, limit_s: float) -> ChildResult:
     settings = {
         "engine": way.engine,
         "device": way.device,
@@ -154,4 +154,4 @@ def _run(trial: Trial, way: Way, file: Path, is_reference: bool, limit_s: float)
         else {"rect": str(_file(trial, way.name))},
     }
     # The reference is torch as it comes.
-    return run_apart(CHILD, settings, limit_s, {"YOLO_ROCM": "0"} if is_reference else None)
+    return run_module(CHILD, settings, limit_s, {"YOLO_ROCM": "0"} if is_reference else None)

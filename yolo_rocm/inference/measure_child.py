@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ..errors import StackError
 from ..ultralytics_hooks import models, ncnn_precision, predicting, versions
+from ..utils.child_process import answer_parent
 from .predictions import Found, found_on, objects_in, save
-from .processes import answered
 from .ways import Way
 
 ENOUGH: Final = 8  # objects that make a comparison worth something
@@ -122,4 +122,4 @@ def _gpu_mb(way: Way) -> float | None:
 
 
 if __name__ == "__main__":
-    answered(main)
+    answer_parent(main)

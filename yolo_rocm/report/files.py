@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from ..utils.error_text import typed_line
 from ..utils.limited_files import parse_yaml
 from .words import counted
 
@@ -104,4 +105,4 @@ def rows_of(value: Any) -> list[dict[str, Any]]:
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''}"
+    return typed_line(error)

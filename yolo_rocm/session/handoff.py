@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Final
 
+from ..utils.child_process import python_path
 from .session import Session
 
 CHILD_VARIABLE: Final = "YOLO_ROCM_CHILD"
@@ -14,8 +14,7 @@ CHILD_VARIABLE: Final = "YOLO_ROCM_CHILD"
 
 def describe(session: Session) -> dict[str, str]:
     """Return the variables a child process needs to build the same session again."""
-    here = str(Path(__file__).parents[2])  # a child must find this package however this process found it
-    path = os.pathsep.join(part for part in (os.environ.get("PYTHONPATH"), here) if part)
+    path = python_path(os.environ.get("PYTHONPATH"))
     told = {"preset": session.source, "rocm": session.rocm, "device": session.device, "workers": session.workers}
     return {CHILD_VARIABLE: json.dumps({**told, "parent": os.getpid()}, default=str), "PYTHONPATH": path}
 

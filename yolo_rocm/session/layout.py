@@ -28,6 +28,7 @@ from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
 from ..ultralytics_hooks import layouts, train_steps
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.models import plain_model
+from ..utils.error_text import first_line
 
 if TYPE_CHECKING:
     from .session import Session
@@ -170,7 +171,7 @@ class Layout:
         except DeviceLostError:
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:  # memory, a model of the user
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            why = first_line(error)
             say(
                 "layout.unmeasured",
                 f"layout {_SHOWN[now]}, as it is: the two could not be measured: {why}",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError, DownloadError, MissingFileError
+from ..utils.error_text import first_line
 from ..utils.scoped_patch import attribute
 from .arguments import check_weights, no_model
 
@@ -76,8 +77,8 @@ def load_model(model: Any, task: str | None = None) -> Any:
         raise
     except ConnectionError as error:
         raise DownloadError(
-            f"model {str(model)!r} cannot be downloaded: {_plain(error)} Give the path of weights that are here, or "
-            "a model YAML such as yolo11n.yaml, which needs no weights."
+            f"model {str(model)!r} cannot be downloaded: {first_line(error)} Give the path of weights that are here, "
+            "or a model YAML such as yolo11n.yaml, which needs no weights."
         ) from error
 
 
@@ -103,11 +104,6 @@ def _looks_for(error: FileNotFoundError, model: Any) -> bool:
     name = Path(str(model)).name
     without_scale = re.sub(r"(\d+)[nslmx](.*\.ya?ml)$", r"\1\2", name)  # Ultralytics looks for yolo11.yaml
     return name in str(error) or without_scale in str(error)
-
-
-def _plain(error: BaseException) -> str:
-    """Return the first line of an error of Ultralytics, without the pictures in it."""
-    return (str(error).splitlines() or [""])[0].encode("ascii", "ignore").decode().strip()
 
 
 def torch_module(model: str) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError, StackError
+from ..utils.error_text import first_line
 from .arguments import check_source, knows_argument
 from .models import load_model
 from .probes import MIGRAPHX, VULKAN, missing
@@ -37,7 +38,8 @@ def first_images(source: Any, most: int) -> list[Any]:
         batches = load_inference_source(source, batch=1)
         found = list(itertools.islice((image for _, images, _ in batches for image in images), most))
     except FileNotFoundError as error:
-        raise ConfigError(f"{_first_line(error)} Give source= images, a folder of them, or a video.") from error
+        what = first_line(error).partition(" Supported formats")[0].rstrip(".")
+        raise ConfigError(f"{what}. Give source= images, a folder of them, or a video.") from error
     if not found:
         raise ConfigError(f"source {str(source)!r} holds no image that can be read. Give source= other images.")
     return found
@@ -136,9 +138,3 @@ def providers_of(yolo: Any) -> list[str]:
     backend = getattr(getattr(yolo, "predictor", None), "model", None)
     session = getattr(backend, "session", None)
     return list(session.get_providers()) if session is not None else []
-
-
-def _first_line(error: BaseException) -> str:
-    text = (str(error).splitlines() or [""])[0].encode("ascii", "ignore").decode()
-    text = text.partition(" Supported formats")[0].strip()
-    return text if text.endswith(".") else f"{text}."

@@ -11,14 +11,13 @@ import hashlib
 import importlib
 import inspect
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..utils.child_process import answer_parent
 from .sources import LOSSES, words_of
 
-ANSWER: Final = "PROBES "
 TRAINING: Final = "training"
 DAMAGED_IMAGES: Final = "replacing damaged images"
 IN_PLACE: Final = "writing images straight into the batch"
@@ -348,4 +347,4 @@ def asked() -> str:
 
 
 if __name__ == "__main__":  # the doctor asks in a process of its own: importing Ultralytics starts torch
-    sys.stdout.write(f"{ANSWER}{json.dumps(all_missing())}\n")
+    answer_parent(lambda settings: {"missing": all_missing()})

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from ..errors import ConfigError, StackError
+from ..utils.error_text import first_line
 from .models import load_model
 from .probes import BENCH_TRAIN, COMPILE_MODE, missing
 
@@ -100,7 +101,7 @@ def why_not_compiled(device: str) -> str:
     except ImportError:  # an older torch: what is missing shows when it compiles
         return ""
     except Exception as error:
-        return f"Inductor has no compiler: {(str(error).splitlines() or [type(error).__name__])[0]}"
+        return f"Inductor has no compiler: {first_line(error)}"
     return ""
 
 

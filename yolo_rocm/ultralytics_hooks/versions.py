@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import csv
 import functools
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -21,9 +18,10 @@ from packaging.version import InvalidVersion, Version
 from ..errors import StackError
 from ..hardware import detect
 from ..hardware.libraries import missing_library, missing_stack
+from ..utils.child_process import run_module
 from ..utils.log_lines import log
 from .log import say
-from .probes import ANSWER, TRAINING, asked, missing
+from .probes import TRAINING, asked, missing
 from .settings import leave_the_clone
 
 OLDEST: Final = Version("8.3.0")
@@ -35,6 +33,7 @@ SINCE: Final[Mapping[str, str]] = {
     "channels_last by itself": "8.4.137",  # ultralytics PR 26007
     "GPU chosen by its number": "8.4.61",  # before: through CUDA_VISIBLE_DEVICES
 }
+_IMPORT_S: Final = 60.0
 _accepted: set[str] = set()
 
 
@@ -78,20 +77,11 @@ def lacks(installed: str | None, *, ask: bool) -> Mapping[str, Sequence[str]]:
     version = version_of(installed)
     if not ask or installed is None or (version is not None and version < OLDEST):
         return {}
-    here = str(Path(__file__).parents[2])  # the other process must find this package however this one did
-    path = os.pathsep.join(part for part in (here, os.environ.get("PYTHONPATH")) if part)
-    command = [sys.executable, "-m", "yolo_rocm.ultralytics_hooks.probes"]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, "PYTHONPATH": path}
-        )
-    except subprocess.TimeoutExpired:
-        return {TRAINING: ("it was not imported within 60 s",)}
-    answer = done.stdout.rpartition(ANSWER)[2]
-    if done.returncode or not answer:
-        return {TRAINING: (f"it cannot be imported: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}",)}
-    found: dict[str, Sequence[str]] = json.loads(answer)
-    return found
+    result = run_module("yolo_rocm.ultralytics_hooks.probes", {}, _IMPORT_S)
+    if result.error:
+        return {TRAINING: (f"it cannot be imported: {result.error}",)}
+    features: dict[str, Sequence[str]] = result.answer["missing"]
+    return features
 
 
 def require() -> None:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import yaml
 
+from .error_text import first_line
+
 # A configuration has some hundred values, and known_failures.yaml, the largest file of ours, some thousand.
 _YAML_BYTES: Final = 512 * 2**10
 _VALUES: Final = 20_000
@@ -49,7 +51,7 @@ def parse_yaml(text: str) -> Any:
         raise UnreadableError(f"not YAML: {', '.join(filter(None, (error.context, error.problem)))}{where}") from None
     except (yaml.YAMLError, *_OF_PYTHON) as error:
         # A date without such a day, `!!bool foo`: the safe loader lets Python's own errors pass.
-        raise UnreadableError(f"not YAML: {_first_line(error)}") from None
+        raise UnreadableError(f"not YAML: {first_line(error)}") from None
 
 
 def read_json(path: Path, *, unique_keys: bool = False) -> Any:
@@ -69,7 +71,7 @@ def read_json(path: Path, *, unique_keys: bool = False) -> Any:
     except RecursionError:
         raise UnreadableError("nested too deep") from None
     except ValueError as error:
-        raise UnreadableError(f"not JSON: {_first_line(error)}") from None
+        raise UnreadableError(f"not JSON: {first_line(error)}") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -135,7 +137,3 @@ def _text(path: Path, most: int) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableError(f"not UTF-8: {error.reason} at byte {error.start}") from None
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]

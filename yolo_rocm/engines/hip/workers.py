@@ -10,7 +10,6 @@ import base64
 import json
 import os
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any, Final
 
-from ...utils.child_process import end_group, own_group
+from ...utils.child_process import end_group, ending, last_lines, own_group
 from ..kernel_errors import CompilerError
 
 SCRIPT: Final = Path(__file__).with_name("rtc.py")
@@ -94,9 +93,7 @@ class Worker:
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - _LAST_BYTES))
         said = self._said.read().decode("utf-8", "replace").strip()
         self.close()
-        how = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit code {code}"
-        last = f": {said.splitlines()[-1]}" if said else ""
-        return CompilerError(f"the compiler has ended its process ({how}){last}", said)
+        return CompilerError(f"the compiler's process {ending(code)}{last_lines(said, 1)}", said)
 
     def _read(self) -> None:
         pipe = self._process.stdout

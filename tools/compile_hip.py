@@ -32,6 +32,7 @@ from yolo_rocm.conv.hip.calls import HipCall
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton.calls import PLAIN, Epilogue, strides
+from yolo_rocm.engines.names import Pass
 
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1201", "gfx90a", "gfx942")
 DTYPES: Final = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -41,13 +42,13 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def call_of(algorithm: HipAlgorithm, problem: ConvProblem, which: str, epilogue: Epilogue = PLAIN) -> HipCall:
+def call_of(algorithm: HipAlgorithm, problem: ConvProblem, which: Pass, epilogue: Epilogue = PLAIN) -> HipCall:
     """Return the launch of a pass's kernel."""
     shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
     x, y, w = (strides(shape, problem.channels_last) for shape in shapes)
     if which == "grad_weight":
         return algorithm.weight_steps(problem, y, x)[0]
-    back = which == "grad_input"
+    back = which == Pass.GRAD_INPUT
     return algorithm.gather_steps(problem, back, *((y, w, x) if back else (x, w, y)), epilogue).kernel
 
 
@@ -60,7 +61,7 @@ def rows(target: str, compile_: Compile, compiler: str) -> Iterator[dict[str, An
                     problem = replace(layer_of(algorithm).problem(last), dtype=dtype)
                     if algorithm.not_supported_reasons(problem):
                         continue
-                    for which, epilogue in (*((each, PLAIN) for each in PASSES), ("forward", Epilogue("silu"))):
+                    for which, epilogue in (*((each, PLAIN) for each in PASSES), (Pass.FORWARD, Epilogue("silu"))):
                         call = call_of(algorithm, problem, which, epilogue)
                         made = compile_(call.source, call.defines, target)
                         layout = "nhwc" if last else "nchw"

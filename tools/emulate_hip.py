@@ -46,6 +46,7 @@ from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton.calls import strides
 from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.names import Pass
 
 PROCESSORS: Final = 36  # of an RX 5600 XT: how many splits grad-weight has
 COLUMNS: Final = (
@@ -140,12 +141,12 @@ def _exact(problem: ConvProblem) -> tuple[Operands, dict[str, torch.Tensor]]:
     return operands, native_passes(problem, in_doubles(operands))
 
 
-def run_pass(algorithm: HipAlgorithm, problem: ConvProblem, which: str, compile_: Compile, first: bool = False) -> Ran:
+def run_pass(algorithm: HipAlgorithm, problem: ConvProblem, which: Pass, compile_: Compile, first: bool = False) -> Ran:
     """Run a pass in the emulator, with `first` the first workgroup of it: what that has written is compared."""
     if which == "grad_weight":
         return (_first_split if first else _grad_weight)(algorithm, problem, compile_)
     operands, passes = _exact(problem)
-    exact, back = passes[which], which == "grad_input"
+    exact, back = passes[which], which == Pass.GRAD_INPUT
     x, y, w = _strides(problem)
     src, out = (y, x) if back else (x, y)
     steps = algorithm.gather_steps(problem, back, src, w, out)
@@ -168,7 +169,7 @@ def _grad_weight(algorithm: HipAlgorithm, problem: ConvProblem, compile_: Compil
     parts, _, counts = execute(call, compile_, (operands.grad, operands.x), (splits, *problem.weight_shape))
     flat, written, _ = execute(sum_partials(problem, splits, w), compile_, (parts,), problem.weight_shape)
     got, known = (torch.as_strided(one, problem.weight_shape, w) for one in (flat, written))
-    return Ran(call, _error(got, passes["grad_weight"], known), counts, math.prod(call.grid))
+    return Ran(call, _error(got, passes[Pass.GRAD_WEIGHT], known), counts, math.prod(call.grid))
 
 
 def _first_split(algorithm: HipAlgorithm, problem: ConvProblem, compile_: Compile) -> Ran:
@@ -179,7 +180,7 @@ def _first_split(algorithm: HipAlgorithm, problem: ConvProblem, compile_: Compil
     operands, passes = _exact(problem)
     x, y, _ = _strides(problem)
     call, splits = algorithm.weight_steps(problem, y, x)
-    exact, kept = passes["grad_weight"], slice(None)
+    exact, kept = passes[Pass.GRAD_WEIGHT], slice(None)
     groups = [(0, y, z) for y in range(call.grid[1]) for z in range(call.grid[2])]
     if call.source == "weight_gemm":
         grad = operands.grad.detach().permute(0, 2, 3, 1).flatten(0, 2).clone()
@@ -246,7 +247,7 @@ def rows(target: str, compile_: Compile, compiler: str, only: Sequence[str] = ()
                     yield row | {"layout": "nhwc" if last else "nchw"} | _row(algorithm, last, which, target, compile_)
 
 
-def _row(algorithm: HipAlgorithm, last: bool, which: str, target: str, compile_: Compile) -> dict[str, Any]:
+def _row(algorithm: HipAlgorithm, last: bool, which: Pass, target: str, compile_: Compile) -> dict[str, Any]:
     usual = layer_of(algorithm).problem(last)
     odd = (layer.problem(last) for layer in ODD if (layer.groups > 1) == (algorithm.name == "hip_depthwise"))
     served = [problem for problem in odd if not algorithm.not_supported_reasons(problem)][:2]

@@ -39,6 +39,7 @@ from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.activations import IDENTITY
 from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.names import Pass
 from yolo_rocm.engines.triton.available import MFMA, amd_family
 from yolo_rocm.engines.triton.launch import kernel_of
 
@@ -139,7 +140,8 @@ def _allowed(kernel: Kernel, dtype: torch.dtype) -> float:
     """
     if kernel.name == "transpose":
         return 0.0
-    which = "grad_weight" if kernel.splits else "grad_input" if "grad_input" in kernel.name else "forward"
+    back = Pass.GRAD_INPUT if "grad_input" in kernel.name else Pass.FORWARD
+    which = Pass.GRAD_WEIGHT if kernel.splits else back
     rounding = 0.0 if dtype == torch.float32 else torch.finfo(dtype).eps / 2
     return allowed_error(replace(kernel.problem, dtype=torch.float32), which) + rounding
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from yolo_rocm.engines.names import SINGLE, single_engines
+from yolo_rocm.engines.names import SINGLE, Pass, single_engines
 from yolo_rocm.errors import ConfigError
 
 pytestmark = pytest.mark.once
@@ -28,3 +30,10 @@ def test_what_is_proposed_can_be_used_there():
         single_engines("gemm+aut")
     with pytest.raises(ConfigError, match=r"unknown engine 'trition'; did you mean 'triton'\?"):
         single_engines("gemm+trition")
+
+
+def test_a_pass_is_its_word_on_every_python():
+    """In messages, in formats and in files, which older runs have written with plain words."""
+    assert f"{Pass.GRAD_INPUT} {Pass.FORWARD:>8}" == "grad_input  forward"
+    assert json.dumps({Pass.BACKWARD: Pass.GRAD_WEIGHT}, indent=0) == '{\n"backward": "grad_weight"\n}'
+    assert {Pass.FORWARD: 1}["forward"] == 1

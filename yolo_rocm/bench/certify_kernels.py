@@ -160,7 +160,7 @@ def _reference(problem: ConvProblem) -> tuple[Operands, dict[str, torch.Tensor],
     """
     operands = Operands.of(replace(problem, device="cpu"))
     exact = native_passes(problem, in_doubles(operands))
-    native = {}
+    native: dict[str, float] = {}
     try:
         with vendor_off("cpu"), as_in_the_seam():
             found = native_passes(problem, operands)

@@ -19,6 +19,7 @@ from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..engines.backend_flags import vendor_off
 from ..engines.measure import as_in_the_seam, milliseconds
+from ..engines.names import Pass
 from ..engines.plan_store import device_name
 from ..engines.tuning import time_candidates
 from . import results
@@ -141,12 +142,12 @@ def _bench_layer(
     return rows if quick else rows + _plain_patch(layer, operands, repeats)
 
 
-def _through_torch(problem: ConvProblem, operands: Operands, which: str) -> Callable[[], object]:
+def _through_torch(problem: ConvProblem, operands: Operands, which: Pass) -> Callable[[], object]:
     p = problem
     geometry = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups)
     if which == "forward":
         return lambda: torch.ops.aten.convolution(operands.x, operands.weight, None, *geometry)
-    mask = [which == "grad_input", which == "grad_weight", False]
+    mask = [which == Pass.GRAD_INPUT, which == Pass.GRAD_WEIGHT, False]
     return lambda: torch.ops.aten.convolution_backward(
         operands.grad, operands.x, operands.weight, None, *geometry, mask
     )
@@ -181,12 +182,12 @@ def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Ro
         return []
     kept = problem.batch * problem.in_channels * problem.kernel[0] * problem.kernel[1] * problem.output_size[0]
     columns = kept * problem.output_size[1] * x.element_size()
-    return [_row(layer, "forward", PLAIN, first, columns), _row(layer, BACKWARD, PLAIN, second, columns)]
+    return [_row(layer, Pass.FORWARD, PLAIN, first, columns), _row(layer, BACKWARD, PLAIN, second, columns)]
 
 
 def _row(
     layer: ModelLayer,
-    which: str,
+    which: Pass,
     way: str,
     spent: float | None,
     workspace: int | None,
@@ -232,7 +233,7 @@ def plot(path: Path, rows: Iterable[Row], title: str, of: str = "all convolution
     sums = totals(rows)
     ways = [way for way in (VENDOR, AUTO, PLAIN, VENDOR_OFF) if way in sums]
     parts = [which for which in (*PASSES, BACKWARD) if any(which in sums[way] for way in ways)]
-    series = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
+    series: dict[str, list[float]] = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
     results.draw(path, title, ways, [results.Panel(f"milliseconds, {of} of one training step", 1, series)])
 
 

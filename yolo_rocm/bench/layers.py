@@ -15,6 +15,7 @@ from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
+from ..engines.names import Pass
 from ..errors import ConfigError, nearest
 from ..ultralytics_hooks import models
 from ..utils.progress import progress
@@ -37,9 +38,9 @@ class ModelLayer:
     needs_grad_input: bool  # False for the first layer, whose input is the image
 
     @property
-    def passes(self) -> tuple[str, ...]:
+    def passes(self) -> tuple[Pass, ...]:
         """The passes a training step runs."""
-        return tuple(which for which in PASSES if self.needs_grad_input or which != "grad_input")
+        return tuple(which for which in PASSES if self.needs_grad_input or which != Pass.GRAD_INPUT)
 
 
 def named(kind: str, name: str, known: Mapping[str, T]) -> T:

@@ -13,6 +13,7 @@ from ..conv.names import PASSES
 from ..conv.plan import Operands
 from ..conv.problem import ConvProblem, laid_out
 from ..engines.faults import in_one_line
+from ..engines.names import Pass
 from .layers import ModelLayer, named
 from .rivals import BACKWARD, NotRunnableError, Results, Rival
 
@@ -49,12 +50,12 @@ class Inductor(Rival):
         """Return the versions of torch and Triton."""
         return f"Inductor of torch {torch.__version__} with triton {_version('triton')}"
 
-    def call(self, layer: ModelLayer, which: str, operands: Operands) -> Callable[[], Results]:
+    def call(self, layer: ModelLayer, which: Pass, operands: Operands) -> Callable[[], Results]:
         """Return a pass, compiled."""
         config: Any = importlib.import_module("torch._inductor.config")
         lowering: Any = importlib.import_module("torch._inductor.lowering")
         utils: Any = importlib.import_module("torch._inductor.utils")
-        if which != "forward" and torch.ops.aten.convolution_backward.default in lowering.fallbacks:
+        if which != Pass.FORWARD and torch.ops.aten.convolution_backward.default in lowering.fallbacks:
             raise NotRunnableError(f"Inductor of torch {torch.__version__} leaves backward passes to ATen")
         options: Any = {name: value for name, value in _OPTIONS.items() if hasattr(config, name)}
         compiled: Any = torch.compile(_pass(layer.problem, which), fullgraph=True, dynamic=False, options=options)
@@ -72,12 +73,12 @@ class Inductor(Rival):
         return run
 
 
-def _pass(problem: ConvProblem, which: str) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
+def _pass(problem: ConvProblem, which: Pass) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
     p = problem
     geometry = (p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups)
-    if which == "forward":
+    if which == Pass.FORWARD:
         return lambda x, weight, _: torch.ops.aten.convolution(x, weight, None, *geometry)
-    mask = [which == "grad_input", which == "grad_weight", False]
+    mask = [which == Pass.GRAD_INPUT, which == Pass.GRAD_WEIGHT, False]
     index = mask.index(True)
     return lambda x, weight, grad: torch.ops.aten.convolution_backward(grad, x, weight, None, *geometry, mask)[index]
 
@@ -86,7 +87,7 @@ class FlagGems(Rival):
     """`conv2d` of FlagGems, a library of operators in Triton; its backward pass computes both gradients."""
 
     name = "flag_gems"
-    passes = ("forward", BACKWARD)
+    passes = (Pass.FORWARD, BACKWARD)
 
     def missing(self, device: str) -> str:
         """Return why it cannot be had on a device at all."""
@@ -104,7 +105,7 @@ class FlagGems(Rival):
         """Return the versions of FlagGems and Triton."""
         return f"FlagGems {_version('flag_gems')} with triton {_version('triton')}"
 
-    def call(self, layer: ModelLayer, which: str, operands: Operands) -> Callable[[], Results]:
+    def call(self, layer: ModelLayer, which: Pass, operands: Operands) -> Callable[[], Results]:
         """Return a pass."""
         gems: Any = importlib.import_module("flag_gems")
         p = layer.problem
@@ -118,13 +119,15 @@ class FlagGems(Rival):
 
         def run_forward() -> Results:
             with torch.no_grad():
-                return {"forward": laid_out(forward(), p.channels_last)}
+                return {Pass.FORWARD: laid_out(forward(), p.channels_last)}
 
-        if which == "forward":
+        if which == Pass.FORWARD:
             return run_forward
         with torch.enable_grad():
             y = forward()
-        leaves = {"grad_input": x, "grad_weight": weight} if layer.needs_grad_input else {"grad_weight": weight}
+        leaves = (
+            {Pass.GRAD_INPUT: x, Pass.GRAD_WEIGHT: weight} if layer.needs_grad_input else {Pass.GRAD_WEIGHT: weight}
+        )
 
         def run_backward() -> Results:
             grads = torch.autograd.grad(y, list(leaves.values()), operands.grad, retain_graph=True)

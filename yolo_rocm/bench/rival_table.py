@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..conv.names import PASSES
+from ..engines.names import Pass
 from .conv import AUTO, Row
 from .rivals import BACKWARD, NOT_RUNNABLE, WRONG
 
@@ -36,7 +37,7 @@ def rival_table(rows: Sequence[Row], rivals: Iterable[str]) -> list[dict[str, An
     return table
 
 
-def _entry(rival: str, which: str, rows: Sequence[Row], ours: dict[tuple[str, str], float]) -> dict[str, Any]:
+def _entry(rival: str, which: Pass, rows: Sequence[Row], ours: dict[tuple[str, str], float]) -> dict[str, Any]:
     right = [row for row in rows if row.milliseconds is not None]
     counted: Counter[str] = Counter()
     reasons: dict[str, Counter[str]] = {WRONG: Counter(), NOT_RUNNABLE: Counter()}

@@ -13,6 +13,7 @@ from ..conv.plan import CONVOLUTION, Operands
 from ..engines.devices import alive, on
 from ..engines.faults import in_one_line
 from ..engines.measure import as_in_the_seam, milliseconds
+from ..engines.names import Pass
 from ..engines.precision import without_tf32
 from ..engines.tuning import agrees
 from ..errors import DeviceLostError
@@ -20,11 +21,11 @@ from .layers import ModelLayer
 
 WRONG: Final = "wrong"
 NOT_RUNNABLE: Final = "not runnable here"
-BACKWARD: Final = "backward"  # the pass of a way that computes both gradients in one call
+BACKWARD: Final = Pass.BACKWARD  # the pass of a way that computes both gradients in one call
 # A call that takes longer is timed once: a median of minutes says no more.
 _SLOW_MS: Final = 1000.0
 
-Results = Mapping[str, torch.Tensor]  # by the name of the pass that each belongs to
+Results = Mapping[Pass, torch.Tensor]  # by the name of the pass that each belongs to
 
 
 class NotRunnableError(Exception):
@@ -40,7 +41,7 @@ class Rival(ABC):
     """
 
     name: ClassVar[str]
-    passes: ClassVar[tuple[str, ...]]
+    passes: ClassVar[tuple[Pass, ...]]
 
     @abstractmethod
     def missing(self, device: str) -> str:
@@ -51,7 +52,7 @@ class Rival(ABC):
         """Return what is measured, where it can be had."""
 
     @abstractmethod
-    def call(self, layer: ModelLayer, which: str, operands: Operands) -> Callable[[], Results]:
+    def call(self, layer: ModelLayer, which: Pass, operands: Operands) -> Callable[[], Results]:
         """Return a pass as a call, with results in the layout of the problem.
 
         Raises:
@@ -76,7 +77,7 @@ class Outcome:
 
 def bench_rivals(
     missing: Mapping[Rival, str], layer: ModelLayer, operands: Operands, budget: int, repeats: int
-) -> Iterator[tuple[Rival, str, Outcome]]:
+) -> Iterator[tuple[Rival, Pass, Outcome]]:
     """Yield what came of every pass of every rival, after ours has been measured: a rival may spoil the tensors.
 
     Args:
@@ -86,7 +87,7 @@ def bench_rivals(
         budget: Workspace of the plain sum in bytes.
         repeats: Timed calls.
     """
-    references: dict[str, torch.Tensor] = {}
+    references: dict[Pass, torch.Tensor] = {}
     failed = ""
     if not all(missing.values()):
         plain = CONVOLUTION.reference(layer.problem)
@@ -109,7 +110,7 @@ def bench_rivals(
 
 
 def _measured(
-    rival: Rival, layer: ModelLayer, which: str, operands: Operands, references: Results, repeats: int
+    rival: Rival, layer: ModelLayer, which: Pass, operands: Operands, references: Results, repeats: int
 ) -> Outcome:
     """Check a pass of a rival as candidates of ours are checked, then time it as they are timed.
 

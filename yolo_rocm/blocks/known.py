@@ -11,6 +11,7 @@ from torch import nn
 
 from ..conv.patch import Patch, Route
 from ..conv.problem import laid_out
+from ..engines.names import Pass
 from ..norm.fused import find_route
 from ..norm.patch import NormPatch, NormRoute
 
@@ -112,7 +113,7 @@ def find(
     known.norm, known.layout = route, _LAYOUTS[route.problem.channels_last]
     known.shape, known.strides, known.channels_last = example.shape, example.stride(), problem.channels_last
     known.values = example.numel()
-    engines = (found.served.plan["forward"].algorithm.engine, route.engines[0])
+    engines = (found.served.plan[Pass.FORWARD].algorithm.engine, route.engines[0])
     known.is_cast = engines != ("triton", "triton")
     known.conv = found
     return known

@@ -57,7 +57,7 @@ def _tune(words: list[str] | None) -> tuple[list[dict[str, Any]], dict[str, Any]
     rows: list[dict[str, Any]] = []
     for problem in problems:
         plan, measured = planner.plan(problem), timings.get(problem, {})
-        names = {which: plan[which].algorithm.name for which in PASSES}
+        names: dict[str, str] = {which: plan[which].algorithm.name for which in PASSES}
         found = ((which, timing) for which in PASSES for timing in measured.get(which, []))
         times = {which: timing.milliseconds for which, timing in found if timing.algorithm == names[which]}
         rows.append({"convolution": str(problem), **names, "times_ms": times})

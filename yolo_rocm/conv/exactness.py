@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from ..engines.measure import MOST_RATIO, relative_error
+from ..engines.names import Pass
 from .algorithms import Algorithm
 from .names import PASSES
 from .plan import Operands
@@ -35,21 +36,21 @@ def in_doubles(operands: Operands) -> Operands:
     return Operands(operands.x.double(), operands.weight.double(), operands.grad.double())
 
 
-def plain_sum_error(problem: ConvProblem, which: str) -> float:
+def plain_sum_error(problem: ConvProblem, which: Pass) -> float:
     """Return what rounding a plain sum of as many terms costs: native kernels get below it on small shapes by luck."""
     direct = problem.direct() if problem.transposed else problem
     taps = math.prod(problem.kernel)
     terms = {
-        "forward": taps * direct.weight_shape[1],
-        "grad_input": taps * direct.weight_shape[0] // problem.groups,
-        "grad_weight": direct.batch * math.prod(direct.output_size),
+        Pass.FORWARD: taps * direct.weight_shape[1],
+        Pass.GRAD_INPUT: taps * direct.weight_shape[0] // problem.groups,
+        Pass.GRAD_WEIGHT: direct.batch * math.prod(direct.output_size),
     }
     if problem.transposed:
-        terms["forward"], terms["grad_input"] = terms["grad_input"], terms["forward"]
+        terms[Pass.FORWARD], terms[Pass.GRAD_INPUT] = terms[Pass.GRAD_INPUT], terms[Pass.FORWARD]
     return torch.finfo(problem.dtype).eps * max(0.5, 0.15 * math.sqrt(terms[which]))
 
 
-def allowed_error(problem: ConvProblem, which: str, native: float = 0.0) -> float:
+def allowed_error(problem: ConvProblem, which: Pass, native: float = 0.0) -> float:
     """Return the largest relative error of a pass.
 
     Args:
@@ -63,12 +64,12 @@ def allowed_error(problem: ConvProblem, which: str, native: float = 0.0) -> floa
 def error_ratios(
     algorithm: Algorithm,
     problem: ConvProblem,
-    run: Callable[[Algorithm, ConvProblem, str, Operands], torch.Tensor],
+    run: Callable[[Algorithm, ConvProblem, Pass, Operands], torch.Tensor],
     seed: int = 0,
-    passes: Iterable[str] = PASSES,
+    passes: Iterable[Pass] = PASSES,
     operands: Operands | None = None,
     exact: dict[str, torch.Tensor] | None = None,
-) -> dict[str, float]:
+) -> dict[Pass, float]:
     """Return, per pass, the error against fp64 over the native kernel's own (or over a plain sum's).
 
     Args:

@@ -11,12 +11,13 @@ from typing import Final
 
 import torch
 
+from ..engines.names import Pass
 from .problem import ConvProblem
 
 ANYTHING: Final = ("unfold", "windows")
 
 
-def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[str, ...]:
+def preferred(problem: ConvProblem, which: Pass, triton: bool = False) -> tuple[str, ...]:
     """Return names of algorithms for one pass of `problem`, best guess first.
 
     Args:
@@ -34,13 +35,13 @@ def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[s
     on_cpu = problem.device.startswith("cpu")
     if problem.groups > 1:
         depthwise = ("depthwise_shift",) if on_cpu else ("depthwise_kernel", "depthwise_shift")
-        return (*depthwise, *(("windows", "unfold") if which == "grad_weight" else ANYTHING))
+        return (*depthwise, *(("windows", "unfold") if which == Pass.GRAD_WEIGHT else ANYTHING))
     if on_cpu:
         return ("columns", *ANYTHING)
     small_map = len(problem.output_size) == 2 and math.prod(problem.output_size) < 40 * 40
     if problem.dtype in (torch.float16, torch.bfloat16):
         if small_map:
-            return ("windows" if which == "grad_weight" else "columns", *ANYTHING)
+            return ("windows" if which == Pass.GRAD_WEIGHT else "columns", *ANYTHING)
         return ("shift_rows", "planes", *ANYTHING)
     if which != "grad_weight":
         return ("planes", *ANYTHING)
@@ -49,8 +50,8 @@ def preferred(problem: ConvProblem, which: str, triton: bool = False) -> tuple[s
     return ("windows" if small_map else "shift_rows", "planes", *ANYTHING)
 
 
-def _triton(problem: ConvProblem, which: str) -> tuple[str, ...]:
-    channels = (problem.in_channels if which == "grad_input" else problem.out_channels) // problem.groups
+def _triton(problem: ConvProblem, which: Pass) -> tuple[str, ...]:
+    channels = (problem.in_channels if which == Pass.GRAD_INPUT else problem.out_channels) // problem.groups
     size = next((size for size, most in (("s", 24), ("m", 48), ("l", 96)) if channels <= most), "xl")
     layout = "" if problem.channels_last else "_turned"  # through a channels_last copy, as plan files name it
     first = ["triton_transposed", "triton_depthwise"]

@@ -2,4 +2,6 @@
 
 from typing import Final
 
-PASSES: Final = ("forward", "grad_input", "grad_weight")
+from ..engines.names import Pass
+
+PASSES: Final = (Pass.FORWARD, Pass.GRAD_INPUT, Pass.GRAD_WEIGHT)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..engines.names import Pass
 from ..engines.seam import checked_devices
 from . import chunking
 from .base import Bound, Grads, Wanted
@@ -37,7 +38,7 @@ class Route:
         self.forward, self.backward = forward.forward, for_input.backward
         if for_input is not for_weight:
             self.backward = partial(_by_two, for_input, for_weight)
-        layouts = {plan[which].algorithm.weight_layout(problem) for which in ("forward", "grad_input")}
+        layouts = {plan[which].algorithm.weight_layout(problem) for which in (Pass.FORWARD, Pass.GRAD_INPUT)}
         self.weight_layout = layouts.pop() if len(layouts) == 1 else torch.preserve_format
 
 

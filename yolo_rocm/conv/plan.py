@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..engines.names import Pass
 from ..engines.operator import Operator, Tensors
 from ..engines.planner import DEFAULT_TUNE_SECONDS, BasePlanner, Plan
 from . import chunking
@@ -58,7 +59,7 @@ class Convolution(Operator[ConvProblem, Algorithm]):
     passes = PASSES
     algorithms = ALGORITHMS
 
-    def preferred(self, problem: ConvProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
+    def preferred(self, problem: ConvProblem, which: Pass, engines: Sequence[str]) -> Sequence[str]:
         """Return names of algorithms for one pass, best guess first."""
         compiled = [engine for engine in ("triton", "hip") if engine in engines and "gemm" not in engines]
         if not compiled:
@@ -76,7 +77,7 @@ class Convolution(Operator[ConvProblem, Algorithm]):
         return Operands.of(problem)
 
     def call(
-        self, algorithm: Algorithm, problem: ConvProblem, which: str, operands: Tensors, budget: int
+        self, algorithm: Algorithm, problem: ConvProblem, which: Pass, operands: Tensors, budget: int
     ) -> Callable[[], torch.Tensor]:
         """Return a pass as the seam runs it, chunking included, into the layout the seam returns."""
         x, weight, grad = operands
@@ -84,7 +85,7 @@ class Convolution(Operator[ConvProblem, Algorithm]):
         last = problem.channels_last
         if which == "forward":
             return lambda: laid_out(forward(x, weight, None), last)
-        wanted = (which == "grad_input", which == "grad_weight")
+        wanted = (which == Pass.GRAD_INPUT, which == Pass.GRAD_WEIGHT)
         index = wanted.index(True)
 
         def run() -> torch.Tensor:

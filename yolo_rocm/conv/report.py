@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..engines.names import NATIVE
+from ..engines.names import NATIVE, Pass
 from ..engines.report import ProblemStats, SeamReport
 from .algorithms import Algorithm
 from .chunking import largest_workspace
@@ -37,7 +37,7 @@ class LayerRow:
             return {**row, "engine": None, "reason": "has not run yet"}
         plan, problem = self.served.plan, self.served.problem
         algorithms = {which: plan[which].algorithm for which in PASSES}
-        row.update(problem=str(problem), engine=plan.engine, reason=plan["forward"].reason)
+        row.update(problem=str(problem), engine=plan.engine, reason=plan[Pass.FORWARD].reason)
         row.update({which: algorithm.name for which, algorithm in algorithms.items()})
         row.update(times_ms={which: round(ms, 4) for which, ms in self.times_ms.items()})
         if self.budget is not None:  # what passes may take in addition to their results; unknown of native kernels

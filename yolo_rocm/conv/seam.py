@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..engines import dispatcher
+from ..engines.names import Pass
 from ..engines.seam import Seam
 from ..errors import YoloRocmError
 from .base import Grads
@@ -129,7 +130,7 @@ def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     began = None if timer is None else mark(x.device)
     y = laid_out(route.forward(x, weight, bias), problem.channels_last)
     if timer is not None:
-        timer.add(problem, "forward", layer, began, x.device)
+        timer.add(problem, Pass.FORWARD, layer, began, x.device)
     return y
 
 
@@ -183,7 +184,7 @@ def _timed_backward(
     the native kernels, which take them by separate calls of the vendor library. The gradient of a bias is not timed.
     """
     found: list[torch.Tensor | None] = [None, None]
-    for index, which in ((1, "grad_weight"), (0, "grad_input")):
+    for index, which in ((1, Pass.GRAD_WEIGHT), (0, Pass.GRAD_INPUT)):
         if mask[index]:
             began = mark(x.device)
             part = route.backward(grad, x, weight, (index == 0, index == 1))[index]

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from ..engines.names import Pass
 from .names import PASSES
 from .problem import ConvProblem
 
@@ -54,7 +55,7 @@ class StepTimer:
         self._began = mark(device)
         self._ended: Mark = None
 
-    def add(self, problem: ConvProblem, which: str, layer: str | None, began: Mark, device: torch.device) -> None:
+    def add(self, problem: ConvProblem, which: Pass, layer: str | None, began: Mark, device: torch.device) -> None:
         """Take a pass of a convolution that ends now; `layer` where its name is known."""
         self._spans.append((problem, which, layer, began, mark(device)))
 
@@ -130,7 +131,7 @@ class LayerTimes:
             layer: Its name.
             sharing: Names of all layers known to compute the same, this one included.
         """
-        found = {}
+        found: dict[str, float] = {}
         for which in PASSES:
             own = self._times.get((problem, which, layer))
             if own:

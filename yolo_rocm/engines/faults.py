@@ -18,6 +18,7 @@ from ..utils.error_text import typed_line
 from ..utils.log_lines import log
 from .device_state import STATE
 from .devices import alive
+from .names import Pass
 from .operator import Problem
 from .plan_store import PlanStore
 
@@ -57,7 +58,7 @@ def reasons(operator: str, name: str, problem: Problem) -> list[str]:
     return [] if store is None or why is None else [_left_out(why, store)]
 
 
-def dropped(operator: str, name: str, problem: Problem, which: str, why: str, expected: bool = False) -> None:
+def dropped(operator: str, name: str, problem: Problem, which: Pass, why: str, expected: bool = False) -> None:
     """Log that an algorithm is left out of a choice: a warning the first time, unless it was to be expected."""
     kind = (operator, name, problem.device, problem.dtype, why)
     level = logging.DEBUG if expected or kind in _logged else logging.WARNING
@@ -65,14 +66,14 @@ def dropped(operator: str, name: str, problem: Problem, which: str, why: str, ex
     log("kernel.dropped", "%s is left out for %s, %s: %s", name, problem, which, why, level=level)
 
 
-def wrong(operator: str, name: str, problem: Problem, which: str) -> None:
+def wrong(operator: str, name: str, problem: Problem, which: Pass) -> None:
     """Leave an algorithm out for one problem, in this process: the next one compares it before its first use too."""
     _wrong.add((operator, name, problem))
     dropped(operator, name, problem, which, WRONG)
 
 
 def raise_if_lost(
-    error: Exception, problem: Problem, operator: str = "", name: str | None = None, which: str = ""
+    error: Exception, problem: Problem, operator: str = "", name: str | None = None, which: Pass | None = None
 ) -> None:
     """Check whether the device still computes after an error of an algorithm, or of none, in a pass of a problem.
 

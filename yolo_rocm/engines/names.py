@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Final
 
 from ..errors import ConfigError, nearest
@@ -12,6 +13,21 @@ NATIVE: Final = (VENDOR, "aten")
 OURS: Final = ("gemm", "triton", "hip")
 SINGLE: Final = (*NATIVE, *OURS)
 ENGINES: Final = ("auto", *SINGLE)
+
+
+class Pass(str, Enum):
+    """A pass of an operator. Each is its own word: in files, and where a user reads it."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    GRAD_INPUT = "grad_input"
+    GRAD_WEIGHT = "grad_weight"
+
+    def __str__(self) -> str:
+        """Return the word, on every Python alike."""
+        return self.value
+
+    __format__ = str.__format__  # type: ignore[assignment]  # of Python 3.10 as of later ones
 
 
 def single_engines(setting: str) -> list[str]:

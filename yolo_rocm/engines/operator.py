@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import torch
 
 from .measure import relative_error
+from .names import Pass
 from .products import cut_short
 
 Tensors = tuple[torch.Tensor, ...]
@@ -56,11 +57,11 @@ class BaseAlgorithm(ABC, Generic[P]):
     def workspace_bytes(self, problem: P) -> int:
         """Largest workspace of the passes, in addition to their results."""
 
-    def worth_measuring(self, problem: P, which: str) -> bool:
+    def worth_measuring(self, problem: P, which: Pass) -> bool:
         """Return whether a pass is worth a measurement where this algorithm supports it; False saves tuning time."""
         return True
 
-    def prepare(self, problem: P, which: str) -> None:
+    def prepare(self, problem: P, which: Pass) -> None:
         """Do beforehand what the first run of a pass would have to wait for, such as compiling; from any thread."""
         return
 
@@ -83,11 +84,11 @@ class Operator(ABC, Generic[P, A]):
     """
 
     name: str
-    passes: tuple[str, ...]
+    passes: tuple[Pass, ...]
     algorithms: tuple[A, ...]
 
     @abstractmethod
-    def preferred(self, problem: P, which: str, engines: Sequence[str]) -> Sequence[str]:
+    def preferred(self, problem: P, which: Pass, engines: Sequence[str]) -> Sequence[str]:
         """Return names of algorithms for a pass before anything was measured, best guess first: the heuristics."""
 
     @abstractmethod
@@ -99,7 +100,7 @@ class Operator(ABC, Generic[P, A]):
         """Return random tensors of a problem on its device; zeros would be faster than real data on some devices."""
 
     @abstractmethod
-    def call(self, algorithm: A, problem: P, which: str, operands: Tensors, budget: int) -> Callable[[], torch.Tensor]:
+    def call(self, algorithm: A, problem: P, which: Pass, operands: Tensors, budget: int) -> Callable[[], torch.Tensor]:
         """Return a pass of an algorithm as a training runs it, within `budget` bytes of workspace."""
 
     @abstractmethod
@@ -118,20 +119,20 @@ class Operator(ABC, Generic[P, A]):
         """Return the workspace below which chunking cannot bring an algorithm."""
         return algorithm.workspace_bytes(problem)
 
-    def run(self, algorithm: A, problem: P, which: str, operands: Tensors, budget: int = 1 << 62) -> torch.Tensor:
+    def run(self, algorithm: A, problem: P, which: Pass, operands: Tensors, budget: int = 1 << 62) -> torch.Tensor:
         """Run a pass of an algorithm once."""
         return self.call(algorithm, problem, which, operands, budget)()
 
-    def expected(self, problem: P, which: str, operands: Tensors, budget: int) -> torch.Tensor:
+    def expected(self, problem: P, which: Pass, operands: Tensors, budget: int) -> torch.Tensor:
         """Return what a pass has to give: the reference's result, of products that are right on every target."""
         with cut_short():
             return self.run(self.reference(problem), problem, which, operands, budget)
 
-    def distance(self, problem: P, which: str, result: torch.Tensor, exact: torch.Tensor) -> float:
+    def distance(self, problem: P, which: Pass, result: torch.Tensor, exact: torch.Tensor) -> float:
         """Return how far a result of `run` is from another one, relative to its size; NaN where either holds one."""
         return relative_error(result, exact)
 
-    def in_fp64(self, problem: P, which: str, operands: Tensors, device: str) -> torch.Tensor:
+    def in_fp64(self, problem: P, which: Pass, operands: Tensors, device: str) -> torch.Tensor:
         """Return the result of a pass in fp64 by the reference, computed on a device."""
         wide = self.cast(problem, torch.float64, device)
         doubles = tuple(operand.to(device, torch.float64) for operand in operands)

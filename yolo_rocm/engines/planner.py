@@ -11,7 +11,7 @@ import torch
 from ..errors import ConfigError, EngineError
 from ..utils.log_lines import log
 from . import bounded, faults, qualification
-from .names import NATIVE, OURS, single_engines
+from .names import NATIVE, OURS, Pass, single_engines
 from .operator import A, Operator, P
 from .plan_store import Entry, PlanStore
 from .selection import Timings, fastest, winners
@@ -30,7 +30,7 @@ class PassChoice(Generic[A]):
     reason: str
 
 
-class Plan(dict[str, PassChoice[A]]):
+class Plan(dict[Pass, PassChoice[A]]):
     """The choice for each pass of one problem, by the name of the pass."""
 
     @property
@@ -173,7 +173,7 @@ class BasePlanner(Generic[P, A]):
             }
         )
 
-    def _by_heuristics(self, problem: P, which: str, supporting: dict[str, A]) -> PassChoice[A]:
+    def _by_heuristics(self, problem: P, which: Pass, supporting: dict[str, A]) -> PassChoice[A]:
         for algorithm in supporting.values():
             if algorithm.engine == "vendor":
                 return PassChoice(algorithm, f"engine '{self.engine}', vendor library on")
@@ -201,7 +201,7 @@ class BasePlanner(Generic[P, A]):
         problems: Iterable[P],
         progress: Callable[[int, int], None] | None = None,
         limit_s: float = DEFAULT_TUNE_SECONDS,
-    ) -> dict[P, dict[str, list[Timing]]]:
+    ) -> dict[P, dict[Pass, list[Timing]]]:
         """Measure the candidates of every problem not measured yet, and use the winners from now on.
 
         Args:
@@ -214,7 +214,7 @@ class BasePlanner(Generic[P, A]):
             All timings, fastest first.
         """
         waiting = self.unmeasured(problems)
-        timings: dict[P, dict[str, list[Timing]]] = {}
+        timings: dict[P, dict[Pass, list[Timing]]] = {}
         if progress is not None and waiting:
             progress(0, len(waiting))
         try:

@@ -19,6 +19,7 @@ from .devices import is_there, on
 from .faults import in_one_line, raise_if_lost
 from .kernel_errors import Spills
 from .measure import as_in_the_seam
+from .names import Pass
 from .operator import A, Operator, P, Problem
 from .quarantine import quarantine_kernel
 from .triton.available import interpreted
@@ -31,7 +32,7 @@ _seen: set[tuple[str, str, str, torch.dtype]] = STATE.container(set())
 _compared: set[tuple[str, str, Problem, str]] = STATE.container(set())  # (operator, algorithm, problem, pass)
 
 
-def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None = None) -> None:
+def check(operator: Operator[P, A], algorithm: A, problem: P, which: Pass | None = None) -> None:
     """Run a small problem of the same data type and layout, once, and compare with fp64 on the CPU.
 
     A kernel that fails or errs is quarantined: from then on it is among the algorithm's reasons.
@@ -67,7 +68,7 @@ def check(operator: Operator[P, A], algorithm: A, problem: P, which: str | None 
         quarantine_kernel(operator.name, problem.device, algorithm.name, problem.dtype, why)
 
 
-def gives_wrong_numbers(operator: Operator[P, A], problem: P, chosen: Mapping[str, A], budget: int) -> list[str]:
+def gives_wrong_numbers(operator: Operator[P, A], problem: P, chosen: Mapping[Pass, A], budget: int) -> list[Pass]:
     """Return the passes in which chosen algorithms do not give what the reference gives; each is compared once.
 
     What fails altogether is not compared: it says so itself when it is used.
@@ -90,7 +91,8 @@ def gives_wrong_numbers(operator: Operator[P, A], problem: P, chosen: Mapping[st
     if not waiting or not is_there(problem.device) or operator.reference(problem).not_supported_reasons(problem):
         return []
     _compared.update((operator.name, algorithm.name, problem, which) for which, algorithm in waiting.items())
-    wrong, name, which = [], None, ""
+    name: str | None = None
+    wrong, which = [], None
     try:
         # A network may be under autocast where it plans, and the reference has to compute in the problem's data type.
         off = torch.autocast(torch.device(problem.device).type, enabled=False)

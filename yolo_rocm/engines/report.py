@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic
 import torch
 
 from .bounded import Bounded
+from .names import Pass
 from .operator import A, P
 from .planner import Plan
 
@@ -30,7 +31,7 @@ class ProblemStats(Generic[P, A]):
         return {
             "problem": str(self.problem),
             "engine": self.plan.engine,
-            "reason": self.plan["forward"].reason,
+            "reason": self.plan[Pass.FORWARD].reason,
             "forward_calls": self.forward_calls,
             "backward_calls": self.backward_calls,
         }

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from .names import Pass
 from .tuning import Timing
 
 K = TypeVar("K")
-Timings = Mapping[K, Mapping[str, list[Timing]]]  # problem -> pass -> timings
+Timings = Mapping[K, Mapping[Pass, list[Timing]]]  # problem -> pass -> timings
 # The share of the time of all problems that an engine has to save: about half as much of a training step.
 LEAST_GAIN: Final = 0.05
 # Python is ahead while it needs less than this share of the device's time: the rest of a step has work for both.

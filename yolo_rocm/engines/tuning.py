@@ -15,6 +15,7 @@ from ..utils.log_lines import log
 from . import faults
 from .kernel_errors import Spills
 from .measure import MOST_RATIO, as_in_the_seam, timed
+from .names import Pass
 from .operator import A, BaseAlgorithm, Operator, P, Tensors
 from .triton.launch import prepare_all
 
@@ -49,7 +50,7 @@ class Timing:
 def time_candidates(
     operator: Operator[P, A],
     problem: P,
-    which: str,
+    which: Pass,
     candidates: Iterable[A],
     operands: Tensors,
     budget: int,
@@ -112,7 +113,7 @@ def time_candidates(
 
 
 def _expected(
-    operator: Operator[P, A], problem: P, which: str, operands: Tensors, budget: int
+    operator: Operator[P, A], problem: P, which: Pass, operands: Tensors, budget: int
 ) -> tuple[torch.Tensor | None, str]:
     """Return what a pass has to give; None where nothing can say it, and the reason where something fails."""
     reference = operator.reference(problem)
@@ -128,7 +129,7 @@ def _expected(
     return expected, ""
 
 
-def exact_enough(operator: Operator[P, A], algorithm: A, problem: P, which: str) -> bool:
+def exact_enough(operator: Operator[P, A], algorithm: A, problem: P, which: Pass) -> bool:
     """Return whether an algorithm that pays speed with digits errs at most twice as much as a direct sum."""
     if algorithm.exact:
         return True
@@ -147,7 +148,7 @@ def gives(
     operator: Operator[P, A],
     algorithm: A,
     problem: P,
-    which: str,
+    which: Pass,
     operands: Tensors,
     budget: int,
 ) -> bool:
@@ -162,7 +163,7 @@ def gives(
     return agrees(operator, problem, which, operator.run(algorithm, problem, which, operands, budget), expected)
 
 
-def agrees(operator: Operator[P, A], problem: P, which: str, result: torch.Tensor, expected: torch.Tensor) -> bool:
+def agrees(operator: Operator[P, A], problem: P, which: Pass, result: torch.Tensor, expected: torch.Tensor) -> bool:
     """Return whether two results of the same sum are the same but for rounding."""
     most = 1e-3 if problem.dtype == torch.float32 else 3e-2
     return operator.distance(problem, which, result, expected) <= most
@@ -191,7 +192,7 @@ def tune(
     candidates: Callable[[P], list[A]],
     budget: int,
     limit_s: float,
-) -> Iterator[tuple[P, dict[str, list[Timing]]]]:
+) -> Iterator[tuple[P, dict[Pass, list[Timing]]]]:
     """Yield the timings of each problem, pass by pass, until the time is up.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..engines.layout import is_channels_last, laid_out
-from ..engines.names import NATIVE
+from ..engines.names import NATIVE, Pass
 from ..engines.seam import checked_devices
 from .algorithms import ALGORITHMS
 from .plan import NormPlan, NormPlanner
@@ -32,7 +32,7 @@ class NormRoute:
 
     def __init__(self, problem: NormProblem, plan: NormPlan, served: NormStats) -> None:
         self.problem, self.served = problem, served
-        one, other = plan["forward"].algorithm, plan["backward"].algorithm
+        one, other = plan[Pass.FORWARD].algorithm, plan[Pass.BACKWARD].algorithm
         self.engines = (one.engine, other.engine)
         self.forward, self.activate, _ = one.bound(problem)
         self.backward = other.bound(problem).backward

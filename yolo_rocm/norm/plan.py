@@ -11,6 +11,7 @@ import torch
 
 from ..engines.layout import laid_out
 from ..engines.measure import relative_error
+from ..engines.names import Pass
 from ..engines.operator import Operator, Tensors
 from ..engines.planner import BasePlanner, Plan
 from .algorithms import ALGORITHMS, BY_NAME, NormAlgorithm
@@ -19,7 +20,7 @@ from .problem import NormProblem
 
 __all__ = ["NORMALISATION", "PASSES", "NormPlan", "NormPlanner", "Operands"]
 
-PASSES: Final = ("forward", "backward")
+PASSES: Final = (Pass.FORWARD, Pass.BACKWARD)
 _MOMENTUM, _EPS = 0.03, 1e-3  # Ultralytics'
 _LESS_ROOM: Final = 300.0  # for statistics next to half precision: 1e-4 where the tuner allows values 3e-2
 NormPlan = Plan[NormAlgorithm]
@@ -76,7 +77,7 @@ class Normalisation(Operator[NormProblem, NormAlgorithm]):
     passes = PASSES
     algorithms = ALGORITHMS
 
-    def preferred(self, problem: NormProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
+    def preferred(self, problem: NormProblem, which: Pass, engines: Sequence[str]) -> Sequence[str]:
         """Prefer torch's own kernels on a CPU, where they are the fastest, and what fills a GPU there."""
         return ("aten", "torch") if problem.device.startswith("cpu") else ("triton_l", "hip_norm", "torch", "aten")
 
@@ -89,7 +90,7 @@ class Normalisation(Operator[NormProblem, NormAlgorithm]):
         return Operands.of(problem)
 
     def call(
-        self, algorithm: NormAlgorithm, problem: NormProblem, which: str, operands: Tensors, budget: int
+        self, algorithm: NormAlgorithm, problem: NormProblem, which: Pass, operands: Tensors, budget: int
     ) -> Callable[[], torch.Tensor]:
         """Return a pass as a training runs it; operands stay as they are."""
         o = Operands(*operands)
@@ -110,7 +111,7 @@ class Normalisation(Operator[NormProblem, NormAlgorithm]):
         self,
         algorithm: NormAlgorithm,
         problem: NormProblem,
-        which: str,
+        which: Pass,
         operands: Tensors,
         budget: int = 1 << 62,
     ) -> torch.Tensor:
@@ -134,14 +135,14 @@ class Normalisation(Operator[NormProblem, NormAlgorithm]):
             parts = [*grads, p.running_mean, p.running_var, batches]
         return torch.cat([part.flatten().to(o.mean.dtype) for part in parts if part is not None])
 
-    def distance(self, problem: NormProblem, which: str, result: torch.Tensor, exact: torch.Tensor) -> float:
+    def distance(self, problem: NormProblem, which: Pass, result: torch.Tensor, exact: torch.Tensor) -> float:
         """Return the largest relative error of all that a pass computes; each channel's counts, not their sum alone.
 
         Statistics are at least fp32 whatever the input is, and so have less room than values in half precision.
         """
         size = problem.rows * problem.channels
         errors = [relative_error(result[:size], exact[:size])]
-        sums = 2 if which == "backward" and problem.affine else 0
+        sums = 2 if which == Pass.BACKWARD and problem.affine else 0
         channels = (result.numel() - size) // problem.channels
         strict = 1.0 if problem.dtype == problem.statistics_dtype else _LESS_ROOM
         for index in range(channels):

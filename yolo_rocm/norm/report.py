@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ..engines.names import Pass
 from ..engines.report import ProblemStats, SeamReport
 from .algorithms import NormAlgorithm
 from .problem import NormProblem
@@ -35,5 +36,5 @@ class NormReport(SeamReport[NormProblem, NormAlgorithm]):
 
 def _row(served: NormStats) -> dict[str, Any]:
     plan = served.plan
-    algorithms = {which: choice.algorithm.name for which, choice in plan.items()}
-    return {"problem": str(served.problem), "engine": plan.engine, "reason": plan["forward"].reason, **algorithms}
+    algorithms: dict[str, str] = {which: choice.algorithm.name for which, choice in plan.items()}
+    return {"problem": str(served.problem), "engine": plan.engine, "reason": plan[Pass.FORWARD].reason, **algorithms}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 import torch
 
 from ...engines.activations import activate_in_place
+from ...engines.names import Pass
 from ...engines.triton.available import family
 from ...engines.triton.call import Call
 from ...engines.triton.launch import Launch, prepare
@@ -42,11 +43,11 @@ class Separate(FusedAlgorithm):
         """Support what the algorithm supports."""
         return self.inner.not_supported_reasons(problem.conv) or quarantined(self, problem)
 
-    def worth_measuring(self, problem: FusedProblem, which: str) -> bool:
+    def worth_measuring(self, problem: FusedProblem, which: Pass) -> bool:
         """Return what the algorithm says of its forward pass."""
         return self.inner.worth_measuring(problem.conv, which)
 
-    def prepare(self, problem: FusedProblem, which: str) -> None:
+    def prepare(self, problem: FusedProblem, which: Pass) -> None:
         """Let the algorithm compile what it launches."""
         self.inner.prepare(problem.conv, which)
 
@@ -83,7 +84,7 @@ class Epilogued(FusedAlgorithm):
         """Support what the algorithm supports."""
         return self._inner.not_supported_reasons(problem.conv) or quarantined(self, problem)
 
-    def worth_measuring(self, problem: FusedProblem, which: str) -> bool:
+    def worth_measuring(self, problem: FusedProblem, which: Pass) -> bool:
         """Return whether the tile fits the layer's channels; those of NCHW are read as they are stored."""
         return self._inner.worth_measuring(problem.conv, which)
 
@@ -101,7 +102,7 @@ class Epilogued(FusedAlgorithm):
         known: dict[tuple[Any, ...], Launch] = {}
 
         def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-            y, weight = x.new_empty_strided(shape, by), self._inner.packed("forward", weight)
+            y, weight = x.new_empty_strided(shape, by), self._inner.packed(Pass.FORWARD, weight)
             kind = (x.stride(), weight.stride(), tf32(problem.conv))
             launch = known.get(kind)
             if launch is None:
@@ -115,18 +116,18 @@ class Epilogued(FusedAlgorithm):
     def _key(self, problem: FusedProblem, kind: tuple[Any, ...]) -> Hashable:
         return (NAME, self.name, problem, *kind)
 
-    def prepare(self, problem: FusedProblem, which: str) -> None:
+    def prepare(self, problem: FusedProblem, which: Pass) -> None:
         """Compile the launch for tensors that are not views."""
         conv = problem.conv
         x, y = (strides(shape, conv.channels_last) for shape in (conv.input_shape, conv.output_shape))
-        call = self.call(problem, x, self._inner.packed_strides(conv, "forward"), y)
+        call = self.call(problem, x, self._inner.packed_strides(conv, Pass.FORWARD), y)
         prepare(call, (problem.dtype,) * 4, problem.device)
 
 
 class InferenceGemm(TritonGemm):
     """Tiles that a training has no use for: small ones for small batches, deep ones for many channels."""
 
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether the tile is neither mostly padding nor far too narrow, also along the reduction."""
         tile = inference_tile(family(problem.device), is_half(problem), self._size)
         channels, out_channels = group_channels(problem)

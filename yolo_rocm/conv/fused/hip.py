@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import torch
 
+from ...engines.names import Pass
 from ..hip.base import Gather, HipAlgorithm, Steps, readable
 from ..hip.launching import prepare
 from ..triton.calls import strides
@@ -30,7 +31,7 @@ class HipEpilogued(FusedAlgorithm):
         """Support what the algorithm supports."""
         return self._inner.not_supported_reasons(problem.conv) or quarantined(self, problem)
 
-    def worth_measuring(self, problem: FusedProblem, which: str) -> bool:
+    def worth_measuring(self, problem: FusedProblem, which: Pass) -> bool:
         """Return what the algorithm says of its forward pass."""
         return self._inner.worth_measuring(problem.conv, which)
 
@@ -42,7 +43,7 @@ class HipEpilogued(FusedAlgorithm):
         """Return the launches."""
         return Gather(self._inner, problem.conv, False, problem.epilogue, _readable)
 
-    def prepare(self, problem: FusedProblem, which: str) -> None:
+    def prepare(self, problem: FusedProblem, which: Pass) -> None:
         """Compile the launches for tensors that are not views."""
         steps = self._steps(problem)
         if steps.other is not None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 
+from ...engines.names import Pass
 from ...engines.operator import Operator, Tensors
 from ...engines.planner import BasePlanner
 from ..heuristics import preferred
@@ -18,7 +19,7 @@ from .algorithms import FUSED_ALGORITHMS, Separate
 from .base import NAME, FusedAlgorithm
 from .problem import FusedProblem
 
-FORWARD = "forward"
+FORWARD = Pass.FORWARD
 
 
 class Operands(NamedTuple):
@@ -43,7 +44,7 @@ class FusedConvolution(Operator[FusedProblem, FusedAlgorithm]):
     passes = (FORWARD,)
     algorithms = FUSED_ALGORITHMS
 
-    def preferred(self, problem: FusedProblem, which: str, engines: Sequence[str]) -> Sequence[str]:
+    def preferred(self, problem: FusedProblem, which: Pass, engines: Sequence[str]) -> Sequence[str]:
         """Return names of algorithms, best guess first: compiled ones write once what others write three times."""
         guesses = list(preferred(problem.conv, FORWARD, triton=False))
         if "hip" in engines:
@@ -62,7 +63,7 @@ class FusedConvolution(Operator[FusedProblem, FusedAlgorithm]):
         return Operands.of(problem)
 
     def call(
-        self, algorithm: FusedAlgorithm, problem: FusedProblem, which: str, operands: Tensors, budget: int
+        self, algorithm: FusedAlgorithm, problem: FusedProblem, which: Pass, operands: Tensors, budget: int
     ) -> Callable[[], torch.Tensor]:
         """Return the pass as a network runs it."""
         x, weight, bias = operands

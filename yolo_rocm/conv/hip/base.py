@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 
 from ...engines.hip.available import device_reason
+from ...engines.names import Pass
 from ...engines.quarantine import quarantine_reason
 from ..base import Algorithm, Bound, Grads, Wanted, common_reasons
 from ..problem import ConvProblem, laid_out, suggests_channels_last
@@ -93,7 +94,7 @@ class HipAlgorithm(Algorithm):
             partial(_backward, Gather(self, problem, back=True), _Weight(self, problem)),
         )
 
-    def prepare(self, problem: ConvProblem, which: str) -> None:
+    def prepare(self, problem: ConvProblem, which: Pass) -> None:
         """Compile what a pass launches."""
         x, y, w = (strides(shape, problem.channels_last) for shape in _shapes(problem))
         if which == "grad_weight":
@@ -101,7 +102,7 @@ class HipAlgorithm(Algorithm):
             prepare(calls.sum_partials(problem, splits, w), problem.device)
             prepare(call, problem.device)
             return
-        back = which == "grad_input"
+        back = which == Pass.GRAD_INPUT
         steps = self.gather_steps(problem, back, *((y, w, x) if back else (x, w, y)))
         if steps.other is not None:
             prepare(steps.other, problem.device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+from ...engines.names import Pass
 from ..problem import ConvProblem
 from ..triton.calls import PLAIN, Epilogue
 from . import calls
@@ -37,9 +38,9 @@ class HipFewChannels(HipGemm):
             reasons.append(f"groups is {problem.groups}, not 1")
         return reasons + hip_reasons(problem, self)
 
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether it is the forward pass; the others are the plain tiles'."""
-        return which == "forward"
+        return which == Pass.FORWARD
 
     def gather_steps(
         self,

@@ -6,6 +6,7 @@ import math
 from typing import ClassVar
 
 from ...engines.devices import processors
+from ...engines.names import Pass
 from ..problem import ConvProblem
 from ..triton.calls import PLAIN, Epilogue
 from . import calls
@@ -28,7 +29,7 @@ class HipGemm(HipAlgorithm):
         """Support two-dimensional convolutions of fp32, fp16 and bf16."""
         return hip_reasons(problem, self)
 
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether the tile fits the layer's channels without much padding."""
         if problem.groups > 1 and problem.in_channels == problem.groups:
             return False
@@ -36,7 +37,7 @@ class HipGemm(HipAlgorithm):
         if which == "grad_weight":
             width = channels * math.prod(problem.kernel)
             return fits(self.weight.m, outputs) and fits(self.weight.n, width)
-        return fits(self.gather.n, outputs if which == "forward" else channels)
+        return fits(self.gather.n, outputs if which == Pass.FORWARD else channels)
 
     def gather_steps(
         self,

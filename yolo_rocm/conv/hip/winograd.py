@@ -7,6 +7,7 @@ from typing import ClassVar, Final
 
 import torch
 
+from ...engines.names import Pass
 from ..problem import ConvProblem
 from ..triton.calls import PLAIN, Epilogue
 from .base import Steps, hip_reasons
@@ -44,9 +45,9 @@ class HipWinograd(HipGemm):
             reasons.append(f"dtype {problem.dtype} would round transformed weights")
         return reasons + hip_reasons(problem, self)
 
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether it is forward or grad-input of a layer whose channels fill a step."""
-        return which != "grad_weight" and min(problem.in_channels, problem.out_channels) >= 16
+        return which != Pass.GRAD_WEIGHT and min(problem.in_channels, problem.out_channels) >= 16
 
     def gather_steps(
         self,

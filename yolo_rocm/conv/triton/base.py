@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import torch
 
+from ...engines.names import Pass
 from ...engines.triton.call import Call
 from ...engines.triton.launch import launch, prepare
 from ..base import Algorithm, Bound
@@ -40,11 +41,11 @@ class TritonAlgorithm(Algorithm):
     def grad_weight_call(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[Call, int]:
         """Describe the launch of grad-weight and its number of splits; tensors: input, gradient, partial sums."""
 
-    def packed(self, which: str, weight: torch.Tensor) -> torch.Tensor:
+    def packed(self, which: Pass, weight: torch.Tensor) -> torch.Tensor:
         """Return the weight in the layout that a pass reads."""
         return weight
 
-    def packed_strides(self, problem: ConvProblem, which: str) -> Strides:
+    def packed_strides(self, problem: ConvProblem, which: Pass) -> Strides:
         """Return the strides of a weight in the layout that a pass reads."""
         return strides(problem.weight_shape, problem.channels_last)
 
@@ -61,9 +62,9 @@ class TritonAlgorithm(Algorithm):
     ) -> torch.Tensor:
         """Compute the output."""
         y = empty_for(problem, problem.output_shape, x)
-        weight = self.packed("forward", weight)
+        weight = self.packed(Pass.FORWARD, weight)
         launch(
-            self.key(problem, "forward", x.stride(), weight.stride(), bias is not None),
+            self.key(problem, Pass.FORWARD, x.stride(), weight.stride(), bias is not None),
             lambda: self.forward_call(problem, x.stride(), weight.stride(), y.stride(), bias is not None),
             (x, weight, x if bias is None else bias.contiguous(), y),
         )
@@ -72,9 +73,9 @@ class TritonAlgorithm(Algorithm):
     def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the input."""
         gx = empty_for(problem, problem.input_shape, grad)
-        weight = self.packed("grad_input", weight)
+        weight = self.packed(Pass.GRAD_INPUT, weight)
         launch(
-            self.key(problem, "grad_input", grad.stride(), weight.stride()),
+            self.key(problem, Pass.GRAD_INPUT, grad.stride(), weight.stride()),
             lambda: self.grad_input_call(problem, grad.stride(), weight.stride(), gx.stride()),
             (grad, weight, grad, gx),
         )
@@ -91,7 +92,7 @@ class TritonAlgorithm(Algorithm):
             x: The input.
             dtype: Data type of the result, where it is not the problem's; its values are those of the problem's.
         """
-        key = self.key(problem, "grad_weight", grad.stride(), x.stride())
+        key = self.key(problem, Pass.GRAD_WEIGHT, grad.stride(), x.stride())
         call, splits = remembered(key, lambda: self.grad_weight_call(problem, grad.stride(), x.stride()))
         partials = x.new_empty((splits * math.prod(problem.weight_shape),), dtype=torch.float32)
         launch(key, lambda: call, (x, grad, partials))
@@ -106,15 +107,15 @@ class TritonAlgorithm(Algorithm):
         key, grad_weight = partial(self.key, problem), partial(self.grad_weight, problem)
         return bound_passes(self, problem, key, self.packed, grad_weight)
 
-    def key(self, problem: ConvProblem, which: str, first: Strides, second: Strides, bias: bool = False) -> Hashable:
+    def key(self, problem: ConvProblem, which: Pass, first: Strides, second: Strides, bias: bool = False) -> Hashable:
         """Return all that a launch is made from; the strides are those of source and weight, or gradient and input."""
         return (self.name, which, problem, first, second, bias, tf32(problem))
 
-    def prepare(self, problem: ConvProblem, which: str) -> None:
+    def prepare(self, problem: ConvProblem, which: Pass) -> None:
         """Compile what a pass launches."""
         self.prepare_reading(problem, which, problem.channels_last)
 
-    def prepare_reading(self, problem: ConvProblem, which: str, channels_last: bool) -> None:
+    def prepare_reading(self, problem: ConvProblem, which: Pass, channels_last: bool) -> None:
         """Compile what a pass launches, where the operands are channels_last or not, whatever the result is."""
         x, y = strides(problem.input_shape, channels_last), strides(problem.output_shape, channels_last)
         weight = self.packed_strides(problem, which)

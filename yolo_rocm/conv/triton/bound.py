@@ -12,14 +12,15 @@ from typing import Final
 
 import torch
 
+from ...engines.names import Pass
 from ...engines.triton.launch import repeating
 from ..base import Algorithm, Bound, Grads, Wanted
 from ..problem import ConvProblem
 from .calls import Strides, strides
 from .common import splits_of, sum_key, tf32
 
-Key = Callable[[str, Strides, Strides], Hashable]
-Pack = Callable[[str, torch.Tensor], torch.Tensor]
+Key = Callable[[Pass, Strides, Strides], Hashable]
+Pack = Callable[[Pass, torch.Tensor], torch.Tensor]
 # Strides that change from call to call are followed this often.
 _ATTEMPTS: Final = 4
 _Pass = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -42,9 +43,9 @@ def bound_passes(
     def without_bias(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return algorithm.forward(problem, x, weight, None)
 
-    once = _one_launch(problem, "forward", problem.output_shape, without_bias, key, pack)
+    once = _one_launch(problem, Pass.FORWARD, problem.output_shape, without_bias, key, pack)
     first = partial(algorithm.grad_input, problem)
-    grad_input = _one_launch(problem, "grad_input", problem.input_shape, first, key, pack)
+    grad_input = _one_launch(problem, Pass.GRAD_INPUT, problem.input_shape, first, key, pack)
     grad_weight, widened = (
         _partials_and_sum(problem, dtype, partial(grad_weight_in, dtype=dtype), key)
         for dtype in (problem.dtype, torch.float32)
@@ -61,7 +62,7 @@ def bound_passes(
     return Bound(forward, backward)
 
 
-def _one_launch(problem: ConvProblem, which: str, shape: tuple[int, ...], first: _Pass, key: Key, pack: Pack) -> _Pass:
+def _one_launch(problem: ConvProblem, which: Pass, shape: tuple[int, ...], first: _Pass, key: Key, pack: Pack) -> _Pass:
     by = strides(shape, problem.channels_last)
     known: tuple[Callable[..., bool], Strides, Strides, bool, bool] | None = None
     attempts = _ATTEMPTS
@@ -106,7 +107,7 @@ def _partials_and_sum(problem: ConvProblem, dtype: torch.dtype, first: _Pass, ke
         result = first(grad, x)
         if attempts:
             attempts -= 1
-            own = key("grad_weight", grad.stride(), x.stride())
+            own = key(Pass.GRAD_WEIGHT, grad.stride(), x.stride())
             splits = splits_of(own)
             launched, summed = repeating(own), repeating(sum_key(problem, splits, dtype))
             if launched is not None and summed is not None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import torch
 
+from ...engines.names import Pass
 from ...engines.triton.launch import Launch, launch
 from ..base import Algorithm, Bound, Grads, Wanted
 from ..problem import ConvProblem
@@ -38,7 +39,7 @@ class TritonChannelsLast(Algorithm):
         reasons += quarantine_reasons(problem, self)
         return ["already channels_last", *reasons] if problem.channels_last else reasons
 
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether the table of what is measured has this size on a copy."""
         return self._inner.worth_measuring_on(problem, which, copied=True)
 
@@ -82,7 +83,7 @@ class TritonChannelsLast(Algorithm):
 
         return Bound(forward, backward)
 
-    def prepare(self, problem: ConvProblem, which: str) -> None:
+    def prepare(self, problem: ConvProblem, which: Pass) -> None:
         """Compile what a pass launches."""
         self._inner.prepare_reading(problem, which, channels_last=True)
 

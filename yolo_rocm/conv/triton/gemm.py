@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from ...engines.devices import processors
+from ...engines.names import Pass
 from ...engines.triton.available import family
 from ...engines.triton.call import Call
 from ..problem import ConvProblem
@@ -35,11 +36,11 @@ class TritonGemm(TritonAlgorithm):
         """Support two-dimensional convolutions of fp32, fp16 and bf16."""
         return triton_reasons(problem, self)
 
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether the table of what is measured has this size, and it fits the layer's channels."""
         return self.worth_measuring_on(problem, which, copied=False)
 
-    def worth_measuring_on(self, problem: ConvProblem, which: str, copied: bool) -> bool:
+    def worth_measuring_on(self, problem: ConvProblem, which: Pass, copied: bool) -> bool:
         """Return whether a pass is worth a measurement on tensors as they are stored, or on a channels_last copy."""
         if _is_depthwise(problem):
             return False
@@ -48,19 +49,19 @@ class TritonGemm(TritonAlgorithm):
         own = (family(problem.device), problem.channels_last, is_half(problem))
         sizes = measured(*own, kernel, channels, problem.kernel[1])
         wide, of = {
-            "gather": (tile.n, out_channels if which == "forward" else channels),
+            "gather": (tile.n, out_channels if which == Pass.FORWARD else channels),
             "weight": (tile.m, out_channels),
             "rows": (tile.n, channels),
         }[kernel]
         return self._size in (sizes.copied if copied else sizes.stored) and fits(wide, of)
 
-    def packed(self, which: str, weight: torch.Tensor) -> torch.Tensor:
+    def packed(self, which: Pass, weight: torch.Tensor) -> torch.Tensor:
         """Return a weight whose channels are contiguous for each tap: a few hundred kilobytes to copy at the most.
 
         In a forward pass of fp32 the output channels are, rather than the input channels: a tile of taps is then read
         along its own columns, without which fp32 units wait for it (2.5x, NVIDIA H200).
         """
-        if which == "forward" and weight.dtype == torch.float32:
+        if which == Pass.FORWARD and weight.dtype == torch.float32:
             return weight.new_empty_strided(weight.shape, _by_output(weight.shape)).copy_(weight)
         if weight.shape[2] * weight.shape[3] == 1:
             return weight
@@ -71,9 +72,9 @@ class TritonGemm(TritonAlgorithm):
         taps = math.prod(problem.kernel)
         return torch.channels_last if taps > 1 and is_half(problem) else torch.preserve_format
 
-    def packed_strides(self, problem: ConvProblem, which: str) -> Strides:
+    def packed_strides(self, problem: ConvProblem, which: Pass) -> Strides:
         """Return the strides of a packed weight."""
-        if which == "forward" and problem.dtype == torch.float32:
+        if which == Pass.FORWARD and problem.dtype == torch.float32:
             return _by_output(problem.weight_shape)
         return strides(problem.weight_shape, math.prod(problem.kernel) > 1 or problem.channels_last)
 
@@ -81,22 +82,22 @@ class TritonGemm(TritonAlgorithm):
         self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
     ) -> Call:
         """Describe the forward pass."""
-        return calls.forward(problem, x, weight, y, bias, self._tile(problem, "forward"), dot(problem), epilogue)
+        return calls.forward(problem, x, weight, y, bias, self._tile(problem, Pass.FORWARD), dot(problem), epilogue)
 
     def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
         """Describe the gradient of the input."""
-        return calls.grad_input(problem, grad, weight, gx, self._tile(problem, "grad_input"), dot(problem))
+        return calls.grad_input(problem, grad, weight, gx, self._tile(problem, Pass.GRAD_INPUT), dot(problem))
 
     def grad_weight_call(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[Call, int]:
         """Describe the partial sums of the gradient of the weight."""
-        tile = self._tile(problem, "grad_weight")
+        tile = self._tile(problem, Pass.GRAD_WEIGHT)
         return calls.grad_weight(problem, grad, x, tile, dot(problem), processors(problem.device), self.rows)
 
-    def _kernel(self, which: str) -> str:
+    def _kernel(self, which: Pass) -> str:
         """Return the kernel of a pass as `Tiles` names it."""
-        return "gather" if which != "grad_weight" else "rows" if self.rows else "weight"
+        return "gather" if which != Pass.GRAD_WEIGHT else "rows" if self.rows else "weight"
 
-    def _tile(self, problem: ConvProblem, which: str) -> Tile:
+    def _tile(self, problem: ConvProblem, which: Pass) -> Tile:
         found: dict[str, Tile] = getattr(_tiles(problem), self._kernel(which))
         return found[self._size]
 
@@ -119,9 +120,9 @@ class TritonRows(TritonGemm):
             reasons.insert(0, f"kernel {problem.kernel} is not 3 wide")
         return reasons
 
-    def worth_measuring_on(self, problem: ConvProblem, which: str, copied: bool) -> bool:
+    def worth_measuring_on(self, problem: ConvProblem, which: Pass, copied: bool) -> bool:
         """Return whether grad-weight is worth a measurement; the other passes are those of the plain tiles."""
-        return which == "grad_weight" and super().worth_measuring_on(problem, which, copied)
+        return which == Pass.GRAD_WEIGHT and super().worth_measuring_on(problem, which, copied)
 
 
 class TritonFlat(TritonGemm):
@@ -142,9 +143,9 @@ class TritonFlat(TritonGemm):
             reasons.insert(0, f"{channels} channels are not fewer than {FEW_CHANNELS}")
         return reasons
 
-    def worth_measuring(self, problem: ConvProblem, which: str) -> bool:
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether it is the forward pass of a layer that is not depthwise; the others are the plain tiles'."""
-        return which == "forward" and not _is_depthwise(problem)
+        return which == Pass.FORWARD and not _is_depthwise(problem)
 
     def forward_call(
         self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN

@@ -15,6 +15,7 @@ from ...engines.device_state import STATE
 from ...engines.devices import processors
 from ...engines.hip.available import device_reason
 from ...engines.hip.program import Launch, Program, bits_of
+from ...engines.names import Pass
 from ...engines.quarantine import quarantine_reason
 from ..base import NormAlgorithm, NormGrads, Parameters, Statistics, count_write
 from ..problem import ACTIVATIONS, NormProblem
@@ -94,7 +95,7 @@ class HipNorm(NormAlgorithm):
         """Partial results, and the means that the gradient of the input is computed from."""
         return 4 * (4 * _cut(problem)[3] + 2) * problem.channels
 
-    def prepare(self, problem: NormProblem, which: str) -> None:
+    def prepare(self, problem: NormProblem, which: Pass) -> None:
         """Compile the kernels, which are all of one program."""
         program_of(defines_of(problem)).prepare(problem.device)
 

@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 
 import torch
 
+from ...engines.names import Pass
 from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import device_reason
 from ...engines.triton.launch import prepare
@@ -54,14 +55,14 @@ class TritonNorm(NormAlgorithm):
         partials = passes(self._size, problem).partials
         return 4 * (partials + partials // 2 + 3 * problem.channels)
 
-    def worth_measuring(self, problem: NormProblem, which: str) -> bool:
+    def worth_measuring(self, problem: NormProblem, which: Pass) -> bool:
         """Leave out whole channels that are long, and sizes that make no difference because each is one part anyway."""
         own = passes(self._size, problem)
         if self._size == "one":
             return own.values <= MOST_WHOLE
         return self._size == SIZES[0] or not own.is_whole
 
-    def prepare(self, problem: NormProblem, which: str) -> None:
+    def prepare(self, problem: NormProblem, which: Pass) -> None:
         """Compile what a pass launches."""
         for call, dtypes in passes(self._size, problem).described(which):
             prepare(call, dtypes, problem.device)

@@ -16,6 +16,7 @@ import torch
 from ...engines.bounded import Bounded
 from ...engines.device_state import STATE
 from ...engines.devices import processors
+from ...engines.names import Pass
 from ...engines.triton.available import family
 from ...engines.triton.call import Call
 from ...engines.triton.direct import current_stream
@@ -183,7 +184,7 @@ class TritonPasses:
         (made.get(name) or self._input_gradient(name))(*read, coefficients, grad_x)
         return NormGrads(grad_x, grad_weight, grad_bias)
 
-    def described(self, which: str) -> _Described:
+    def described(self, which: Pass) -> _Described:
         """Return the launches of a pass, with the data types of their tensors, as a training makes them most often."""
         problem, cut, affine = self._problem, self._parts, self._affine
         own, full = problem.dtype, torch.float32

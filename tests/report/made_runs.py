@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from yolo_rocm.telemetry.table import TELEMETRY_FILE
-from yolo_rocm.telemetry.wait_meter import _EPOCH_COLUMNS, _TIMELINE_COLUMNS, EPOCHS_FILE, TIMELINE_FILE
+from yolo_rocm.telemetry.wait_meter import _EPOCH_COLUMNS, EPOCHS_FILE
 
 EVIL = "<script>window.harmed=1</script>"
 STEP = 0.1
@@ -26,7 +26,6 @@ def make_run(
     busy: float | None = 97.0,
     vram_mb: float = 4000.0,
     setup: float = 0.0,
-    every_epoch: bool = False,
     layers: int = 8,
     asked: int | None = None,
     engine: str = "gemm",
@@ -41,21 +40,17 @@ def make_run(
         busy: Percent the GPU was busy; None writes no telemetry.
         setup: Seconds in which the first step of the first epoch compiled and measured; the GPU was idle meanwhile.
         vram_mb: Memory in use, of 6128 MB.
-        every_epoch: Put every epoch into the timeline, not only those a meter would.
         layers: Convolution layers.
         asked: Epochs the run was to have.
         engine: What served the convolutions.
     """
     folder.mkdir(parents=True)
-    loading, timeline, telemetry, results = [], [], [], []
+    loading, telemetry, results = [], [], []
     now, number = 1000.0, 0
     for epoch in range(1, epochs + 1):
         began = now
         for batch in range(batches):
             waited = 2.0 if epoch == 1 and batch == 0 else wait
-            if every_epoch or epoch <= 3 or epoch % 10 == 0:
-                row = ("train", number, number % 4, 16, now - 0.3, 0.06, 0.1, 0.002, now - 0.13, now, now + waited)
-                timeline.append((epoch, *row))
             now, number = now + waited + STEP + (setup if number == 0 else 0), number + 1
         first = 2.0 if epoch == 1 else wait
         seconds = now - began
@@ -66,8 +61,6 @@ def make_run(
             (epoch, counted, 16 * counted, seconds, first, wait * (batches - 1), share, "GPU-bound", 1.0, 2.0, 0.1, 0,
              began, until)
         )  # fmt: skip
-        if timeline[-1][0] == epoch:
-            timeline.append((epoch, "val", epoch, 0, 16, now, 0.05, 0.0, 0.002, now + 0.06, now, now + 0.061))
         results.append((epoch, now - 1000, 3 / epoch, 2 / epoch, 0.5 - 0.5 / epoch, 0.4 - 0.4 / epoch, 4 / epoch))
         if busy is not None:
             for second in range(int(until)):
@@ -82,7 +75,6 @@ def make_run(
                      9000, "sysfs")
                 )  # fmt: skip
     _table(folder / EPOCHS_FILE, _EPOCH_COLUMNS, loading)
-    _table(folder / TIMELINE_FILE, _TIMELINE_COLUMNS, timeline)
     if telemetry:
         _table(folder / TELEMETRY_FILE, TELEMETRY_COLUMNS, telemetry)
     names = (

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 
 import pytest
 
 from yolo_rocm.errors import ConfigError
-from yolo_rocm.report.batches import timeline
+from yolo_rocm.report.columns import by_epoch, by_time
 from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
-from yolo_rocm.report.series import by_epoch, by_time, thin
-from yolo_rocm.telemetry.wait_meter import _TIMELINE_COLUMNS
 
 from .made_runs import make_run
 
@@ -22,7 +19,7 @@ pytestmark = pytest.mark.once
 def the_page_of(folder) -> tuple:
     run = read_run(folder)
     page = render([run])
-    assert all(section in page for section in ('id="verdict"', 'id="timeline"', 'id="doctor"'))
+    assert all(section in page for section in ('id="verdict"', 'id="doctor"'))
     return run, page
 
 
@@ -48,13 +45,13 @@ def test_the_verdict_turns_with_the_files(tmp_path):
 def test_a_killed_run(tmp_path):
     folder = make_run(tmp_path / "run", epochs=2, asked=10)
     (folder / "rocm.json").unlink()
-    for name in ("results.csv", "rocm_loader.csv", "rocm_timeline.csv", "rocm_telemetry.csv"):
+    for name in ("results.csv", "rocm_loader.csv", "rocm_telemetry.csv"):
         text = (folder / name).read_bytes()
         (folder / name).write_bytes(text[:-7])  # in the middle of the last line
     run, page = the_page_of(folder)
     assert "1 of 10 epochs are there" in page
     assert "rocm.json is missing" in page
-    assert page.count("half-written line, left out") == 4
+    assert page.count("half-written line, left out") == 3
     assert "No convolution was recorded" in page
     assert run.results.x == [1]
     assert run.verdict.kind == "compute"
@@ -80,7 +77,7 @@ def test_a_run_without_validation(tmp_path):
 
 def test_a_resumed_run_counts_each_epoch_once_and_goes_on_by_another_clock(tmp_path):
     folder = make_run(tmp_path / "run", epochs=4)
-    for name in ("results.csv", "rocm_loader.csv", "rocm_timeline.csv"):
+    for name in ("results.csv", "rocm_loader.csv"):
         lines = (folder / name).read_text().splitlines()
         again = [line for line in lines if line.startswith("3,")]
         (folder / name).write_text("\n".join([*lines, *again]) + "\n")
@@ -88,16 +85,19 @@ def test_a_resumed_run_counts_each_epoch_once_and_goes_on_by_another_clock(tmp_p
         file.write("5.0,90,4000,6128,60,110,3500,45,9000,sysfs\n6.0,90,4000,6128,60,110,3500,45,9000,sysfs\n")
     run, page = the_page_of(folder)
     assert run.results.x == run.loading.x == [1, 2, 3, 4]
-    assert {e["epoch"]: len(e["rows"]) for e in run.batches["epochs"]} == {1: 7, 2: 7, 3: 7}
     assert run.telemetry.x == sorted(run.telemetry.x)
     assert "run more than once" in page
     assert "1 pause cut out of the telemetry" in page
 
 
-@pytest.mark.parametrize("name", ["rocm.json", "args.yaml", "results.csv", "rocm_loader.csv", "rocm_telemetry.csv"])
-@pytest.mark.parametrize("content", [b"", b"\0\xff\xfe\x00,,\n\0", b"[1, 2]", b"{", b"epoch,time\n", b"a: &a [*a]\n"])
+FILES = ["rocm.json", "args.yaml", "results.csv", "rocm_loader.csv", "rocm_telemetry.csv"]
+STRANGE = [b"", b"\0\xff\xfe\x00,,\n\0", b"[1, 2]", b"{", b"epoch,time\n", b"a: &a [*a]\n"]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("content", STRANGE)
 def test_a_strange_file_costs_its_part_of_the_page_only(name, content, tmp_path):
-    folder = make_run(tmp_path / "run")
+    folder = make_run(tmp_path / "run", batches=2, layers=2)
     (folder / name).write_bytes(content)
     run, page = the_page_of(folder)
     assert name in " ".join(run.remarks) or name == "args.yaml"
@@ -136,37 +136,12 @@ def test_what_is_no_run_is_said(tmp_path):
         read_run(tmp_path)
 
 
-def test_thinning_keeps_what_stands_out_and_gaps():
-    values = [1.0] * 10_000
-    values[4321] = 50.0
-    values[5000:5100] = [None] * 100
-    line = thin("x", [float(i) for i in range(10_000)], values, points=400)
-    assert len(line.x) == 400
-    assert max(v for v in line.high if v is not None) == 50.0
-    assert line.y.count(None) == 4
-    assert line.x == sorted(line.x)
-
-
 def test_pauses_of_a_run_are_cut_out():
     times = [*range(100), *range(100_000, 100_100)]
     found, pauses = by_time(["time", "busy_percent"], [[str(t), "90"] for t in times])
     assert pauses == 1
     assert found.x[-1] < 4  # minutes
     assert found.values["busy_percent"].count(None) == 1
-
-
-def test_the_timeline_keeps_stretches_around_long_waits(tmp_path):
-    columns = list(_TIMELINE_COLUMNS)
-    rows = []
-    for i in range(2000):
-        got = i + (0.9 if i == 1234 else 0.01)
-        rows.append(["1", "train", str(i), "0", "4", str(i - 1), "0.1", "0.1", "0.1", str(i - 0.5), str(i), str(got)])
-    (epoch,) = timeline(columns, rows, most=200)["epochs"]
-    kept = [row[1] for row in epoch["rows"]]
-    assert len(kept) <= 200
-    assert epoch["of"] == 2000
-    assert {0, 1, 2, 1230, 1234, 1240, 1999} <= set(kept)
-    assert kept == sorted(kept)
 
 
 def test_numbers_of_epochs_with_gaps(tmp_path):
@@ -198,21 +173,3 @@ def test_tables_without_their_first_column_are_empty():
     for read in (by_time, by_epoch):
         found, odd = read(["other"], [["1"], ["2"]])
         assert (found.x, found.values, odd) == ([], {}, 0)
-
-
-def test_the_timeline_of_many_epochs_keeps_the_first_the_last_and_some_between():
-    rows = [[str(e), "train", "0", "0", "4", "1", "0.1", "0.1", "0.1", "2", "3", "4"] for e in range(1, 301)]
-    epochs = [each["epoch"] for each in timeline(list(_TIMELINE_COLUMNS), rows)["epochs"]]
-    assert len(epochs) == 40
-    assert epochs[:4] == [1, 2, 3, 4]
-    assert epochs[-1] == 300
-    steps = {after - before for before, after in pairwise(epochs[3:])}
-    assert steps == {8, 9}
-
-
-def test_a_row_of_the_timeline():
-    row = ["2", "val", "7", "1", "16", "10.5", "0.01", "0.02", "0.003", "11", "11.5", "12"]
-    told = timeline(list(_TIMELINE_COLUMNS), [row, [*row[:-1], "soon"]])
-    assert told["epochs"] == [{"epoch": 2, "of": 1, "rows": [[1, 7, 1, 16, -10000, 100, 200, 30, -5000, 0, 5000]]}]
-    assert (told["kept"], told["all"]) == (1, 2)
-    assert timeline(["epoch"], [["1"]]) == {"epochs": [], "kept": 0, "all": 0}

@@ -9,7 +9,7 @@ import pytest
 from yolo_rocm.report.head import head_rows, rest_of_step, step_words, tiles
 from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
-from yolo_rocm.report.words import duration, gigabytes, milliseconds, moment, name, parameter_groups
+from yolo_rocm.report.words import duration, gigabytes, milliseconds, moment, name
 
 from ..tables import each_row
 from .made_runs import change_column, change_facts, make_run
@@ -50,8 +50,6 @@ def test_durations(seconds, shown):
 def test_names_are_words():
     assert name("ram_gb") == "memory of the host, GB"
     assert name("torch") == "torch"
-    told = {("pg12",): "group 12", ("pg0", "pg1"): "groups 0, 1", ("pg", "pg0"): "pg, pg0", ("momentum",): "momentum"}
-    assert {keys: parameter_groups(keys) for keys in told} == told
 
 
 def test_memory_is_in_the_unit_of_cards():

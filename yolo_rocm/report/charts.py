@@ -1,212 +1,138 @@
-"""Line charts as inline SVG, drawn here so that the page also shows them without a script, and prints them."""
+"""The three plots of the page as data: speed, device and learning, each of a few charts with lines by epoch or time."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
-from . import labels
-from .axis import nice_step, tick, ticks
-from .series import Series, plain
+from .run import Run
 
-# Small, so that the letters are still letters where a phone shows it at three quarters of the size.
-WIDTH: Final = 380
-HEIGHT: Final = 200
-LEFT: Final = 54
-RIGHT: Final = 12
-TOP: Final = 10
-BOTTOM: Final = 36
+# A line thinner than this looks the same, and a page of two runs of a week stays below a megabyte.
+MOST_POINTS: Final = 400
 MOST_LINES: Final = 6
-# Below the one a time is in seconds, from the other on in hours.
-_FEW_MINUTES: Final = 3.0
-_MANY_MINUTES: Final = 180.0
-# Of the lines of two runs; those of one run are numbered.
-_STYLES: Final = {"A": 0, "B": 1}
+# Title, unit, and the label of each column of the telemetry.
+_DEVICE: Final = (
+    ("GPU memory", "GB", {"vram_used_mb": "in use", "torch_reserved_mb": "held by torch", "vram_total_mb": "card"}),
+    ("Utilisation", "%", {"busy_percent": "GPU", "host_cpu_percent": "CPU"}),
+    ("Temperature", "°C", {"temperature_c": "GPU"}),
+    ("Power", "W", {"power_w": "GPU"}),
+    ("Host memory", "GB", {"host_memory_mb": "in use"}),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart; a gap is None. `run` is the letter of its run where there are two."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    run: str = ""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart.
+    """Lines over one axis.
 
     Attributes:
         title: Heading.
-        lines: Its lines; those without a value are left out.
         x_label: What the horizontal axis counts.
-        percent: Whether the vertical axis is a percentage from 0 to 100.
-        more: Lines that are in no chart, for want of room.
+        lines: Its lines; each has a value.
+        unit: Unit of the vertical axis.
     """
 
     title: str
-    lines: Sequence[Series]
     x_label: str
-    percent: bool = False
-    more: int = 0
+    lines: Sequence[Line]
+    unit: str = ""
 
-    @cached_property
-    def _known(self) -> list[Series]:
-        return [line for line in self.lines if line.known]
 
-    @cached_property
-    def shown(self) -> list[Series]:
-        """Lines that have a value."""
-        return self._known[:MOST_LINES]
+def speed(run: Run) -> list[Chart]:
+    """Return speed, data wait, and what workers did, by epoch."""
+    x, values = run.loading.x, run.loading.values
+    stages = {stage: values.get(f"{stage}_s") for stage in ("load", "augment", "collate")}
+    return _charts(
+        _chart("Images per second", "epoch", x, {"images/s": run.epoch_rates}),
+        _chart("Waited for data", "epoch", x, {"share of the epoch": values.get("wait_share")}, "%", 100),
+        _chart("Work of all workers", "epoch", x, stages, "s"),
+    )
 
-    @property
-    def left_out(self) -> int:
-        """Lines that have values and no room."""
-        return self.more + len(self._known) - len(self.shown)
 
-    @property
-    def styles(self) -> list[int]:
-        """Number of the colour, and of the dashes, of each line shown: no two have the same."""
-        return [_STYLES.get(line.mark, index) for index, line in enumerate(self.shown)]
+def device(run: Run) -> list[Chart]:
+    """Return memory, utilisation, temperature and power by time."""
+    x, values = run.telemetry.x, run.telemetry.values
+    return _charts(
+        *(
+            _chart(
+                title,
+                "minutes",
+                x,
+                {label: values.get(column) for column, label in columns.items()},
+                unit,
+                1 / 1024 if unit == "GB" else 1,  # the table has MiB
+            )
+            for title, unit, columns in _DEVICE
+        )
+    )
 
-    @property
-    def unit(self) -> str:
-        """Unit of the vertical axis."""
-        return self.shown[0].unit if self.shown else ""
 
-    @property
-    def _labels(self) -> list[str]:
-        """What stands at the ends of the lines; one line alone is what the title says."""
-        return [line.mark or line.name for line in self.shown] if len(self.shown) > 1 or self._of_two else []
+def learning(run: Run) -> list[Chart]:
+    """Return losses and metrics by epoch."""
+    results = run.results
 
-    @property
-    def _of_two(self) -> bool:
-        return any(line.mark for line in self.shown)
-
-    @property
-    def height(self) -> float:
-        """Height of the drawing, with room for every label."""
-        return max(HEIGHT, TOP + BOTTOM + labels.APART * len(self._labels))
-
-    @property
-    def right(self) -> float:
-        """Where the plot ends."""
-        return WIDTH - (labels.margin(self._labels) if self._labels else RIGHT)
-
-    def limits(self) -> tuple[float, float]:
-        """Return the limits of the vertical axis, at round numbers."""
-        values = [v for line in self.shown for v in (*line.low, *line.high) if v is not None]
-        if self.percent:
-            return 0.0, 100.0
-        low, high = min(values, default=0.0), max(values, default=1.0)
-        if math.isclose(low, high):  # rounding alone: no step between them would be one of a float
-            low = high
-        low = 0.0 if 0 <= low < 0.6 * high or low == high > 0 else low
-        if low == high:
-            high = low + 1.0
-        while True:
-            step = nice_step(high - low)
-            limits = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
-            if nice_step(limits[1] - limits[0]) == step:  # else some of the ends would be between the ticks
-                return limits
-            low, high = limits
-
-    def span(self) -> tuple[float, float]:
-        """Return the limits of the horizontal axis."""
-        places = [x for line in self.shown for x in line.x] or [0.0]
-        low, high = min(places), max(places)
-        return (low, high) if high > low else (low - 0.5, high + 0.5)
-
-    def drawing(self) -> dict[str, Any]:
-        """Return what the template draws: paths, ticks and places."""
-        low, high = self.limits()
-        x_low, x_high = self.span()
-
-        right, bottom = self.right, self.height - BOTTOM
-
-        def across(x: float) -> float:
-            return LEFT + (x - x_low) / (x_high - x_low) * (right - LEFT)
-
-        def down(y: float) -> float:
-            return TOP + (high - y) / (high - low) * (bottom - TOP)
-
-        ends = [next((x, y) for x, y in _points(line)[::-1] if y is not None) for line in self.shown]
-        return {
-            "right": round(right, 1),
-            "bottom": bottom,
-            "paths": [_path(line, across, down) for line in self.shown],
-            "bands": [_band(line, across, down) if line.thinned else "" for line in self.shown],
-            "ends": [(round(across(x), 1), round(down(y), 1)) for x, y in ends],
-            "labels": self._placed([down(y) for _, y in ends]),
-            "y_ticks": [(round(down(value), 1), tick(value)) for value in ticks(low, high)],
-            "x_ticks": [(round(across(value), 1), tick(value)) for value in self._x_ticks(x_low, x_high)],
+    def columns(prefix: str) -> dict[str, list[float | None]]:
+        named = {
+            name.removeprefix(prefix): values for name, values in results.values.items() if name.startswith(prefix)
         }
+        return {name.removesuffix("_loss"): values for name, values in named.items()}
 
-    def _placed(self, ends: Sequence[float]) -> list[tuple[float, float, str]]:
-        """Return where each label is, and what it says."""
-        if not self._labels:
-            return []
-        places = labels.spread_out(ends, TOP, self.height - BOTTOM)
-        x = round(self.right + labels.GAP, 1)
-        return [(x, round(y, 1), labels.shortened(name)) for y, name in zip(places, self._labels, strict=True)]
-
-    def _x_ticks(self, low: float, high: float) -> list[float]:
-        """Return round numbers along the horizontal axis; there is no half epoch."""
-        return [value for value in ticks(low, high, 5) if self.x_label != "epoch" or value == round(value)]
-
-    def data(self) -> dict[str, Any]:
-        """Return what the page's script needs to answer a pointer."""
-        return {"x_label": self.x_label, "span": self.span(), "lines": [plain(line) for line in self.shown]}
+    return _charts(
+        _chart("Training losses", "epoch", results.x, columns("train/")),
+        _chart("Validation losses", "epoch", results.x, columns("val/")),
+        _chart("Metrics", "epoch", results.x, columns("metrics/")),
+    )
 
 
-def overlaid(first: Sequence[Chart], second: Sequence[Chart]) -> list[Chart]:
-    """Return the charts of two runs drawn over each other: one for each line, so that a chart has A and B alone."""
-    pairs = []
-    for title in dict.fromkeys(chart.title for chart in (*first, *second)):
-        both = [(mark, c) for mark, charts in (("A", first), ("B", second)) for c in charts if c.title == title]
-        lines = [replace(line, mark=mark) for mark, chart in both for line in chart.lines if line.known]
-        names = list(dict.fromkeys(line.name for line in lines))
-        for name in names[:MOST_LINES]:
-            heading = title if len(names) == 1 else f"{title}: {name}"
-            same = [line for line in lines if line.name == name]
-            more = max(0, len(names) - MOST_LINES) if name == names[:MOST_LINES][-1] else 0
-            pairs.append(replace(both[0][1], title=heading, lines=same, more=more))
-    return pairs
+def of_runs(make: Callable[[Run], list[Chart]], runs: Sequence[Run]) -> list[Chart]:
+    """Return the charts of one run, or those of two with the lines of both."""
+    if len(runs) == 1:
+        return make(runs[0])
+    together: dict[str, Chart] = {}
+    for mark, run in zip("AB", runs, strict=False):
+        for chart in make(run):
+            before = together.get(chart.title, replace(chart, lines=()))
+            lines = [replace(line, run=mark) for line in chart.lines]
+            together[chart.title] = replace(before, lines=[*before.lines, *lines])
+    return list(together.values())
 
 
-def readable(chart: Chart) -> Chart:
-    """Return a chart by minutes as one by seconds or by hours, where those are easier to read."""
-    longest = max((line.x[-1] for line in chart.shown), default=0.0)
-    if chart.x_label != "minutes" or _FEW_MINUTES <= longest < _MANY_MINUTES:
-        return chart
-    factor, label = (60.0, "seconds") if longest < _FEW_MINUTES else (1 / 60, "hours")
-    lines = [replace(line, x=[x * factor for x in line.x]) for line in chart.lines]
-    return replace(chart, lines=lines, x_label=label)
+def _charts(*charts: Chart) -> list[Chart]:
+    return [chart for chart in charts if chart.lines]
 
 
-def _points(line: Series) -> list[tuple[float, float | None]]:
-    return list(zip(line.x, line.y, strict=True))
+def _chart(
+    title: str,
+    x_label: str,
+    x: Sequence[float],
+    columns: dict[str, Sequence[float | None] | None],
+    unit: str = "",
+    factor: float = 1,
+) -> Chart:
+    """Return a chart of columns that belong to the places `x`; those without a value are left out."""
+    complete = {name: y for name, y in columns.items() if y is not None and len(y) == len(x)}
+    known = [(name, y) for name, y in complete.items() if any(value is not None for value in y)]
+    lines = [Line(name, *_thinned(x, [None if v is None else factor * v for v in y])) for name, y in known[:MOST_LINES]]
+    return Chart(title, x_label, lines, unit)
 
 
-def _path(line: Series, across: Any, down: Any) -> str:
-    parts: list[str] = []
-    pen_down = False
-    for x, y in _points(line):
-        if y is None:
-            pen_down = False
-            continue
-        parts.append(f"{'L' if pen_down else 'M'}{across(x):.1f} {down(y):.1f}")
-        if not pen_down:
-            parts.append("h0")  # a point between two gaps shows as a dot
-        pen_down = True
-    return "".join(parts)
+def _thinned(x: Sequence[float], y: Sequence[float | None]) -> tuple[list[float], list[float | None]]:
+    """Return at most `MOST_POINTS` places and values, each the mean of neighbours."""
+    size = max(1, -(-len(x) // MOST_POINTS))
+    starts = range(0, len(x), size)
+    return [_mean(x[start : start + size]) or 0.0 for start in starts], [_mean(y[s : s + size]) for s in starts]
 
 
-def _band(line: Series, across: Any, down: Any) -> str:
-    """Return the area between least and largest values, in one piece for each stretch without a gap."""
-    pieces: list[str] = []
-    stretch: list[tuple[float, float, float]] = []
-    for x, low, high in [*zip(line.x, line.low, line.high, strict=True), (0.0, None, None)]:
-        if low is not None and high is not None:
-            stretch.append((across(x), down(low), down(high)))
-        elif stretch:
-            there = "L".join(f"{x:.1f} {high:.1f}" for x, _, high in stretch)
-            back = "L".join(f"{x:.1f} {low:.1f}" for x, low, _ in reversed(stretch))
-            pieces.append(f"M{there}L{back}Z")
-            stretch = []
-    return "".join(pieces)
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

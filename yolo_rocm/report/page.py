@@ -1,10 +1,9 @@
-"""The page itself: one file with its style, script, drawings and data inside."""
+"""The page itself: one file with its style, script and drawings inside."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
@@ -16,10 +15,9 @@ from .._version import __version__
 from ..conv.names import PASSES
 from ..errors import ConfigError
 from ..utils.atomic import write_file
-from . import head, sections
-from .batches import MOST_BATCHES
-from .charts import LEFT, TOP, WIDTH, Chart, overlaid, readable
+from . import charts, head, sections
 from .compare import INCONCLUSIVE, differences
+from .drawing import HEIGHT, WIDTH, drawing
 from .files import mapping
 from .run import Run
 from .run_data import read_run
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 
 PAGE_FILE: Final = "report.html"
 COMPARISON_FILE: Final = "report_compared.html"
-_PLOT: Final = {"width": WIDTH, "left": LEFT, "top": TOP}
+_PLOTS: Final = (charts.speed, charts.device, charts.learning)
 
 
 def write_page(folder: Path, other: Path | None = None, out: Path | None = None) -> tuple[Path, list[Run]]:
@@ -48,7 +46,7 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
         ConfigError: One of the folders is not that of a training, or the page cannot be written.
     """
     folders = [each for each in (folder, other) if each is not None]
-    runs = [read_run(each, MOST_BATCHES // len(folders)) for each in folders]
+    runs = [read_run(each) for each in folders]
     path = out or Path(folder) / (PAGE_FILE if other is None else COMPARISON_FILE)
     page = render(runs).encode(errors="replace")  # a file name may hold bytes that are no text
     try:
@@ -63,14 +61,6 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
 
 def render(runs: Sequence[Run]) -> str:
     """Return the page of one or two runs."""
-    charts: dict[str, Any] = {}
-    drawn: dict[str, list[dict[str, Any]]] = {}
-    for group, members in _charts(runs).items():
-        drawn[group] = []
-        for chart in members:
-            if chart.shown:
-                charts[f"chart-{len(charts)}"] = chart.data()
-                drawn[group].append({"id": f"chart-{len(charts) - 1}", "chart": chart, "drawing": chart.drawing()})
     labels = "AB" if len(runs) > 1 else ("",)
     views = [_view(run, label, sections.MOST_LAYERS // len(runs)) for run, label in zip(runs, labels, strict=False)]
     script = _asset("page.js")
@@ -79,32 +69,19 @@ def render(runs: Sequence[Run]) -> str:
         .get_template("page.html")
         .render(
             runs=views,
-            charts=drawn,
+            plots={make.__name__: [drawing(chart) for chart in charts.of_runs(make, runs)] for make in _PLOTS},
             on_gpu=any(run.compute == "GPU" for run in runs),
             differences=differences(*runs) if len(runs) == 2 else None,
             inconclusive=INCONCLUSIVE,
-            plot=_PLOT,
+            size=(WIDTH, HEIGHT),
             passes=PASSES,
             style=_asset("page.css"),
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-            data=json_for_script({"charts": charts, "timelines": [run.batches for run in runs]}),
             version=__version__,
             made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         )
     )
-
-
-def _charts(runs: Sequence[Run]) -> dict[str, list[Chart]]:
-    """Return the charts by section; those of two runs are drawn over each other."""
-    makers = {
-        "speed": sections.speed_charts, "device": sections.device_charts, "learning": sections.learning_charts
-    }  # fmt: skip
-    groups = {}
-    for group, make in makers.items():
-        each = [make(run) for run in runs]
-        groups[group] = [readable(chart) for chart in (each[0] if len(each) == 1 else overlaid(*each))]
-    return groups
 
 
 def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
@@ -120,7 +97,6 @@ def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
         "verdict": run.verdict,
         "tiles": head.tiles(run),
         "remarks": run.remarks,
-        "batches": run.batches,
         "layers": layers,
         "layers_left_out": left_out,
         "timed": any(row["total"] is not None for row in layers),
@@ -145,14 +121,6 @@ def _bars(values: dict[str, float]) -> list[tuple[str, float, float]]:
     total = sum(values.values())
     bars = list(values.items())[: sections.MOST_ROWS]
     return [(sections.text(name), value, value / total) for name, value in bars] if total else []
-
-
-def json_for_script(data: Any) -> str:
-    """Return JSON that cannot end the script element it is in, whatever the texts in it are."""
-    told = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        told = told.replace(character, f"\\u{ord(character):04x}")
-    return told
 
 
 @cache

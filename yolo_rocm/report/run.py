@@ -13,8 +13,8 @@ from typing import Any, Final
 from ..conv.names import PASSES
 from ..telemetry.bottleneck import ADVICE, Bottleneck, Launch, Room, judge
 from ..telemetry.classes import CLASSES, CONVOLUTION
+from .columns import CLOCK, Columns
 from .files import mapping, number, rows_of
-from .series import CLOCK, Columns
 
 _NOTHING: Final = Columns([], {})
 # Looks at the machine that make a mean.
@@ -35,7 +35,6 @@ class Run:
         arguments: `args.yaml` of Ultralytics.
         loading: `rocm_loader.csv`, by epoch.
         verdicts: Its column of that name.
-        batches: The timeline, thinned.
         telemetry: `rocm_telemetry.csv`, by minutes.
         results: `results.csv`, by epoch.
         remarks: What is missing, half-written or odd.
@@ -46,7 +45,6 @@ class Run:
     arguments: dict[str, Any] = field(default_factory=dict)
     loading: Columns = _NOTHING
     verdicts: tuple[str, ...] = ()
-    batches: dict[str, Any] = field(default_factory=dict)
     telemetry: Columns = _NOTHING
     results: Columns = _NOTHING
     remarks: tuple[str, ...] = ()

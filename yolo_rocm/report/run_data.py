@@ -8,24 +8,22 @@ from typing import Final
 
 from ..errors import ConfigError
 from ..telemetry.table import TELEMETRY_FILE
-from ..telemetry.wait_meter import EPOCHS_FILE, TIMELINE_FILE
-from .batches import MOST_BATCHES, timeline
+from ..telemetry.wait_meter import EPOCHS_FILE
+from .columns import by_epoch, by_time
 from .files import Reader
 from .remarks import remarks
 from .run import Run
-from .series import by_epoch, by_time
 
 FACTS_FILE: Final = "rocm.json"
 RESULTS_FILE: Final = "results.csv"
 ARGUMENTS_FILE: Final = "args.yaml"
 
 
-def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
+def read_run(folder: Path) -> Run:
     """Read a run folder.
 
     Args:
         folder: The folder.
-        most_batches: How many batches of the timeline to keep.
 
     Raises:
         ConfigError: It is not the folder of a training.
@@ -38,16 +36,14 @@ def read_run(folder: Path, most_batches: int = MOST_BATCHES) -> Run:
     columns, rows = reader.table(EPOCHS_FILE, "no data wait, no images/s and no verdict")
     loading, again = by_epoch(columns, rows)
     verdicts = tuple(row[columns.index("verdict")] for row in rows) if "verdict" in columns else ()
-    recorded = reader.table(TIMELINE_FILE, "no timeline of batches")
-    batches = timeline(*recorded, most_batches)
     telemetry, pauses = by_time(*reader.table(TELEMETRY_FILE, "no memory, utilisation, temperature and power"))
     results, twice = by_epoch(*reader.table(RESULTS_FILE, "no losses and no metrics"))
-    own = (FACTS_FILE, EPOCHS_FILE, TIMELINE_FILE, TELEMETRY_FILE)
+    own = (FACTS_FILE, EPOCHS_FILE, TELEMETRY_FILE)
     said = reader.remarks
     if not any((folder / name).exists() for name in own):
         said = [f"{', '.join(own)} are missing: this package did not train the run, so only its results are shown"]
         said += [remark for remark in reader.remarks if not remark.startswith(own)]
-    run = Run(folder, facts, arguments, loading, verdicts, batches, telemetry, results)
+    run = Run(folder, facts, arguments, loading, verdicts, telemetry, results)
     return replace(run, remarks=(*said, *remarks(run, bool(again or twice), pauses)))
 
 

@@ -1,111 +1,20 @@
-"""The parts of the page for one run: charts and tables, as the template takes them."""
+"""The tables of the page for one run, as the template takes them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, Final
 
 from ..conv.names import PASSES
-from .charts import Chart
 from .files import mapping, number, rows_of
 from .run import Run
-from .series import Series, thin
-from .words import name, parameter_groups
+from .words import name
 
 # A model met at hundreds of shapes (multi_scale) has thousands of rows; the slowest ones are worth reading.
 MOST_LAYERS: Final = 1000
 MOST_ROWS: Final = 300
 _NAMES: Final = 20
 _TEXT: Final = 400
-# Title, unit, and the label of each column of the telemetry.
-_DEVICE_CHARTS: Final = (
-    (
-        "GPU memory",
-        "GB",
-        {"vram_used_mb": "in use", "torch_reserved_mb": "held by torch", "vram_total_mb": "of the card"},
-    ),
-    (
-        "Utilisation",
-        "%",
-        {"busy_percent": "GPU", "host_cpu_percent": "CPU"},
-    ),
-    ("Temperature", "°C", {"temperature_c": "GPU"}),
-    ("Power", "W", {"power_w": "GPU"}),
-    ("Host memory", "GB", {"host_memory_mb": "in use"}),
-)
-
-# What Ultralytics marks the metrics of.
-_METRICS: Final = {"(B)": "boxes", "(M)": "masks", "(P)": "keypoints"}
-
-
-def speed_charts(run: Run) -> list[Chart]:
-    """Return data wait and speed by epoch."""
-    loading = run.loading
-    shares = [None if v is None else 100 * v for v in loading.values.get("wait_share", ())]
-    names = ("load", "augment", "collate")
-    stages = [_line(loading.x, loading.values.get(f"{name}_s"), name, "s") for name in names]
-    return [
-        Chart("Waited for data", [_line(loading.x, shares, "share of the epoch", "%")], "epoch"),
-        Chart("Images per second", [_line(loading.x, run.epoch_rates, "images/s")], "epoch"),
-        Chart("Work of all workers", stages, "epoch"),
-    ]
-
-
-def device_charts(run: Run) -> list[Chart]:
-    """Return memory, utilisation, temperature and power by time."""
-    x, values = run.telemetry.x, run.telemetry.values
-    return [
-        Chart(
-            title,
-            [_line(x, _in_unit(values.get(column), unit), label, unit) for column, label in lines.items()],
-            "minutes",
-            percent=unit == "%",
-        )
-        for title, unit, lines in _DEVICE_CHARTS
-    ]
-
-
-def learning_charts(run: Run) -> list[Chart]:
-    """Return losses and metrics by epoch."""
-    results = run.results
-
-    def lines(prefix: str, suffix: str = "") -> list[Series]:
-        names = [column for column in results.values if column.startswith(prefix) and column.endswith(suffix)]
-        return [
-            _line(results.x, results.values[column], column.removeprefix(prefix).removesuffix(suffix))
-            for column in names
-        ]
-
-    plain = [line for line in lines("metrics/") if not line.name.endswith(tuple(_METRICS))]
-    return [
-        Chart("Training losses", lines("train/", "_loss"), "epoch"),
-        Chart("Validation losses", lines("val/", "_loss"), "epoch"),
-        *(Chart(f"Metrics of {what}", lines("metrics/", suffix), "epoch") for suffix, what in _METRICS.items()),
-        Chart("Metrics", plain, "epoch"),
-        Chart("Learning rate", _merged(lines("lr/")), "epoch"),
-    ]
-
-
-def _merged(lines: list[Series]) -> list[Series]:
-    """Return lines of the same values as one: the optimiser's groups often share their learning rate."""
-    together: dict[tuple[Any, ...], list[Series]] = {}
-    for line in lines:
-        together.setdefault((*line.x, *line.y), []).append(line)
-    return [replace(same[0], name=parameter_groups([line.name for line in same])) for same in together.values()]
-
-
-def _in_unit(values: Iterable[float | None] | None, unit: str) -> Iterable[float | None] | None:
-    """Return values of the telemetry, which has memory in MiB, in the unit of a chart."""
-    if values is None or unit != "GB":
-        return values
-    return [None if value is None else value / 1024 for value in values]
-
-
-def _line(x: list[float], y: Iterable[float | None] | None, label: str, unit: str = "") -> Series:
-    values = list(y) if y is not None else []
-    return thin(label, x if len(values) == len(x) else [], values if len(values) == len(x) else [], unit)
 
 
 def layer_rows(run: Run, most: int = MOST_LAYERS) -> tuple[list[dict[str, Any]], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -24,14 +23,6 @@ _NAMES: Final = {
 def name(key: str) -> str:
     """Return the name of a fact in words."""
     return _NAMES.get(key, key)
-
-
-def parameter_groups(keys: Sequence[str]) -> str:
-    """Return the name of a learning rate: Ultralytics calls the optimiser's parameter groups pg0, pg1, ..."""
-    numbers = [key.removeprefix("pg") for key in keys if key.startswith("pg")]
-    if len(numbers) < len(keys) or not all(number.isdigit() for number in numbers):
-        return ", ".join(keys)
-    return f"{'group' if len(keys) == 1 else 'groups'} {', '.join(numbers)}"
 
 
 def counted(number: int, thing: str) -> str:

@@ -104,9 +104,9 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
         return
     if pictures and getattr(trainer.args, "plots", False):
         try:
-            from ..report.pictures import draw_pictures
+            from ..report.pictures import write_pictures
 
-            for picture in draw_pictures(run, Path(trainer.save_dir)):
+            for picture in write_pictures(run, Path(trainer.save_dir)):
                 trainer.on_plot(picture)
         except Exception as error:
             say(

@@ -1,0 +1,62 @@
+"""Tables that a training leaves, by columns: by epoch, or by minutes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from .files import number
+
+CLOCK = "clock"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A CSV file by columns."""
+
+    x: list[float]
+    values: dict[str, list[float | None]]
+
+    def known(self, name: str) -> list[float]:
+        """Return a column without its gaps; empty where there is no such column."""
+        return [value for value in self.values.get(name, ()) if value is not None]
+
+
+def by_epoch(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
+    """Return a table by epoch, in order, and how many epochs it holds more than once: the last one counts."""
+    if "epoch" not in columns:
+        return Columns([], {}), 0
+    place = columns.index("epoch")
+    last = {epoch: row for row in rows if (epoch := number(row[place])) is not None}
+    epochs = sorted(last)
+    values = {name: [number(last[e][i]) for e in epochs] for i, name in enumerate(columns) if i != place}
+    return Columns(epochs, values), len(rows) - len(last)
+
+
+def by_time(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
+    """Return a table by minutes since its beginning, and how many pauses were cut out.
+
+    A resumed run counts from another start of the clock, after a pause. The clock itself is `CLOCK`.
+    """
+    if "time" not in columns:
+        return Columns([], {}), 0
+    place = columns.index("time")
+    timed = [(when, row) for row in rows if (when := number(row[place])) is not None]
+    steps = sorted(b[0] - a[0] for a, b in pairwise(timed) if b[0] > a[0])
+    usual = steps[len(steps) // 2] if steps else 1.0
+    gap = [""] * len(columns)
+    minutes: list[float] = []
+    cells: list[list[str]] = []
+    now, pauses = 0.0, 0
+    for index, (when, row) in enumerate(timed):
+        step = when - timed[index - 1][0] if index else 0.0
+        if step < 0 or step > max(60.0, 20 * usual):
+            pauses += 1
+            minutes.append((now + usual) / 60)
+            cells.append(gap)
+            step = 2 * usual
+        now += step
+        minutes.append(now / 60)
+        cells.append(row)
+    values = {CLOCK if i == place else name: [number(row[i]) for row in cells] for i, name in enumerate(columns)}
+    return Columns(minutes, values), pauses

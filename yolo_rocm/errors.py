@@ -19,7 +19,7 @@ class ConfigError(YoloRocmError, ValueError):
 
 
 class EvidenceError(ConfigError):
-    """A file of `yolo-rocm certify` cannot be read, was edited, or is of another version."""
+    """A file of `yolo-rocm certify` cannot be read, or was edited."""
 
 
 class MissingFileError(ConfigError, FileNotFoundError):

@@ -36,7 +36,7 @@ def run_on_such_cards(presets: list[Preset], family: str | None) -> str:
 def _in_short(evidence: Evidence) -> str:
     data = evidence.data
     ours = "" if data.card.kind == "amd" else ", with our engines,"
-    return f"{data.card.in_words}{ours} {'passed' if data.verdict.passed else 'failed'}"
+    return f"{data.card.in_words}{ours} {'failed' if data.failed else 'passed'}"
 
 
 def _row_of(family: str | None) -> str | None:
@@ -49,14 +49,17 @@ def certificates() -> str:
     known = shipped_evidence()
     if not known:
         return "No file has been sent."
-    heads = ("card", "target", "date", "system", "stack", "kernels", "BatchNorm", "training", "result")
+    heads = ("card", "target", "date", "system", "stack", "kernels", "training", "result")
     return table(heads, map(_row, known))
 
 
 def _row(evidence: Evidence) -> tuple[str, ...]:
     data = evidence.data
-    stack, kernels, training = data.stack, data.parts["kernels"].summary, data.parts["training"].summary
-    norms = data.parts["norms"].summary if "norms" in data.parts else "-"
+    stack = data.stack
+    kernels, training = (
+        "; ".join(data.parts[name].summary for name in names if name in data.parts)
+        for names in (("kernels", "norms"), ("training", "demo"))
+    )
     versions = {"torch": stack.torch, "ROCm": stack.hip, "CUDA": stack.cuda, "driver": stack.driver}
     versions |= {"Triton": stack.triton, "Ultralytics": stack.ultralytics, "yolo_rocm": stack.yolo_rocm}
     quick = "; a quick run, which proves nothing" if data.quick else ""
@@ -68,7 +71,6 @@ def _row(evidence: Evidence) -> tuple[str, ...]:
         escaped(told),
         escaped(joined(f"{name} {version}" for name, version in versions.items() if version)),
         escaped(kernels),
-        escaped(norms),
         escaped(training),
-        escaped(f"{data.verdict.text}{quick}"),
+        escaped(f"{data.verdict}{quick}"),
     )

@@ -1,289 +1,418 @@
-"""`yolo-rocm certify`: one command on an owner's card, one file that says what ran there and how well.
+"""`yolo-rocm certify`: doctor, kernels, a demo and a short `bench train` on an owner's card, in one file to send.
 
 The parts follow each other; one that fails is recorded in full words, and the others still run. Everything that touches
-the device does so in processes of their own.
+the device does so in processes of their own: `certify_child`. What the owner has chosen for trainings of their own has
+no part in it, and nothing is left in the owner's folders.
 """
 
 from __future__ import annotations
 
 import datetime
-import sys
+import math
+import os
+import platform
+import re
+import signal
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+from .._version import __version__
 from ..diagnosis.context import training_environment
-from ..diagnosis.doctor import Diagnosis, doctor
-from ..diagnosis.outcome import DEATHS, Limits
-from ..diagnosis.probe_runner import run_probes
+from ..diagnosis.doctor import doctor
+from ..diagnosis.outcome import DEATHS, UNKILLABLE, Limits
+from ..diagnosis.probes import DTYPES
+from ..diagnosis.redaction import redact, without_paths
+from ..engines.names import NATIVE
+from ..engines.triton.available import installed_version
 from ..errors import ConfigError
-from ..hardware import Machine, detect
-from ..preset.certificate import SCHEMA_VERSION, Certificate
-from ..preset.evidence import seal
+from ..hardware import OVERRIDE, Gpu, Machine, detect, overridden_gfx
+from ..preset.evidence import Certificate, seal
+from ..preset.files import plain
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
-from ..utils.child_process import UNKILLABLE
-from ..utils.error_text import first_line, typed_line
+from ..preset.select import PRESET_VARIABLE
+from ..utils.child_process import ChildResult, run_module
 from ..utils.progress import progress
-from .certify_environment import own_variables
-from .certify_facts import card_facts, cleaned, is_another_card, stack_facts
-from .certify_outcomes import PartOutcome, doctor_outcome, kernels_outcome, training_outcome, unkillable
-from .certify_parts import HeldError, PartError, in_child
-from .certify_probes import KernelProbe
+from .demo import OURS_ON_CPU
 
-# Kernels of a data type and layout are compiled together before the first of them is tried.
-_KERNEL_LIMITS: Final = Limits(start=120.0, probe=60.0, compile=300.0, total=1200.0)
-_MOST_DEATHS: Final = {"dtype": 4, "way": 8}  # of different algorithms: one that crashes says little about the next
-_LIMIT_S: Final = 600.0
-_VENDOR_LIMIT_S: Final = 300.0
-_NAMES_LIMIT_S: Final = 120.0
-LIMITS_S: Final = {
-    "doctor": Limits().total,
-    "kernels": _NAMES_LIMIT_S + _KERNEL_LIMITS.total,
-    "norms": _NAMES_LIMIT_S + _KERNEL_LIMITS.total,
-    "training": _LIMIT_S,
-    "bench_conv": _VENDOR_LIMIT_S + _LIMIT_S,
-    "bench_train": _VENDOR_LIMIT_S + _LIMIT_S,
-}
-_Sizes = dict[str, dict[str, Any]]
-_GPU_SIZES: Final[_Sizes] = {"conv": {"imgsz": 640, "layers": 4}, "train": {"imgsz": 640, "steps": 6, "tune_s": 15.0}}
-_CPU_SIZES: Final[_Sizes] = {"conv": {"imgsz": 96, "layers": 4}, "train": {"imgsz": 96, "steps": 2, "tune_s": 0.0}}
-_BATCHES: Final = {"cuda": 16, "cpu": 2}
-_QUICK: Final[_Sizes] = {"conv": {"imgsz": 64, "layers": 2}, "train": {"imgsz": 64, "steps": 1, "tune_s": 0.0}}
-_A_GLANCE: Final = "a glance, few layers or steps and small sizes: `yolo-rocm bench` measures"
-_GPU_BUILDS: Final = ("hip", "cuda")
-Show = Callable[[int, int], None]
-Begin = Callable[[str, float], None]
+ENGINES: Final = ("gemm", "aten", "triton", "hip", "vendor")  # the one that brings cards down is last
+LIMITS_S: Final = {"doctor": Limits().total, "kernels": 1200.0, "demo": 600.0, "bench_train": 900.0}
+# The demo reached 0.94 on a CPU with engine gemm, and 0.00 after its first epoch.
+LEAST_MAP50: Final = 0.3
+_ENGINE_LIMIT_S: Final = 300.0  # for one engine in one data type: its kernels are compiled first
+_TRAIN_LIMIT_S: Final = 450.0
+_WITHOUT_VENDOR: Final = "vendor off,ours,ours lean"
+_KERNELS: Final = "largest errors against fp64 on the CPU, in roundings of the data type, and what is allowed"
+_GLANCE: Final = "a glance, few steps and small sizes: `yolo-rocm bench train` measures"
 
 
-class Certification:
-    """The parts, on one device.
+@dataclass
+class PartOutcome:
+    """What a part has shown; it has passed where there are no failures."""
+
+    summary: str
+    failures: list[str] = field(default_factory=list)
+    results: dict[str, Any] = field(default_factory=dict)
+
+
+class PartError(Exception):
+    """A part has come to no result; the message says why."""
+
+
+def certify(
+    device: str | None = None,
+    *,
+    quick: bool = False,
+    machine: Machine | None = None,
+    announce: Callable[[str, float], None] = lambda part, limit_s: None,
+) -> dict[str, Any]:
+    """Run all parts and return the certificate, redacted and sealed.
 
     Args:
         device: `cuda` or `cpu`; the GPU by default, where torch can use one.
         quick: Smallest sizes and fp32 alone: to try the command out. Its file is no evidence.
         machine: Facts to go by; those of this machine by default.
-        kernels_command: The process that tries kernels of convolutions; the package's own by default.
-        norms_command: The same for those of BatchNorm.
+        announce: Called with the name of each part that begins, and how many seconds it takes at most.
 
     Raises:
         ConfigError: `device` is neither, or the installed torch cannot use it.
     """
-
-    def __init__(
-        self,
-        device: str | None = None,
-        *,
-        quick: bool = False,
-        machine: Machine | None = None,
-        kernels_command: list[str] | None = None,
-        norms_command: list[str] | None = None,
-    ) -> None:
-        if device not in (None, "cuda", "cpu"):
-            raise ConfigError(
-                f"device must be 'cuda' or 'cpu', got {device!r}. 'cuda' is also torch's name for an AMD GPU."
-            )
-        self.machine = machine or detect()
-        self.device = device or self._usual_device()
-        if self.device == "cuda" and self.machine.build not in _GPU_BUILDS:
-            have = f"is a {self.machine.build} build" if self.machine.build else "is missing"
-            raise ConfigError(
-                f"device 'cuda': the installed torch {have} and can use no GPU. `yolo-rocm doctor` says what to "
-                "install; --device cpu certifies the processor."
-            )
-        self.quick = quick
-        self._kernels_command = kernels_command or self._probing("certify_kernels")
-        self._norms_command = norms_command or self._probing("certify_norms")
-        self.diagnosis: Diagnosis | None = None
-        self._held = False  # by a process that cannot be killed
-        with own_variables():
-            self.preset, self.rocm = self._what_trains()
-            self.settings: Settings = resolve(self.preset, self.rocm, machine=self.machine)
-
-    @property
-    def _environ(self) -> dict[str, str]:
-        """The variables of all processes that use the device."""
-        return training_environment(self.settings.preset, self.machine)
-
-    def _probing(self, module: str) -> list[str]:
-        return [sys.executable, "-m", f"yolo_rocm.bench.{module}", "--device", self.device]
-
-    def _usual_device(self) -> str:
-        if self.machine.gpu is not None:
-            return "cuda"
-        if self.machine.build in _GPU_BUILDS:
-            raise ConfigError(
-                f"the installed torch is a {self.machine.build} build, but {self.machine.no_gpu_reason}. Pass "
-                "--device cuda to certify the GPU that torch finds all the same, as in some containers, or --device "
-                "cpu to certify the processor."
-            )
-        return "cpu"
-
-    @property
-    def kind(self) -> str:
-        """`amd`, `nvidia` or `cpu`."""
-        return "cpu" if self.device == "cpu" else "amd" if self.machine.build == "hip" else "nvidia"
-
-    def _what_trains(self) -> tuple[str, dict[str, Any]]:
-        """Return the preset and what is over it: an AMD card's own; elsewhere one that uses our engines too."""
-        conv: dict[str, Any] = {"tune": "off"}  # what is measured differs from time to time, and the rounding with it
-        if self.kind == "cpu":
-            preset, conv = "cpu", {**conv, "engine": "gemm", "devices": ["cpu"]}
-        else:  # the preset of a machine without GPU is that of its processor
-            preset = "auto" if self.kind == "amd" and self.machine.gpu is not None else "generic"
-        vendor = resolve(preset, {"conv": conv}, machine=self.machine).preset.conv.vendor
-        # Said aloud, so that what the doctor learns of the vendor library does not turn it on for the training.
-        return preset, {"conv": {**conv, "vendor": vendor}}
-
-    def run(self, begin: Begin = lambda part, limit_s: None) -> dict[str, Any]:
-        """Run all parts and return the certificate, redacted and sealed.
-
-        Args:
-            begin: Called with the name of each part that begins, and how many seconds it takes at most.
-        """
-        with own_variables():
-            return self._certificate(begin)
-
-    def _certificate(self, begin: Begin) -> dict[str, Any]:
-        started = time.monotonic()
+    machine = machine or detect()
+    device = checked_device(device, machine)
+    started = time.monotonic()
+    with _isolated():
+        examination = Examination(device, machine, quick)
         parts = {}
-        for name, part in self._parts().items():
-            begin(name, LIMITS_S[name])
-            parts[name] = _tried(name, _not_run if self._held else part)
-        failed = {name: part["failures"] for name, part in parts.items() if part["status"] == "failed"}
-        conv, probed = self.settings.preset.conv, self._probed()
-        card = card_facts(self.machine, self.kind, probed, self._environ)
-        first = "; ".join(f"{name}: {failures[0]}" for name, failures in failed.items())
-        told = f"{len(failed)} of {len(parts)} parts failed. {first}" if failed else "every part passed"
+        for name, part in examination.parts().items():
+            announce(name, LIMITS_S[name])
+            parts[name] = examination.run(name, part)
+        preset, kind = examination.settings.preset, examination.kind
         data = {
-            "schema_version": SCHEMA_VERSION,
-            "card": {**cleaned(card), "kind": self.kind},
+            "card": {**cleaned(examination.card()), "kind": kind},
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "parts": {name: {**cleaned(part), "status": part["status"]} for name, part in parts.items()},
-            # Of closed lists: an owner who is called like a preset must not lose it.
-            "preset": {"name": self.settings.preset.name, "engine": conv.engine, "vendor": conv.vendor},
-            "quick": self.quick,
+            "parts": {name: cleaned(part) for name, part in parts.items()},
+            # Words of closed lists: an owner who is called like a preset must not lose it.
+            "preset": {"name": preset.name, "engine": preset.conv.engine, "vendor": preset.conv.vendor},
+            "quick": quick,
             "seconds": cleaned(time.monotonic() - started),
-            "stack": cleaned(stack_facts(self.machine, self.kind, probed)),
-            "verdict": {"passed": not failed, "text": cleaned(told)},
+            "stack": cleaned(_stack_facts(machine, kind, examination.probed)),
         }
-        sealed = seal(data)
-        Certificate.model_validate(sealed)
-        return sealed
+    sealed = seal(data)
+    Certificate.model_validate(sealed)
+    return sealed
 
-    def _parts(self) -> dict[str, Callable[[Show], PartOutcome]]:
+
+def checked_device(device: str | None, machine: Machine) -> str:
+    """Return the device to certify.
+
+    Raises:
+        ConfigError: It is neither `cuda` nor `cpu`, or the installed torch cannot use it.
+    """
+    if device not in (None, "cuda", "cpu"):
+        raise ConfigError(
+            f"device must be 'cuda' or 'cpu', got {device!r}. 'cuda' is also torch's name for an AMD GPU."
+        )
+    for_gpus = machine.build in ("hip", "cuda")
+    if device == "cuda" and not for_gpus:
+        torch = f"is a {machine.build} build" if machine.build else "is missing"
+        raise ConfigError(
+            f"device 'cuda': the installed torch {torch} and can use no GPU. `yolo-rocm doctor` says what to install; "
+            "--device cpu certifies the processor."
+        )
+    if device is None and machine.gpu is None and for_gpus:
+        raise ConfigError(
+            f"the installed torch is a {machine.build} build, but {machine.no_gpu_reason}. Pass --device cuda to "
+            "certify the GPU that torch finds all the same, as in some containers, or --device cpu to certify the "
+            "processor."
+        )
+    return device or ("cpu" if machine.gpu is None else "cuda")
+
+
+class Examination:
+    """The parts, on one device.
+
+    Attributes:
+        kind: `amd`, `nvidia` or `cpu`.
+        settings: What the demo trains with: an AMD card's own preset; elsewhere one that uses our engines.
+        probed: What the device has said of itself.
+    """
+
+    def __init__(self, device: str, machine: Machine, quick: bool) -> None:
+        self._device, self._machine, self._quick = device, machine, quick
+        self.kind = "cpu" if device == "cpu" else "amd" if machine.build == "hip" else "nvidia"
+        own_preset = self.kind == "amd" and machine.gpu is not None
+        self._preset = "cpu" if self.kind == "cpu" else "auto" if own_preset else "generic"
+        conv = OURS_ON_CPU["conv"] if self.kind == "cpu" else {}
+        vendor = resolve(self._preset, {"conv": conv}, machine=machine).preset.conv.vendor
+        # Said aloud, so that what the doctor learns of the vendor library does not turn it on for the demo.
+        self._rocm = {"conv": {**conv, "vendor": vendor}}
+        self.settings: Settings = resolve(self._preset, self._rocm, machine=machine)
+        self._environ = training_environment(self.settings.preset, machine)
+        self.probed: Mapping[str, Any] = {}
+        self._vendor_died = False
+        self._held = False  # by a process that cannot be killed: whatever else would use the GPU would hang too
+
+    def parts(self) -> dict[str, Callable[[], PartOutcome]]:
+        """Return the parts by name, in their order."""
         return {
             "doctor": self._doctor,
             "kernels": self._kernels,
-            "norms": self._norms,
-            "training": self._training,
-            "bench_conv": self._bench_conv,
+            "demo": self._demo,
             "bench_train": self._bench_train,
         }
 
-    def _doctor(self, show: Show) -> PartOutcome:
-        found = self.diagnosis = doctor(device=self.device, machine=self.machine, progress=show)
-        self._hold(unkillable(found.outcomes))
-        outcome, probed = doctor_outcome(found), self._probed()
-        if self.device == "cuda" and is_another_card(self.machine, probed, self._environ):
-            first = " ".join(str(word) for word in (probed.get("name"), probed.get("gfx")) if word)
-            outcome.failures.append(
-                f"torch's first GPU is {first}, and not {self.machine.gpu}, whose preset this is: set "
-                f"{'HIP' if self.kind == 'amd' else 'CUDA'}_VISIBLE_DEVICES to the number of the card to certify, and "
-                "run it again"
+    def run(self, name: str, part: Callable[[], PartOutcome]) -> dict[str, Any]:
+        """Run a part; whatever it raises is its failure."""
+        started = time.monotonic()
+        try:
+            if self._held:
+                raise PartError(f"not run: a process that {UNKILLABLE} holds the device")
+            outcome = part()
+        except Exception as error:  # recorded, and the other parts still run
+            first = next(iter(str(error).strip().splitlines()), "")
+            why = first if isinstance(error, PartError) else f"{type(error).__name__}: {first}"
+            outcome = PartOutcome(f"not finished: {why}", [why])
+        return {**asdict(outcome), "seconds": time.monotonic() - started}
+
+    def card(self) -> dict[str, Any]:
+        """Return which card it is, from the machine's files; what these do not know, from torch."""
+        if self.kind == "cpu":
+            return {"name": f"CPU {platform.machine()}"}
+        gpu = self._gpu()
+        presented = self._presented_as(gpu)
+        gfx = gpu.gfx or (None if presented else self.probed.get("gfx"))
+        return {
+            "name": gpu.name or self.probed.get("name"),
+            "gfx": gfx,
+            "presents_as": None if presented == gfx else presented,
+            "memory_gb": gpu.vram_gb or self.probed.get("memory_gb"),
+            "integrated": gpu.integrated,
+        }
+
+    def _gpu(self) -> Gpu:
+        """Return the GPU that has run: torch's first one, where that is not the one to train on."""
+        gpu = self._machine.gpu or Gpu(self.kind)
+        if not self._other_card():
+            return gpu
+        others = [each for each in self._machine.visible if each is not gpu]
+        same_name = [each for each in others if _same_name(each.name, self.probed.get("name"))]
+        same_gfx = [each for each in others if each.gfx and each.gfx == self.probed.get("gfx")]
+        return next(iter((*same_name, *same_gfx)), Gpu(self.kind))
+
+    def _presented_as(self, gpu: Gpu) -> str | None:
+        """Return the target that an override makes torch report for a GPU; None without one."""
+        if self._machine.system != "linux":
+            return None
+        if gpu.node is not None:
+            own = self._environ.get(f"{OVERRIDE}_{gpu.node}") or self._environ.get(OVERRIDE)
+            return overridden_gfx(own)
+        # Any node's override may be its.
+        values = (value for name, value in self._environ.items() if re.fullmatch(rf"{OVERRIDE}(_\d+)?", name))
+        targets = [target for target in map(overridden_gfx, values) if target]
+        reported = self.probed.get("gfx")
+        return reported if reported in targets else None if reported else next(iter(targets), None)
+
+    def _doctor(self) -> PartOutcome:
+        with progress("certifying, doctor") as show:
+            diagnosis = doctor(device=self._device, machine=self._machine, progress=show)
+        outcomes, verdict = diagnosis.outcomes, diagnosis.verdict
+        self._hold(any(UNKILLABLE in each.message for each in outcomes))
+        self.probed = next((each.detail for each in outcomes if each.name == "device"), {})
+        self._vendor_died = any(each.status in DEATHS and "/vendor/" in each.name for each in outcomes)
+        statuses = [each.status for each in outcomes]
+        failures = [] if verdict.works else [verdict.text]
+        if not outcomes:
+            failures.append("the device was not probed")
+        if other := self._other_card():
+            failures.append(other)
+        return PartOutcome(
+            f"{statuses.count('ok')} of {len(statuses)} probes right, {statuses.count('skipped')} skipped. "
+            f"{verdict.text}",
+            failures,
+            {
+                "verdict": verdict.text,
+                "next": verdict.next,
+                "findings": [f"{each.severity} {each.id}: {each.finding}" for each in diagnosis.findings],
+                "probes": {each.name: ", ".join(filter(None, (each.status, each.message))) for each in outcomes},
+                "details": {each.name: dict(each.detail) for each in outcomes if each.detail},
+                "engine_triton": diagnosis.triton,
+                "engine_hip": diagnosis.hip,
+            },
+        )
+
+    def _other_card(self) -> str:
+        """Return what is wrong where torch's first GPU is not the one whose preset this is; nothing where it is."""
+        gpu, gfx, name = self._machine.gpu, self.probed.get("gfx"), self.probed.get("name")
+        if self._device != "cuda" or gpu is None:
+            return ""
+        expected = self._presented_as(gpu) or gpu.gfx
+        others = [each.name for each in self._machine.visible if each is not gpu]
+        named_otherwise = not _same_name(gpu.name, name) and any(_same_name(each, name) for each in others)
+        if not named_otherwise and (not gfx or not expected or gfx == expected):
+            return ""
+        return (
+            f"torch's first GPU is {' '.join(str(word) for word in (name, gfx) if word)}, and not {gpu}, whose preset "
+            f"this is: set {'HIP' if self.kind == 'amd' else 'CUDA'}_VISIBLE_DEVICES to the number of the card to "
+            "certify, and run it again"
+        )
+
+    def _kernels(self) -> PartOutcome:
+        """Compare every algorithm with fp64, each engine and data type in a process of its own."""
+        dtypes = DTYPES[:1] if self._quick else DTYPES
+        pairs = [(engine, dtype) for engine in ENGINES for dtype in dtypes]
+        tried: dict[str, Any] = {}
+        failures: list[str] = []
+        native: list[str] = []
+        reasons: dict[str, str] = {}
+        started = time.monotonic()
+        with progress("certifying, kernels") as show:
+            for done, (engine, dtype) in enumerate(pairs):
+                show(done, len(pairs))
+                if self._held or time.monotonic() - started > LIMITS_S["kernels"]:
+                    failures.append(f"{engine}/{dtype}: not run, the device is held or time was over")
+                    continue
+                result = self._child("kernels", {"engine": engine, "dtype": dtype}, _ENGINE_LIMIT_S)
+                found = result.answer.get("tried", {})
+                tried |= found
+                reasons |= {f"{engine}/{dtype}": why for why in [result.answer.get("not_supported")] if why}
+                wrong = [f"{name}: {facts['wrong']}" for name, facts in found.items() if facts.get("wrong")]
+                if result.error:
+                    at = result.answer.get("next")
+                    wrong.append(f"{engine}/{dtype}{f', {at}' if at else ''}: {result.error}")
+                (native if engine in NATIVE else failures).extend(wrong)
+        ours = [facts for name, facts in tried.items() if name.partition("/")[0] not in NATIVE]
+        right = sum(not facts.get("wrong") for facts in ours)
+        if not right:
+            failures.append("no kernel of ours gave a right result")
+        without = [engine for engine in ("triton", "hip") if not any(name.startswith(f"{engine}/") for name in tried)]
+        return PartOutcome(
+            f"{right} of {len(ours)} of ours right (operator, algorithm, data type, layout)"
+            + (f"; wrong or failing of torch's own: {len(native)}" if native else "")
+            + (f"; not run: {', '.join(without)}" if without else ""),
+            failures,
+            {"what": _KERNELS, "tried": tried, "not_supported": reasons, "torch_own_failures": native},
+        )
+
+    def _demo(self) -> PartOutcome:
+        settings = {"preset": self._preset, "rocm": self._rocm, "quick": self._quick}
+        facts = self._answer("demo", settings, LIMITS_S["demo"])
+        failures = []
+        if not self._quick and not facts["map50"] >= LEAST_MAP50:  # a NaN is less
+            failures.append(
+                f"mAP50 is {facts['map50']:.3f} after {facts['epochs']} epochs, at least {LEAST_MAP50} is due"
             )
-        return outcome
+        epochs = f"{facts['epochs']} epoch{'s' * (facts['epochs'] != 1)}"
+        return PartOutcome(f"mAP50 {facts['map50']:.3f} after {epochs}; {facts['patched']}", failures, facts)
 
-    def _kernels(self, show: Show) -> PartOutcome:
-        return self._against_fp64("kernel_names", self._kernels_command, show)
-
-    def _norms(self, show: Show) -> PartOutcome:
-        return self._against_fp64("norm_names", self._norms_command, show)
-
-    def _against_fp64(self, names: str, command: list[str], show: Show) -> PartOutcome:
-        known = self._in_child(names, {"quick": self.quick}, _NAMES_LIMIT_S)
-        probes = [KernelProbe(*fields) for fields in known["probes"]]
-        answers = run_probes(probes, command, _KERNEL_LIMITS, self._environ, show, _MOST_DEATHS)
-        self._hold(unkillable(answers.outcomes))
-        return kernels_outcome(probes, answers.outcomes, known["allowed"])
-
-    def _training(self, show: Show) -> PartOutcome:
-        device = "0" if self.device == "cuda" else "cpu"
-        settings = {"device": device, "preset": self.preset, "rocm": self.rocm}
-        return training_outcome(self._in_child("training", settings, _LIMIT_S))
-
-    def _bench_conv(self, show: Show) -> PartOutcome:
-        found = self._measured("bench_conv", self._sizes("conv"))
-        sums = {way: passes["sum"] for way, passes in found["totals_ms"].items()}
-        told = ", ".join(f"{way} {ms:.2f} ms" for way, ms in sums.items())
-        failures = [] if sums.get("auto") else ["ours has measured nothing"]
-        return PartOutcome(told or "nothing measured", failures, {**found, "what": _A_GLANCE})
-
-    def _bench_train(self, show: Show) -> PartOutcome:
-        found = self._measured("bench_train", self._sizes("train"))
-        failures = found.pop("failures")
-        return PartOutcome(found.pop("summary"), failures, {**found, "what": _A_GLANCE})
-
-    def _measured(self, part: str, sizes: dict[str, Any]) -> dict[str, Any]:
-        """Run a benchmark, and once more without the vendor library where it fails with it: that is no fault of ours.
+    def _bench_train(self) -> PartOutcome:
+        """Time steps, and once more without the vendor library where they fail with it: that is no fault of ours.
 
         MIOpen may also search and compile for many minutes where it has never run before.
         """
-        if sizes["vendor"]:
+        given = {"quick": self._quick, "batch": self.settings.preset.train.get("batch"), "ways": None}
+        without = {**given, "ways": _WITHOUT_VENDOR}
+        more = {"what": _GLANCE}
+        if self._vendor_died:
+            more["with_vendor_library"] = "left out: it has ended a process of the doctor"
+            found = self._answer("bench_train", without, _TRAIN_LIMIT_S)
+        else:
             try:
-                return self._in_child(part, sizes, _VENDOR_LIMIT_S)
+                found = self._answer("bench_train", given, _TRAIN_LIMIT_S)
             except PartError as error:
                 if self._held:
                     raise
-                failed = {"with_vendor_library": str(error)}
-        else:
-            failed = {"with_vendor_library": "left out: it has ended a process of the doctor"}
-        return {**self._in_child(part, {**sizes, "vendor": False}, _LIMIT_S), **failed}
+                more["with_vendor_library"] = str(error)
+                found = self._answer("bench_train", without, _TRAIN_LIMIT_S)
+        return PartOutcome(found.pop("summary"), found.pop("failures"), {**found, **more})
 
-    def _in_child(self, part: str, settings: dict[str, Any], limit_s: float) -> dict[str, Any]:
-        try:
-            return in_child(part, settings, self._environ, limit_s)
-        except HeldError:
-            self._hold(True)
-            raise
+    def _answer(self, part: str, settings: dict[str, Any], limit_s: float) -> dict[str, Any]:
+        result = self._child(part, settings, limit_s)
+        if result.error:
+            raise PartError(result.error)
+        return dict(result.answer)
+
+    def _child(self, part: str, settings: dict[str, Any], limit_s: float) -> ChildResult:
+        with tempfile.TemporaryDirectory(prefix="yolo-rocm-certify-", ignore_cleanup_errors=True) as folder:
+            given = {**settings, "part": part, "device": self._device, "folder": folder}
+            # The engines are tried even where they are switched off; nothing is downloaded.
+            own = {"YOLO_ROCM": None, "YOLO_OFFLINE": "true", "YOLO_CONFIG_DIR": folder}
+            result = run_module("yolo_rocm.bench.certify_child", given, limit_s, {**self._environ, **own})
+        self._hold(result.unkillable)
+        return result
 
     def _hold(self, held: bool) -> None:
-        """Note whether the GPU is held: whatever else would use it would hang too."""
-        self._held |= held and self.device == "cuda"
-
-    def _sizes(self, part: str) -> dict[str, Any]:
-        """Return what a benchmark is run with; a vendor library that ended a probe's process stays out of it."""
-        sizes = (_QUICK if self.quick else _GPU_SIZES if self.device == "cuda" else _CPU_SIZES)[part]
-        batch = self.settings.preset.train.get("batch")
-        most = 2 if self.quick else _BATCHES[self.device]
-        outcomes = self.diagnosis.outcomes if self.diagnosis is not None else ()
-        died = any(each.status in DEATHS and "/vendor/" in each.name for each in outcomes)
-        batch = min(batch, most) if isinstance(batch, int) else most
-        return {"device": self.device, "batch": batch, **sizes, "vendor": not died}
-
-    def _probed(self) -> Mapping[str, Any]:
-        """Return what the device has said of itself."""
-        outcomes = self.diagnosis.outcomes if self.diagnosis is not None else ()
-        return next((each.detail for each in outcomes if each.name == "device"), {})
+        self._held |= held and self._device == "cuda"
 
 
-def _not_run(show: Show) -> PartOutcome:
-    raise PartError(f"not run: a process that {UNKILLABLE} holds the device")
+def _same_name(one: str | None, other: str | None) -> bool:
+    first, second = (plain(name).removeprefix("nvidia") for name in (one, other))
+    return bool(first) and first == second
 
 
-def _tried(name: str, part: Callable[[Show], PartOutcome]) -> dict[str, Any]:
-    """Run a part; whatever it raises is its failure."""
-    started = time.monotonic()
-    try:
-        with progress(f"certifying, {name}") as show:
-            outcome = part(show)
-    except Exception as error:  # recorded, and the other parts still run
-        words = first_line(error) if isinstance(error, PartError) else typed_line(error)
-        outcome = PartOutcome(f"not finished: {words}", [words])
+def _stack_facts(machine: Machine, kind: str, probed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the software; of the kernel its numbers, the rest of its name may be anybody's own."""
+    windows = machine.gpu.driver if machine.gpu is not None else None
+    linux = {"nvidia": machine.nvidia, "amd": machine.amdgpu}.get(kind)
+    kernel = re.match(r"\d+(?:\.\d+)*", machine.kernel or "")
+    as_found = ("system", "distribution", "python", "torch", "build", "hip", "rocm", "ultralytics")
     return {
-        "status": "failed" if outcome.failures else "passed",
-        "summary": outcome.summary,
-        "failures": outcome.failures,
-        "seconds": time.monotonic() - started,
-        "results": outcome.results,
+        **{name: getattr(machine, name) for name in as_found},
+        "kernel": kernel.group() if kernel else None,
+        "overlays": list(machine.overlays),
+        "machine": platform.machine(),
+        "driver": windows or linux,
+        "cuda": probed.get("cuda"),
+        "triton": installed_version() or "none",
+        "yolo_rocm": __version__,
     }
+
+
+def cleaned(value: Any) -> Any:
+    """Return plain data for strangers: no names, secrets or paths in its texts, and numbers of six digits.
+
+    Keys are words of this package and stay: somebody's user name may be one of them.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(item) for item in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int):
+        return value
+    return without_paths(redact(str(value)))
+
+
+@contextmanager
+def _isolated() -> Iterator[None]:
+    """Use shipped presets and an empty cache, and leave by an exception when asked to end, so that all is cleaned up.
+
+    Triton's interpreter is left out too: it computes on the CPU, whatever device was asked for.
+    """
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    handlers = {}
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
+            handlers[number] = signal.signal(number, leave)
+    with tempfile.TemporaryDirectory(prefix="yolo-rocm-certify-", ignore_cleanup_errors=True) as folder:
+        own = {"YOLO_ROCM_CONFIG": str(Path(folder, "config")), "YOLO_ROCM_CACHE": str(Path(folder, "cache"))}
+        before = {name: os.environ.pop(name, None) for name in (PRESET_VARIABLE, "TRITON_INTERPRET", *own)}
+        os.environ.update(own)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+            for number, handler in handlers.items():
+                signal.signal(number, handler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,6 +38,7 @@ ON_GPU: Final = Size("yolov8n.yaml", images=96, pixels=96, batch=16, epochs=30, 
 ON_CPU: Final = Size(
     str(Path(__file__).with_name("demo_model.yaml")), images=96, pixels=64, batch=8, epochs=12, lr0=0.005
 )
+OURS_ON_CPU: Final = {"conv": {"engine": "gemm", "devices": ["cpu"]}}
 
 
 def size_here() -> Size:
@@ -47,7 +48,14 @@ def size_here() -> Size:
 
 
 def run_demo(
-    folder: Path, data: Path, size: Size, epochs: int, preset: str, say: Callable[..., None]
+    folder: Path,
+    data: Path,
+    size: Size,
+    epochs: int,
+    preset: str,
+    say: Callable[..., None],
+    rocm: Mapping[str, Any] | None = None,
+    **arguments: Any,
 ) -> dict[str, Any]:
     """Train a small model and say accuracy, speed, what was patched and where the results are.
 
@@ -60,17 +68,20 @@ def run_demo(
         epochs: Epochs to train.
         preset: Preset to use.
         say: Prints lines.
+        rocm: Sections over the preset; without a GPU our own kernels by default.
+        **arguments: More arguments of the training.
 
     Returns:
         The same as data.
     """
-    rocm: dict[str, Any] = {} if size is ON_GPU else {"conv": {"engine": "gemm", "devices": ["cpu"]}}
+    rocm = rocm or ({} if size is ON_GPU else OURS_ON_CPU)
     started = time.perf_counter()
     # nbs: without it Ultralytics would collect the gradients of 64 images before each step, and take few steps.
     outcome = run_training(
         size.model, data, preset, rocm, epochs=epochs, imgsz=size.pixels, batch=size.batch, nbs=size.batch,
         optimizer="AdamW", lr0=size.lr0, warmup_epochs=1, mosaic=0.0, close_mosaic=0, seed=0, plots=False,
         verbose=False, project=str((folder / "runs").resolve()), name="demo",
+        **arguments,
     )  # fmt: skip
     seconds = time.perf_counter() - started
     import torch

@@ -13,15 +13,13 @@ from ..utils.console import console, print_json, stdout_for_json
 from .options import AsJson, check_writable, out, print_table, say
 
 if TYPE_CHECKING:
-    from ..preset.evidence import Evidence
+    from ..preset.evidence import Certificate, Evidence
 
 _NOT_AS_WRITTEN: Final = 3  # 1: a part has failed; 2: Typer's, for a wrong option
 _TITLES = {
     "doctor": "doctor's probes",
-    "kernels": "every kernel of convolutions against fp64",
-    "norms": "every kernel of BatchNorm against fp64",
-    "training": "short training against torch on the CPU",
-    "bench_conv": "bench conv, a glance",
+    "kernels": "every kernel against fp64",
+    "demo": "demo: a short training",
     "bench_train": "bench train, a glance",
 }
 
@@ -40,7 +38,7 @@ def certify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Certify this card: probes, every kernel against fp64, a short training, quick benchmarks, in one file to send.
+    """Certify this card: probes, every kernel against fp64, a demo, a quick benchmark, in one file to send.
 
     Ends with 0 where every part passed, 1 where one failed; the others are run all the same. With --verify, 3: the file
     is not as it was written.
@@ -50,22 +48,23 @@ def certify(
     lacking = missing_stack()
     if lacking is not None:  # each part would fail of it, and be written down
         raise lacking
-    from ..bench.certify import Certification
-    from ..bench.certify_environment import ended_by_exception
+    from ..bench import certify as bench
+    from ..hardware import detect
 
     check_writable(out_file, "--out", "my-card.json")
-    with stdout_for_json(as_json), ended_by_exception():
-        certification = Certification(device, quick=quick)
-        if certification.device == "cuda":
+    machine = detect()
+    device = bench.checked_device(device, machine)
+    with stdout_for_json(as_json):
+        if device == "cuda":
             say("A kernel that faults can make the driver reset the GPU, and a desktop with it: save your work first.")
-        data = certification.run(_announce)
-        file = _written(data, out_file)
+        data = bench.certify(device, quick=quick, machine=machine, announce=_announce)
+        evidence = _written(data, out_file)
     if as_json:
         print_json(data)
     else:
-        _print(data)
-        say(f"\nwritten to {file}", *_how_to_send(data))
-    raise typer.Exit(0 if data["verdict"]["passed"] else 1)
+        _print(evidence.data)
+        say(f"\nwritten to {evidence.file}", *_how_to_send(evidence.data))
+    raise typer.Exit(1 if evidence.data.failed else 0)
 
 
 def _announce(part: str, limit_s: float) -> None:
@@ -75,12 +74,12 @@ def _announce(part: str, limit_s: float) -> None:
     say(f"{number} of {len(_TITLES)}: {_TITLES[part]}, at most {duration(limit_s)}")
 
 
-def _written(data: dict[str, Any], out_file: Path | None) -> Path:
-    """Write the file, and return where: in the working folder where the place asked for has become unwritable."""
-    from ..preset.evidence import as_text, read_evidence
+def _written(data: dict[str, Any], out_file: Path | None) -> Evidence:
+    """Write the file, and read it again: in the working folder where the place asked for has become unwritable."""
+    from ..preset.evidence import Certificate, Evidence, as_text, file_name, read_evidence
     from ..utils.atomic import write_file
 
-    usual = Path(_name(data))
+    usual = Path(file_name(Certificate.model_validate(data)))
     file = out_file or usual
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -91,8 +90,7 @@ def _written(data: dict[str, Any], out_file: Path | None) -> Path:
         say(f"{out_file} cannot be written: {error.strerror or error}")
         file = usual
         write_file(file, as_text(data))
-    read_evidence(file)
-    return file
+    return Evidence(str(file), read_evidence(file).data)
 
 
 def _verify(file: Path, as_json: bool) -> int:
@@ -106,9 +104,9 @@ def _verify(file: Path, as_json: bool) -> int:
     if as_json:
         print_json(found.data.model_dump())
     else:
-        _print(found.data.model_dump())
+        _print(found.data)
         say(f"\n{file.name} is as `yolo-rocm certify` wrote it.", *_worth(found))
-    return 0 if found.data.verdict.passed else 1
+    return 1 if found.data.failed else 0
 
 
 def _worth(found: Evidence) -> list[str]:
@@ -128,31 +126,24 @@ def _worth(found: Evidence) -> list[str]:
     return [worth, *([] if found.file == name else [f"The name by its content is {name}"])]
 
 
-def _name(data: dict[str, Any]) -> str:
-    from ..preset.certificate import Certificate
-    from ..preset.evidence import file_name
-
-    return file_name(Certificate.model_validate(data))
-
-
-def _print(data: dict[str, Any]) -> None:
-    card, stack = data["card"], data["stack"]
-    named = " ".join(word for word in (card["name"] or f"{card['kind'].upper()} GPU", card.get("gfx")) if word)
-    known = {"torch": "torch", "hip": "ROCm", "cuda": "CUDA", "triton": "Triton", "ultralytics": "Ultralytics"}
-    versions = [f"{word} {stack[key]}" for key, word in known.items() if stack.get(key)]
-    out.print(f"{named}: {data['verdict']['text']}", markup=False, style="bold")
-    say(f"{data['date']}, {stack['system']}, {', '.join(versions)}, yolo-rocm {stack['yolo_rocm']}", "")
+def _print(data: Certificate) -> None:
+    card, stack = data.card, data.stack
+    named = " ".join(word for word in (card.name or f"{card.kind.upper()} GPU", card.gfx) if word)
+    libraries = {"torch": "torch", "hip": "ROCm", "cuda": "CUDA", "triton": "Triton", "ultralytics": "Ultralytics"}
+    versions = [f"{word} {getattr(stack, key)}" for key, word in libraries.items() if getattr(stack, key)]
+    out.print(f"{named}: {data.verdict}", markup=False, style="bold")
+    say(f"{data.date}, {stack.system}, {', '.join(versions)}, yolo-rocm {stack.yolo_rocm}", "")
     rows = [
-        (_TITLES.get(name, name), part["status"], f"{part['seconds']:.0f} s", part["summary"])
-        for name, part in sorted(data["parts"].items(), key=lambda item: [*_TITLES, item[0]].index(item[0]))
+        (_TITLES.get(name, name), "failed" if part.failures else "passed", f"{part.seconds:.0f} s", part.summary)
+        for name, part in sorted(data.parts.items(), key=lambda item: [*_TITLES, item[0]].index(item[0]))
     ]
     print_table(("part", "result", "time", "what was found"), rows)
-    for name, part in data["parts"].items():
-        say(*(f"{name} failed: {failure}" for failure in part["failures"]))
+    for name, part in data.parts.items():
+        say(*(f"{name} failed: {failure}" for failure in part.failures))
 
 
-def _how_to_send(data: dict[str, Any]) -> list[str]:
-    if data["quick"]:
+def _how_to_send(data: Certificate) -> list[str]:
+    if data.quick:
         return ["A quick run is no evidence for a card: run it again without --quick before you send the file."]
     return [
         "Names, paths and secrets are taken out; read it before you send it. Passed or failed, it is worth sending:",

@@ -13,18 +13,126 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..errors import EvidenceError
 from ..hardware import Gpu, Machine, family_of
 from ..utils.limited_files import UnreadableError, read_json
-from .certificate import PARTS_OF, Certificate
 from .files import config_root, plain, read, shipped_presets
 from .select import choose
 
 DIGEST: Final = "digest"
+NEEDED_PARTS: Final = ("doctor", "kernels", "bench_train")
+# `AMD Radeon(TM) Graphics` is what drivers call a card whose name they do not know.
+_NAMELESS: Final = ("", "graphics", "tmgraphics")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Card(_Strict):
+    """What was certified. `gfx` is the true target, `presents_as` what an override made of it."""
+
+    kind: Literal["amd", "nvidia", "cpu"]
+    name: str | None = None
+    gfx: str | None = None
+    presents_as: str | None = None
+    memory_gb: float | None = None
+    integrated: bool = False
+
+    def __str__(self) -> str:
+        """Name it in a few words."""
+        if self.name and (self.named or not self.gfx):
+            return self.name
+        return " ".join(word for word in (self.kind.upper(), "GPU", self.gfx) if word)
+
+    @property
+    def named(self) -> bool:
+        """Whether its name tells it from other cards."""
+        return plain(self.name) not in _NAMELESS
+
+    @property
+    def ran_as(self) -> str | None:
+        """The target whose kernels ran."""
+        return self.presents_as or self.gfx
+
+    @property
+    def in_words(self) -> str:
+        """Its name, and what it ran as where that is another target than its own."""
+        return str(self) if self.ran_as == self.gfx else f"{self} as {self.ran_as}"
+
+
+class SoftwareStack(_Strict):
+    """The software it ran with."""
+
+    system: str
+    overlays: list[str] = Field(default_factory=list)
+    kernel: str | None = None
+    distribution: str | None = None
+    machine: str
+    driver: str | None = None
+    python: str
+    torch: str | None = None
+    build: str | None = None
+    hip: str | None = None
+    cuda: str | None = None
+    rocm: str | None = None
+    triton: str
+    ultralytics: str | None = None
+    yolo_rocm: str
+
+
+class Part(_Strict):
+    """One part of the examination: what came of it, its failures in full words, and its figures."""
+
+    summary: str
+    failures: list[str] = Field(default_factory=list)
+    seconds: float
+    results: dict[str, Any] = Field(default_factory=dict)
+
+
+class PresetUsed(_Strict):
+    """The preset of the training, and how it computed convolutions."""
+
+    name: str
+    engine: str
+    vendor: str
+
+
+class Certificate(_Strict):
+    """A file, as `yolo-rocm certify` writes it."""
+
+    card: Card
+    date: str = Field(pattern=r"^\d{4}-\d\d-\d\d$")
+    parts: dict[str, Part]
+    preset: PresetUsed
+    quick: bool
+    seconds: float
+    stack: SoftwareStack
+    digest: str
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Certificate:
+        missing = [name for name in NEEDED_PARTS if name not in self.parts]
+        if missing:
+            raise ValueError(f"part {missing[0]} is missing")
+        return self
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of the parts that have failed."""
+        return [name for name, part in self.parts.items() if part.failures]
+
+    @property
+    def verdict(self) -> str:
+        """The result in a sentence."""
+        if not self.failed:
+            return "every part passed"
+        first = "; ".join(f"{name}: {self.parts[name].failures[0]}" for name in self.failed)
+        return f"{len(self.failed)} of {len(self.parts)} parts failed. {first}"
 
 
 @dataclass(frozen=True)
@@ -48,9 +156,8 @@ class Evidence:
     def shows_triton(self) -> bool:
         """Whether all kernels of ours were right, some of engine `triton` among them, and the run was no quick one."""
         kernels = self.data.parts["kernels"]
-        tried = kernels.results.get("tried")
-        names = tried if isinstance(tried, dict) else ()
-        return self.counts and kernels.status == "passed" and any(name.startswith("triton/") for name in names)
+        names = kernels.results.get("tried") or ()
+        return self.counts and not kernels.failures and any(str(name).startswith("triton/") for name in names)
 
     def speaks_for(self, preset: str, match: Mapping[str, Any]) -> bool:
         """Return whether it was run with a preset, on the card that the preset is for: `auto` gives it this one.
@@ -80,36 +187,30 @@ class Evidence:
         """Say on what it ran, when, with what, and with which result."""
         data, card = self.data, self.data.card
         below = next((f", {word} {v}" for word, v in (("ROCm", data.stack.hip), ("CUDA", data.stack.cuda)) if v), "")
-        failed = [name for name in PARTS_OF[data.schema_version] if data.parts[name].status == "failed"]
-        result = "passed" if data.verdict.passed else f"failed in {', '.join(failed)}"
+        result = f"failed in {', '.join(data.failed)}" if data.failed else "passed"
         other = "" if card.kind == "amd" else " (our engines, not this preset)"
         stack = f"torch {data.stack.torch}{below}, yolo_rocm {data.stack.yolo_rocm}, engine {data.preset.engine}{other}"
         return f"{card.in_words}, certified {data.date} with {stack}: {result}"
 
 
-def in_short(found: Sequence[Evidence]) -> str:
+def in_short(evidence: Sequence[Evidence]) -> str:
     """Say the newest evidence in words, and how much more there is.
 
     Args:
-        found: Evidence for one preset, newest first; at least one.
+        evidence: That for one preset, newest first; at least one.
     """
-    older = found[1:]
-    failed = sum(not each.data.verdict.passed for each in older)
+    older = evidence[1:]
+    failed = sum(bool(each.data.failed) for each in older)
     files = "1 more file" if len(older) == 1 else f"{len(older)} more files"
     more = f"; {files}, {failed or 'none'} of them failed" if older else ""
-    return f"{found[0].words()}{more}"
+    return f"{evidence[0].words()}{more}"
 
 
 def seal(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return data with its digest."""
-    return {**data, DIGEST: digest_of(data)}
-
-
-def digest_of(data: Mapping[str, Any]) -> str:
-    """Return the digest of the canonical JSON of everything but the digest."""
+    """Return data with its digest: that of the canonical JSON of everything else."""
     rest = {key: value for key, value in data.items() if key != DIGEST}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return {**rest, DIGEST: f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"}
 
 
 def as_text(data: Mapping[str, Any]) -> str:
@@ -132,7 +233,7 @@ def read_evidence(path: Path) -> Evidence:
     """Read a file that `yolo-rocm certify` wrote.
 
     Raises:
-        EvidenceError: It cannot be read, is of another version, or was edited after it was written.
+        EvidenceError: It cannot be read, is no such file, or was edited after it was written.
     """
     try:
         data = read_json(path, unique_keys=True)
@@ -140,13 +241,11 @@ def read_evidence(path: Path) -> Evidence:
         raise EvidenceError(f"{path.name} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not isinstance(data, dict) or DIGEST not in data:
         raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: it has no '{DIGEST}'.")
-    version = data.get("schema_version")
-    if isinstance(version, bool) or version not in (*PARTS_OF,):
-        known = " and ".join(map(str, PARTS_OF))
-        raise EvidenceError(
-            f"{path.name} has schema_version {version!r}, this version reads {known}. Run `yolo-rocm certify` again."
-        )
-    if data[DIGEST] != _digest_of_foreign(data, path.name):
+    try:
+        unedited = seal(data)[DIGEST] == data[DIGEST]
+    except (ValueError, RecursionError) as error:  # NaN, 1e999, or nested as deep as can just be read
+        raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {error}.") from None
+    if not unedited:
         raise EvidenceError(
             f"{path.name} was edited after `yolo-rocm certify` had written it: its digest is not that of its content. "
             "Send the file as it was written, or run the command again."
@@ -160,26 +259,18 @@ def read_evidence(path: Path) -> Evidence:
         raise EvidenceError(f"{path.name} is no file of `yolo-rocm certify`: {where}{wrong}.") from None
 
 
-def _digest_of_foreign(data: Mapping[str, Any], name: str) -> str:
-    try:
-        return digest_of(data)
-    except (ValueError, RecursionError) as error:  # NaN, 1e999, or nested as deep as can just be read
-        raise EvidenceError(f"{name} is no file of `yolo-rocm certify`: {error}.") from None
-
-
 def shipped_evidence(folder: Path | None = None) -> list[Evidence]:
     """Return all evidence that is shipped, newest first.
 
     Raises:
         EvidenceError: A file does not verify.
     """
-    paths = sorted((folder or config_root() / "evidence").glob("*.json"))
-    return _newest_first(map(read_evidence, paths))
+    return _newest_first(map(read_evidence, sorted((folder or config_root() / "evidence").glob("*.json"))))
 
 
-def _newest_first(found: Iterable[Evidence]) -> list[Evidence]:
+def _newest_first(evidence: Iterable[Evidence]) -> list[Evidence]:
     """Sort by date; of one day a failure is first, so that what is said in short does not hide it."""
-    return sorted(found, key=lambda each: (each.data.date, not each.data.verdict.passed), reverse=True)
+    return sorted(evidence, key=lambda each: (each.data.date, bool(each.data.failed)), reverse=True)
 
 
 @lru_cache(maxsize=64)
@@ -192,13 +283,13 @@ def _chosen_for(gfx: str | None, name: str | None, memory_gb: float | None, inte
 @lru_cache(maxsize=4)
 def _sound_evidence(folder: Path) -> tuple[Evidence, ...]:
     """Return what verifies: a file that does not must not keep anybody from training, it only proves nothing."""
-    found = []
+    sound = []
     for path in sorted(folder.glob("*.json")):
         try:
-            found.append(read_evidence(path))
+            sound.append(read_evidence(path))
         except EvidenceError:
             continue
-    return tuple(_newest_first(found))
+    return tuple(_newest_first(sound))
 
 
 def evidence_for(preset: str, match: Mapping[str, Any], among: Iterable[Evidence] | None = None) -> list[Evidence]:
@@ -209,5 +300,5 @@ def evidence_for(preset: str, match: Mapping[str, Any], among: Iterable[Evidence
         match: Its section `match`.
         among: What there is; all that is shipped and verifies by default.
     """
-    known = _sound_evidence(config_root() / "evidence") if among is None else among
-    return [each for each in known if each.counts and each.speaks_for(preset, match)]
+    evidence = _sound_evidence(config_root() / "evidence") if among is None else among
+    return [each for each in evidence if each.counts and each.speaks_for(preset, match)]

@@ -1,0 +1,214 @@
+"""`python -m yolo_rocm.bench.certify_child SETTINGS ANSWER`: a part of a certification that uses the device.
+
+A card that brings the process down costs this part alone, or of the kernels one engine in one data type.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from ..conv.plan import CONVOLUTION
+from ..conv.problem import ConvProblem
+from ..diagnosis.probes import LAYOUTS, TORCH_NAMES
+from ..engines.backend_flags import vendor_off
+from ..engines.faults import in_one_line
+from ..engines.measure import as_in_the_seam
+from ..engines.operator import Operator
+from ..engines.precision import without_tf32
+from ..engines.qualification import ROUNDINGS
+from ..engines.triton.launch import prepare_all
+from ..norm.plan import NORMALISATION
+from ..norm.problem import LEAKY_RELU, RELU, SILU, NormProblem
+from ..utils.child_process import answer_parent
+from . import train, train_table
+from .demo import ON_CPU, ON_GPU, run_demo
+from .demo_data import make_data
+from .layers import threads_of_a_training
+from .ways import OURS_KIND, STOCK_KIND, ways
+
+Answer = dict[str, Any]
+# Relative to the length of the result. Right kernels stay below 4 in fp32 and 0.9 in half precision, whose sums are
+# fp32; those that pay speed with digits, and torch's own sums of BatchNorm, below 33.
+_ROUNDINGS: Final = {"fp32": 16.0, "fp16": 2.0, "bf16": 2.0}
+_MOST_COMPILERS: Final = 16
+_MODEL: Final = "yolov8n.yaml"
+_COLUMNS: Final = ("step_ms", "to_stock", "to_vendor_off", "peak_mb", "loss", "departure", "wrong", "served", "error")
+
+
+def _conv(channels: int, out: int, size: tuple[int, int] = (13, 11), kernel: int = 3, **more: Any) -> ConvProblem:
+    stride, padding, dilation, groups = (more.get(k, d) for k, d in _CONV_DEFAULTS.items())
+    transposed = more.get("transposed", False)
+    weight = (channels, out // groups) if transposed else (out, channels // groups)
+    pairs = ((each, each) for each in (stride, padding, dilation))
+    return ConvProblem(
+        (2, channels, *size), (*weight, kernel, kernel), *pairs, (0, 0), groups, transposed, torch.float32, "cpu"
+    )
+
+
+_CONV_DEFAULTS: Final = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1}
+# Sizes are multiples of nothing that a kernel's tiles are made of.
+PROBLEMS: Final[dict[str, dict[str, Any]]] = {
+    "conv": {
+        "3x3": _conv(19, 37),
+        "3x3-stride2": _conv(24, 40, stride=2),
+        "many-channels": _conv(131, 137, (5, 3)),  # more than one block of the largest tiles, in every direction
+        "1x1": _conv(33, 21, (9, 7), 1, padding=0),
+        "groups": _conv(24, 36, groups=3, dilation=2, padding=2),
+        "image": _conv(3, 20, (17, 15), stride=2),
+        "depthwise": _conv(23, 23, groups=23),
+        "transposed": _conv(20, 12, (7, 5), 2, stride=2, padding=0, transposed=True),
+    },
+    "norm": {
+        "silu": NormProblem((2, 19, 13, 11), torch.float32, "cpu", activation=SILU),
+        "many-pixels": NormProblem((3, 5, 65, 67), torch.float32, "cpu", activation=SILU),  # summed by several programs
+        "many-channels": NormProblem((2, 131, 5, 3), torch.float32, "cpu", activation=SILU),
+        "running": NormProblem((2, 21, 9, 7), torch.float32, "cpu", training=False),
+        "relu": NormProblem((3, 17, 9, 7), torch.float32, "cpu", activation=RELU),
+        "leaky": NormProblem((3, 17, 9, 7), torch.float32, "cpu", activation=LEAKY_RELU, slope=0.1),
+        "no-parameters": NormProblem((3, 17, 9, 7), torch.float32, "cpu", affine=False),
+    },
+}
+
+
+def kernels(given: Answer) -> Iterator[Answer]:
+    """Compare every algorithm of an engine in one data type with fp64 on the CPU; yield what is known so far.
+
+    Args:
+        given: `device`, `engine` and `dtype`.
+    """
+    device, engine = _torch_name(given["device"]), given["engine"]
+    dtype = getattr(torch, TORCH_NAMES[given["dtype"]])
+    cases: dict[str, tuple[Operator[Any, Any], Any, list[Any]]] = {}
+    reasons: list[str] = []
+    for operator in (CONVOLUTION, NORMALISATION):
+        for layout in LAYOUTS:
+            moved = {"dtype": dtype, "device": device, "channels_last": layout == "nhwc"}
+            problems = [replace(problem, **moved) for problem in PROBLEMS[operator.name].values()]
+            for algorithm in operator.algorithms:
+                if algorithm.engine != engine:
+                    continue
+                why = [algorithm.not_supported_reasons(problem) for problem in problems]
+                supported = [problem for problem, reason in zip(problems, why, strict=True) if not reason]
+                if supported:
+                    name = f"{engine}/{given['dtype']}/{layout}/{operator.name}/{algorithm.name}"
+                    cases[name] = operator, algorithm, supported
+                reasons += [reason[-1] for reason in why if reason]
+    answer: Answer = {"tried": {}}
+    if not cases:
+        yield {**answer, "not_supported": min(reasons, key=len, default="it has no such kernels")}
+    if any(algorithm.tested_by().kernel is not None for _, algorithm, _ in cases.values()):
+        jobs = [
+            partial(algorithm.prepare, problem, which)
+            for operator, algorithm, problems in cases.values()
+            for problem in problems
+            for which in operator.passes
+        ]
+        prepare_all(jobs, min(_MOST_COMPILERS, os.cpu_count() or 1), lambda: False)
+    for name, (operator, algorithm, problems) in cases.items():
+        yield {**answer, "next": name}
+        answer["tried"][name] = compare(operator, algorithm, problems, given["dtype"])
+        yield answer
+
+
+def compare(operator: Operator[Any, Any], algorithm: Any, problems: list[Any], dtype: str) -> Answer:
+    """Run every pass of every problem, and return the largest error in roundings, and what is wrong."""
+    allowed = _ROUNDINGS[dtype] if algorithm.exact and algorithm.engine not in ("aten", "vendor") else float(ROUNDINGS)
+    facts: Answer = {"error": 0.0, "allowed": allowed, "results": 0}
+    for problem in problems:
+        operands = operator.operands(problem)
+        for which in operator.passes:
+            exact = operator.in_fp64(problem, which, operands, "cpu")
+            try:
+                with without_tf32(), as_in_the_seam():
+                    if algorithm.engine == "vendor":
+                        result = operator.run(algorithm, problem, which, operands)
+                    else:
+                        with vendor_off(torch.device(problem.device).type):
+                            result = operator.run(algorithm, problem, which, operands)
+                distance = operator.distance(problem, which, result.double().cpu(), exact)
+            except RuntimeError as error:
+                return {**facts, "wrong": f"{which} of {problem} fails: {in_one_line(error)}"}
+            roundings = distance / torch.finfo(problem.dtype).eps
+            facts["results"] += 1
+            if not roundings <= allowed:  # a NaN is wrong
+                return {
+                    **facts,
+                    "error": roundings,
+                    "wrong": f"{which} of {problem} is off by {roundings:.1f} roundings",
+                }
+            facts["error"] = max(facts["error"], roundings)
+    return facts
+
+
+def demo(given: Answer) -> Answer:
+    """Train the demo; see `demo.run_demo`.
+
+    Args:
+        given: `device`, `folder`, `preset`, `rocm`, and `quick` for a single epoch.
+    """
+    on_cpu, folder = given["device"] == "cpu", Path(given["folder"])
+    size = ON_CPU if on_cpu else ON_GPU
+    data = make_data(folder / "data", images=size.images, size=size.pixels)
+    epochs = 1 if given["quick"] else size.epochs
+    device = {"device": "cpu"} if on_cpu else {}
+    facts = run_demo(folder, data, size, epochs, given["preset"], lambda *lines: None, given["rocm"], **device)
+    return {key: value for key, value in facts.items() if key not in ("folder", "device")}
+
+
+def bench_train(given: Answer) -> Answer:
+    """Time a few whole training steps in fp32: torch as it is, the vendor library off, and ours.
+
+    Args:
+        given: `device`, `quick`, the preset's `batch`, and `ways` where not all of the quick ones.
+    """
+    device = _torch_name(given["device"])
+    on_gpu = device != "cpu"
+    most = 2 if given["quick"] or not on_gpu else 16
+    sizes = {
+        "batch": min(given["batch"], most) if isinstance(given["batch"], int) else most,
+        "imgsz": 64 if given["quick"] else 640 if on_gpu else 96,
+        "steps": 1 if given["quick"] else 6 if on_gpu else 2,
+    }
+    compared = ways(quick=True, chosen=given["ways"], on_gpu=on_gpu)
+    with threads_of_a_training(device):
+        tune_s = 15.0 if on_gpu and not given["quick"] else 0.0
+        bench = train.TrainBench(_MODEL, amp=False, device=device, tune_s=tune_s, **sizes)
+        bench.run(compared, lambda *_: None)
+    # Losses of the vendor library are no reference: where it is wrong, ours must not be called so.
+    own = [*(way for way in compared if way.kind != STOCK_KIND), *compared]
+    reference = next((way for way in own if way.step_ms is not None), None)
+    table = train_table.rows(compared, amp=False, reference=reference)
+    ours = [row for row in table if row.way.startswith(OURS_KIND)]
+    return {
+        **sizes,
+        "model": _MODEL,
+        "dtype": "fp32",
+        "ways": {row.way: {key: asdict(row)[key] for key in _COLUMNS} for row in table},
+        "summary": train_table.summary(compared, table),
+        "reference": reference.name if reference is not None else None,
+        "failures": train_table.failures(ours, bench.held_mb),
+        "torch_own_failures": train_table.failures(row for row in table if row not in ours),
+    }
+
+
+def _torch_name(device: str) -> str:
+    return "cuda:0" if device == "cuda" else device
+
+
+PARTS: Final = {"kernels": kernels, "demo": demo, "bench_train": bench_train}
+
+
+def main(settings: Answer) -> Any:
+    """Run the part that the settings name."""
+    return PARTS[settings["part"]](settings)
+
+
+if __name__ == "__main__":
+    answer_parent(main)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from yolo_rocm.bench.conv import AUTO, PLAIN, VENDOR, VENDOR_OFF, Row, totals
 from yolo_rocm.bench.layers import OURS
-from yolo_rocm.bench.rival_kernels import RIVALS
-from yolo_rocm.bench.rival_table import reasons, rival_table, verdict_of
 
 from .markdown import code, table
 from .training_steps import is_of_training_steps, part
@@ -23,10 +21,6 @@ PROVENANCE: Final = (
     "openvino", "yolo_rocm", "layout", "batch", "imgsz", "images", "dtype", "date", "command",
 )  # fmt: skip
 SUMS: Final = "h200-conv-sums.csv"
-_RIVALS_TEXT: Final = (
-    "Convolutions of other projects in the same run, on the same tensors. Milliseconds, and ours next to them, are of "
-    "the layers where their result is right."
-)
 _NAME: Final = re.compile(r"conv-(?P<model>[^-]+)-(?P<dtype>\w+)-(?P<layout>\w+)-b(?P<batch>\d+)-(?P<imgsz>\d+)")
 
 
@@ -41,7 +35,6 @@ class ConvSums:
         ways: Milliseconds by way, as `bench conv` names them.
         stamp: Device, torch, date and command.
         file: The file they are from.
-        rivals: Other projects' convolutions, one entry per rival and pass.
     """
 
     model: str
@@ -50,7 +43,6 @@ class ConvSums:
     ways: dict[str, float]
     stamp: dict[str, str]
     file: str
-    rivals: list[dict[str, Any]] = field(default_factory=list)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -73,10 +65,8 @@ def _sums_of(path: Path) -> ConvSums:
             row["problem"],
             row["pass"],
             row["way"],
-            _number(row["milliseconds"]),
-            _number(row["workspace_mb"]),
-            row.get("verdict") or "",
-            row.get("why") or "",
+            float(row["milliseconds"]),
+            float(row["workspace_mb"]) if row["workspace_mb"] else None,
         )
         for row in rows
     ]
@@ -86,12 +76,7 @@ def _sums_of(path: Path) -> ConvSums:
     engine = re.search(r"\bengine=([\w+]+)", stamp["command"])
     ways = {way: passes["sum"] for way, passes in totals(measured).items()}
     model = what.pop("model")
-    rivals = rival_table(measured, (rival.name for rival in RIVALS))
-    return ConvSums(model, what, engine[1] if engine else OURS, ways, stamp, path.name, rivals)
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None
+    return ConvSums(model, what, engine[1] if engine else OURS, ways, stamp, path.name)
 
 
 def tables(folder: Path) -> str:
@@ -133,27 +118,8 @@ def _conv_parts(found: Sequence[ConvSums]) -> list[str]:
             f"## Convolutions: {device}, torch {torch}, {date}",
             "Milliseconds for all convolutions of one training step (forward, grad-input, grad-weight).",
             table(heads, rows),
-            *_rival_parts(members),
         ]
     return parts
-
-
-def _rival_parts(members: Sequence[ConvSums]) -> list[str]:
-    """Return the convolutions of other projects next to ours, where they were measured."""
-    heads = (
-        "model", "dtype", "layout", "batch", "imgsz", "rival", "pass", "layers", "right", "wrong", "not runnable here",
-        "ms", "ours on the same ms", "ours to it",
-    )  # fmt: skip
-    rows, lines = [], []
-    for sums in members:
-        shape = [sums.model, *(sums.what.get(key, "") for key in ("dtype", "layout", "batch", "imgsz"))]
-        for entry in sums.rivals:
-            counts = (str(entry[count]) for count in ("layers", "right", "wrong", "not_runnable"))
-            times = (verdict_of(entry) or _milliseconds(entry["ms"]), _milliseconds(entry["auto_ms"]))
-            ratio = f"{entry['auto_ms'] / entry['ms']:.2f}x" if entry["ms"] else "-"
-            rows.append((*shape, entry["rival"], entry["pass"], *counts, *times, ratio))
-        lines += [f"- {' '.join(shape[:3])}: {reason}" for reason in reasons(sums.rivals)]
-    return [_RIVALS_TEXT, table(heads, rows), *(["\n".join(lines)] if lines else [])] if rows else []
 
 
 def _milliseconds(value: float | None) -> str:

@@ -179,26 +179,9 @@ def test_bench_conv_writes_table_csv_and_plot(tmp_path, run_here):
     assert drawing.stat().st_size > 5000
 
 
-def test_bench_conv_says_what_its_rivals_came_to(tmp_path, run_here):
-    words = ("bench", "conv", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=vendor", "rivals=all", "--quick")
-    done = run_here(*words, "--layers")
-    assert done.returncode == 0, done.stderr
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
-    for rival in ("inductor forward", "inductor grad_weight", "flag_gems forward", "flag_gems backward"):
-        assert any(re.fullmatch(rf"{rival} (\d+) 0 0 \1 not runnable here - -", line) for line in lines), rival
-    told = " ".join(done.stdout.split())
-    assert "inductor is not runnable here, forward of 26, grad_input of 25, grad_weight of 26 layers: " in told
-    assert "flag_gems is not runnable here, forward of 26, backward of 26 layers: FlagGems is for GPUs" in told
-    (table,) = (tmp_path / "yolo-rocm-bench").glob("*.csv")
-    rows = [row for row in csv.DictReader(table.open()) if row["way"] in ("inductor", "flag_gems")]
-    assert {row["verdict"] for row in rows} == {"not runnable here"}
-    assert {(row["milliseconds"], row["workspace_mb"]) for row in rows} == {("", "")}
-
-
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("bench", "conv", "rivals=flaggems"), "did you mean 'flag_gems'?"),
         (("bench", "conv", "dtype=fp23"), "did you mean 'fp32'?"),
         (("bench", "conv", "bach=2"), "did you mean 'batch'?"),
         (("bench", "conv", "layout=nwhc"), "did you mean 'nhwc'?"),
@@ -222,7 +205,6 @@ def test_bench_conv_says_what_its_rivals_came_to(tmp_path, run_here):
         (("bench", "memory", "amp=maybe"), "amp must be true or false"),
         (("bench", "memory", "coco8.yaml"), "'coco8.yaml' is no model"),
         (("bench", "predict", "coco8.yaml"), "'coco8.yaml' is no model"),
-        (("bench", "predict-model", "coco8.yaml"), "'coco8.yaml' is no model"),
         (("bench", "loader", "coco8.yaml", "workers=x"), "workers must be a whole number"),
         (("tune", "imgsz=foo"), "imgsz must be a whole number"),
         (("tune", "memory_mb=abc"), "memory_mb must be a whole number"),

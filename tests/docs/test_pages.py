@@ -146,26 +146,6 @@ def test_labels_of_points_do_not_touch(generate):
     assert labels == [("10.0", "89.0", "10"), ("20.0", "120.0", "20"), ("50.0", "120.0", "30"), ("50.0", "89.0", "50")]
 
 
-def test_rivals_of_a_benchmark_are_shown_below_it(generate, tmp_path):
-    from making.benchmarks import conv_sums, tables
-
-    from yolo_rocm.bench.conv import Row, write_csv
-
-    rows = [Row("model.0", 2, shape, "forward", "auto", 3.0, 1.0) for shape in ("a", "b")]
-    rows += [
-        Row("model.0", 2, "a", "forward", "inductor", 6.0, None),
-        Row("model.1", 2, "b", "forward", "inductor", None, None, "wrong", "forward is off by 1 of its size"),
-        *(Row("model.0", 2, s, "backward", "flag_gems", None, None, "not runnable here", "No module") for s in "ab"),
-    ]
-    write_csv(tmp_path / "conv-yolov8n-fp32-nchw-b64-640.csv", rows, "cpu", "yolo-rocm bench conv", inductor="2.11")
-    text = tables(tmp_path)
-    assert "| yolov8n | fp32 | nchw | 64 | 640 | inductor | forward | 4 | 2 | 2 | 0 | 12.0 | 6.0 | 0.50x |" in text
-    assert "| flag_gems | backward | 4 | 0 | 0 | 4 | not runnable here | - | - |" in text
-    assert "- yolov8n fp32 nchw: inductor is wrong, forward of 2 layers: forward is off by 1 of its size" in text
-    (sums,) = conv_sums(tmp_path)
-    assert sums.ways == {"auto": 12.0}
-
-
 def test_the_readme_fits_a_screen():
     lines = PAGES[0].text.splitlines()
     assert next(number for number, line in enumerate(lines) if line.startswith("|")) <= 60

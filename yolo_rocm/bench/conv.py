@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,40 +24,22 @@ from ..engines.plan_store import device_name
 from ..engines.tuning import time_candidates
 from . import results
 from .layers import ModelLayer
-from .rivals import BACKWARD, Rival, bench_rivals
 
+BACKWARD = "backward"  # the pass of a way that computes both gradients in one call
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
-
-
-class EndedEarly(KeyboardInterrupt):
-    """The user has ended a comparison; what was measured until then is here, layer by layer, each of them whole.
-
-    Attributes:
-        rows: What was measured.
-        layers: How many distinct convolutions.
-    """
-
-    def __init__(self, rows: list[Row], layers: int) -> None:
-        super().__init__()
-        self.rows, self.layers = rows, layers
 
 
 @dataclass(frozen=True)
 class Row:
-    """Time of one way for one pass of one distinct convolution.
-
-    A rival has a `verdict` in place of a time where its result is wrong or where it does not run, and the reason.
-    """
+    """Time of one way for one pass of one distinct convolution."""
 
     layer: str
     count: int
     problem: str
     pass_: str
     way: str
-    milliseconds: float | None
+    milliseconds: float
     workspace_mb: float | None
-    verdict: str = ""
-    why: str = ""
 
 
 def bench_conv(
@@ -67,9 +49,8 @@ def bench_conv(
     repeats: int = 7,
     quick: bool = False,
     vendor: bool = True,
-    rivals: Sequence[Rival] = (),
 ) -> list[Row]:
-    """Measure native kernels, vendor off, the plain unfold + matmul patch, each algorithm, `auto`, and rivals.
+    """Measure native kernels, vendor off, the plain unfold + matmul patch, each algorithm, and `auto`.
 
     `auto` is measured through the seam with the planner's own choices, after the planner has tuned itself.
 
@@ -78,48 +59,42 @@ def bench_conv(
         planner: Chooses for `auto`.
         progress: Called with (done, all).
         repeats: Timed calls of each way.
-        quick: Measure native kernels, `auto` and rivals alone.
+        quick: Measure native kernels and `auto` alone.
         vendor: Measure the vendor library; not where it would end the process.
-        rivals: Other projects' convolutions, each checked and timed right after ours on the same tensors.
+
+    Returns:
+        The rows of all layers; of those that were measured whole, where the user has ended it.
 
     Raises:
-        EndedEarly: By the user, after a layer was measured.
+        KeyboardInterrupt: By the user, before a layer was measured.
     """
     layers = list(layers)
     rows: list[Row] = []
-    done = 0
     patch = Patch(["cuda", "cpu"], planner)
     problems = [layer.problem for layer in layers]
     waiting = len(planner.unmeasured(problems)) if planner.tunable else 0
     everything = waiting + len(layers)
-    missing = {rival: rival.missing(problems[0].device) for rival in rivals if problems}
     search, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, True  # the vendor library at its best
     try:
         progress(0, everything)
         if waiting:  # all together: compilers run in parallel
             planner.tune(problems, lambda done, _: progress(done, everything), limit_s=float("inf"))
-        for layer in layers:
-            operands = Operands.of(layer.problem)
-            own = _bench_layer(layer, operands, planner, patch, repeats, quick, vendor)
-            for rival, which, found in bench_rivals(missing, layer, operands, planner.budget, repeats):
-                own.append(_row(layer, which, rival.name, found.milliseconds, None, found.verdict, found.why))
-            rows += own
-            del operands  # before the next ones are drawn
-            done += 1
+        for done, layer in enumerate(layers, 1):
+            rows += _bench_layer(layer, planner, patch, repeats, quick, vendor)
             progress(waiting + done, everything)
-    except KeyboardInterrupt as error:
-        if done:
-            raise EndedEarly(rows, done) from error
-        raise
+    except KeyboardInterrupt:
+        if not rows:
+            raise
     finally:
         torch.backends.cudnn.benchmark = search
     return rows
 
 
 def _bench_layer(
-    layer: ModelLayer, operands: Operands, planner: Planner, patch: Patch, repeats: int, quick: bool, vendor: bool
+    layer: ModelLayer, planner: Planner, patch: Patch, repeats: int, quick: bool, vendor: bool
 ) -> list[Row]:
     problem, rows = layer.problem, []
+    operands = Operands.of(problem)
     device = torch.device(problem.device)
     ours = [] if quick else [a for a in planner.checked_candidates(problem) if a.name != "aten"]
     algorithms = [*([BY_NAME["vendor"]] if vendor else []), *ours]
@@ -185,17 +160,8 @@ def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Ro
     return [_row(layer, Pass.FORWARD, PLAIN, first, columns), _row(layer, BACKWARD, PLAIN, second, columns)]
 
 
-def _row(
-    layer: ModelLayer,
-    which: Pass,
-    way: str,
-    spent: float | None,
-    workspace: int | None,
-    verdict: str = "",
-    why: str = "",
-) -> Row:
-    megabytes = None if workspace is None else workspace / 2**20
-    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, spent, megabytes, verdict, why)
+def _row(layer: ModelLayer, which: Pass, way: str, milliseconds: float, workspace: int) -> Row:
+    return Row(layer.names[0], len(layer.names), str(layer.problem), which, way, milliseconds, workspace / 2**20)
 
 
 def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
@@ -206,14 +172,14 @@ def totals(rows: Iterable[Row]) -> dict[str, dict[str, float]]:
     result: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     whole = {VENDOR, VENDOR_OFF, PLAIN, AUTO}
     for row in rows:
-        if row.way in whole and row.milliseconds is not None:
+        if row.way in whole:
             result[row.way][row.pass_] += row.milliseconds * row.count
             result[row.way]["sum"] += row.milliseconds * row.count
     return {way: dict(passes) for way, passes in result.items()}
 
 
 def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
-    """Return the largest workspace of each way in MiB; that of native kernels and of rivals is not known."""
+    """Return the largest workspace of each way in MiB; that of native kernels is not known."""
     result: dict[str, float] = {}
     for row in rows:
         if row.way not in (VENDOR, VENDOR_OFF) and row.workspace_mb is not None:
@@ -221,11 +187,10 @@ def largest_workspaces(rows: Iterable[Row]) -> dict[str, float]:
     return result
 
 
-def write_csv(path: Path, rows: Iterable[Row], device: str, command: str, **versions: str) -> None:
-    """Write every measurement with what it was measured on; `versions` are those of rivals."""
-    entries = [{key.rstrip("_"): value for key, value in asdict(row).items() if value != ""} for row in rows]
-    on = {"device": device_name(device), "torch": torch.__version__, **versions}
-    results.write_csv(path, entries, results.stamp(command, **on))
+def write_csv(path: Path, rows: Iterable[Row], device: str, command: str) -> None:
+    """Write every measurement with what it was measured on."""
+    entries = [{key.rstrip("_"): value for key, value in asdict(row).items()} for row in rows]
+    results.write_csv(path, entries, results.stamp(command, device=device_name(device), torch=torch.__version__))
 
 
 def plot(path: Path, rows: Iterable[Row], title: str, of: str = "all convolutions") -> None:
@@ -238,12 +203,12 @@ def plot(path: Path, rows: Iterable[Row], title: str, of: str = "all convolution
 
 
 def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return one entry per layer and pass: milliseconds by way, or a rival's verdict."""
+    """Return one entry per layer and pass: milliseconds by way."""
     table: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         if row.pass_ == BACKWARD:
             continue
         entry = table.setdefault((row.problem, row.pass_), {"layer": row.layer, "count": row.count, "ways": {}})
         entry.update(problem=row.problem, pass_=row.pass_)
-        entry["ways"][row.way] = row.verdict or row.milliseconds
+        entry["ways"][row.way] = row.milliseconds
     return list(table.values())

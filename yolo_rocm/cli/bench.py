@@ -1,4 +1,4 @@
-"""The benchmarks of the command line: `yolo-rocm bench conv`, `loader`, `memory`, `predict`, `predict-model`, ..."""
+"""The benchmarks of the command line: `yolo-rocm bench conv`, `loader`, `memory`, `predict`, `train`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from ..utils.progress import progress
 from .bench_conv import bench_conv
 from .bench_memory import bench_memory
 from .bench_predict import bench_predict
-from .bench_predict_model import bench_predict_model
 from .bench_train import bench_train
 from .options import BENCH_FOLDER, KEY_VALUES, AsJson, PlainFlags, cell, key_values, print_table, say
 
@@ -29,11 +28,6 @@ bench.command(
 bench.command(
     "conv", context_settings=KEY_VALUES, epilog="Example: yolo-rocm bench conv yolov8n.yaml batch=64 dtype=fp16"
 )(bench_conv)
-bench.command(
-    "predict-model",
-    context_settings=KEY_VALUES,
-    epilog="Example: yolo-rocm bench predict-model yolov8n.pt batch=1,8,32 half=true",
-)(bench_predict_model)
 
 
 @bench.command(

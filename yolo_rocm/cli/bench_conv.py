@@ -16,16 +16,13 @@ from .options import BENCH_FOLDER, AsJson, cell, is_slow, key_values, print_tabl
 def bench_conv(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[MODEL] [batch=] [imgsz=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=] "
-            "[rivals=inductor,flag_gems|all] [out=]"
-        ),
+        typer.Argument(metavar="[MODEL] [batch=] [imgsz=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=] [out=]"),
     ] = None,
     layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="The vendor library, our choice, and rivals= alone.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="The vendor library and our choice alone.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, auto, rivals."""
+    """Time every convolution of a model: vendor library, vendor off, the plain patch, each algorithm, and auto."""
     from ..preset.restart import in_time
 
     with in_time(), stdout_for_json(as_json):
@@ -43,31 +40,26 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
     from ..bench import conv as measure
     from ..bench.checks import check, folder
     from ..bench.layers import OURS, layers_of
-    from ..bench.rival_kernels import chosen
-    from ..bench.rival_table import rival_table
     from ..conv.plan import Planner
 
     keys = {"model": "yolov8n.yaml", "batch": 16, "imgsz": 640, "dtype": "fp32", "layout": "nchw", "engine": OURS}
-    given = key_values(words, {**keys, "memory_mb": None, "rivals": None, "out": BENCH_FOLDER})
+    given = key_values(words, {**keys, "memory_mb": None, "out": BENCH_FOLDER})
     check({"memory_mb": given["memory_mb"]}, optional=("memory_mb",))
-    out, rivals = folder(given["out"]), chosen(given["rivals"])
+    out = folder(given["out"])
     # Layer by layer, each with its fastest: whether an engine is worth its memory is a question of a whole training.
     planner = Planner(str(given["engine"]), memory_mb=given["memory_mb"], remember=False, for_training=False)
     with (
         layers_of(given) as (device, layers),
         progress("measuring convolutions", timed=True, slow=is_slow(given)) as show,
     ):
-        part = ""
-        try:
-            rows = measure.bench_conv(layers, planner, show, quick=quick, rivals=rivals)
-        except measure.EndedEarly as ended:
-            rows, part = ended.rows, f"{ended.layers} of {len(layers)} distinct convolutions"
+        rows = measure.bench_conv(layers, planner, show, quick=quick)
+    measured = len({row.problem for row in rows})
+    part = f"{measured} of {len(layers)} distinct convolutions" if measured < len(layers) else ""
     name = f"conv-{Path(given['model']).stem}-{given['dtype']}-{given['layout']}-b{given['batch']}-{given['imgsz']}"
     name = f"{name}-part" if part else name  # not over what an earlier run has measured whole
     table, drawing = (out / f"{name}.{ending}" for ending in ("csv", "png"))
     title = f"{given['model']} {given['dtype']} {given['layout']} batch {given['batch']} imgsz {given['imgsz']}"
-    versions = {rival.name: "" if rival.missing(device) else rival.version() for rival in rivals}
-    measure.write_csv(table, rows, device, " ".join(("yolo-rocm bench conv", *(words or []))), **versions)
+    measure.write_csv(table, rows, device, " ".join(("yolo-rocm bench conv", *(words or []))))
     measure.plot(drawing, rows, title, part or "all convolutions")
     return {
         "title": f"{title} on {device}{part and f', {part}'}",
@@ -76,8 +68,6 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
         "interrupted": part and f"interrupted: {part} were measured, and sums are of these alone",
         "totals_ms": measure.totals(rows),
         "largest_workspaces_mb": measure.largest_workspaces(rows),
-        "rivals": rival_table(rows, versions),
-        "rival_versions": versions,
         "layers": measure.layer_table(rows),
         "table": str(table),
         "drawing": str(drawing),
@@ -87,10 +77,8 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
 def _print(found: dict[str, Any], layers: bool) -> None:
     _print_sums(found["totals_ms"], found["largest_workspaces_mb"], found["title"])
     say(_times(found))
-    if found["rivals"]:
-        _print_rivals(found["rivals"], found["rival_versions"])
     if layers:
-        _print_layers(found["layers"], tuple(dict.fromkeys(entry["rival"] for entry in found["rivals"])))
+        _print_layers(found["layers"])
     say(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
 
 
@@ -124,44 +112,13 @@ def _times(found: dict[str, Any]) -> str:
     return " ".join(said)
 
 
-def _print_rivals(entries: list[dict[str, Any]], versions: dict[str, str]) -> None:
-    from ..bench.rival_table import reasons, verdict_of
-
-    heads = (
-        "rival",
-        "pass",
-        "layers",
-        "right",
-        "wrong",
-        "not runnable here",
-        "ms",
-        "auto on the same ms",
-        "auto to it",
-    )
-    counts = ("layers", "right", "wrong", "not_runnable")
-    rows = [
-        (
-            entry["rival"],
-            entry["pass"],
-            *(str(entry[count]) for count in counts),
-            verdict_of(entry) or cell(entry["ms"], 2),
-            cell(entry["auto_ms"], 2),
-            cell(entry["auto_ms"] / entry["ms"] if entry["ms"] else None, 3, "x"),
-        )
-        for entry in entries
-    ]
-    say("")
-    print_table(heads, rows)
-    say(*(f"{rival}: {version}" for rival, version in versions.items() if version), *reasons(entries))
-
-
-def _print_layers(entries: list[dict[str, Any]], rivals: tuple[str, ...]) -> None:
-    peers = ("vendor", "vendor off", "auto", *rivals)
+def _print_layers(entries: list[dict[str, Any]]) -> None:
+    peers = ("vendor", "vendor off", "auto")
     rows = []
     for entry in entries:
         ways = entry["ways"]
         single = [(ms, way) for way, ms in ways.items() if way not in peers]
         fastest = "{1} {0:.3f}".format(*min(single)) if single else "-"  # --quick has none
-        cells = (ways[way] if isinstance(ways.get(way), str) else cell(ways.get(way), 3) for way in peers)
+        cells = (cell(ways.get(way), 3) for way in peers)
         rows.append((entry["layer"], str(entry["count"]), entry["problem"], entry["pass_"], *cells, fastest))
     print_table(("layer", "n", "convolution", "pass", *peers, "fastest"), rows)

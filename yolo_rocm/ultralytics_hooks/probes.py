@@ -27,7 +27,6 @@ EARLY_CALLBACKS: Final = "callbacks before the model is built"
 PREDICT_CALLBACKS: Final = "prediction through callbacks alone"
 BENCH_LOADER: Final = "bench loader"
 BENCH_TRAIN: Final = "bench train"
-BENCH_MODEL: Final = "bench predict-model"
 COMPILE_MODE: Final = "bench train with compile"
 WHOLE_CHECKPOINTS: Final = "whole checkpoints"
 SEVERAL_GPUS: Final = "several GPUs under the preset"
@@ -246,15 +245,6 @@ PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.cfg.get_cfg",), BENCH_LOADER, "making arguments", takes=("overrides",)),
     Need(("ultralytics.cfg.get_cfg",), BENCH_TRAIN, "giving a loss its gains"),
     Need(("ultralytics.nn.tasks.BaseModel.loss",), BENCH_TRAIN, "computing a loss", takes=("batch", "preds")),
-    Need(
-        ("ultralytics.nn.autobackend.AutoBackend",), BENCH_MODEL, "calling a model as a predictor does", takes=("fp16",)
-    ),
-    Need(
-        ("ultralytics.utils.torch_utils.attempt_compile",),
-        BENCH_MODEL,
-        "compiling as the predictor does",
-        takes=("model", "device", "mode"),
-    ),
     Need(
         ("ultralytics.utils.torch_utils.attempt_compile",),
         COMPILE_MODE,

@@ -24,7 +24,7 @@ from typing import Any, Final
 from .._version import __version__
 from ..diagnosis.context import training_environment
 from ..diagnosis.doctor import doctor
-from ..diagnosis.outcome import DEATHS, UNKILLABLE, Limits
+from ..diagnosis.outcome import DEATHS, Limits
 from ..diagnosis.probes import DTYPES
 from ..diagnosis.redaction import redact, without_paths
 from ..engines.names import NATIVE
@@ -36,7 +36,7 @@ from ..preset.files import plain
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
 from ..preset.select import PRESET_VARIABLE
-from ..utils.child_process import ChildResult, run_module
+from ..utils.child_process import UNKILLABLE, ChildResult, run_module
 from ..utils.progress import progress
 from .demo import OURS_ON_CPU
 

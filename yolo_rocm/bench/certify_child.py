@@ -6,7 +6,7 @@ A card that brings the process down costs this part alone, or of the kernels one
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -42,17 +42,32 @@ _MODEL: Final = "yolov8n.yaml"
 _COLUMNS: Final = ("step_ms", "to_stock", "to_vendor_off", "peak_mb", "loss", "departure", "wrong", "served", "error")
 
 
-def _conv(channels: int, out: int, size: tuple[int, int] = (13, 11), kernel: int = 3, **more: Any) -> ConvProblem:
-    stride, padding, dilation, groups = (more.get(k, d) for k, d in _CONV_DEFAULTS.items())
-    transposed = more.get("transposed", False)
-    weight = (channels, out // groups) if transposed else (out, channels // groups)
-    pairs = ((each, each) for each in (stride, padding, dilation))
+def _conv(
+    channels: int,
+    out: int,
+    size: tuple[int, int] = (13, 11),
+    kernel: int = 3,
+    stride: int = 1,
+    padding: int = 1,
+    dilation: int = 1,
+    groups: int = 1,
+    transposed: bool = False,
+) -> ConvProblem:
+    sides = (channels, out // groups) if transposed else (out, channels // groups)
     return ConvProblem(
-        (2, channels, *size), (*weight, kernel, kernel), *pairs, (0, 0), groups, transposed, torch.float32, "cpu"
+        input_shape=(2, channels, *size),
+        weight_shape=(*sides, kernel, kernel),
+        stride=(stride, stride),
+        padding=(padding, padding),
+        dilation=(dilation, dilation),
+        output_padding=(0, 0),
+        groups=groups,
+        transposed=transposed,
+        dtype=torch.float32,
+        device="cpu",
     )
 
 
-_CONV_DEFAULTS: Final = {"stride": 1, "padding": 1, "dilation": 1, "groups": 1}
 # Sizes are multiples of nothing that a kernel's tiles are made of.
 PROBLEMS: Final[dict[str, dict[str, Any]]] = {
     "conv": {
@@ -87,7 +102,8 @@ def kernels(given: Answer) -> Iterator[Answer]:
     dtype = getattr(torch, TORCH_NAMES[given["dtype"]])
     cases: dict[str, tuple[Operator[Any, Any], Any, list[Any]]] = {}
     reasons: list[str] = []
-    for operator in (CONVOLUTION, NORMALISATION):
+    operators: tuple[Operator[Any, Any], ...] = (CONVOLUTION, NORMALISATION)
+    for operator in operators:
         for layout in LAYOUTS:
             moved = {"dtype": dtype, "device": device, "channels_last": layout == "nhwc"}
             problems = [replace(problem, **moved) for problem in PROBLEMS[operator.name].values()]
@@ -104,7 +120,7 @@ def kernels(given: Answer) -> Iterator[Answer]:
     if not cases:
         yield {**answer, "not_supported": min(reasons, key=len, default="it has no such kernels")}
     if any(algorithm.tested_by().kernel is not None for _, algorithm, _ in cases.values()):
-        jobs = [
+        jobs: list[Callable[[], None]] = [
             partial(algorithm.prepare, problem, which)
             for operator, algorithm, problems in cases.values()
             for problem in problems
@@ -179,7 +195,8 @@ def bench_train(given: Answer) -> Answer:
     compared = ways(quick=True, chosen=given["ways"], on_gpu=on_gpu)
     with threads_of_a_training(device):
         tune_s = 15.0 if on_gpu and not given["quick"] else 0.0
-        bench = train.TrainBench(_MODEL, amp=False, device=device, tune_s=tune_s, **sizes)
+        batch, imgsz, steps = sizes.values()
+        bench = train.TrainBench(_MODEL, batch, imgsz, amp=False, device=device, steps=steps, tune_s=tune_s)
         bench.run(compared, lambda *_: None)
     # Losses of the vendor library are no reference: where it is wrong, ours must not be called so.
     own = [*(way for way in compared if way.kind != STOCK_KIND), *compared]

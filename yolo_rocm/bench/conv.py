@@ -25,7 +25,6 @@ from ..engines.tuning import time_candidates
 from . import results
 from .layers import ModelLayer
 
-BACKWARD = "backward"  # the pass of a way that computes both gradients in one call
 VENDOR, VENDOR_OFF, PLAIN, AUTO = "vendor", "vendor off", "unfold + matmul", "auto"
 
 
@@ -157,7 +156,7 @@ def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Ro
         return []
     kept = problem.batch * problem.in_channels * problem.kernel[0] * problem.kernel[1] * problem.output_size[0]
     columns = kept * problem.output_size[1] * x.element_size()
-    return [_row(layer, Pass.FORWARD, PLAIN, first, columns), _row(layer, BACKWARD, PLAIN, second, columns)]
+    return [_row(layer, Pass.FORWARD, PLAIN, first, columns), _row(layer, Pass.BACKWARD, PLAIN, second, columns)]
 
 
 def _row(layer: ModelLayer, which: Pass, way: str, milliseconds: float, workspace: int) -> Row:
@@ -197,7 +196,7 @@ def plot(path: Path, rows: Iterable[Row], title: str, of: str = "all convolution
     """Draw the totals of some convolutions as stacked bars, one bar for each way."""
     sums = totals(rows)
     ways = [way for way in (VENDOR, AUTO, PLAIN, VENDOR_OFF) if way in sums]
-    parts = [which for which in (*PASSES, BACKWARD) if any(which in sums[way] for way in ways)]
+    parts = [which for which in (*PASSES, Pass.BACKWARD) if any(which in sums[way] for way in ways)]
     series: dict[str, list[float]] = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
     results.draw(path, title, ways, [results.Panel(f"milliseconds, {of} of one training step", 1, series)])
 
@@ -206,7 +205,7 @@ def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return one entry per layer and pass: milliseconds by way."""
     table: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
-        if row.pass_ == BACKWARD:
+        if row.pass_ == Pass.BACKWARD:
             continue
         entry = table.setdefault((row.problem, row.pass_), {"layer": row.layer, "count": row.count, "ways": {}})
         entry.update(problem=row.problem, pass_=row.pass_)

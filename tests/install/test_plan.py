@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Machine, detect
-from yolo_rocm.install import interpreters, plan
+from yolo_rocm.install import plan
 from yolo_rocm.install.plan import as_dict, make_plan, package_source
 from yolo_rocm.install.shell import line, script
 
@@ -146,7 +147,7 @@ def test_without_a_gpu_and_with_one_that_no_wheel_knows(linux):
     assert not [step for step in old.steps if step.by_hand]
 
 
-@pytest.mark.parametrize("card", ["RX 580", "Radeon RX 580 8GB", "580", "rx480", "R9 Fury X", "WX 7100", "gfx803"])
+@pytest.mark.parametrize("card", ["Radeon RX 580 8GB", "R9 Fury X", "gfx803"])
 def test_a_card_that_rocm_has_left_is_answered_for_what_it_is(linux, card):
     found = planned(linux(), card=card)
     assert (found.stack, "RX 400 and 500" in found.why, "engine=ncnn" in found.why) == ("cpu", True, True)
@@ -154,7 +155,7 @@ def test_a_card_that_rocm_has_left_is_answered_for_what_it_is(linux, card):
     assert "gfx803" in found.about[0]
 
 
-@pytest.mark.parametrize("card", ["RTX 4090", "NVIDIA GeForce GTX 1080 Ti", "geforce", "nvidia", "A100", "RTX A6000"])
+@pytest.mark.parametrize("card", ["RTX 4090", "nvidia", "A100"])
 def test_a_card_of_nvidia_gets_its_torch_or_is_sent_to_plain_ultralytics(linux, card):
     found = planned(linux(fake_trees.RX7900XTX), card=card)
     assert (found.stack, "plain Ultralytics" in found.why) == ("nvidia", True)
@@ -165,9 +166,7 @@ def test_a_card_of_nvidia_gets_its_torch_or_is_sent_to_plain_ultralytics(linux, 
 @pytest.mark.parametrize(
     ("card", "target"),
     [
-        ("RX 9070 XT 16GB", "gfx1201"),
         ("RX 7600 XT 16 GB", "gfx1102"),
-        ("MI50 32GB", "gfx906"),
         ("W7800 48GB", "gfx1100"),
     ],
 )
@@ -189,30 +188,14 @@ def test_a_mirror_takes_the_place_of_the_index(linux):
     assert "--index-url https://mirror/simple" in commands(machine, card="cpu", index="https://mirror/simple")[1]
 
 
-def test_where_no_python_fits_uv_brings_one(linux, monkeypatch):
-    monkeypatch.setattr(interpreters, "find", lambda *_: None)
-    machine = linux(fake_trees.RX5600XT)
-    assert commands(machine, look=True)[:3] == [
-        "python3 -m venv .venv-uv",
-        ".venv-uv/bin/pip install uv",
-        ".venv-uv/bin/uv venv --seed --python 3.10 .venv",
-    ]
-
-
-def test_interpreters_are_tried_before_they_are_named(tmp_path, monkeypatch):
-    """A shim of pyenv has the name and starts nothing; Debian's Python has no ensurepip."""
-    import sys
-
+def test_the_python_that_runs_here_is_taken_where_it_will_do(linux, monkeypatch):
     here = "{}.{}".format(*sys.version_info[:2])
-    dead = fake_trees.write(tmp_path / "bin" / f"python{here}", "#!/bin/sh\nexit 127\n")
-    dead.chmod(0o755)
-    alive = tmp_path / "pyenv/versions" / f"{here}.1" / "bin" / f"python{here}"
-    alive.parent.mkdir(parents=True)
-    alive.symlink_to(sys.executable)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
-    assert interpreters.find(["3.99", here], "linux") == (here, (str(alive),))
-    assert interpreters.find(["3.99"], "linux") is None
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "python3.10" else name)
+    assert commands(linux(), look=True)[0] == f"python{here} -m venv .venv"
+    if here != "3.10":
+        first = planned(linux(fake_trees.RX5600XT), look=True).steps[-5]
+        assert first.words == ("python3.10", "-m", "venv", ".venv")
+        assert first.text.endswith("python3.10 is not here: pip install uv, then uv venv --seed --python 3.10 .venv")
 
 
 def test_the_plan_as_data(linux):

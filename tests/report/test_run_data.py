@@ -173,3 +173,10 @@ def test_tables_without_their_first_column_are_empty():
     for read in (by_time, by_epoch):
         found, odd = read(["other"], [["1"], ["2"]])
         assert (found.x, found.values, odd) == ([], {}, 0)
+
+
+def test_a_file_that_no_training_writes_is_not_read(tmp_path):
+    folder = make_run(tmp_path / "run")
+    with (folder / "rocm.json").open("ab") as file:
+        file.truncate(513 << 20)  # takes no room on the disk
+    assert any("rocm.json cannot be read (ValueError: 513 MiB)" in remark for remark in read_run(folder).remarks)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +16,6 @@ from typing import Any, Final
 from ..errors import ConfigError, nearest
 from ..hardware import Gpu, Machine, at_least
 from ..utils.paths import is_clone
-from . import interpreters
 from .cards import is_nvidia, targets_of
 from .table import Stack, Table, table
 
@@ -33,7 +34,7 @@ class Step:
         words: The command, word by word; empty where a person has to act.
         by_hand: A person types it, because it needs their rights, or a restart.
         source: Where the need for it is documented.
-        python: The Python of the environment, for the commands that make it.
+        python: The Python of the environment, for the command that makes it.
     """
 
     text: str
@@ -87,7 +88,7 @@ def make_plan(
         environment: Folder of the virtual environment.
         package: Where pip takes this package from: a clone's folder, or its name.
         processor: `x86_64` or `aarch64`; this machine's by default.
-        look: Whether to look for interpreters on this machine; without, their usual names are taken.
+        look: Whether the Python that runs here is taken where it will do; without, the best one is named.
 
     Raises:
         ConfigError: There is no such card, or the stack is unknown or has nothing for this card, system or processor.
@@ -99,7 +100,7 @@ def make_plan(
     chosen = rows.stacks[name]
     steps = (
         *_before(rows, machine, targets if chosen.targets else ()),
-        *_environment(chosen, machine, environment, look),
+        _environment(chosen, machine, environment, look),
         *_packages(chosen, machine, targets, environment, package, index),
     )
     return Plan(_about(machine, card, targets), name, chosen.title, why, source, others, steps)
@@ -180,39 +181,29 @@ def _before(rows: Table, machine: Machine, targets: Sequence[str]) -> list[Step]
     """Return what a person has to see to; nothing for a stack without a GPU."""
     if not targets:
         return []
-    found = []
+    steps = []
     for row in rows.before:
         needed = not row.targets or any(target in row.targets for target in targets)
         kernel = re.match(r"\d+(\.\d+)*", machine.kernel or "") if row.kernel_before else None
         new = bool(kernel and row.kernel_before and at_least(kernel.group(), row.kernel_before))
         if needed and place(machine) in row.systems and not new:
-            found.append(Step(row.text, row.command, True, row.source))
+            steps.append(Step(row.text, row.command, True, row.source))
     closed = sorted({node.group for node in machine.devices if not node.usable and not node.group.isdigit()})
     if closed and machine.system == "linux":
         words = ("sudo", "usermod", "--append", "--groups", ",".join(closed), os.environ.get("USER") or "$USER")
-        found.append(Step("Let yourself use the card, then log out and in again", words, True))
-    return found
+        steps.append(Step("Let yourself use the card, then log out and in again", words, True))
+    return steps
 
 
-def _environment(stack: Stack, machine: Machine, folder: str, look: bool) -> list[Step]:
-    found = interpreters.find(stack.pythons, machine.system) if look else None
-    if found is None and not look:
-        found = stack.pythons[0], interpreters.usual(stack.pythons[0], machine.system)
-    if found is not None:
-        return [Step(f"An environment with Python {found[0]}", (*found[1], "-m", "venv", folder), python=found[0])]
-    # No Python of that version here. uv brings one without root, and leaves that of the system alone.
-    python, version = "py" if machine.system == "windows" else "python3", stack.pythons[0]
-    uv = ".venv-uv"
-    making = f"An environment with Python {version}, which uv brings"
-    return [
-        Step("uv, in an environment of its own", (python, "-m", "venv", uv), python=version),
-        Step("", (in_environment(machine, uv, "pip"), "install", "uv"), python=version),
-        Step(
-            making,
-            (in_environment(machine, uv, "uv"), "venv", "--seed", "--python", version, folder),
-            python=version,
-        ),
-    ]
+def _environment(stack: Stack, machine: Machine, folder: str, look: bool) -> Step:
+    """Return the command that makes the environment, with the Python that runs here where that will do."""
+    running = "{}.{}".format(*sys.version_info[:2])
+    version = running if look and running in stack.pythons else stack.pythons[0]
+    starts = ("py", f"-{version}") if machine.system == "windows" else (f"python{version}",)
+    text = f"An environment with Python {version}"
+    if look and shutil.which(starts[0]) is None:
+        text += f"; {starts[0]} is not here: pip install uv, then uv venv --seed --python {version} {folder}"
+    return Step(text, (*starts, "-m", "venv", folder), python=version)
 
 
 def _packages(
@@ -258,12 +249,12 @@ def _about(machine: Machine, card: str | None, targets: Sequence[str]) -> tuple[
 
 
 def _found(machine: Machine) -> str:
-    def told(gpu: Gpu) -> str:
+    def name(gpu: Gpu) -> str:
         return f"{gpu}{f', {gpu.gfx}' if gpu.gfx and gpu.gfx not in str(gpu) else ''}"
 
-    counts = Counter(map(told, machine.gpus))
-    words = (f"{count} x {name}" if count > 1 else name for name, count in counts.items())
-    return f"card: {'; '.join(words)}" if machine.gpus else "card: none found"
+    counts = Counter(map(name, machine.gpus))
+    cards = (f"{count} x {card}" if count > 1 else card for card, count in counts.items())
+    return f"card: {'; '.join(cards)}" if machine.gpus else "card: none found"
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:

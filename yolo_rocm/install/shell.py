@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import ConfigError
+from ..hardware.files import text
 from ..hardware.stack import torch_build
-from . import interpreters
 from .plan import ENVIRONMENT, Plan, Step
 from .table import table
 
 # What a shell takes literally without quotes, and what it would not take literally between double ones.
 _PLAIN: Final = re.compile(r"[\w./\\:=+,-]+")
+# As venv and uv write it into the settings of an environment.
+_VERSION: Final = re.compile(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", re.MULTILINE)
 _SPECIAL: Final = {"windows": '["$`]', "": r'["$`!\\]'}
 
 
@@ -63,13 +65,12 @@ def to_run(plan: Plan, environment: str = ENVIRONMENT, folder: Path | None = Non
     place = (folder or Path()) / environment
     if not place.exists():
         return steps
-    wanted = next(step.python for step in steps if step.python)
-    programs = (place / "bin" / "python", place / "Scripts" / "python.exe")
-    held = next((interpreters.version_of([str(each)]) for each in programs if each.exists()), None)
-    if held != wanted:
+    needed = next(step.python for step in steps if step.python)
+    written = _VERSION.search(text(place / "pyvenv.cfg"))
+    if written is None or written.group(1) != needed:
         raise ConfigError(
-            f"{environment} is there already, with {f'Python {held}' if held else 'no Python that works'}; this needs "
-            f"Python {wanted}. Remove it, or give another folder with --env."
+            f"{environment} is there already, with {f'Python {written.group(1)}' if written else 'no Python'}; this "
+            f"needs Python {needed}. Remove it, or give another folder with --env."
         )
     torch, build = _torch_in(place)
     if table().stacks[plan.stack].targets and torch and build != "hip":  # which would satisfy pip, and stay

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -115,7 +115,7 @@ def _chart(
     title: str,
     x_label: str,
     x: Sequence[float],
-    columns: dict[str, Sequence[float | None] | None],
+    columns: Mapping[str, Sequence[float | None] | None],
     unit: str = "",
     factor: float = 1,
 ) -> Chart:

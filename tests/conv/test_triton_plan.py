@@ -17,11 +17,12 @@ from yolo_rocm.conv.triton import channels_last as triton_channels_last
 from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
-from yolo_rocm.engines import devices, qualification
+from yolo_rocm.engines import devices
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.names import single_engines
 from yolo_rocm.engines.triton import available
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
+from yolo_rocm.engines.trust import checks
 from yolo_rocm.errors import ConfigError
 
 from ..tables import each_row
@@ -220,7 +221,7 @@ def test_engines_may_be_joined(fresh, monkeypatch):
     assert {a.engine for a in planner.candidates(problem)} == {"gemm"}  # nothing of Triton serves a CPU
     assert planner.plan(problem).engine == "gemm"
     monkeypatch.setattr(triton_common, "device_reason", lambda device: None)
-    monkeypatch.setattr(qualification, "check", lambda *args: None)
+    monkeypatch.setattr(checks, "check", lambda *args: None)
     assert {a.engine for a in Planner("gemm+triton", remember=False).candidates(problem)} == {"gemm", "triton"}
     assert {a.engine for a in Planner("triton", remember=False).candidates(problem)} == {"triton"}
     assert {a.engine for a in Planner("auto", remember=False).candidates(problem)} == {"gemm", "triton", "aten"}

@@ -12,10 +12,10 @@ import torch
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
-from yolo_rocm.engines import qualification
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.engines.quarantine import quarantine_kernel, quarantine_reason
 from yolo_rocm.engines.triton import launch
+from yolo_rocm.engines.trust import checks
+from yolo_rocm.engines.trust.record import record_of
 from yolo_rocm.engines.tuning import time_candidates
 
 from .problems import made_problem as conv
@@ -40,7 +40,7 @@ class Fake(Algorithm):
 
     def not_supported_reasons(self, problem):
         """Serve everything until struck out."""
-        why = quarantine_reason("conv", problem.device, "fake", problem.dtype)
+        why = record_of(problem.device).quarantine_reason("conv", "fake", problem.dtype)
         return [] if why is None else [why]
 
     def workspace_bytes(self, problem):
@@ -74,7 +74,7 @@ def raises(error: Exception) -> Callable[[torch.Tensor], torch.Tensor]:
 
 BAD = {
     "raises": (raises(ValueError("no such instruction\nat line 3")), "fails with ValueError: no such instruction"),
-    "says nothing": (raises(AssertionError()), "fails with AssertionError:"),
+    "says nothing": (raises(AssertionError()), "fails with AssertionError"),
     "wrong": (lambda result: result * 1.01, "is wrong, its relative error is 1.0e-02"),
     "not a number": (lambda result: result / 0 * 0, "is wrong, its relative error is nan"),
     "one element": (lambda result: result.flatten().index_fill(0, torch.tensor([7]), 9.0).view(result.shape), "wrong"),
@@ -84,7 +84,7 @@ BAD = {
 @pytest.fixture
 def trusting(fresh, monkeypatch, caplog):
     """Kernels are checked, as they are where they are compiled; what is logged is kept."""
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
     caplog.set_level(logging.WARNING, logger="yolo_rocm")
     return caplog
 
@@ -126,8 +126,8 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     """Otherwise a kernel would be struck out for what it never serves."""
     card(monkeypatch)
     seen = []
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
-    monkeypatch.setattr(qualification, "_wrong", lambda operator, checked, small: seen.append((checked, small)))
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "small_problem_error", lambda operator, checked, small: seen.append((checked, small)))
     problems = [
         conv(),
         conv((2, 24, 9, 11), 24, groups=24),
@@ -136,7 +136,7 @@ def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, 
     ]
     for problem in problems:
         if not algorithm.not_supported_reasons(problem):
-            qualification.check(CONVOLUTION, algorithm, problem)
+            checks.check(CONVOLUTION, algorithm, problem)
     ((checked, small),) = seen
     assert checked.not_supported_reasons(small) == []
     assert small.problems() == []
@@ -155,7 +155,7 @@ def test_what_is_quarantine_reason_serves_no_more(fresh, monkeypatch, algorithm)
     problem = next(p for p in problems if not algorithm.not_supported_reasons(p))
     tested = algorithm.tested_by()
     for name in (tested.kernel, tested.name):
-        quarantine_kernel("conv", problem.device, name, problem.dtype, "it fails")
+        record_of(problem.device).quarantine("conv", name, problem.dtype, "it fails")
         assert algorithm.not_supported_reasons(problem) == ["it fails"], name
         assert not algorithm.not_supported_reasons(replace(problem, dtype=torch.float16))
         STATE.clear()

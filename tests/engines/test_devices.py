@@ -15,11 +15,12 @@ from yolo_rocm.conv.hip import launching
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.triton import calls
-from yolo_rocm.engines import devices, measure, qualification
+from yolo_rocm.engines import devices, measure
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.devices import on
 from yolo_rocm.engines.triton import available, direct, launch
 from yolo_rocm.engines.triton.available import FMA, WMMA
+from yolo_rocm.engines.trust import checks
 from yolo_rocm.engines.tuning import compile_ahead, time_candidates
 
 from ..conv.problems import made_problem
@@ -49,7 +50,7 @@ def cards(fresh, monkeypatch):
             return run
 
     monkeypatch.setattr(launch, "interpreted", lambda: False)
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
     monkeypatch.setattr(launch, "kernel_of", lambda call: Kernel())
     monkeypatch.setattr(direct, "current_device", lambda: cards.current)
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 2))  # no launch is repeated
@@ -120,8 +121,8 @@ def test_what_is_compiled_for_one_card_is_compiled_for_the_other(cards):
 
 
 def test_a_plan_compiles_for_the_card(cards, monkeypatch):
-    monkeypatch.setattr(qualification, "_wrong", lambda operator, algorithm, problem: None)
-    qualification.check(CONVOLUTION, BY_NAME["triton_m"], made_problem(device=CARD), "forward")
+    monkeypatch.setattr(checks, "small_problem_error", lambda operator, algorithm, problem: None)
+    checks.check(CONVOLUTION, BY_NAME["triton_m"], made_problem(device=CARD), "forward")
     assert cards.happened == [("compile", 1), ("load", 1)]
 
 

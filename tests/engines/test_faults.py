@@ -14,11 +14,12 @@ from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.gemm.unfold import Unfold
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
-from yolo_rocm.engines import devices, faults, qualification, tuning
+from yolo_rocm.engines import devices, tuning
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.kernel_errors import Spills
-from yolo_rocm.engines.plan_store import PlanStore
-from yolo_rocm.engines.quarantine import quarantine_reason
+from yolo_rocm.engines.trust import checks
+from yolo_rocm.engines.trust import record as records
+from yolo_rocm.engines.trust.record import record_of
 from yolo_rocm.engines.tuning import time_candidates
 from yolo_rocm.errors import DeviceLostError, EngineError, YoloRocmError
 
@@ -64,7 +65,7 @@ def told(fresh, monkeypatch, tmp_path, caplog):
 @pytest.fixture
 def dead(monkeypatch):
     """The device does not answer any more once something has failed."""
-    monkeypatch.setattr(faults, "alive", lambda device: False)
+    monkeypatch.setattr(records, "alive", lambda device: False)
 
 
 @pytest.fixture
@@ -157,7 +158,7 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
     failing = choice(Failing(STICKY), BY_NAME["unfold"])
     other = replace(PROBLEM, input_shape=(1, 8, 9, 9))
     with monkeypatch.context() as patch:
-        patch.setattr(faults, "alive", lambda device: False)
+        patch.setattr(records, "alive", lambda device: False)
         with pytest.raises(DeviceLostError):
             Planner("gemm").tune([PROBLEM])
     failing.error, failing.ran = None, 0
@@ -183,30 +184,22 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
 def test_two_data_types_are_remembered_side_by_side(told, dead):
     for dtype in (torch.float32, torch.bfloat16):
         with pytest.raises(DeviceLostError):
-            faults.raise_if_lost(STICKY, replace(PROBLEM, dtype=dtype), "conv", "failing", "forward")
+            records.raise_if_lost(STICKY, replace(PROBLEM, dtype=dtype), "conv", "failing", "forward")
     STATE.clear()
-    faults.recall("cpu")
+    record_of("cpu").recall_faults()
     for dtype, count in ((torch.float32, 1), (torch.bfloat16, 1), (torch.float16, 0)):
-        assert len(faults.reasons("conv", "failing", replace(PROBLEM, dtype=dtype))) == count
-    assert faults.reasons("conv", "unfold", PROBLEM) == []
-    assert faults.reasons("norm", "failing", PROBLEM) == []  # another operator's, of the same name
+        assert len(record_of("cpu").reasons("conv", "failing", replace(PROBLEM, dtype=dtype))) == count
+    assert record_of("cpu").reasons("conv", "unfold", PROBLEM) == []
+    assert record_of("cpu").reasons("norm", "failing", PROBLEM) == []  # another operator's, of the same name
 
 
 def test_operators_may_call_their_algorithms_alike(told, dead):
     with pytest.raises(DeviceLostError):
-        faults.raise_if_lost(STICKY, PROBLEM, "norm", "unfold", "forward")
+        records.raise_if_lost(STICKY, PROBLEM, "norm", "unfold", "forward")
     STATE.clear()
     assert "unfold" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
-    assert len(faults.reasons("norm", "unfold", PROBLEM)) == 1
+    assert len(record_of("cpu").reasons("norm", "unfold", PROBLEM)) == 1
     assert [record.getMessage()[:30] for record in told.records] == ["'unfold' is left out on cpu fo"]
-
-
-def test_a_file_of_names_without_operators_is_of_no_effect(told):
-    store = PlanStore("cpu", kind="faults")
-    store.add({"unfold": {"float32": "it made the device fault"}})
-    STATE.clear()
-    assert "unfold" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
-    assert not told.records
 
 
 def test_where_nothing_is_left_the_refusal_says_why(told, choice, dead, tmp_path):
@@ -243,7 +236,7 @@ def test_what_a_kernel_is_compared_with_is_told_from_the_kernel(told, monkeypatc
     assert timed(kernel) == []
     assert "kernel is left out" in told.records[0].getMessage()
     assert "failing, which it is compared with, fails with RuntimeError: no memory" in told.records[0].getMessage()
-    monkeypatch.setattr(faults, "alive", lambda device: False)
+    monkeypatch.setattr(records, "alive", lambda device: False)
     with pytest.raises(DeviceLostError, match="'failing' computed forward"):
         timed(kernel)
 
@@ -276,19 +269,19 @@ def test_operands_that_do_not_fit_cost_one_problem(told, monkeypatch, tmp_path):
     assert list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0)) == []
     (record,) = told.records
     assert f"nothing is measured for {PROBLEM}, heuristics decide: OutOfMemoryError" in record.getMessage()
-    monkeypatch.setattr(faults, "alive", lambda device: False)
+    monkeypatch.setattr(records, "alive", lambda device: False)
     with pytest.raises(DeviceLostError, match="since memory was taken for conv"):
         list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0))
     assert not list(tmp_path.glob("faults-*.json"))  # nobody is to blame
 
 
 def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, choice, monkeypatch, tmp_path):
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
     failing = choice(Failing(STICKY, "grad_weight", engine="triton"), BY_NAME["unfold"])
     planner = Planner("triton+gemm")
     with pytest.raises(DeviceLostError, match="'failing' computed grad_weight of"):
         planner.checked_candidates(PROBLEM)
-    assert quarantine_reason("conv", "cpu", "failing", torch.float32) is None  # not as one that merely fails
+    assert record_of("cpu").quarantine_reason("conv", "failing", torch.float32) is None  # not as one that merely fails
     STATE.clear()
     failing.ran = 0
     assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["unfold"]
@@ -296,8 +289,8 @@ def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, c
 
 
 def test_a_tile_that_takes_the_device_along_when_it_is_loaded(told, dead, monkeypatch):
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
-    monkeypatch.setattr(qualification, "_wrong", lambda *args: None)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "small_problem_error", lambda *args: None)
     failing = Failing(None, engine="triton")
 
     def loads(problem, which):
@@ -305,7 +298,7 @@ def test_a_tile_that_takes_the_device_along_when_it_is_loaded(told, dead, monkey
 
     monkeypatch.setattr(failing, "prepare", loads)
     with pytest.raises(DeviceLostError, match="'failing' computed forward of"):
-        qualification.check(CONVOLUTION, failing, PROBLEM, "forward")
+        checks.check(CONVOLUTION, failing, PROBLEM, "forward")
 
 
 # Whether a device is alive.

@@ -10,9 +10,10 @@ import sys
 import pytest
 import torch
 
-from yolo_rocm.engines import plan_store, qualification
+from yolo_rocm.engines import plan_store
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.plan_store import PlanStore, layer_and_size
+from yolo_rocm.engines.trust import checks
 from yolo_rocm.errors import ConfigError, EngineError
 
 from .toy import Compiled, Plain, Product, Products, planner_of
@@ -22,7 +23,7 @@ from .toy import Compiled, Plain, Product, Products, planner_of
 def folder(fresh, tmp_path, monkeypatch):
     """A store of its own, and kernels that have to be qualified."""
     monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path))
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
     return tmp_path
 
 

@@ -21,7 +21,8 @@ from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import products
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.products import cut_short, longest, product
-from yolo_rocm.engines.tuning import gives, time_candidates
+from yolo_rocm.engines.trust.checks import gives
+from yolo_rocm.engines.tuning import time_candidates
 from yolo_rocm.errors import EngineError
 
 from ..short_products import short_products

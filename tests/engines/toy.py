@@ -9,7 +9,7 @@ import torch
 
 from yolo_rocm.engines.operator import BaseAlgorithm, Operator
 from yolo_rocm.engines.planner import BasePlanner
-from yolo_rocm.engines.quarantine import quarantine_reason
+from yolo_rocm.engines.trust.record import record_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Plain(BaseAlgorithm[Product]):
 
     def not_supported_reasons(self, problem: Product) -> list[str]:
         """Support what is not quarantined."""
-        why = quarantine_reason("toy", problem.device, self.kernel or "", problem.dtype)
+        why = record_of(problem.device).quarantine_reason("toy", self.kernel or "", problem.dtype)
         return [] if why is None else [why]
 
     def workspace_bytes(self, problem: Product) -> int:

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from yolo_rocm.conv.plan import CONVOLUTION
-from yolo_rocm.engines import qualification, tuning
+from yolo_rocm.engines import tuning
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.engines.qualification import ROUNDINGS
-from yolo_rocm.engines.quarantine import quarantine_reason
+from yolo_rocm.engines.trust import checks
+from yolo_rocm.engines.trust.checks import ROUNDINGS
+from yolo_rocm.engines.trust.record import record_of
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.norm.base import NormGrads, Statistics
@@ -42,7 +43,7 @@ class Compiled(Torch):
     def not_supported_reasons(self, problem):
         """Support what is not quarantined."""
         names = (self.kernel, self.name)
-        return [why for n in names if (why := quarantine_reason("norm", problem.device, n, problem.dtype))]
+        return [why for n in names if (why := record_of(problem.device).quarantine_reason("norm", n, problem.dtype))]
 
 
 class OneChannelOff(Compiled):
@@ -153,15 +154,15 @@ def test_what_is_right_is_far_below_every_limit(which, training, activation, dty
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_qualification_finds_out_what_is_broken(fresh, monkeypatch, caplog, broken, dtype):
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
     problem = made((2, 8, 16, 16), dtype, activation="silu")
-    qualification.check(NORMALISATION, Compiled(), problem)
+    checks.check(NORMALISATION, Compiled(), problem)
     assert not Compiled().not_supported_reasons(problem)
     STATE.clear()
-    qualification.check(NORMALISATION, broken(), problem)
+    checks.check(NORMALISATION, broken(), problem)
     (why,) = broken().not_supported_reasons(problem)
     assert "is wrong, its relative error is" in why
-    assert quarantine_reason("conv", "cpu", "sums", dtype) is None  # another operator's kernel may be called so
+    assert not record_of("cpu").quarantine_reason("conv", "sums", dtype)  # another operator's may be called so
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from yolo_rocm.engines import quarantine
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton.available import FAMILIES, NVIDIA
+from yolo_rocm.engines.trust.record import record_of
 from yolo_rocm.norm.problem import NormProblem
 from yolo_rocm.norm.triton import algorithm as triton
 from yolo_rocm.norm.triton import calls
@@ -48,9 +48,9 @@ def test_what_is_not_supported_says_why(card, monkeypatch):
 
 def test_a_quarantined_kernel_or_tile_is_left_out(card):
     problem = norm(2, 3, 4, 4)
-    quarantine.quarantine_kernel("norm", problem.device, TRITON[1].name, problem.dtype, "it failed")
+    record_of(problem.device).quarantine("norm", TRITON[1].name, problem.dtype, "it failed")
     assert [bool(a.not_supported_reasons(problem)) for a in TRITON] == [False, True, False]
-    quarantine.quarantine_kernel("norm", problem.device, "batch_norm", problem.dtype, "it is wrong")
+    record_of(problem.device).quarantine("norm", "batch_norm", problem.dtype, "it is wrong")
     assert all(a.not_supported_reasons(problem) == ["it is wrong"] for a in TRITON)
     assert not TRITON[0].not_supported_reasons(replace(problem, dtype=torch.float16))
 

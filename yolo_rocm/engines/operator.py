@@ -47,7 +47,7 @@ class BaseAlgorithm(ABC, Generic[P]):
     name: ClassVar[str]
     engine: ClassVar[str] = "gemm"
     exact: ClassVar[bool] = True  # False where speed is paid with digits: the tuner measures the error too
-    kernel: ClassVar[str | None] = None  # what `yolo_rocm.engines.qualification` has to see working once on each device
+    kernel: ClassVar[str | None] = None  # what `engines.trust` has to see working once on each device
 
     @abstractmethod
     def not_supported_reasons(self, problem: P) -> list[str]:

@@ -10,11 +10,13 @@ import torch
 
 from ..errors import ConfigError, EngineError
 from ..utils.log_lines import log
-from . import bounded, faults, qualification
+from . import bounded
 from .names import NATIVE, OURS, Pass, single_engines
 from .operator import A, Operator, P
 from .plan_store import Entry, PlanStore
 from .selection import Timings, fastest, winners
+from .trust.checks import check, gives_wrong_numbers
+from .trust.record import record_of
 from .tuning import Timing, tune
 
 DEFAULT_MEMORY_MB: Final = 512
@@ -93,7 +95,7 @@ class BasePlanner(Generic[P, A]):
     def candidates(self, problem: P) -> list[A]:
         """Return the algorithms of the allowed engines that support `problem` within the memory budget."""
         if self._remember:
-            faults.recall(problem.device)
+            record_of(problem.device).recall_faults()
         supporting = [a for a in self._allowed(problem) if not self._against(a, problem)]
         # Not even chunking makes some fit; where nothing fits, what supports it has to do.
         fitting = [a for a in supporting if self.operator.smallest_workspace(a, problem) <= self.budget]
@@ -101,12 +103,12 @@ class BasePlanner(Generic[P, A]):
 
     def checked_candidates(self, problem: P) -> list[A]:
         """Return the candidates that work on the problem's device, after the qualification of their kernels."""
-        faults.recall(problem.device)  # a benchmark too does without what has made the device fault
+        record_of(problem.device).recall_faults()  # a benchmark too does without what has made the device fault
         checked: list[A] = []
         # Where the last one that fits the budget has just been left out, others are candidates: not checked yet.
         while (found := self.candidates(problem)) != checked:
             for algorithm in found:
-                qualification.check(self.operator, algorithm, problem)
+                check(self.operator, algorithm, problem)
             checked = found
         return checked
 
@@ -126,7 +128,7 @@ class BasePlanner(Generic[P, A]):
         while plan is None:
             chosen = self._choose(problem)
             for which, choice in chosen.items():
-                qualification.check(self.operator, choice.algorithm, problem, which)
+                check(self.operator, choice.algorithm, problem, which)
             # Where one of them has just been found not to work here, the next best is taken.
             if not self._refused(problem, chosen):
                 self._compare(problem, chosen)
@@ -144,7 +146,7 @@ class BasePlanner(Generic[P, A]):
         if self._engines == ["vendor"]:
             return  # torch as it is: asked for, not chosen
         unmeasured = {which: choice.algorithm for which, choice in chosen.items() if choice.reason != _MEASURED}
-        for which in qualification.gives_wrong_numbers(self.operator, problem, unmeasured, self.budget):
+        for which in gives_wrong_numbers(self.operator, problem, unmeasured, self.budget):
             algorithm = unmeasured[which]
             if algorithm.engine in NATIVE and all(a is algorithm for a in self.candidates(problem)):
                 log(
@@ -153,7 +155,7 @@ class BasePlanner(Generic[P, A]):
                     *(algorithm.name, problem, which, self.engine),
                 )
             else:
-                faults.wrong(self.operator.name, algorithm.name, problem, which)
+                record_of(problem.device).gave_wrong_numbers(self.operator.name, algorithm.name, problem, which)
 
     def _choose(self, problem: P) -> Plan[A]:
         supporting = {a.name: a for a in self.candidates(problem)}
@@ -270,4 +272,5 @@ class BasePlanner(Generic[P, A]):
 
     def _against(self, algorithm: A, problem: P) -> list[str]:
         """Say why an algorithm is not used for a problem: it does not support it, or it has made the device fault."""
-        return algorithm.not_supported_reasons(problem) or faults.reasons(self.operator.name, algorithm.name, problem)
+        record = record_of(problem.device)
+        return algorithm.not_supported_reasons(problem) or record.reasons(self.operator.name, algorithm.name, problem)

@@ -11,8 +11,8 @@ import torch
 
 from ..engines.device_state import STATE
 from ..engines.measure import relative_error
-from ..engines.quarantine import quarantine_kernel, quarantine_reason
 from ..engines.triton.available import device_reason
+from ..engines.trust.record import record_of
 from .launches import OPERATOR
 
 # What results may differ by: in half precision the original rounds in between.
@@ -58,7 +58,7 @@ def state(use: Use) -> State:
         return State.NO
     if use.dtype not in _ALLOWED or device_reason(device) or _tries[use] >= _MOST_TRIES:
         return State.NO
-    return State.NO if quarantine_reason(OPERATOR, device, use.kernel, use.dtype) else State.UNPROVEN
+    return State.NO if record_of(device).quarantine_reason(OPERATOR, use.kernel, use.dtype) else State.UNPROVEN
 
 
 def prove(
@@ -102,4 +102,4 @@ def prove(
 
 
 def _leave_out(use: Use, why: str) -> None:
-    quarantine_kernel(OPERATOR, str(use.device), use.kernel, use.dtype, why)
+    record_of(str(use.device)).quarantine(OPERATOR, use.kernel, use.dtype, why)

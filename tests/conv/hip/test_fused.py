@@ -13,9 +13,9 @@ from yolo_rocm.conv.hip.gemm import HipGemm
 from yolo_rocm.conv.hip.tiles import Tile
 from yolo_rocm.conv.plan import CONVOLUTION
 from yolo_rocm.conv.triton.calls import Epilogue
-from yolo_rocm.engines import qualification
 from yolo_rocm.engines.activations import ACTIVATIONS
 from yolo_rocm.engines.measure import relative_error
+from yolo_rocm.engines.trust import checks
 
 from ..test_fused_interpreter import in_fp64, problem
 from . import on_host
@@ -94,7 +94,7 @@ def test_extreme_values_stay_what_torch_makes_of_them() -> None:
 
 def test_a_weight_is_read_at_each_pass(monkeypatch) -> None:
     """Also where it was changed behind torch's back."""
-    monkeypatch.setattr(qualification, "interpreted", lambda: True)
+    monkeypatch.setattr(checks, "interpreted", lambda: True)
     patch = FusedPatch(("cpu",), FusedPlanner("hip", remember=False))
     x, weight = torch.randn(1, 16, 6, 6), torch.randn(32, 16, 3, 3)
     route = patch.route(x, weight, False, ((1, 1), (1, 1), (1, 1), 1), Epilogue("silu"))
@@ -119,8 +119,8 @@ def test_without_triton_a_tile_that_fits_is_guessed(channels: int) -> None:
 
 
 def test_the_kernels_qualify_with_their_activation(fresh, monkeypatch) -> None:
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
     for kernel, algorithm in {each.kernel: each for each in EPILOGUED.values()}.items():
         small = FUSED.small(problem((1, 20, 5, 7), 20, 3, **SILU), kernel)
-        qualification.check(FUSED, algorithm, small)
+        checks.check(FUSED, algorithm, small)
         assert algorithm.not_supported_reasons(small) == []

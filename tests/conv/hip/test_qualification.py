@@ -8,8 +8,8 @@ import torch
 from yolo_rocm.conv.algorithms import ALGORITHMS
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Planner
-from yolo_rocm.engines import qualification
-from yolo_rocm.engines.quarantine import quarantine_reason
+from yolo_rocm.engines.trust import checks
+from yolo_rocm.engines.trust.record import record_of
 
 from ..problems import made_problem
 from . import on_host
@@ -26,7 +26,7 @@ KERNELS = {algorithm.tested_by().kernel: algorithm.tested_by() for algorithm in 
 @pytest.fixture(autouse=True)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are qualified, whether or not other tests interpret those of Triton."""
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -43,8 +43,8 @@ def test_every_kernel_qualifies(kernel: str, channels_last: bool, dtype: torch.d
     if dtype != torch.float32 and reasons == [f"dtype {dtype} would round transformed weights"]:
         pytest.skip(reasons[0])
     assert reasons == []
-    qualification.check(CONVOLUTION, algorithm, small)
-    assert quarantine_reason("conv", "cpu", kernel, dtype) is None
+    checks.check(CONVOLUTION, algorithm, small)
+    assert record_of("cpu").quarantine_reason("conv", kernel, dtype) is None
 
 
 @pytest.mark.parametrize("engine", ["hip", "auto"])

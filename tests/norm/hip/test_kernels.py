@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from yolo_rocm.engines import qualification
 from yolo_rocm.engines.hip import program
 from yolo_rocm.engines.hip.program import Launch
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.engines.quarantine import quarantine_reason
+from yolo_rocm.engines.trust import checks
+from yolo_rocm.engines.trust.record import record_of
 from yolo_rocm.norm.base import Parameters
 from yolo_rocm.norm.hip import batch_norm
 from yolo_rocm.norm.plan import NORMALISATION
@@ -135,8 +135,8 @@ def test_as_many_values_as_32_bits_count(rows: int) -> None:
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
 def test_the_kernels_qualify(fresh, monkeypatch, channels_last: bool) -> None:
     """On the small problem that a device is tried on before their first use."""
-    monkeypatch.setattr(qualification, "interpreted", lambda: False)
+    monkeypatch.setattr(checks, "interpreted", lambda: False)
     problem = NORMALISATION.small(NormProblem((2, 8, 6, 6), torch.float32, "cpu", channels_last), HIP.kernel)
     assert HIP.not_supported_reasons(problem) == []
-    qualification.check(NORMALISATION, HIP, problem)
-    assert quarantine_reason("norm", "cpu", HIP.kernel, problem.dtype) is None
+    checks.check(NORMALISATION, HIP, problem)
+    assert record_of("cpu").quarantine_reason("norm", HIP.kernel, problem.dtype) is None

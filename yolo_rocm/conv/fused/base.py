@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from ...engines.operator import BaseAlgorithm
-from ...engines.quarantine import quarantine_reason
+from ...engines.trust.record import quarantine_reasons
 from ..algorithms import Algorithm
 from .problem import FusedProblem
 
@@ -32,5 +32,4 @@ class FusedAlgorithm(BaseAlgorithm[FusedProblem]):
 
 def quarantined(algorithm: FusedAlgorithm, problem: FusedProblem) -> list[str]:
     """Return why an algorithm's kernel or tile is not used on the device any more."""
-    names = (algorithm.kernel or "", algorithm.name)
-    return [why for name in names if (why := quarantine_reason(NAME, problem.device, name, problem.dtype))]
+    return quarantine_reasons(NAME, algorithm, problem)

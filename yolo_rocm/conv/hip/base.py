@@ -13,7 +13,7 @@ import torch
 
 from ...engines.hip.available import device_reason
 from ...engines.names import Pass
-from ...engines.quarantine import quarantine_reason
+from ...engines.trust.record import quarantine_reasons
 from ..base import Algorithm, Bound, Grads, Wanted, common_reasons
 from ..problem import ConvProblem, laid_out, suggests_channels_last
 from ..triton.calls import PLAIN, Epilogue, strides
@@ -226,9 +226,7 @@ def hip_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
     missing = device_reason(problem.device)
     if missing:
         return [*reasons, missing]
-    names = (algorithm.kernel or "", algorithm.name)
-    found = (quarantine_reason("conv", problem.device, name, problem.dtype) for name in names)
-    return reasons + [why for why in found if why][:1]
+    return reasons + quarantine_reasons("conv", algorithm, problem)
 
 
 def _shapes(problem: ConvProblem) -> tuple[tuple[int, ...], ...]:

@@ -10,11 +10,11 @@ import torch
 
 from ...engines.names import Pass
 from ...engines.triton.launch import Launch, launch
+from ...engines.trust.record import quarantine_reasons
 from ..base import Algorithm, Bound, Grads, Wanted
 from ..problem import ConvProblem
 from . import calls
 from .calls import is_half
-from .common import quarantine_reasons
 from .gemm import TritonGemm
 
 
@@ -36,7 +36,7 @@ class TritonChannelsLast(Algorithm):
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Support contiguous tensors."""
         reasons = self._inner.not_supported_reasons(problem)
-        reasons += quarantine_reasons(problem, self)
+        reasons += quarantine_reasons("conv", self, problem)
         return ["already channels_last", *reasons] if problem.channels_last else reasons
 
     def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:

@@ -11,9 +11,9 @@ import torch
 from ...engines.bounded import Bounded
 from ...engines.device_state import STATE
 from ...engines.precision import tf32_allowed
-from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import FMA, NVIDIA, device_reason, family
 from ...engines.triton.call import Call
+from ...engines.trust.record import quarantine_reasons
 from ..base import Algorithm, common_reasons
 from ..problem import ConvProblem
 from .calls import Dot, strides
@@ -35,13 +35,7 @@ def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
     if problem.groups >= 2**16 // math.prod(problem.stride):
         reasons.append(f"{problem.groups} groups are more than a launch takes")
     missing = device_reason(problem.device)
-    return [*reasons, missing] if missing else reasons + quarantine_reasons(problem, algorithm)[:1]
-
-
-def quarantine_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
-    """Return why an algorithm's kernel, or its tile, is quarantined on this device."""
-    names = (algorithm.kernel or "", algorithm.name)
-    return [why for name in names if (why := quarantine_reason("conv", problem.device, name, problem.dtype))]
+    return [*reasons, missing] if missing else reasons + quarantine_reasons("conv", algorithm, problem)
 
 
 def dot(problem: ConvProblem) -> Dot:

@@ -16,7 +16,7 @@ from ...engines.devices import processors
 from ...engines.hip.available import device_reason
 from ...engines.hip.program import Launch, Program, bits_of
 from ...engines.names import Pass
-from ...engines.quarantine import quarantine_reason
+from ...engines.trust.record import quarantine_reasons
 from ..base import NormAlgorithm, NormGrads, Parameters, Statistics, count_write
 from ..problem import ACTIVATIONS, NormProblem
 
@@ -88,8 +88,7 @@ class HipNorm(NormAlgorithm):
         missing = device_reason(problem.device)
         if missing:
             return [*reasons, missing]
-        found = (quarantine_reason("norm", problem.device, n, problem.dtype) for n in (str(self.kernel), self.name))
-        return reasons + [why for why in found if why][:1]
+        return reasons + quarantine_reasons("norm", self, problem)
 
     def workspace_bytes(self, problem: NormProblem) -> int:
         """Partial results, and the means that the gradient of the input is computed from."""

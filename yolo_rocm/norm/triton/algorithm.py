@@ -11,9 +11,9 @@ from typing import ClassVar, Final
 import torch
 
 from ...engines.names import Pass
-from ...engines.quarantine import quarantine_reason
 from ...engines.triton.available import device_reason
 from ...engines.triton.launch import prepare
+from ...engines.trust.record import quarantine_reasons
 from ..base import NormAlgorithm, NormBound, NormGrads, Parameters, Statistics
 from ..problem import NormProblem
 from .passes import passes
@@ -46,9 +46,7 @@ class TritonNorm(NormAlgorithm):
         missing = device_reason(problem.device)
         if missing:
             return [*reasons, missing]
-        names = (str(self.kernel), self.name)
-        quarantined = (quarantine_reason("norm", problem.device, name, problem.dtype) for name in names)
-        return reasons + [why for why in quarantined if why][:1]
+        return reasons + quarantine_reasons("norm", self, problem)
 
     def workspace_bytes(self, problem: NormProblem) -> int:
         """What is kept for partial results, and for what the gradient of the input is computed from."""

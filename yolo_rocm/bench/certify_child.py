@@ -18,15 +18,15 @@ from ..conv.plan import CONVOLUTION
 from ..conv.problem import ConvProblem
 from ..diagnosis.probes import LAYOUTS, TORCH_NAMES
 from ..engines.backend_flags import vendor_off
-from ..engines.faults import in_one_line
 from ..engines.measure import as_in_the_seam
 from ..engines.operator import Operator
 from ..engines.precision import without_tf32
-from ..engines.qualification import ROUNDINGS
 from ..engines.triton.launch import prepare_all
+from ..engines.trust.checks import ROUNDINGS
 from ..norm.plan import NORMALISATION
 from ..norm.problem import LEAKY_RELU, RELU, SILU, NormProblem
 from ..utils.child_process import answer_parent
+from ..utils.error_text import typed_line
 from . import train, train_table
 from .demo import ON_CPU, ON_GPU, run_demo
 from .demo_data import make_data
@@ -150,7 +150,7 @@ def compare(operator: Operator[Any, Any], algorithm: Any, problems: list[Any], d
                             result = operator.run(algorithm, problem, which, operands)
                 distance = operator.distance(problem, which, result.double().cpu(), exact)
             except RuntimeError as error:
-                return {**facts, "wrong": f"{which} of {problem} fails: {in_one_line(error)}"}
+                return {**facts, "wrong": f"{which} of {problem} fails: {typed_line(error)}"}
             roundings = distance / torch.finfo(problem.dtype).eps
             facts["results"] += 1
             if not roundings <= allowed:  # a NaN is wrong

@@ -55,11 +55,6 @@ def settings_stay() -> Iterator[None]:
         yield
 
 
-# Photographs for the one test that wants some. Nothing else is read outside the repository, and it skips without them.
-_TEST_DATA = os.environ.get("YOLO_ROCM_TEST_DATA") or Path(__file__).parents[2] / "shared" / "data"
-BCCD = Path(_TEST_DATA) / "bccd"
-
-
 @pytest.fixture
 def sick() -> Iterator[None]:
     """Every native convolution kernel raises."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from yolo_rocm.graphs import inference, network, trial
+from yolo_rocm.graphs import inference, recorder, trial
 from yolo_rocm.graphs.inference import CALLS_BEFORE_MEASURING, CALLS_BEFORE_RECORDING, InferenceNetworks, Wanted
 
 BEFORE = CALLS_BEFORE_RECORDING
@@ -87,9 +87,8 @@ class Replayed:
 
 @pytest.fixture(autouse=True)
 def cpu_has_graphs(monkeypatch):
-    monkeypatch.setattr(inference, "DEVICES", ["cpu"])
-    monkeypatch.setattr(network, "DEVICES", ["cpu"])
-    monkeypatch.setattr(network, "OLDEST", (1, 13))
+    monkeypatch.setattr(recorder, "DEVICES", ["cpu"])
+    monkeypatch.setattr(recorder, "OLDEST", (1, 13))
     monkeypatch.setattr(inference, "Pool", StandIn)
     monkeypatch.setattr(trial, "_REPEATS", 1)
     for name in ("synchronize", "empty_cache"):
@@ -188,7 +187,7 @@ def test_a_network_that_counts_its_passes_is_not_recorded():
     for number in range(BEFORE + 2):
         given.networks(given.model, counted, image(number))
     assert given.networks.recorded == 0
-    assert given.said[0].endswith("not recorded: each pass changes Network.calls")
+    assert given.said[0].endswith("each pass changes Network.calls, which a recorded one would not")
     assert given.model.calls == BEFORE + 2 < len(calls)
 
 
@@ -295,7 +294,7 @@ def test_graph_off_measures_the_layout_alone():
 
 def test_other_devices_and_inputs_are_left_alone(monkeypatch):
     given = Computed()
-    monkeypatch.setattr(inference, "DEVICES", ["cuda"])
+    monkeypatch.setattr(recorder, "DEVICES", ["cuda"])
     for number in range(BEFORE + 2):
         given.check(image(number))
     assert given.said == []

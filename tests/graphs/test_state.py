@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from yolo_rocm.graphs.state import State
+from yolo_rocm.graphs.signature import InferenceSignature
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def model():
 
 
 def test_equal_numbers_are_no_change(model):
-    state = State(model)
+    state = InferenceSignature(model)
     model.scale, model.strides = 1.0 + 1.0, [8, 16]
     assert state.is_same
 
@@ -38,7 +38,7 @@ def test_equal_numbers_are_no_change(model):
     ],
 )
 def test_everything_else_is_one(model, change):
-    state = State(model)
+    state = InferenceSignature(model)
     assert state.is_same
     change(model)
     assert not state.is_same
@@ -47,7 +47,7 @@ def test_everything_else_is_one(model, change):
 
 
 def test_tensors_are_known_by_memory_and_version(model):
-    state = State(model)
+    state = InferenceSignature(model)
     assert state.is_safe
     with torch.no_grad():
         model[0].weight.mul_(2)

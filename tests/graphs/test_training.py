@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from yolo_rocm.errors import DeviceLostError
-from yolo_rocm.graphs import network
+from yolo_rocm.graphs import network, recorder
 from yolo_rocm.graphs.seen import Seen
 
 from .trained import Noting, StandIn, batches, loss_of, made, recorded, same, stand_in, train
@@ -285,7 +285,7 @@ def test_a_device_that_is_lost_is_told(monkeypatch):
         raise RuntimeError("unspecified launch failure")
 
     with stand_in(monkeypatch):
-        monkeypatch.setattr(network, "alive", lambda device: monkeypatch.setattr(torch.cuda, "empty_cache", refuse))
+        monkeypatch.setattr(recorder, "alive", lambda device: monkeypatch.setattr(torch.cuda, "empty_cache", refuse))
         model = made()
         model.asks = True
         recorded(model)
@@ -458,8 +458,8 @@ def test_auto_records_a_shape_that_first_comes_later(monkeypatch):
 
 
 def test_old_torch_and_other_devices_have_none(monkeypatch):
-    assert network.why_not(torch.device("cpu")) == "cpu has no device graphs"
+    assert recorder.why_not(torch.device("cpu")) == "cpu has no device graphs"
     monkeypatch.setattr(torch, "__version__", "2.3.1+rocm6.0")
-    assert network.why_not(torch.device("cuda:0")) == "torch 2.3.1+rocm6.0 is older than 2.4"
+    assert recorder.why_not(torch.device("cuda:0")) == "torch 2.3.1+rocm6.0 is older than 2.4"
     monkeypatch.setattr(torch, "__version__", "2.10.0")
-    assert network.why_not(torch.device("cuda:0")) is None
+    assert recorder.why_not(torch.device("cuda:0")) is None

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from yolo_rocm.graphs import network, trial
+from yolo_rocm.graphs import network, recorder, trial
 from yolo_rocm.graphs.network import NetworkGraphs
 from yolo_rocm.graphs.pool import Pool
 
@@ -192,8 +192,8 @@ def _held(function):
 @contextmanager
 def stand_in(monkeypatch):
     """Let a CPU have device graphs."""
-    monkeypatch.setattr(network, "DEVICES", ["cuda", "cpu"])
-    monkeypatch.setattr(network, "OLDEST", (1, 13))
+    monkeypatch.setattr(recorder, "DEVICES", ["cuda", "cpu"])
+    monkeypatch.setattr(recorder, "OLDEST", (1, 13))
     monkeypatch.setattr(network, "Pool", StandIn)
     monkeypatch.setattr(trial, "_REPEATS", 1)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import yolo_rocm
-from yolo_rocm.graphs import network
+from yolo_rocm.graphs import network, recorder
 from yolo_rocm.preset.schema import Preset
 from yolo_rocm.preset.step import graph_of
 from yolo_rocm.session.graphs import Graphs
@@ -96,7 +96,7 @@ def test_on_says_why_not():
 
 
 def test_several_gpus_and_compiled_models_are_left_alone(monkeypatch):
-    monkeypatch.setattr(network, "DEVICES", ["cpu"])
+    monkeypatch.setattr(recorder, "DEVICES", ["cpu"])
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     compiled = torch.nn.Module()
     compiled._orig_mod = torch.nn.Linear(1, 1)
@@ -108,7 +108,7 @@ def test_several_gpus_and_compiled_models_are_left_alone(monkeypatch):
 
 
 def test_a_smaller_batch_after_a_lack_of_memory_lets_go_of_the_graphs_of_the_larger(monkeypatch):
-    monkeypatch.setattr(network, "DEVICES", ["cpu"])
+    monkeypatch.setattr(recorder, "DEVICES", ["cpu"])
     monkeypatch.setattr(torch, "__version__", "2.10.0")
     graphs, asked, forgotten = of("on"), trainer(), []
     graphs.begin(asked)

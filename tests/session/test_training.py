@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -13,7 +14,6 @@ import torch
 
 import yolo_rocm
 
-from ..conftest import BCCD
 from ..sick_vendor import MESSAGE, sick, sick_vendor
 from ..small_model import small_model
 
@@ -159,15 +159,16 @@ def test_losses_follow_stock_for_twenty_steps(made_data, tmp_path):
 
 
 @pytest.mark.once
-@pytest.mark.skipif(not BCCD.exists(), reason="YOLO_ROCM_TEST_DATA names no folder with bccd")
+@pytest.mark.skipif("YOLO_ROCM_TEST_DATA" not in os.environ, reason="YOLO_ROCM_TEST_DATA names no folder with bccd")
 def test_losses_follow_stock_on_real_images(tmp_path):
+    photographs = Path(os.environ["YOLO_ROCM_TEST_DATA"], "bccd")
     data = tmp_path / "bccd.yaml"
-    names = next(line for line in (BCCD / "data.yaml").read_text().splitlines() if line.startswith("names"))
+    names = next(line for line in (photographs / "data.yaml").read_text().splitlines() if line.startswith("names"))
     data.write_text(f"path: {tmp_path}\ntrain: images/train\nval: images/val\n{names}\n")
     for split, count in (("train", 40), ("val", 8)):
         for kind in ("images", "labels"):  # linked one by one: Ultralytics writes a cache file beside the labels
             (tmp_path / kind / split).mkdir(parents=True)
-            for file in sorted((BCCD / kind / split).glob("*.*"))[:count]:
+            for file in sorted((photographs / kind / split).glob("*.*"))[:count]:
                 (tmp_path / kind / split / file.name).symlink_to(file)
     # As many epochs as there are steps for: Ultralytics wants a checkpoint, and the last epoch writes one.
     stock = losses(data, tmp_path, 20, patched=False, epochs=2)

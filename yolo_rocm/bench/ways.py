@@ -17,7 +17,7 @@ from ..engines.backend_flags import vendor_off
 from ..engines.names import OURS, single_engines
 from ..engines.planner import BasePlanner
 from ..errors import ConfigError, nearest
-from ..graphs import network
+from ..graphs import recorder
 from ..norm import seam as norm_seam
 from ..norm.patch import NormPatch
 from ..norm.plan import NormPlanner
@@ -184,5 +184,5 @@ def why_not(way: Way, device: str) -> str:
     """Return why a way cannot run here; nothing where it can."""
     reason = train_steps.why_not_compiled(device) if way.compiled else ""
     if way.graph != OFF:
-        reason = network.why_not(torch.device(device)) or "; ".join(probes.missing(probes.GRAPHED_NETWORKS))
+        reason = recorder.why_not(torch.device(device)) or "; ".join(probes.missing(probes.GRAPHED_NETWORKS))
     return f"{NOT_RUNNABLE}{reason}" if reason else ""

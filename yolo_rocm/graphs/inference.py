@@ -6,7 +6,6 @@ measured for what was seen, and both layouts, recorded and not, for the network 
 
 from __future__ import annotations
 
-import random
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,28 +14,19 @@ from typing import Any, Final, Literal, NamedTuple
 
 import torch
 
-from ..engines.devices import alive, on
-from ..errors import DeviceLostError
-from ..utils.error_text import first_line
-from .attributes import Attributes
 from .captured import Run
-from .network import why_not
 from .pool import Pool
 from .recorded_forward import RecordedForward
-from .state import State
+from .recorder import CLEARLY, LARGEST_DEPARTURE, MOST_SHAPES, HostEffects, Recorder, recordable, shape_text, why_not
+from .signature import InferenceSignature
 from .tree import flattened
 from .trial import departure_of, timed
 
-DEVICES: Final = ["cuda"]  # types that anything is measured on
 Mode = Literal["auto", "on", "off"]
 LAYOUTS: Final = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
-_MOST_SHAPES: Final = 4
 # Calls of a shape before it is decided: where algorithms have yet to be measured, and where they are known.
 CALLS_BEFORE_MEASURING: Final = 25
 CALLS_BEFORE_RECORDING: Final = 2
-_CLEARLY: Final = 0.95  # a smaller gain does not count
-# Of the same pass computed in other ways: half precision rounds, memory that is not the pass's is far off.
-_LARGEST_DEPARTURE: Final = 2e-2
 
 
 class Wanted(NamedTuple):
@@ -80,7 +70,7 @@ class InferenceNetworks:
 
     def __call__(self, model: torch.nn.Module, run: Run, x: torch.Tensor) -> Any:
         """Return what a model's forward pass `run` returns for an input."""
-        if x.device.type not in DEVICES or x.dim() != 4 or torch.cuda.is_current_stream_capturing():
+        if not recordable(x.device) or x.dim() != 4 or torch.cuda.is_current_stream_capturing():
             return run(x)
         network = self._networks.get(model)
         if network is None:
@@ -97,29 +87,27 @@ class InferenceNetworks:
         self._networks.clear()
 
 
-class _Network:
+class _Network(Recorder):
     """The ways of one model."""
 
     def __init__(self, owner: InferenceNetworks) -> None:
+        super().__init__("predict.graph", InferenceSignature)
         self._owner = owner
         self._shapes: dict[Any, _Way | int | None] = {}  # the way; before that, the calls so far; None has none
-        self._state: State | None = None
-        self._pool: Pool | None = None
         self._records = True
-        self._is_over = False
 
     @property
     def recorded(self) -> int:
         return sum(isinstance(way, _Way) and way.recorded is not None for way in self._shapes.values())
 
     def __call__(self, model: torch.nn.Module, run: Run, x: torch.Tensor) -> Any:
-        if self._is_over or not self._is_ready(model):
+        if not self.is_ready(model):
             return run(x)
         key = x.shape, x.dtype, x.device
-        known = self._shapes.get(key, 0 if len(self._shapes) < _MOST_SHAPES else None)
+        known = self._shapes.get(key, 0 if len(self._shapes) < MOST_SHAPES else None)
         if isinstance(known, int):
-            if self._pool is not None and (self._state is None or not self._state.is_same):
-                self._forget()  # other shapes were recorded with what is not the model's any more
+            if self._pool is not None and not self._is_same:
+                self.forget()  # other shapes were recorded with what is not the model's any more
             known = self._shapes[key] = self._next(model, run, x, known)
         if not isinstance(known, _Way):
             return self._settled(run, x)
@@ -127,38 +115,35 @@ class _Network:
             return self._settled(run, x.contiguous(memory_format=LAYOUTS[known.layout]))
         result = known.recorded(x)
         # While the device computes: whether anybody has changed an attribute of a module since.
-        if self._state is None or not self._state.is_same:
-            self._forget()
+        if not self._is_same:
+            self.forget()
             return run(x)
         return result
 
-    def _is_ready(self, model: torch.nn.Module) -> bool:
-        """Return whether a call could be replayed; begin anew where the model is another."""
-        if self._state is None or not self._state.is_safe:
-            self._forget()
-            try:
-                self._state = State(model)
-            except (AttributeError, KeyError) as error:  # modules that are none of Python's, as of TorchScript
-                self._is_over = True
-                self._owner.say(f"inference is computed as it is: a module has no {error}")
-                return False
-        return not self._state.is_watched
+    @property
+    def _is_same(self) -> bool:
+        return self._signature is not None and self._signature.is_same
 
     def _settled(self, run: Run, x: torch.Tensor) -> Any:
         """Compute a pass as it is; what it changes in modules, such as anchors of a shape, is its own."""
         if self._pool is None:  # nothing is recorded that could depend on it
             return run(x)
-        same = self._state is not None and self._state.is_same
-        if not same:
-            self._forget()
+        if not self._is_same:
+            self.forget()
         result = run(x)
-        if self._state is not None:
-            self._state.settle()
+        if self._signature is not None:
+            self._signature.settle()
         return result
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Let go of every graph; shapes are decided again."""
+        super().forget()
         self._shapes = {key: known if isinstance(known, int) else 0 for key, known in self._shapes.items()}
-        self._pool, self._state = None, None
+
+    def end(self, why: str) -> None:
+        """Record nothing more of this model, and say why."""
+        super().end(why)
+        self._owner.say(f"inference is computed as it is: {why}")
 
     def _next(self, model: torch.nn.Module, run: Run, x: torch.Tensor, calls: int) -> _Way | int | None:
         """Count a call, or decide how the shape is computed from now on."""
@@ -167,24 +152,13 @@ class _Network:
         )
         if waiting:
             return calls + 1
-        with on(x.device):
-            way, before = None, Attributes(model)
-            try:
-                way, why = self._decided(model, run, x)
-            except DeviceLostError:
-                raise
-            except Exception as error:  # as a runtime, a compiler or a model of the user raises it
-                why = first_line(error)
-                if not alive(str(x.device)):
-                    text = f"{x.device} does not answer any more since a forward pass was recorded: {why}. "
-                    raise DeviceLostError(f"{text}Start again with rocm.predict.graph=off.") from error
-                way, self._records = None, False
-                why = f"could not be measured: {why}"
-            finally:
-                if way is None or way.recorded is None:
-                    before.put_back()
-            torch.cuda.empty_cache()
-        self._owner.say(f"inference of {'x'.join(map(str, x.shape))} {why}")
+        way, why, succeeded = self.attempt(
+            model, x.device, lambda: self._decided(model, run, x), lambda way: way.recorded
+        )
+        if not succeeded:
+            self._records = False
+            why = f"could not be measured: {why}"
+        self._owner.say(f"inference of {shape_text(x.shape)} {why}")
         return way
 
     def _decided(self, model: torch.nn.Module, run: Run, x: torch.Tensor) -> tuple[_Way | None, str]:
@@ -194,42 +168,37 @@ class _Network:
         for each in inputs.values():
             run(each)  # so that all problems have been seen
         self._owner.tune()
-        drawn = torch.random.get_rng_state(), random.getstate()
+        effects = HostEffects(model)
         expected = _tensors(run, x)
-        settled = Attributes(model)
-        draws = random.getstate() != drawn[1] or not torch.equal(torch.random.get_rng_state(), drawn[0])
+        effects.settle()
         times: dict[_Way, float] = {}
         computed: dict[str, Sequence[torch.Tensor]] = {}
         for name, layout in ((name, LAYOUTS[name]) for name in inputs):
             # As a call would have it: the input comes as it is.
             computed[name], milliseconds = _timed(partial(_in_layout, run, layout), x)
-            if _typical_departure(computed[name], expected) <= _LARGEST_DEPARTURE:
+            if _typical_departure(computed[name], expected) <= LARGEST_DEPARTURE:
                 times[_Way(name, None)] = milliseconds
-        changed = settled.changed()
         eager = min(times, key=times.__getitem__, default=None)
         if eager is None:
             return None, "departs from itself: it is computed as it is"
         said = f"takes {times[eager]:.2f} ms in {eager.layout}"
         reason = why_not(device) if wanted.graph != "off" else "rocm.predict.graph=off"
-        if reason is None and draws:
-            reason = "the network draws random numbers on the host"
-        if reason is None and changed is not None:
-            reason = f"each pass changes {changed}"
+        reason = reason or effects.reason()
         if reason is not None or not self._records:
             return eager, f"{said}, not recorded: {reason or 'an earlier pass could not be'}"
         self._pool = self._pool or Pool(device)
         for name in inputs:
-            way = _Way(name, RecordedForward(run, x, LAYOUTS[name], State(model).tensors, self._pool))
+            way = _Way(name, RecordedForward(run, x, LAYOUTS[name], InferenceSignature(model).tensors, self._pool))
             found, milliseconds = _timed(way.recorded, x)
-            if departure_of((list(found), []), (list(computed[name]), [])) <= _LARGEST_DEPARTURE:
+            if departure_of((list(found), []), (list(computed[name]), [])) <= LARGEST_DEPARTURE:
                 times[way] = milliseconds
-        self._state = State(model)  # the model as it is now, which is what was recorded
+        self._signature = InferenceSignature(model)  # the model as it is now, which is what was recorded
         recorded = [way for way in times if way.recorded is not None]
         if not recorded:
             return eager, f"{said}, not recorded: what is recorded computes something else"
         best = min(recorded, key=times.__getitem__)
         said += f", {times[best]:.2f} ms recorded in {best.layout}"
-        worth = wanted.graph == "on" or times[best] < _CLEARLY * times[eager]
+        worth = wanted.graph == "on" or times[best] < CLEARLY * times[eager]
         return (best, said) if worth else (eager, f"{said}: it is not recorded")
 
 

@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
-import random
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Literal
 
 import torch
 
-from ..engines.devices import alive, on
-from ..errors import DeviceLostError
-from ..utils.error_text import first_line
-from .attributes import Attributes, tensors_of
+from .attributes import tensors_of
 from .captured import Captured, Gradient, Passes, Run, autocast_of_now, gradients, kept
 from .leaves import fresh_leaves
 from .pool import Pool
+from .recorder import (
+    CLEARLY,
+    LARGEST_DEPARTURE,
+    MOST_SHAPES,
+    HostEffects,
+    Recorder,
+    UndecidedError,
+    recordable,
+    shape_text,
+)
 from .seen import Seen
-from .signature import Signature
+from .signature import TrainingSignature
 from .tree import flattened
 from .trial import departure_of, finite, timed
 
-DEVICES: Final = ["cuda"]  # types that have device graphs
 Mode = Literal["auto", "on"]
-OLDEST: Final = (2, 4)  # torch: what a recording that fails leaves behind can be put right from there on
-_MOST_SHAPES: Final = 4
 _MOST_TIMES: Final = 2  # that a shape is recorded, where its loss changes which outputs it uses
 # A shape that comes more rarely, as an epoch's last batch, has not paid for its recording after dozens of epochs.
 _NEAR: Final = 4
 # The host takes this part of the time, or more, to launch what the device computes: the device waits for it.
 _HOST_BOUND: Final = 0.7
-_CLEARLY: Final = 0.95  # a smaller gain does not count
-# Of one and the same pass, computed twice: libraries add up in another order, memory that is not the step's is far off.
-_LARGEST_DEPARTURE: Final = 2e-2
 
 _known: weakref.WeakKeyDictionary[torch.nn.Module, NetworkGraphs] = weakref.WeakKeyDictionary()
-
-
-class _Undecided(Exception):
-    """Nothing can be said yet."""
 
 
 def of(model: torch.nn.Module) -> NetworkGraphs | None:
@@ -48,15 +44,7 @@ def of(model: torch.nn.Module) -> NetworkGraphs | None:
     return _known.get(model)
 
 
-def why_not(device: torch.device) -> str | None:
-    """Return why nothing can be recorded on a device; None where it can be tried."""
-    if device.type not in DEVICES:
-        return f"{device.type} has no device graphs"
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    return None if version >= OLDEST else f"torch {torch.__version__} is older than {'.'.join(map(str, OLDEST))}"
-
-
-class NetworkGraphs:
+class NetworkGraphs(Recorder):
     """The recorded passes of one model.
 
     Args:
@@ -66,14 +54,12 @@ class NetworkGraphs:
     """
 
     def __init__(self, model: torch.nn.Module, mode: Mode, say: Callable[[str], object]) -> None:
+        super().__init__("step.graph", TrainingSignature)
         self._mode, self._say = mode, say
         self._shapes: dict[Any, Captured | Seen | None] = {}
         self._times: Counter[Any] = Counter()
         self._calls = 0
-        self._signature: Signature | None = None
-        self._pool: Pool | None = None
         self._taken = 0  # bytes of the pool
-        self._is_over = False
         _known[model] = self
 
     @property
@@ -83,8 +69,9 @@ class NetworkGraphs:
 
     def forget(self) -> None:
         """Let go of every graph and its memory."""
+        super().forget()
         self._shapes.clear()
-        self._pool, self._taken = None, 0
+        self._taken = 0
 
     def close(self) -> None:
         """Forget everything, and leave the model to itself from now on."""
@@ -94,7 +81,7 @@ class NetworkGraphs:
 
     def __call__(self, model: torch.nn.Module, run: Run, x: torch.Tensor) -> Any:
         """Return what the model's forward pass `run` returns, recorded or not."""
-        if self._is_over or x.requires_grad or x.device.type not in DEVICES or not self._is_ready(model):
+        if x.requires_grad or not recordable(x.device) or not self.is_ready(model):
             return run(x)
         key = x.shape, x.stride(), x.dtype, x.device, autocast_of_now()
         self._calls += 1
@@ -104,7 +91,7 @@ class NetworkGraphs:
             known.call = self._calls
             if known.grads is not None:
                 known = self._shapes[key] = self._decided(model, run, x, known.grads)
-                self._signature.settle()  # type: ignore[union-attr]  # there is one, or the model is not ready
+                self._settle()
         if isinstance(known, Captured):
             return known(partial(self._computed, run), x)
         result = self._computed(run, x)
@@ -112,27 +99,26 @@ class NetworkGraphs:
             try:
                 return known.watched(result)
             except TypeError as error:
-                self._end(str(error))
+                self.end(str(error))
         return result
 
-    def _is_ready(self, model: torch.nn.Module) -> bool:
-        """Return whether this call could be replayed; begin anew where the model is another."""
-        if self._pool is not None and self._pool.is_busy:
-            return False
-        if not self._signature:
-            self.forget()
-            try:
-                self._signature = Signature(model)
-            except (AttributeError, KeyError) as error:  # modules that are none of Python's, as of TorchScript
-                self._end(f"a module has no {error}")
-                return False
-        return not self._signature.is_watched
+    def is_ready(self, model: torch.nn.Module) -> bool:
+        """Return whether this call could be replayed: not while another one's backward pass is to come."""
+        return (self._pool is None or not self._pool.is_busy) and super().is_ready(model)
+
+    def is_outdated(self) -> bool:
+        """Return whether the model is not what passes were recorded with."""
+        return super().is_outdated() or not (self._signature is not None and self._signature.is_same)
 
     def _computed(self, run: Run, x: torch.Tensor) -> Any:
         """Compute a pass that is not replayed; what it has changed in modules is how they are from now on."""
         result = run(x)
-        self._signature.settle()  # type: ignore[union-attr]  # there is one, or the model is not ready
+        self._settle()
         return result
+
+    def _settle(self) -> None:
+        if self._signature is not None:
+            self._signature.settle()
 
     def _seen(self, key: Any) -> Captured | Seen | None:
         known = self._shapes.get(key)
@@ -141,8 +127,10 @@ class NetworkGraphs:
             self._let_go_of_pool()
             if self._times[key] >= _MOST_TIMES:
                 self._shapes[key] = None
-                self._say(f"device graph off for {_words(key[0])}: the loss does not use the same outputs each time")
-        if key not in self._shapes and len(self._shapes) < _MOST_SHAPES:
+                self._say(
+                    f"device graph off for {shape_text(key[0])}: the loss does not use the same outputs each time"
+                )
+        if key not in self._shapes and len(self._shapes) < MOST_SHAPES:
             self._shapes[key] = Seen(self._calls)
         return self._shapes.get(key)
 
@@ -161,40 +149,30 @@ class NetworkGraphs:
         if not self.recorded:
             self._pool, self._taken = None, 0
 
-    def _end(self, why: str) -> None:
-        """Record nothing more of this model."""
-        self._is_over = True
-        self.forget()
+    def end(self, why: str) -> None:
+        """Record nothing more of this model, and say why."""
+        super().end(why)
         self._say(f"device graph off: {why}")
 
     def _decided(
         self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
     ) -> Captured | Seen | None:
         """Record the passes for a shape, where that is worth it; None leaves them as they are."""
-        with on(x.device):
-            captured, before = None, Attributes(model)
-            try:
-                captured, why = self._tried(model, run, x, grads)
-            except _Undecided:
-                return Seen(self._calls)
-            except Exception as error:  # as a runtime, a compiler or a model of the user raises it
-                why = first_line(error)
-                if not alive(str(x.device)):
-                    text = f"{x.device} does not answer any more since a device graph was recorded: {why}. "
-                    raise DeviceLostError(f"{text}Start again with rocm.step.graph=off.") from error
-                # The generator of random numbers is not the one that earlier graphs know.
-                self._end(f"{_words(x.shape)} could not be recorded: {why}")
-                torch.cuda.empty_cache()
-                return None
-            finally:
-                if captured is None:
-                    before.put_back()
-            if captured is None:
-                self._let_go_of_pool()
+        try:
+            captured, why, succeeded = self.attempt(
+                model, x.device, lambda: self._tried(model, run, x, grads), lambda captured: True
+            )
+        except UndecidedError:
+            return Seen(self._calls)
+        if not succeeded:  # the generator of random numbers is not the one that earlier graphs know
+            self.end(f"{shape_text(x.shape)} could not be recorded: {why}")
+            return None
+        if captured is None:
+            self._let_go_of_pool()
             torch.cuda.empty_cache()
-        if captured is not None:
+        else:
             self._times[x.shape, x.stride(), x.dtype, x.device, autocast_of_now()] += 1
-        self._say(f"device graph {'on' if captured else 'off'} for {_words(x.shape)}: {why}")
+        self._say(f"device graph {'on' if captured else 'off'} for {shape_text(x.shape)}: {why}")
         return captured
 
     def _tried(
@@ -210,18 +188,14 @@ class NetworkGraphs:
             return [each.detach() for each in outputs], gradients(outputs, parameters, grads)
 
         with kept(state, x.device):
-            drawn = torch.random.get_rng_state(), random.getstate()
-            first = eager()
-            if not finite(first):  # GradScaler begins with a scale that is too high
-                raise _Undecided
-            if random.getstate() != drawn[1] or not torch.equal(torch.random.get_rng_state(), drawn[0]):
-                return None, "the network draws random numbers on the host"
-            del first
-            settled = Attributes(model)
+            effects = HostEffects(model)
+            if not finite(eager()):  # GradScaler begins with a scale that is too high
+                raise UndecidedError
+            effects.settle()
             host_ms, eager_ms, expected = timed(eager, x.device)
-            changed = settled.changed()
-            if changed is not None:
-                return None, f"each pass changes {changed}, which a recorded one would not"
+            reason = effects.reason()
+        if reason is not None:
+            return None, reason
         said = f"forward and backward take {eager_ms:.1f} ms, the host {host_ms:.1f} ms of it to launch them"
         if self._mode == "auto" and host_ms < _HOST_BOUND * eager_ms:
             return None, said
@@ -236,9 +210,9 @@ class NetworkGraphs:
             _, graph_ms, found = timed(captured.replay_both, x.device)
         said += f", and {graph_ms:.1f} ms recorded"
         departure = departure_of(found, expected)
-        if departure > _LARGEST_DEPARTURE:
+        if departure > LARGEST_DEPARTURE:
             return None, f"what is recorded computes something else, relative difference {departure:.1e}"
-        if self._mode == "auto" and graph_ms > _CLEARLY * eager_ms:
+        if self._mode == "auto" and graph_ms > CLEARLY * eager_ms:
             return None, said
         free = torch.cuda.mem_get_info(x.device)[0]
         if self._mode == "auto" and free < self._taken:  # the last batch of an epoch has another shape
@@ -249,7 +223,3 @@ class NetworkGraphs:
 
 def _gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB"
-
-
-def _words(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape))

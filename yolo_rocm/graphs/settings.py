@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 
-class Settings:
+class AttributeValues:
     """Values in dictionaries as they were.
 
     A model has thousands of attributes and a call of a small one takes less than a millisecond: lists are compared at

@@ -28,7 +28,8 @@ class Graphs:
 
     def begin(self, trainer: Any) -> None:
         """Record the model from now on, where that is wanted and possible: its layers and layout are decided."""
-        from ..graphs.network import NetworkGraphs, why_not
+        from ..graphs.network import NetworkGraphs
+        from ..graphs.recorder import why_not
 
         if self._mode == OFF:
             return

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.once,
     pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason())),
 ]
-KERNELS = PROJECT / "yolo_rocm" / "conv" / "kernels" / "implicit_gemm.py"
+KERNELS = PROJECT / "yolo_rocm" / "conv" / "triton" / "kernels" / "implicit_gemm.py"
 # The pixel right of the last column is not left out; the first tap is where the second should be.
 BROKEN = {"broken_edge": ("(ix < src_w)", "(ix <= src_w)"), "broken_padding": ("px * SW - PW", "px * SW - PW + 1")}
 FAMILIES = ("gfx1010", "gfx1100", "gfx942")
@@ -24,7 +24,7 @@ FAMILIES = ("gfx1010", "gfx1100", "gfx942")
 def compiled(tmp_path_factory) -> dict[tuple[str, str], Compiled]:
     folder = tmp_path_factory.mktemp("broken")
     # Outside of the package, where names relative to it mean nothing.
-    source = KERNELS.read_text(encoding="utf-8").replace("from ...", "from yolo_rocm.")
+    source = KERNELS.read_text(encoding="utf-8").replace("from ....", "from yolo_rocm.")
     for name, (right, wrong) in BROKEN.items():
         assert right in source
         (folder / f"{name}.py").write_text(source.replace(right, wrong), encoding="utf-8")

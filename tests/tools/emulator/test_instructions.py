@@ -76,7 +76,7 @@ def test_an_instruction_does_what_the_manual_says(row: Row) -> None:
 
 def test_the_table_is_as_large_as_it_claims() -> None:
     """Formats: SOP2, SOPK, SOP1, SOPC, VOP1, VOP2, VOP3, VOP3P, VOPC, VOPD, SDWA, DPP, DS."""
-    assert len(ROWS) > 400
+    assert len(ROWS) > 200
     assert all(any(target in row.on for row in ROWS) for target in EVERY)
 
 

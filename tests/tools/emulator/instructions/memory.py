@@ -87,25 +87,8 @@ ROWS: Final = (
         ds_load_b32 v4, v1
         {wait}""",
         {"v1": 0, "v2": 5, "exec": 1}, {"v3": [5], "v4": [10]}),
-    Row("""ds_store_b32 v1, v2
-        {wait}
-        ds_add_u32 v1, v3
-        {wait}
-        ds_load_b32 v4, v1
-        {wait}""",
-        {"v1": 0, "v2": 100, "v3": LANE, "exec": 0xFF}, {"v4": [128] * 8}),
-    # lane i takes from the lane whose number times four it has; from a lane that is off, 0
-    Row("ds_bpermute_b32 v3, v1, v2\n{wait}",
-        {"v1": LANE4[31::-1] * 2, "v2": [*LANE[:32], *LANE[:32]], "exec": 0xFFFFFFFF},
-        {"v3": LANE[31::-1]}),
-    Row("ds_bpermute_b32 v3, v1, v2\n{wait}",
-        {"v1": LANE4[1:5] + [0] * 60, "v2": [n + 50 for n in LANE], "v3": 7, "exec": 0xB},
-        {"v3": [51, 0, 7, 0]}),
     # lane i sends to the lane whose number times four it has; who gets nothing gets 0
     Row("ds_permute_b32 v3, v1, v2\n{wait}",
         {"v1": [8, 12, 8, 0, *LANE4[4:]], "v2": [n + 50 for n in LANE], "exec": 0xF},
         {"v3": [53, 0, 52, 51]}),
-    Row("ds_swizzle_b32 v3, v1 offset:0x041f\n{wait}", {"v1": LANE}, {"v3": [lane ^ 1 for lane in LANE[:32]]}),
-    Row("ds_swizzle_b32 v3, v1 offset:0x001c\n{wait}", {"v1": LANE}, {"v3": [lane & 28 for lane in LANE[:32]]}),
-    Row("ds_swizzle_b32 v3, v1 offset:0x80b1\n{wait}", {"v1": LANE}, {"v3": [lane ^ 1 for lane in LANE[:32]]}),
 )  # fmt: skip

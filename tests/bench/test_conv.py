@@ -55,8 +55,8 @@ def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
     assert found["title"].startswith("yolov8n-cls.yaml fp32 nchw batch 1 imgsz 32 on ")
     assert (found["dtype"], set(found["totals_ms"])) == ("fp32", {VENDOR, AUTO})
     (planner,) = made
-    timings = {planned: {"forward": [Timing("unfold", 1.0, 9.0), Timing("columns", 2.0, 0.1)]} for planned in ["any"]}
-    assert planner.winners(timings) == {"any": {"forward": "unfold"}}
+    timings = {planned: {"forward": [Timing("windows", 1.0, 9.0), Timing("columns", 2.0, 0.1)]} for planned in ["any"]}
+    assert planner.winners(timings) == {"any": {"forward": "windows"}}
 
 
 IN_A_ROW = "vendor off: calls in a row, with their gaps, as it launches kernels sample by sample."
@@ -65,13 +65,13 @@ IN_A_ROW = "vendor off: calls in a row, with their gaps, as it launches kernels 
 @pytest.mark.parametrize(
     ("device", "dtype", "ways", "workspaces", "said"),
     [
-        ("cpu", "fp32", [VENDOR, VENDOR_OFF, AUTO], [AUTO, "unfold"], "Times are medians of calls by the clock."),
+        ("cpu", "fp32", [VENDOR, VENDOR_OFF, AUTO], [AUTO, "windows"], "Times are medians of calls by the clock."),
         ("cuda:0", "fp16", [VENDOR, AUTO], [AUTO], "vendor, auto: device time without launch gaps."),
         (
             "cuda:0",
             "fp32",
             [VENDOR_OFF, VENDOR, PLAIN, AUTO],
-            [AUTO, PLAIN, "unfold"],
+            [AUTO, PLAIN, "windows"],
             f"vendor, auto, single algorithms: device time without launch gaps. {IN_A_ROW} fp32 without TF32.",
         ),
     ],

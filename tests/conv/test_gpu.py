@@ -139,10 +139,10 @@ def test_a_dead_device_is_told_with_who_did_it(tmp_path):
 import sys, torch
 from yolo_rocm.conv import plan
 from yolo_rocm.conv.algorithms import BY_NAME
-from yolo_rocm.conv.gemm.unfold import Unfold
+from yolo_rocm.conv.gemm.windows import Windows
 from yolo_rocm.conv.problem import ConvProblem
 
-class Deadly(Unfold):
+class Deadly(Windows):
     name = "deadly"
     def forward(self, problem, x, weight, bias):
         x.flatten()[torch.full((1,), 1 << 40, device=x.device)]  # an assertion inside of the kernel fails
@@ -150,7 +150,7 @@ class Deadly(Unfold):
 
 geometry = ((1, 1), (1, 1), (1, 1), (0, 0), 1, False)
 problem = ConvProblem((2, 8, 9, 9), (8, 8, 3, 3), *geometry, torch.float32, "cuda:0", False)
-plan.CONVOLUTION.algorithms = (BY_NAME["unfold"], Deadly(), BY_NAME["windows"])
+plan.CONVOLUTION.algorithms = (BY_NAME["columns"], Deadly(), BY_NAME["windows"])
 timings = plan.Planner("gemm").tune([problem])
 print(sorted(t.algorithm for t in timings[problem]["forward"]))
 """
@@ -162,5 +162,5 @@ print(sorted(t.algorithm for t in timings[problem]["forward"]))
     assert first.returncode == 1
     assert "DeviceLostError: cuda:0 does not answer any more since 'deadly' computed forward of conv" in first.stderr
     assert second.returncode == 0, second.stderr
-    assert second.stdout.strip() == "['unfold', 'windows']"
+    assert second.stdout.strip() == "['columns', 'windows']"
     assert "'deadly' is left out on cuda:0 for float32" in second.stderr

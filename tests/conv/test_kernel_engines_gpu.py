@@ -56,7 +56,7 @@ def test_every_tile_is_as_exact_as_native_on_every_layer(engine, model, channels
     for problem in problems:
         operands = Operands.of(problem)
         exact = native_passes(problem, in_doubles(operands))
-        ratios = error_ratios(BY_NAME["unfold"], problem, run)
+        ratios = error_ratios(BY_NAME["windows"], problem, run)
         assert max(ratios.values()) <= MOST_RATIO
         for algorithm in algorithms:
             if algorithm.not_supported_reasons(problem):

@@ -73,20 +73,18 @@ def test_a_1x1_convolution_allocates_its_output_and_nothing_else(layout):
     assert seen.allocated == gx.numel() * 4
 
 
-@pytest.mark.parametrize("name", ["unfold", "windows", "depthwise_shift"])
 @pytest.mark.parametrize("which", PASSES)
-def test_groups_launch_no_loop(name, which):
-    """As many operators for 32 groups as for 2 (for depthwise: as for 4)."""
+def test_groups_launch_no_loop(which):
+    """As many operators for 32 groups as for 2."""
 
     def count(channels, groups):
         problem = problem_of(channels, channels, 3, groups)
         operands = Operands.of(problem)
         with Operations() as seen:
-            CONVOLUTION.run(BY_NAME[name], problem, which, operands, 1 << 40)
+            CONVOLUTION.run(BY_NAME["windows"], problem, which, operands, 1 << 40)
         return len(seen.names)
 
-    few, many = ((4, 4), (64, 64)) if name.startswith("depthwise") else ((32, 2), (64, 32))
-    assert count(*few) == count(*many)
+    assert count(32, 2) == count(64, 32)
 
 
 class Watched:
@@ -135,7 +133,7 @@ def test_work_is_split_to_fit_and_stays_right(algorithm):
 def test_splitting_keeps_to_the_budget_on_a_real_layer():
     problem = problem_of(64, 64, 3, size=40, batch=8)
     operands = Operands.of(problem)
-    for name in ("unfold", "columns", "planes", "windows"):
+    for name in ("columns", "planes", "windows"):
         watched = Watched(BY_NAME[name])
         budget = BY_NAME[name].workspace_bytes(replace(problem, input_shape=(1, 64, 40, 40))) // 3
         for which in PASSES:
@@ -151,7 +149,7 @@ def test_bands_of_rows_copy_no_whole_image(which, transposed):
     image = 16 * 128 * 128 * 4
     operands = Operands.of(problem)
     with Operations() as seen:
-        CONVOLUTION.run(BY_NAME["transposed" if transposed else "unfold"], problem, which, operands, image // 2)
+        CONVOLUTION.run(BY_NAME["transposed" if transposed else "windows"], problem, which, operands, image // 2)
     assert sum(size > image // 2 for size in seen.sizes) == (which != "grad_weight")
 
 
@@ -159,7 +157,7 @@ def test_an_algorithm_that_cannot_be_made_small_enough_is_no_candidate():
     problem = problem_of(64, 64, 3, size=40, batch=8)  # shift_rows holds a partial weight per output column: 5.6 MB
     names = [a.name for a in Planner("gemm", memory_mb=2, remember=False).candidates(problem)]
     assert "shift_rows" not in names
-    assert "unfold" in names
+    assert "windows" in names
     assert "shift_rows" in [a.name for a in Planner("gemm", remember=False).candidates(problem)]
 
 
@@ -182,7 +180,7 @@ class Starving:
     """Fails with out-of-memory as often as it is told to, and notes the workspace of every call."""
 
     def __init__(self, failures: int) -> None:
-        self._inner, self._left, self.asked = BY_NAME["unfold"], failures, []
+        self._inner, self._left, self.asked = BY_NAME["windows"], failures, []
 
     def bound(self, problem):
         """Return the passes of this one."""
@@ -217,7 +215,7 @@ def test_out_of_memory_gets_one_smaller_try():
         CONVOLUTION.run(Starving(99), problem, "forward", operands, 1 << 30)
 
 
-@pytest.mark.parametrize("names", [("windows", "windows"), ("windows", "unfold")], ids=["one", "two"])
+@pytest.mark.parametrize("names", [("windows", "windows"), ("windows", "columns")], ids=["one", "two"])
 @pytest.mark.parametrize("timed", [False, True], ids=["plain", "timed"])
 def test_the_workspace_of_the_weights_gradient_is_free_before_the_inputs_gradient_is_there(monkeypatch, names, timed):
     problem, order = problem_of(8, 8, 3), []
@@ -238,14 +236,14 @@ def test_the_workspace_of_the_weights_gradient_is_free_before_the_inputs_gradien
 
 def test_the_seam_splits_what_does_not_fit(monkeypatch):
     problem, seen = problem_of(8, 8, 3, size=32, batch=16), []
-    inner = BY_NAME["unfold"].forward
-    monkeypatch.setattr(BY_NAME["unfold"], "forward", lambda p, *a: (seen.append(p.batch), inner(p, *a))[1])
+    inner = BY_NAME["windows"].forward
+    monkeypatch.setattr(BY_NAME["windows"], "forward", lambda p, *a: (seen.append(p.batch), inner(p, *a))[1])
     operands = Operands.of(problem)
     x, weight = operands.x, operands.weight
     exact = torch.nn.functional.conv2d(x.double(), weight.double(), None, 1, 1)
     for memory_mb, batches in ((64, [16]), (1, [2] * 8)):
         planner = Planner("gemm", memory_mb=memory_mb, remember=False)
-        planner.use({problem: dict.fromkeys(PASSES, "unfold")})
+        planner.use({problem: dict.fromkeys(PASSES, "windows")})
         seen.clear()
         with installed(Patch(["cpu"], planner)):
             y = torch.nn.functional.conv2d(x, weight, None, 1, 1)

@@ -161,7 +161,7 @@ def _write(folder: str, number: int) -> None:
 
     store = PlanStore("cpu", Path(folder))
     for entry in range(10):
-        store.add({f"problem {number} {entry}": {"forward": "unfold"}})
+        store.add({f"problem {number} {entry}": {"forward": "windows"}})
 
 
 @pytest.mark.once
@@ -186,7 +186,7 @@ def test_real_tuning_picks_the_fastest_it_measured(folder):
     timings = planner.tune([problem(), problem(8)], lambda done, total: progress.append((done, total)))
     assert progress == [(0, 2), (1, 2), (2, 2)]
     for which, rows in timings[problem()].items():
-        assert len(rows) >= 5  # on some processors winograd2 errs too much in grad_weight
+        assert len(rows) >= 4
         assert [row.milliseconds for row in rows] == sorted(row.milliseconds for row in rows)
         assert planner.plan(problem())[which].algorithm.name == rows[0].algorithm
 
@@ -213,9 +213,9 @@ def test_a_candidate_that_fails_is_left_out(monkeypatch):
         raise RuntimeError("miopenStatusUnknownError")
 
     monkeypatch.setattr("yolo_rocm.conv.gemm.planes.Planes.forward", broken)
-    candidates = [BY_NAME["planes"], BY_NAME["unfold"]]
+    candidates = [BY_NAME["planes"], BY_NAME["windows"]]
     rows = time_candidates(CONVOLUTION, problem(), "forward", candidates, Operands.of(problem()), 1 << 30)
-    assert [row.algorithm for row in rows] == ["unfold"]
+    assert [row.algorithm for row in rows] == ["windows"]
 
 
 def test_wrong_settings():

@@ -196,7 +196,7 @@ def test_an_explicit_engine_that_cannot_serve_says_why():
     x, w = torch.ones(1, 1, 4, 4, dtype=torch.long), torch.ones(1, 1, 3, 3, dtype=torch.long)
     with yolo_rocm.patched(CPU, "gemm"), pytest.raises(EngineError) as error:
         F.conv2d(x, w)
-    assert "unfold: dtype torch.int64 is not floating point" in str(error.value)
+    assert "windows: dtype torch.int64 is not floating point" in str(error.value)
     with yolo_rocm.patched(CPU, "auto") as report:
         assert F.conv2d(x, w).sum() == 36
     assert dict(report.engines()) == {"aten": 1}

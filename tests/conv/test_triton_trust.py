@@ -94,11 +94,11 @@ def trusting(fresh, monkeypatch, caplog):
 def test_a_bad_kernel_is_quarantine_reason_with_one_line(trusting, monkeypatch, how, which):
     bad, words = BAD[how]
     fake = Fake(which, bad)
-    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["unfold"]))
+    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["windows"]))
     planner = Planner("triton+gemm", remember=False)
     problem = conv(device="cpu")
     for other in (problem, problem, replace(problem, stride=(2, 2)), conv(outs=8, device="cpu")):
-        assert [a.name for a in planner.checked_candidates(other)] == ["unfold"]
+        assert [a.name for a in planner.checked_candidates(other)] == ["windows"]
         assert planner.plan(other).engine == "gemm"
     assert len(fake.ran) == PASSES.index(which) + 1  # once, on a small problem, and never again
     (record,) = trusting.records
@@ -111,7 +111,7 @@ def test_a_bad_kernel_is_quarantine_reason_with_one_line(trusting, monkeypatch, 
 
 def test_a_good_kernel_is_checked_once_for_each_dtype(trusting, monkeypatch):
     fake = Fake()
-    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["unfold"]))
+    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["windows"]))
     planner, problem = Planner("triton+gemm", remember=False), conv(device="cpu")
     for _ in range(3):
         assert planner.checked_candidates(problem)[0] is fake
@@ -168,16 +168,16 @@ def test_wrong_numbers_of_one_shape_are_left_out_of_the_race(trusting):
         CONVOLUTION,
         problem,
         "forward",
-        [Fake("forward", lambda y: y * 1.1), BY_NAME["unfold"]],
+        [Fake("forward", lambda y: y * 1.1), BY_NAME["windows"]],
         Operands.of(problem),
         1 << 40,
     )
-    assert [row.algorithm for row in rows] == ["unfold"]
+    assert [row.algorithm for row in rows] == ["windows"]
     (record,) = trusting.records
     assert record.getMessage() == f"fake is left out for {problem}, forward: it gives wrong numbers"
     trusting.clear()
-    rows = time_candidates(CONVOLUTION, problem, "forward", [Fake(), BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
-    assert {row.algorithm for row in rows} == {"fake", "unfold"}
+    rows = time_candidates(CONVOLUTION, problem, "forward", [Fake(), BY_NAME["windows"]], Operands.of(problem), 1 << 40)
+    assert {row.algorithm for row in rows} == {"fake", "windows"}
     assert not trusting.records
 
 
@@ -187,8 +187,8 @@ def test_a_tile_that_spills_is_not_timed(trusting, monkeypatch):
 
     fake, problem = Fake(), conv(device="cpu")
     monkeypatch.setattr(fake, "prepare", spills)
-    rows = time_candidates(CONVOLUTION, problem, "forward", [fake, BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
-    assert [row.algorithm for row in rows] == ["unfold"]
+    rows = time_candidates(CONVOLUTION, problem, "forward", [fake, BY_NAME["windows"]], Operands.of(problem), 1 << 40)
+    assert [row.algorithm for row in rows] == ["windows"]
     assert fake.ran == []
 
 
@@ -203,11 +203,13 @@ def test_a_tile_that_does_not_fit_the_device_gives_way_to_the_next(trusting, mon
             raise TooLarge("out of resource: shared memory")
 
     large = Large()
-    monkeypatch.setattr(CONVOLUTION, "algorithms", (large, BY_NAME["unfold"]))
-    monkeypatch.setattr(CONVOLUTION, "preferred", lambda *args, **kwargs: (large.name, "unfold"))
+    monkeypatch.setattr(CONVOLUTION, "algorithms", (large, BY_NAME["windows"]))
+    monkeypatch.setattr(CONVOLUTION, "preferred", lambda *args, **kwargs: (large.name, "windows"))
     problem = conv(device="cpu")
     assert Planner("triton+gemm", remember=False).plan(problem).engine == "gemm"
     (record,) = trusting.records
     assert "TooLarge: out of resource: shared memory" in record.getMessage()
-    rows = time_candidates(CONVOLUTION, problem, "forward", [Large(), BY_NAME["unfold"]], Operands.of(problem), 1 << 40)
-    assert [row.algorithm for row in rows] == ["unfold"]
+    rows = time_candidates(
+        CONVOLUTION, problem, "forward", [Large(), BY_NAME["windows"]], Operands.of(problem), 1 << 40
+    )
+    assert [row.algorithm for row in rows] == ["windows"]

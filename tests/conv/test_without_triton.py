@@ -38,7 +38,7 @@ with installed(patch):
 timings = planner.tune([route.problem])
 main(["--device", "cpu", "device,conv/triton/fp32/nchw/3x3,conv/auto/fp32/nchw/1x1"])
 measured = {row.algorithm for rows in timings[route.problem].values() for row in rows}
-print("measured", "unfold" in measured, [name for name in measured if "triton" in name])
+print("measured", "windows" in measured, [name for name in measured if "triton" in name])
 for words in (in_words("cpu"), in_words("cuda:0"), in_words_unasked(torch.__version__)):
     print("words", words)
 print("imported", [name for name in sys.modules if name.partition(".")[0] == "triton"])

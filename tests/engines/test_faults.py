@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from yolo_rocm.conv.algorithms import BY_NAME
-from yolo_rocm.conv.gemm.unfold import Unfold
+from yolo_rocm.conv.gemm.windows import Windows
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines import devices, tuning
@@ -29,7 +29,7 @@ STICKY = RuntimeError("HIP error: an illegal memory access was encountered\nHIP 
 PROBLEM = made_problem((1, 8, 5, 6), 8, device="cpu")
 
 
-class Failing(Unfold):
+class Failing(Windows):
     """An algorithm that raises in one pass."""
 
     name = "failing"
@@ -86,11 +86,11 @@ def timed(*algorithms, which="forward"):
 
 def test_a_failure_is_told_and_the_others_go_on(told):
     failing = Failing(RuntimeError("miopenStatusUnknownError\nsomewhere"))
-    assert timed(failing, BY_NAME["unfold"]) == ["unfold"]
+    assert timed(failing, BY_NAME["windows"]) == ["windows"]
     (record,) = told.records
     assert record.getMessage() == f"failing is left out for {PROBLEM}, forward: RuntimeError: miopenStatusUnknownError"
     assert record.levelno == logging.WARNING
-    timed(failing, BY_NAME["unfold"])
+    timed(failing, BY_NAME["windows"])
     assert [record.levelno for record in told.records] == [
         logging.WARNING,
         logging.DEBUG,
@@ -103,15 +103,15 @@ def test_a_failure_is_told_and_the_others_go_on(told):
     ids=["memory", "spills"],
 )
 def test_what_is_nothing_to_be_warned_about_is_told_too(told, error, engine):
-    assert timed(Failing(error, engine=engine), BY_NAME["unfold"]) == ["unfold"]
+    assert timed(Failing(error, engine=engine), BY_NAME["windows"]) == ["windows"]
     (record,) = told.records
     assert record.levelno == logging.DEBUG
     assert f"{type(error).__name__}: {error}" in record.getMessage()
 
 
 def test_one_that_is_not_exact_enough_is_told(told, monkeypatch):
-    monkeypatch.setattr(tuning, "exact_enough", lambda operator, algorithm, problem, which: algorithm.name == "unfold")
-    assert timed(Failing(None), BY_NAME["unfold"]) == ["unfold"]
+    monkeypatch.setattr(tuning, "exact_enough", lambda operator, algorithm, problem, which: algorithm.name == "windows")
+    assert timed(Failing(None), BY_NAME["windows"]) == ["windows"]
     (record,) = told.records
     assert "failing is left out" in record.getMessage()
     assert "errs more than twice" in record.getMessage()
@@ -141,7 +141,7 @@ def test_a_mistake_of_ours_is_no_candidate_that_fails(told):
 def test_who_takes_the_device_along_is_named_and_nobody_runs_after_it(told, dead, tmp_path):
     after = Failing(None)
     with pytest.raises(DeviceLostError) as caught:
-        timed(BY_NAME["unfold"], Failing(STICKY, "grad_weight"), after, which="grad_weight")
+        timed(BY_NAME["windows"], Failing(STICKY, "grad_weight"), after, which="grad_weight")
     text = str(caught.value)
     assert f"'failing' computed grad_weight of {PROBLEM}: RuntimeError: HIP error: an illegal memory access" in text
     assert "start the same command again" in text
@@ -155,7 +155,7 @@ def test_who_takes_the_device_along_is_named_and_nobody_runs_after_it(told, dead
 
 
 def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice, monkeypatch, tmp_path):
-    failing = choice(Failing(STICKY), BY_NAME["unfold"])
+    failing = choice(Failing(STICKY), BY_NAME["windows"])
     other = replace(PROBLEM, input_shape=(1, 8, 9, 9))
     with monkeypatch.context() as patch:
         patch.setattr(records, "alive", lambda device: False)
@@ -164,11 +164,11 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
     failing.error, failing.ran = None, 0
     STATE.clear()  # another process
     for planner in (Planner("gemm"), Planner("gemm", remember=False)):
-        assert [a.name for a in planner.checked_candidates(other)] == ["unfold"]
+        assert [a.name for a in planner.checked_candidates(other)] == ["windows"]
         assert planner.plan(other).engine == "gemm"
         planner.tune([other])
         half = replace(other, dtype=torch.bfloat16)
-        assert [a.name for a in planner.candidates(half)] == ["failing", "unfold"]
+        assert [a.name for a in planner.candidates(half)] == ["failing", "windows"]
     assert failing.ran == 0
     (file,) = tmp_path.glob("faults-*.json")
     (record,) = told.records
@@ -178,7 +178,7 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
     assert record.getMessage().endswith(f"delete {file} to have it tried again")
     file.unlink()
     STATE.clear()
-    assert [a.name for a in Planner("gemm").candidates(other)] == ["failing", "unfold"]
+    assert [a.name for a in Planner("gemm").candidates(other)] == ["failing", "windows"]
 
 
 def test_two_data_types_are_remembered_side_by_side(told, dead):
@@ -189,17 +189,17 @@ def test_two_data_types_are_remembered_side_by_side(told, dead):
     record_of("cpu").recall_faults()
     for dtype, count in ((torch.float32, 1), (torch.bfloat16, 1), (torch.float16, 0)):
         assert len(record_of("cpu").reasons("conv", "failing", replace(PROBLEM, dtype=dtype))) == count
-    assert record_of("cpu").reasons("conv", "unfold", PROBLEM) == []
+    assert record_of("cpu").reasons("conv", "windows", PROBLEM) == []
     assert record_of("cpu").reasons("norm", "failing", PROBLEM) == []  # another operator's, of the same name
 
 
 def test_operators_may_call_their_algorithms_alike(told, dead):
     with pytest.raises(DeviceLostError):
-        records.raise_if_lost(STICKY, PROBLEM, "norm", "unfold", "forward")
+        records.raise_if_lost(STICKY, PROBLEM, "norm", "windows", "forward")
     STATE.clear()
-    assert "unfold" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
-    assert len(record_of("cpu").reasons("norm", "unfold", PROBLEM)) == 1
-    assert [record.getMessage()[:30] for record in told.records] == ["'unfold' is left out on cpu fo"]
+    assert "windows" in [a.name for a in Planner("gemm").candidates(PROBLEM)]
+    assert len(record_of("cpu").reasons("norm", "windows", PROBLEM)) == 1
+    assert [record.getMessage()[:31] for record in told.records] == ["'windows' is left out on cpu fo"]
 
 
 def test_where_nothing_is_left_the_refusal_says_why(told, choice, dead, tmp_path):
@@ -219,9 +219,9 @@ def test_what_was_measured_before_is_kept(told, choice, dead):
         def forward(self, problem, x, weight, bias):
             if problem.input_shape == small.input_shape:
                 raise STICKY
-            return Unfold.forward(self, problem, x, weight, bias)
+            return Windows.forward(self, problem, x, weight, bias)
 
-    choice(FailsOnSmall(None), BY_NAME["unfold"])
+    choice(FailsOnSmall(None), BY_NAME["windows"])
     with pytest.raises(DeviceLostError):
         Planner("gemm").tune([small, large])
     STATE.clear()
@@ -255,10 +255,10 @@ def test_a_fault_of_what_a_kernel_is_compared_with_shows_before_the_kernel_runs(
     monkeypatch.setattr(CONVOLUTION, "call", call)
     monkeypatch.setattr(torch.cuda, "synchronize", waits)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
-    with pytest.raises(DeviceLostError, match="'unfold' computed forward"):
+    with pytest.raises(DeviceLostError, match="'windows' computed forward"):
         there, kernel = replace(PROBLEM, device="cuda:0"), Failing(None, engine="triton")
         time_candidates(CONVOLUTION, there, "forward", [kernel], Operands.of(PROBLEM), 1 << 40)
-    assert ran == ["unfold"]
+    assert ran == ["windows"]
 
 
 def test_operands_that_do_not_fit_cost_one_problem(told, monkeypatch, tmp_path):
@@ -266,25 +266,25 @@ def test_operands_that_do_not_fit_cost_one_problem(told, monkeypatch, tmp_path):
         raise torch.cuda.OutOfMemoryError("HIP out of memory.")
 
     monkeypatch.setattr(Operands, "of", nothing_left)
-    assert list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0)) == []
+    assert list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["windows"]], 1 << 40, 60.0)) == []
     (record,) = told.records
     assert f"nothing is measured for {PROBLEM}, heuristics decide: OutOfMemoryError" in record.getMessage()
     monkeypatch.setattr(records, "alive", lambda device: False)
     with pytest.raises(DeviceLostError, match="since memory was taken for conv"):
-        list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["unfold"]], 1 << 40, 60.0))
+        list(tuning.tune(CONVOLUTION, [PROBLEM], lambda problem: [BY_NAME["windows"]], 1 << 40, 60.0))
     assert not list(tmp_path.glob("faults-*.json"))  # nobody is to blame
 
 
 def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, choice, monkeypatch, tmp_path):
     monkeypatch.setattr(checks, "interpreted", lambda: False)
-    failing = choice(Failing(STICKY, "grad_weight", engine="triton"), BY_NAME["unfold"])
+    failing = choice(Failing(STICKY, "grad_weight", engine="triton"), BY_NAME["windows"])
     planner = Planner("triton+gemm")
     with pytest.raises(DeviceLostError, match="'failing' computed grad_weight of"):
         planner.checked_candidates(PROBLEM)
     assert record_of("cpu").quarantine_reason("conv", "failing", torch.float32) is None  # not as one that merely fails
     STATE.clear()
     failing.ran = 0
-    assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["unfold"]
+    assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["windows"]
     assert failing.ran == 0
 
 

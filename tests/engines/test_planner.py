@@ -197,8 +197,8 @@ def test_a_file_of_an_earlier_version_of_the_store_is_read(folder):
     """As it was written: no index, keys as they are now."""
     key = "conv 3x3 8->8 padding 1x1 on 2x8x16x16 float32 cpu | gemm 512 MB"
     store = PlanStore("cpu")
-    store.path.write_text(json.dumps({"entries": {key: {"forward": "unfold"}}}))
+    store.path.write_text(json.dumps({"entries": {key: {"forward": "windows"}}}))
     again = PlanStore("cpu")
-    assert again.entries == {key: {"forward": "unfold"}}
-    assert again.nearest(key.replace("2x8x16x16", "4x8x20x20")) == ({"forward": "unfold"}, "2x8x16x16")
+    assert again.entries == {key: {"forward": "windows"}}
+    assert again.nearest(key.replace("2x8x16x16", "4x8x20x20")) == ({"forward": "windows"}, "2x8x16x16")
     assert again.nearest(key.replace("3x3", "5x5")) is None

@@ -160,7 +160,7 @@ def test_heuristics_give_no_wrong_number_to_the_network(fresh, caplog):
     assert float((y - exact).norm() / exact.norm()) < 1e-6
     assert torch.equal(y, again)
     (served,) = report.served.values()
-    assert served.plan["forward"].algorithm.name == "unfold"
+    assert served.plan["forward"].algorithm.name == "windows"
     assert sum("pointwise is left out" in record.getMessage() for record in caplog.records) == 1
 
 

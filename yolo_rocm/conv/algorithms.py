@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from .base import Algorithm
 from .gemm.columns import Columns
-from .gemm.depthwise import DepthwiseKernel, DepthwiseShift
+from .gemm.depthwise import DepthwiseKernel
 from .gemm.planes import Planes
 from .gemm.pointwise import Pointwise
 from .gemm.shift_rows import ShiftRows
 from .gemm.transposed import Transposed, TransposedShuffle
-from .gemm.unfold import Unfold
 from .gemm.windows import Windows
-from .gemm.winograd import Winograd2, Winograd4
+from .gemm.winograd import Winograd4
 from .hip.depthwise import HipDepthwise
 from .hip.few_channels import HipFewChannels
 from .hip.gemm import HipGemm
@@ -29,19 +28,17 @@ from .triton.gemm import TritonFlat, TritonGemm, TritonRows
 from .triton.tiles import ROW_SIZES, SIZES
 from .triton.transposed import TritonTransposed
 
-_ANYTHING_DIRECT = (Pointwise(), Unfold(), Windows())
+_ANYTHING_DIRECT = (Pointwise(), Windows())
 _TRITON_TILES = (*(TritonGemm(size) for size in SIZES), *(TritonRows(size) for size in ROW_SIZES))
 _HIP_TILES = tuple(HipGemm(name, *pair) for name, pair in TILES.items())
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     Vendor(),
     DepthwiseKernel(),
-    DepthwiseShift(),
     *_ANYTHING_DIRECT,
     Planes(),
     Columns(),
     ShiftRows(),
-    Winograd2(),
     Winograd4(),
     TransposedShuffle(),
     Transposed(_ANYTHING_DIRECT),

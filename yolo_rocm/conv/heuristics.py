@@ -14,7 +14,7 @@ import torch
 from ..engines.names import Pass
 from .problem import ConvProblem
 
-ANYTHING: Final = ("unfold", "windows")
+ANYTHING: Final = "windows"  # supports all that is not transposed
 
 
 def preferred(problem: ConvProblem, which: Pass, triton: bool = False) -> tuple[str, ...]:
@@ -31,23 +31,22 @@ def preferred(problem: ConvProblem, which: Pass, triton: bool = False) -> tuple[
     if problem.transposed:
         return ("transposed_shuffle", "transposed")
     if math.prod(problem.kernel) == 1 and problem.groups == 1 and not any(problem.padding):
-        return ("pointwise", *ANYTHING)
+        return ("pointwise", ANYTHING)
     on_cpu = problem.device.startswith("cpu")
     if problem.groups > 1:
-        depthwise = ("depthwise_shift",) if on_cpu else ("depthwise_kernel", "depthwise_shift")
-        return (*depthwise, *(("windows", "unfold") if which == Pass.GRAD_WEIGHT else ANYTHING))
+        return ("depthwise_kernel", ANYTHING)
     if on_cpu:
-        return ("columns", *ANYTHING)
+        return ("columns", ANYTHING)
     small_map = len(problem.output_size) == 2 and math.prod(problem.output_size) < 40 * 40
     if problem.dtype in (torch.float16, torch.bfloat16):
         if small_map:
-            return ("windows" if which == Pass.GRAD_WEIGHT else "columns", *ANYTHING)
-        return ("shift_rows", "planes", *ANYTHING)
+            return (ANYTHING,) if which == Pass.GRAD_WEIGHT else ("columns", ANYTHING)
+        return ("shift_rows", "planes", ANYTHING)
     if which != "grad_weight":
-        return ("planes", *ANYTHING)
+        return ("planes", ANYTHING)
     if max(problem.in_channels, problem.out_channels) <= 32:
-        return ("columns", *ANYTHING)
-    return ("windows" if small_map else "shift_rows", "planes", *ANYTHING)
+        return ("columns", ANYTHING)
+    return (ANYTHING if small_map else "shift_rows", "planes", ANYTHING)
 
 
 def _triton(problem: ConvProblem, which: Pass) -> tuple[str, ...]:

@@ -69,7 +69,7 @@ class Convolution(Operator[ConvProblem, Algorithm]):
 
     def reference(self, problem: ConvProblem) -> Algorithm:
         """Return the plain sum."""
-        name = "transposed" if problem.transposed else "unfold" if len(problem.kernel) < 3 else "windows"
+        name = "transposed" if problem.transposed else "windows"
         return next(algorithm for algorithm in ALGORITHMS if algorithm.name == name)
 
     def operands(self, problem: ConvProblem) -> Operands:

@@ -1,77 +1,14 @@
-"""Depthwise convolution: no matrix to multiply, so shifted multiply-adds, or torch's own kernel."""
+"""Depthwise convolution: no matrix to multiply, so torch's own kernel, which needs no vendor library."""
 
 from __future__ import annotations
 
-import itertools
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 
 from ...engines.products import product
-from ..base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes, padded_pixels, pixels
-from ..problem import ConvProblem, suggests_channels_last
-
-
-def _reasons(problem: ConvProblem, multiplier: bool) -> list[str]:
-    reasons = common_reasons(problem, dimensions=2, groups=True)
-    if problem.groups == 1 or problem.weight_shape[1] != 1:
-        reasons.append(f"{problem.in_channels} channels in {problem.groups} groups, not one channel each")
-    elif not multiplier and problem.out_channels != problem.in_channels:
-        reasons.append(f"{problem.in_channels} channels become {problem.out_channels}")
-    return reasons
-
-
-class DepthwiseShift(Algorithm):
-    """One fused multiply-add of the shifted image per kernel tap, in whatever layout the image has."""
-
-    name: ClassVar[str] = "depthwise_shift"
-
-    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """Support one group per input channel."""
-        return _reasons(problem, multiplier=True)
-
-    def workspace_bytes(self, problem: ConvProblem) -> int:
-        """The padded image, repeated where channels multiply, or the padded gradient in full precision."""
-        return (padded_pixels(problem) + pixels(problem)) * problem.out_channels * max(4, element_bytes(problem))
-
-    def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Compute the output."""
-        wide = _wide(problem)
-        image, taps = _padded(problem, x), weight.to(wide).view(problem.out_channels, *problem.kernel)
-        y: torch.Tensor | None = None
-        for (i, j), place in _taps(problem):
-            seen, tap = image[:, :, place[0], place[1]], taps[:, i, j].view(-1, 1, 1)
-            y = seen * tap if y is None else y.addcmul_(seen, tap)
-        assert y is not None  # a kernel has at least one tap
-        return add_bias(y, None if bias is None else bias.to(wide)).to(problem.dtype)
-
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input."""
-        wide = _wide(problem)
-        size = [i + 2 * p for i, p in zip(problem.input_size, problem.padding, strict=True)]
-        total = torch.zeros(problem.batch, problem.out_channels, *size, dtype=wide, device=grad.device)
-        if suggests_channels_last(grad):
-            total = total.contiguous(memory_format=torch.channels_last)
-        grad, taps = grad.to(wide), weight.to(wide).view(problem.out_channels, *problem.kernel)
-        for (i, j), place in _taps(problem):
-            total[:, :, place[0], place[1]].addcmul_(grad, taps[:, i, j].view(-1, 1, 1))
-        (ph, pw), (height, width) = problem.padding, problem.input_size
-        inner = total[:, :, ph : ph + height, pw : pw + width]
-        if problem.out_channels != problem.in_channels:
-            inner = inner.reshape(problem.batch, problem.in_channels, -1, height, width).sum(2)
-        return inner.to(problem.dtype)
-
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight."""
-        wide = _wide(problem)
-        image, grad = _padded(problem, x), grad.to(wide)
-        result = torch.empty(problem.out_channels, *problem.kernel, dtype=wide, device=grad.device)
-        for (i, j), place in _taps(problem):
-            result[:, i, j] = (image[:, :, place[0], place[1]] * grad).sum((0, 2, 3))
-        return result.view(problem.weight_shape).to(problem.dtype)
+from ..base import Algorithm, common_reasons, compute_dtype, element_bytes, padded_pixels
+from ..problem import ConvProblem
 
 
 class DepthwiseKernel(Algorithm):
@@ -86,7 +23,11 @@ class DepthwiseKernel(Algorithm):
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Support one group per channel, with as many channels out as in, on a GPU."""
-        reasons = _reasons(problem, multiplier=False)
+        reasons = common_reasons(problem, dimensions=2, groups=True)
+        if problem.groups == 1 or problem.weight_shape[1] != 1:
+            reasons.append(f"{problem.in_channels} channels in {problem.groups} groups, not one channel each")
+        elif problem.out_channels != problem.in_channels:
+            reasons.append(f"{problem.in_channels} channels become {problem.out_channels}")
         if not problem.device.startswith("cuda"):
             reasons.append(f"torch has this kernel for GPUs only, this is {problem.device}")
         return reasons
@@ -152,29 +93,6 @@ def _depthwise(
     kernel = weight.shape[2:]
     result: torch.Tensor = torch.ops.aten._conv_depthwise2d(x, weight, kernel, bias, stride, padding, dilation)
     return result
-
-
-def _wide(problem: ConvProblem) -> torch.dtype:
-    """Sums of many products are kept in fp32 also for half precision, as the native kernels do."""
-    return torch.float64 if problem.dtype == torch.float64 else torch.float32
-
-
-def _padded(problem: ConvProblem, x: torch.Tensor) -> torch.Tensor:
-    x = x.to(_wide(problem))
-    if problem.out_channels != problem.in_channels:
-        x = x.repeat_interleave(problem.out_channels // problem.in_channels, 1)
-    (ph, pw) = problem.padding
-    return F.pad(x, (pw, pw, ph, ph)) if ph or pw else x
-
-
-def _taps(problem: ConvProblem) -> list[tuple[tuple[int, int], tuple[slice, slice]]]:
-    """Return every tap with the rows and columns of the padded image it meets."""
-    (kh, kw), (dh, dw), (sh, sw) = problem.kernel, problem.dilation, problem.stride
-    height, width = problem.output_size
-    return [
-        ((i, j), (slice(i * dh, i * dh + (height - 1) * sh + 1, sh), slice(j * dw, j * dw + (width - 1) * sw + 1, sw)))
-        for i, j in itertools.product(range(kh), range(kw))
-    ]
 
 
 def _padded_size(problem: ConvProblem) -> tuple[int, int]:

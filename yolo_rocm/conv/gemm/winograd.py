@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import torch
 import torch.nn.functional as F
@@ -15,20 +15,21 @@ from ...engines.products import product
 from ..base import Algorithm, add_bias, common_reasons, compute_dtype, element_bytes
 from ..problem import ConvProblem
 
-# The interpolation points of F(m, 3), in addition to 0 and infinity. For m = 4 the usual 1, -1, 2, -2 of Lavin & Gray
+# The interpolation points of F(4, 3), in addition to 0 and infinity. The usual 1, -1, 2, -2 of Lavin & Gray
 # (arXiv 1509.09308) err 4.3 times as much as a direct convolution at 64 channels, 2/3 and its reciprocal 2.0 times.
-_POINTS = {2: (1.0, -1.0), 4: (2 / 3, -2 / 3, 3 / 2, -3 / 2)}
+_POINTS = (2 / 3, -2 / 3, 3 / 2, -3 / 2)
+_TILE: Final = 4
 FEWEST_CHANNELS = 64
 
 
-class Winograd(Algorithm):
-    """F(m x m, 3x3): tiles of m x m outputs from (m + 2) x (m + 2) inputs, one batched GEMM over the tile's elements.
+class Winograd4(Algorithm):
+    """F(4x4, 3x3): 4 times fewer multiplications, one batched GEMM over the elements of tiles of 6 x 6 inputs.
 
     Both transforms of a tile are one small GEMM with a Kronecker square; grad-weight is the adjoint of the forward.
     """
 
+    name: ClassVar[str] = "winograd4"
     exact: ClassVar[bool] = False
-    tile: ClassVar[int]
 
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Support 3x3 kernels with stride 1 in fp32 and fp64; half precision would overflow in the transforms."""
@@ -41,12 +42,15 @@ class Winograd(Algorithm):
             reasons.append(f"padding {problem.padding} is larger than 2")
         if problem.dtype not in (torch.float32, torch.float64):
             reasons.append(f"dtype {problem.dtype} is not float32 or float64")
+        # The sum over channels has to be long enough to err as much as the transforms do.
+        if min(problem.in_channels, problem.out_channels) < FEWEST_CHANNELS:
+            reasons.append(f"fewer than {FEWEST_CHANNELS} channels: errs more than twice as much as a direct sum")
         return reasons
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """Gathered tiles, their transform, the products, and a transform of those."""
-        tiles = problem.batch * math.prod(-(-n // self.tile) for n in problem.output_size)
-        side = (self.tile + 2) ** 2
+        tiles = problem.batch * math.prod(-(-n // _TILE) for n in problem.output_size)
+        side = (_TILE + 2) ** 2
         channels = max(problem.in_channels, problem.out_channels)
         return tiles * side * (2 * channels + problem.in_channels + problem.out_channels) * element_bytes(problem)
 
@@ -64,8 +68,8 @@ class Winograd(Algorithm):
 
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """Compute the gradient of the weight."""
-        m = self.tile
-        _, kernel_side, output_side = _squares(m, compute_dtype(problem), x.device)
+        m = _TILE
+        _, kernel_side, output_side = _squares(compute_dtype(problem), x.device)
         (ph, pw), (height, width) = problem.padding, problem.output_size
         down, across = -(-height // m), -(-width // m)
         tiles = self._input_tiles(x, (ph, pw), (down, across))
@@ -80,8 +84,8 @@ class Winograd(Algorithm):
     def _convolve(
         self, x: torch.Tensor, weight: torch.Tensor, padding: tuple[int, int], size: tuple[int, int]
     ) -> torch.Tensor:
-        m = self.tile
-        _, kernel_side, output_side = _squares(m, x.dtype, x.device)
+        m = _TILE
+        _, kernel_side, output_side = _squares(x.dtype, x.device)
         down, across = -(-size[0] // m), -(-size[1] // m)
         out_channels, in_channels = weight.shape[:2]
         spread = product(kernel_side, weight.permute(2, 3, 0, 1).reshape(9, -1)).view(-1, out_channels, in_channels)
@@ -92,7 +96,7 @@ class Winograd(Algorithm):
 
     def _input_tiles(self, x: torch.Tensor, padding: tuple[int, int], tiles: tuple[int, int]) -> torch.Tensor:
         """Return the transformed input as (tile elements, channels, samples * tiles)."""
-        m, side = self.tile, self.tile + 2
+        m, side = _TILE, _TILE + 2
         samples, channels, height, width = x.shape
         (top, left), (down, across) = padding, tiles
         padded = F.pad(x, (left, across * m + 2 - width - left, top, down * m + 2 - height - top))
@@ -100,56 +104,33 @@ class Winograd(Algorithm):
         view = padded.as_strided(
             (side, side, channels, samples, down, across), (row, column, channel, sample, m * row, m * column)
         )
-        input_side, _, _ = _squares(m, x.dtype, x.device)
+        input_side, _, _ = _squares(x.dtype, x.device)
         return product(input_side, view.reshape(side * side, -1)).view(side * side, channels, -1)
 
 
-class Winograd2(Winograd):
-    """F(2x2, 3x3): 2.25 times fewer multiplications, most often with the accuracy of a direct convolution."""
-
-    name: ClassVar[str] = "winograd2"
-    tile: ClassVar[int] = 2
-
-
-class Winograd4(Winograd):
-    """F(4x4, 3x3): 4 times fewer multiplications at several times the rounding error; the tuner measures both."""
-
-    name: ClassVar[str] = "winograd4"
-    tile: ClassVar[int] = 4
-
-    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
-        """As all Winograd; and the sum over channels must be long enough to err as much as the transforms do."""
-        reasons = super().not_supported_reasons(problem)
-        if min(problem.in_channels, problem.out_channels) < FEWEST_CHANNELS:
-            reasons.append(f"fewer than {FEWEST_CHANNELS} channels: errs more than twice as much as a direct sum")
-        return reasons
-
-
 @cache
-def _squares(tile: int, dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _squares(dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the Kronecker squares of B^T, G and A^T: a two-dimensional transform as one matrix."""
-    return outside_capture(device, partial(_made_squares, tile, dtype, device))
+    return outside_capture(device, partial(_made_squares, dtype, device))
 
 
-def _made_squares(
-    tile: int, dtype: torch.dtype, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _made_squares(dtype: torch.dtype, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     with torch.inference_mode(False):  # cached for training too, whatever runs first
-        matrices = (torch.tensor(m, dtype=torch.float64) for m in transform_matrices(tile))
+        matrices = (torch.tensor(m, dtype=torch.float64) for m in transform_matrices())
         first, second, third = (torch.kron(m, m).to(device, dtype) for m in matrices)
     return first, second, third
 
 
-def transform_matrices(tile: int) -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
-    """Return B^T (input), G (kernel) and A^T (output) of F(tile, 3), by Toom and Cook's interpolation."""
-    points = (0.0, *_POINTS[tile])
+def transform_matrices() -> tuple[list[list[float]], list[list[float]], list[list[float]]]:
+    """Return B^T (input), G (kernel) and A^T (output) of F(4, 3), by Toom and Cook's interpolation."""
+    points = (0.0, *_POINTS)
     last = len(points)  # the point at infinity
     others = [[q for q in points if q != p] for p in points]
     from_input = [[*_polynomial(rest), 0.0] for rest in others] + [_polynomial(points)]
     scales = [math.prod(p - q for q in rest) for p, rest in zip(points, others, strict=True)]
     from_kernel = [[p**power / scale for power in range(3)] for p, scale in zip(points, scales, strict=True)]
     from_kernel.append([0.0, 0.0, 1.0])
-    to_output = [[p**power for p in points] + [float(power == tile - 1)] for power in range(tile)]
+    to_output = [[p**power for p in points] + [float(power == _TILE - 1)] for power in range(_TILE)]
     assert len(from_input) == len(from_kernel) == last + 1
     return from_input, from_kernel, to_output
 

@@ -13,7 +13,7 @@ from yolo_rocm.bench.peak import held_by_graphs
 from yolo_rocm.bench.ways import LEAN_KIND, OURS_KIND, ways
 from yolo_rocm.graphs.network import NetworkGraphs
 from yolo_rocm.ultralytics_hooks import train_steps
-from yolo_rocm.ultralytics_hooks.graphed_networks import graphed_networks
+from yolo_rocm.ultralytics_hooks.network_calls import graphed_networks
 
 from .trained import batches, made, recorded, same, train
 

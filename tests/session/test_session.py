@@ -15,6 +15,7 @@ from yolo_rocm.norm import native
 from yolo_rocm.norm import seam as norm_seam
 from yolo_rocm.telemetry.bottleneck import Bottleneck
 from yolo_rocm.ultralytics_hooks.log import PREFIX
+from yolo_rocm.utils.log_lines import log as log_line
 
 from ..small_model import small_model
 from .test_training import OURS, QUICK, an_image
@@ -101,6 +102,33 @@ def test_the_log_of_a_training_contradicts_itself_nowhere_and_says_nothing_twice
     assert not any("kept for later" in line for line in said)
     epochs = [line.partition("images/s")[2] for line in said if re.match(r"epoch \d: waited", line)]
     assert epochs == [". data-bound: try this", "", ". other: try this", ". data-bound: try this"]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("entry", ["train", "callbacks"])
+def test_what_the_package_logs_is_shown_during_a_run(entry, made_data, tmp_path, log, monkeypatch):
+    """Of register() the test above shows it. Kernels that are compiled in silence look like a hang."""
+    from ultralytics import YOLO
+
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # of the test runner: a user has none
+    yolo = YOLO("yolov8n-cls.yaml")
+    arguments = {**ONE, "imgsz": 32, "data": str(made_data("classify")), "project": str(tmp_path)}
+    if entry == "callbacks":
+        for event, function in yolo_rocm.callbacks("cpu").items():
+            yolo.add_callback(event, function)
+    yolo.add_callback("on_train_batch_end", lambda trainer: log_line("hip.compiling", "compiles", level=logging.INFO))
+    yolo_rocm.train(yolo, preset="cpu", **arguments) if entry == "train" else yolo.train(**arguments)
+    lines = [record for record in log.records if getattr(record, "event", "") == "hip.compiling"]
+    assert lines
+    assert {record.name for record in lines} == {"ultralytics"}
+
+
+@pytest.mark.once
+def test_what_loaders_log_without_a_run_is_shown(capfd, monkeypatch):
+    """Python shows warnings of loggers that nobody has set up; a loader of its own logs nothing below."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    log_line("loader.trouble", "workers are spawned")
+    assert capfd.readouterr().err == "workers are spawned\n"
 
 
 @pytest.mark.once

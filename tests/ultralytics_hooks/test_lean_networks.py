@@ -18,7 +18,7 @@ from yolo_rocm.blocks.again import Again
 from yolo_rocm.norm import recipes
 from yolo_rocm.norm.keeping import Activation, _Recipe
 from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
-from yolo_rocm.ultralytics_hooks.lean_networks import lean_networks
+from yolo_rocm.ultralytics_hooks.network_calls import lean_networks
 
 from ..blocks.steps import served
 

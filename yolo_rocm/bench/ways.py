@@ -26,8 +26,7 @@ from ..preset.step import LEAN
 from ..ultralytics_hooks import anchors, probes, train_steps
 from ..ultralytics_hooks.fused_blocks import fused_blocks
 from ..ultralytics_hooks.fused_losses import fused_losses
-from ..ultralytics_hooks.graphed_networks import graphed_networks
-from ..ultralytics_hooks.lean_networks import lean_networks
+from ..ultralytics_hooks.network_calls import graphed_networks, lean_networks
 from ..utils.off_switch import enabled
 from .checks import check
 from .way import OFF, GraphMode, Piece, Way

@@ -54,7 +54,7 @@ def _command(mode: str) -> Callable[..., None]:
         from ..preset.restart import restart_if_late
         from ..session.resumed_run import Given, given_before, with_newest
         from ..ultralytics_hooks.arguments import found_file
-        from ..ultralytics_hooks.ranks import reports
+        from ..ultralytics_hooks.ranks import is_main_rank
 
         given = parse(words or [])
         if not given:
@@ -72,11 +72,11 @@ def _command(mode: str) -> Callable[..., None]:
             given.setdefault("model", TASKS[given["task"]])
         began = time.perf_counter()
         outcome: Any = run_training(**given, relaunched=True) if mode == "train" else run_mode(mode, **given)
-        if table and outcome.report is not None and reports():
+        if table and outcome.report is not None and is_main_rank():
             say(outcome.report.table())
             if outcome.inference is not None and outcome.inference.served:
                 say(outcome.inference.table())
-        if mode == "train" and outcome.folder is not None and reports():
+        if mode == "train" and outcome.folder is not None and is_main_rank():
             say(*_last_lines(outcome.result, outcome.folder, time.perf_counter() - began))
         if mode == "export":  # the last line, for scripts; Ultralytics logs the other results
             say(str(outcome.result))

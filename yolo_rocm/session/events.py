@@ -66,7 +66,7 @@ class Events:
         this = current()
         if this is not None and this.session is session:
             this.trainings.append(training)
-        elif trainers.announces_inside_train():
+        elif trainers.callbacks_fire_in_train():
             self._hold_late(trainer, training)
         else:
             trainer.train = led(session, trainer.train, training)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..preset.step import AUTO, OFF, graph_of
-from ..ultralytics_hooks import graphed_networks, models
+from ..ultralytics_hooks import models, network_calls
 from ..ultralytics_hooks.log import say
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Graphs:
 
         if self._mode == OFF:
             return
-        reason = why_not(trainer.device) or graphed_networks.why_not_graphed(trainer)
+        reason = why_not(trainer.device) or network_calls.why_not_graphed(trainer)
         if reason:
             if self._mode != AUTO:
                 self._say(f"device graph off: {reason}")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..engines.names import NATIVE, single_engines
 from ..preset.schema import Settings
 from ..ultralytics_hooks.inference_blocks import inference_blocks
-from ..ultralytics_hooks.inference_networks import around_inference, inference_networks
 from ..ultralytics_hooks.log import say
+from ..ultralytics_hooks.network_calls import around_inference, inference_networks
 from .convolutions import Convolutions
 from .operators import Operator
 

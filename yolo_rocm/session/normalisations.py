@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..preset.schema import Settings
 from ..ultralytics_hooks.fused_blocks import fused_blocks
-from ..ultralytics_hooks.lean_networks import lean_networks
+from ..ultralytics_hooks.network_calls import lean_networks
 from .convolutions import Convolutions
 from .operators import Operator
 

@@ -102,7 +102,7 @@ class Run:
                 say_diagnosis(error)
         if better is not None or isinstance(error, YoloRocmError):
             self._let_go()  # telemetry writes into the folder
-            for folder in self._folders() if ranks.reports() else ():
+            for folder in self._folders() if ranks.is_main_rank() else ():
                 checkpoints.discard_run_folder(folder)
         return better
 

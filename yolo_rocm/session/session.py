@@ -17,9 +17,7 @@ from ..preset.resolve import resolve
 from ..preset.schema import Settings
 from ..preset.step import OFF, graph_of
 from ..ultralytics_hooks import (
-    amp_check,
     anchors,
-    averages,
     checkpoints,
     distributed,
     loaders,
@@ -29,8 +27,8 @@ from ..ultralytics_hooks import (
     versions,
 )
 from ..ultralytics_hooks.fused_losses import fused_losses
-from ..ultralytics_hooks.graphed_networks import graphed_networks
 from ..ultralytics_hooks.log import say
+from ..ultralytics_hooks.network_calls import graphed_networks
 from ..utils.log_lines import log_lines
 from ..utils.off_switch import enabled
 from .announcement import opening_lines
@@ -251,8 +249,6 @@ class Session:
             self.convolutions.vendor_library(),
             checkpoints.whole_runs(),
             memory_errors.memory_errors_recognised(says_out_of_memory),
-            amp_check.amp_check_without_wait(),
-            averages.averages_at_once(),
             anchors.anchors_once(),
             optimizers.fused_optimizers(),
             fused_losses() if "triton" in single_engines(self.settings.preset.conv.engine) else nullcontext(),

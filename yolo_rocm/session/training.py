@@ -70,7 +70,7 @@ class TrainingRun:
         self._session.inference.close()  # the training needs the memory
         self._layout.begin(trainer)
         memory_errors.recognise_in_backward(trainer, says_out_of_memory)
-        if ranks.reports():
+        if ranks.is_main_rank():
             keep_given(self.folder, self._session, fresh=not trainer.start_epoch)
         if not self._watches:
             return
@@ -158,7 +158,7 @@ class TrainingRun:
         self._naming.close()
         if first:
             self._write_facts(trainer)  # a run that is killed later has them too
-        if self._summary is not None and ranks.reports():
+        if self._summary is not None and ranks.is_main_rank():
             self.meter.write(self.folder, self._summary)
         self._summary = None  # the final evaluation comes here again
         self._say_broken()
@@ -185,7 +185,7 @@ class TrainingRun:
             self._written = True
 
     def _write_facts(self, trainer: Any) -> bool:
-        wanted = self._session.report is not None and ranks.reports()
+        wanted = self._session.report is not None and ranks.is_main_rank()
         if wanted:
             facts = {
                 GIVEN: given_to(self._session),

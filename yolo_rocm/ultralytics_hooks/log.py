@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from ..utils.console import is_terminal
-from .ranks import reports
+from .ranks import is_main_rank
 
 PREFIX: Final = "yolo-rocm: "
 
@@ -30,7 +30,7 @@ def say_from_any_rank(event: str, message: str) -> None:
     """Log one warning from whichever rank has it to say; Ultralytics keeps every rank but 0 silent below errors."""
     from ultralytics.utils import LOGGER, colorstr
 
-    (LOGGER.warning if reports() else LOGGER.error)(f"{colorstr(PREFIX)}{message}", extra={"event": event})
+    (LOGGER.warning if is_main_rank() else LOGGER.error)(f"{colorstr(PREFIX)}{message}", extra={"event": event})
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def progress_bar(title: str, limit_s: float | None = None) -> Iterator[Callable[
 
     def show(done: int, total: int) -> None:
         pace.reached(done, total)
-        if not reports() or not pace.is_long:
+        if not is_main_rank() or not pace.is_long:
             return
         if not on_terminal:
             if pace.line_due():

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..utils.scoped_patch import attribute
 from .probes import MEMORY_ERRORS, missing
 
-SaysSo = Callable[[str], bool]
+IsOutOfMemory = Callable[[str], bool]
 
 HEARD: Final = "out of memory"  # what Ultralytics listens for, in any case of letters
 # MIOpen gives these for many reasons, a workspace that did not fit among them (ROCm/MIOpen#47, status 7).
@@ -24,25 +24,25 @@ _VAGUE: Final = ("miopenStatusUnknownError", "miopenStatusInternalError")
 _SCARCE: Final = 0.05
 
 
-def is_memory_error(text: str, says_so: SaysSo, free_share: float | None = None) -> bool:
+def is_memory_error(text: str, is_out_of_memory: IsOutOfMemory, free_share: float | None = None) -> bool:
     """Return whether an error message means that the GPU's memory was used up.
 
     Args:
         text: The message.
-        says_so: Returns whether a message is one that means nothing else.
+        is_out_of_memory: Returns whether a message is one that means nothing else.
         free_share: Part of the GPU's memory that was free; messages that can mean anything count when it is small.
     """
-    if says_so(text):
+    if is_out_of_memory(text):
         return True
     return free_share is not None and free_share < _SCARCE and any(word in text for word in _VAGUE)
 
 
-def translated(error: BaseException, says_so: SaysSo) -> RuntimeError | None:
+def translated(error: BaseException, is_out_of_memory: IsOutOfMemory) -> RuntimeError | None:
     """Return the error to raise in place of a memory error Ultralytics would not recognise; None for every other."""
     text = str(error)
     if not isinstance(error, RuntimeError) or HEARD in text.lower():
         return None
-    if not is_memory_error(text, says_so, _free_share()):
+    if not is_memory_error(text, is_out_of_memory, _free_share()):
         return None
     # The frames below hold the activations that did not fit; the retry needs their memory.
     traceback.clear_frames(error.__traceback__)
@@ -64,8 +64,8 @@ def _free_share() -> float | None:
 class _Listening:
     """A context manager of Ultralytics' own, whose way out translates memory errors."""
 
-    def __init__(self, inner: AbstractContextManager[Any], says_so: SaysSo) -> None:
-        self._inner, self._says_so = inner, says_so
+    def __init__(self, inner: AbstractContextManager[Any], is_out_of_memory: IsOutOfMemory) -> None:
+        self._inner, self._says_so = inner, is_out_of_memory
 
     def __enter__(self) -> Any:
         return self._inner.__enter__()
@@ -83,25 +83,25 @@ class _Listening:
         return answer
 
 
-def memory_errors_recognised(says_so: SaysSo) -> AbstractContextManager[None]:
+def memory_errors_recognised(is_out_of_memory: IsOutOfMemory) -> AbstractContextManager[None]:
     """Let Ultralytics recognise memory errors of the forward pass of a training.
 
     That pass runs inside the name `autocast`; there is no other way to get between it and the `except` that decides
     about the retry without changing the model, which ends up in checkpoints.
 
     Args:
-        says_so: Returns whether a message means that memory was used up.
+        is_out_of_memory: Returns whether a message means that memory was used up.
     """
     if missing(MEMORY_ERRORS):
         return nullcontext()
 
     def listening(autocast: Any) -> Any:
-        return lambda *args, **kwargs: _Listening(autocast(*args, **kwargs), says_so)
+        return lambda *args, **kwargs: _Listening(autocast(*args, **kwargs), is_out_of_memory)
 
     return attribute("ultralytics.engine.trainer", "autocast").on(listening)
 
 
-def recognise_in_backward(trainer: Any, says_so: SaysSo) -> None:
+def recognise_in_backward(trainer: Any, is_out_of_memory: IsOutOfMemory) -> None:
     """Let Ultralytics recognise memory errors of a trainer's backward pass, which starts from its gradient scaler."""
     scaler = getattr(trainer, "scaler", None)
     if scaler is None or "scale" in vars(scaler):
@@ -114,14 +114,14 @@ def recognise_in_backward(trainer: Any, says_so: SaysSo) -> None:
             if tensor is not None:  # what nobody has called holds the whole step
                 vars(tensor).pop("backward", None)
         scaled = scale(loss)
-        scaled.backward = _listening_backward(scaled, says_so)
+        scaled.backward = _listening_backward(scaled, is_out_of_memory)
         last[:] = [weakref.ref(scaled)]
         return scaled
 
     scaler.scale = listening
 
 
-def _listening_backward(scaled: Any, says_so: SaysSo) -> Any:
+def _listening_backward(scaled: Any, is_out_of_memory: IsOutOfMemory) -> Any:
     held = [scaled]  # holds the graph of the whole step, which holds this: given up when the backward pass begins
 
     def run(*args: Any, **kwargs: Any) -> None:
@@ -131,7 +131,7 @@ def _listening_backward(scaled: Any, says_so: SaysSo) -> Any:
             tensor.backward(*args, **kwargs)
         except RuntimeError as error:
             del tensor
-            better = translated(error, says_so)
+            better = translated(error, is_out_of_memory)
             if better is None:
                 raise
             try:

@@ -33,7 +33,6 @@ SEVERAL_GPUS: Final = "several GPUs under the preset"
 WITHOUT_MODELS: Final = "trainers, validators and predictors without a YOLO object"
 MEMORY_ERRORS: Final = "halving the batch on AMD's memory errors"
 LAYOUT: Final = "step.layout by measurement"
-AMP_CHECK: Final = "skipping the test of mixed precision without its weights"
 FUSED_BLOCKS: Final = "BatchNorm and activation as one"
 INFERENCE_BLOCKS: Final = "predict.fuse"
 GRAPHED_INFERENCE: Final = "predict.graph"
@@ -224,9 +223,7 @@ PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.utils.DEFAULT_CFG",), WITHOUT_MODELS, "telling given arguments from defaults"),
     Need(("ultralytics.utils.callbacks.get_default_callbacks",), WITHOUT_MODELS, "hearing of a training"),
     Need(("ultralytics.engine.trainer.autocast",), MEMORY_ERRORS, "hearing of errors in the forward pass"),
-    Need(("ultralytics.engine.trainer.check_amp",), AMP_CHECK, "testing mixed precision", takes=("model",)),
-    Need(("ultralytics.utils.ONLINE",), AMP_CHECK, "knowing that there is no network"),
-    Need(("ultralytics.utils.SETTINGS",), AMP_CHECK, "finding weights", keys=("weights_dir",)),
+    Need(("ultralytics.utils.SETTINGS",), ARGUMENT_CHECK, "finding weights", keys=("weights_dir",)),
     # Released versions cannot fuse weights that were written in channels_last.
     Need((f"{_TRAINER}.save_model",), LAYOUT, "writing checkpoints in NCHW", names=("contiguous_format",)),
     Need((f"{_TRAINER}.preprocess_batch",), LAYOUT, "taking a batch to measure with", takes=("batch",)),

@@ -14,7 +14,7 @@ def rank() -> int:
     return int(RANK)
 
 
-def reports() -> bool:
+def is_main_rank() -> bool:
     """Return whether this process writes files and speaks to the user: rank 0 does, or the only process."""
     return rank() in (-1, 0)
 

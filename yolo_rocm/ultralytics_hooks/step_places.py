@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..telemetry.places import BACKWARD, LOSS, NETWORK, OPTIMIZER, Reached
-from ..utils.scoped_patch import attribute
 from .models import is_compiled, plain_model
+from .network_calls import NetworkCall, network_calls
 from .probes import STEP_PLACES, missing
 
 
@@ -39,20 +38,16 @@ def step_watched(trainer: Any, reached: Reached) -> Iterator[None]:
         reached(OPTIMIZER, None)
         return result
 
-    def told(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(self, *args, **kwargs)
-            if self is model and self.training:
-                reached(NETWORK, result)
-            return result
-
-        return run
+    def told_network(call: NetworkCall) -> Any:
+        result = call()
+        if call.model is model:
+            reached(NETWORK, result)
+        return result
 
     with ExitStack() as undo:
         undo.enter_context(_in_place_of(scaler, "scale", told_scale))
         undo.enter_context(_in_place_of(trainer, "optimizer_step", told_step))
-        undo.enter_context(attribute("ultralytics.nn.tasks:BaseModel", "_predict_once").on(told, "places of a step"))
+        undo.enter_context(network_calls(told_network, "places of a step", training=True))
         yield
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from .probes import EARLY_CALLBACKS, missing
 
 
-def announces_inside_train() -> bool:
+def callbacks_fire_in_train() -> bool:
     """Return whether trainers announce themselves when `train()` has begun, not when they are made.
 
     Whether one has its data by then says nothing: releases between the two ways read it first.
@@ -29,13 +29,6 @@ def asked_workers(trainer: Any, insist: bool, wanted: int | None) -> int:
     if trainer.device.type in ("cpu", "mps"):
         return 0
     return int(trainer.args.workers) if wanted is None else wanted
-
-
-def recovers_from_nan() -> bool:
-    """Probe: does the trainer begin an epoch again that gave NaN (since 8.3.213)?"""
-    from ultralytics.engine.trainer import BaseTrainer
-
-    return hasattr(BaseTrainer, "_handle_nan_recovery")
 
 
 def nan_recoveries(trainer: Any) -> int:

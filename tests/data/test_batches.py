@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from yolo_rocm.data import batches
+from yolo_rocm.data import pinning as pinned_memory
 from yolo_rocm.data.batches import Batches
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.reader import BatchReader, PlainAdapter
@@ -34,7 +34,7 @@ def pinning(monkeypatch):
     chosen: list[int] = []
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    monkeypatch.setattr(batches, "pin", lambda batch: Pinned(batch, threading.current_thread().name))
+    monkeypatch.setattr(pinned_memory, "pin", lambda batch: Pinned(batch, threading.current_thread().name))
     threads = torch.get_num_threads()
     yield chosen
     torch.set_num_threads(threads)
@@ -125,12 +125,4 @@ def test_the_thread_reads_two_batches_ahead_and_no_more(pinning):
         time.sleep(0.01)
     time.sleep(0.3)
     assert len(read) == 16  # one handed out, two that wait, and one in the thread's hands
-    made.close()
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_batches_go_to_a_device_ahead_of_time(workers):
-    made = make(Numbers(), workers, pinned=False, device=torch.device("meta"))
-    made.begin(indices(3))
-    assert [batch["img"].device.type for batch in made] == ["meta"] * 3
     made.close()

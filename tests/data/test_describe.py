@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from yolo_rocm.data import resources
-from yolo_rocm.data.describe import loader_facts
+from yolo_rocm.data.describe import loader_facts, rows
 from yolo_rocm.data.worker_count import recommended_workers
 
 pytestmark = pytest.mark.once
@@ -19,12 +19,12 @@ def test_gpus_are_counted_as_they_are(monkeypatch, hidden, shown):
     gpus = [SimpleNamespace(hidden_by=by, integrated=False) for by in hidden]
     monkeypatch.setattr(resources, "linux_gpus", lambda root, environ: gpus)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    rows = dict(loader_facts(recommended_workers(), {"workers": None}).rows())
-    assert rows["GPUs"] == str(shown)
+    shown_rows = dict(rows(loader_facts(recommended_workers(), {"workers": None})))
+    assert shown_rows["GPUs"] == str(shown)
 
 
 def test_the_preset_is_named_only_where_it_says_something():
-    silent, saying = (dict(loader_facts(recommended_workers(wanted=n), {"workers": n}).rows()) for n in (None, 3))
+    silent, saying = (dict(rows(loader_facts(recommended_workers(wanted=n), {"workers": n}))) for n in (None, 3))
     assert silent["loader.workers"] == "not set"
     assert "default 8" in silent["worker limits"]
     assert "preset" not in silent["worker limits"]
@@ -33,7 +33,7 @@ def test_the_preset_is_named_only_where_it_says_something():
 
 def test_as_data_it_has_what_is_shown():
     found = recommended_workers(wanted=3, system="linux", cores=2)
-    data = loader_facts(found, {"context": "spawn"}).as_dict()
+    data = loader_facts(found, {"context": "spawn"})
     assert (data["workers"], data["workers_reason"]) == (int(found), found.reason)
     assert data["settings"] == {"context": "spawn"}
     assert data["limits"]["cores"] == 2

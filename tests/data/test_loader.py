@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from yolo_rocm import ConfigError, LoaderError, create_dataloader
-from yolo_rocm.data.loader import PolicyLoaderMixin, close_following
+from yolo_rocm.data.loader import PolicyLoader, close_following
 from yolo_rocm.data.main_guard import DEFAULT_METHOD
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
@@ -214,7 +214,7 @@ def test_a_batch_that_was_slow_but_came_is_not_taken_for_the_one_that_is_stuck(t
     batches = list(loader)
     assert len(batches) == 2
     time.sleep(1)
-    assert loader.iterator.pool._workers[0].duty.stacks.text() == ""
+    assert loader.iterator.pool._workers[0].config.stacks.text() == ""
     loader.close()
 
 
@@ -442,7 +442,7 @@ class Repeating:
             yield from self.sampler
 
 
-class Endless(PolicyLoaderMixin, DataLoader):
+class Endless(PolicyLoader):
     """One iterator for all epochs."""
 
     endless = True

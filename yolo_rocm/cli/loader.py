@@ -19,7 +19,7 @@ def loader(
     as_json: AsJson = False,
 ) -> None:
     """Print how batches will be loaded here: workers and why, start method, memory, and the preset's settings."""
-    from ..data.describe import loader_facts
+    from ..data.describe import loader_facts, rows
     from ..data.transport import HAS_MEMFD
     from ..data.worker_count import recommended_workers
     from ..preset.resolve import resolve
@@ -36,8 +36,8 @@ def loader(
         with stdout_for_json(as_json), progress("loading batches twice") as show:
             checked = verify_reproducibility(progress=show)
     if as_json:
-        print_json({**facts.as_dict(), **({} if checked is None else {"reproducible": checked.same})})
+        print_json({**facts, **({} if checked is None else {"reproducible": checked.same})})
         return
-    print_table(("what", "value"), facts.rows())
+    print_table(("what", "value"), rows(facts))
     if checked is not None:
         say(str(checked))

@@ -1,35 +1,33 @@
-"""The batches of one loader as an iterator: from a pool of workers or read in place, pinned, copied ahead, observed."""
+"""The way of batches from a data set to its consumer, stage by stage: read, pinned, copied to the device, observed."""
 
 from __future__ import annotations
 
-import functools
-import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
-from torch.utils.data._utils.pin_memory import pin_memory as pin
 
+from .pinning import Pinner
 from .policy import LoaderPolicy
 from .pool import Pool
+from .prefetch import DevicePrefetcher
 from .preflight import check_before_start
 from .reader import BatchReader, Request, Trace
 from .shared_lists import Packed
 
-
-class Source(Protocol):
-    """Gives the next batch with its trace, or None at the end, or once `stop` is set while it waits."""
-
-    def __call__(self, stop: threading.Event | None = None) -> tuple[Any, Trace] | None:
-        """Return the next one."""
+Item = tuple[Any, Trace]
+"""What goes from stage to stage: a batch, and its trace."""
 
 
 class Batches:
     """An iterator over batches; it owns the processes and threads that make them.
+
+    A stage is an iterator over items that takes them from the one before; `begin` lines them up. None of them is a
+    generator: its frame would keep a batch, and its memory from the worker, until the next one is asked for.
 
     Args:
         reader: Reads a batch.
@@ -39,9 +37,8 @@ class Batches:
         base_seed: Seed of the workers.
         init: Called in each worker.
         pinned: Copy batches into pinned memory.
-        device: Copy batches to this device ahead of time; None leaves that to the consumer.
+        device: Copy batches to this GPU ahead of time; None leaves that to the consumer.
         kind: What the batches are for, told to the observer.
-        batch_bytes: Bytes of one batch in /dev/shm; 0 if unknown, or if batches do not go there.
     """
 
     def __init__(
@@ -56,29 +53,21 @@ class Batches:
         pinned: bool = False,
         device: torch.device | None = None,
         kind: str = "train",
-        batch_bytes: int = 0,
     ) -> None:
-        self._held, self._epoch = ExitStack(), ExitStack()
+        self._resources, self._epoch = ExitStack(), ExitStack()
         self._observe, self._kind = policy.observe, kind
         self._seed = base_seed if policy.reproducible == "strict" else None
         self._pinned, self._device = pinned, device
         self._reader = reader
-        self._asked = self._first = 0
-        self._traces: deque[Trace] = deque()
-        self._batches: Iterator[Any] = iter(())
+        self._number = 0  # of the next request
+        self._items: Iterator[Item] = iter(())
         self.pool: Pool | None = None
         if workers == 0:
-            self._held.enter_context(reader.attached())
+            self._resources.enter_context(reader.attached())
             return
         lists = policy.adapter.lists(reader.dataset)
-        needs_main = check_before_start(
-            {"dataset": reader.dataset, "collate_fn": reader.collate, "worker_init_fn": init},
-            method=policy.context,
-            workers=workers,
-            prefetch=prefetch,
-            batch_bytes=batch_bytes,
-            shared=lists.values(),
-        )
+        parts = {"dataset": reader.dataset, "collate_fn": reader.collate, "worker_init_fn": init}
+        needs_main = check_before_start(parts, method=policy.context, shared=lists.values())
         self.pool = Pool(
             Packed(reader, lists),
             policy,
@@ -88,47 +77,40 @@ class Batches:
             init=init,
             needs_main=needs_main,
         )
-        self._held.callback(self.pool.close)
+        self._resources.callback(self.pool.close)
 
     def begin(self, indices: Iterator[Any]) -> None:
         """Begin to read batches, given as lists of indices; may be endless. What an earlier epoch left is dropped."""
         self._epoch.close()
-        self._traces.clear()
-        self._first = self._asked
-        requests = self._requests(indices)
-        source: Source
-        if self.pool is None:
-            source = functools.partial(_in_place, self._reader, requests)
-        else:
-            self.pool.feed(requests)
-            source = self.pool.next
-        if self._pinned:
-            pinner = _Pinner(source)
+        first = self._number
+        stop = threading.Event() if self._pinned else None
+        items: Iterator[Item] = filter(lambda item: item[1].number >= first, self._read(self._requests(indices), stop))
+        if stop is not None:
+            pinner = Pinner(items, stop)
             self._epoch.callback(pinner.close)
-            source = pinner.next
-        batches = self._from(source)
-        self._epoch.callback(batches.close)
-        self._batches = batches
+            items = pinner
         if self._device is not None:
-            from .prefetch import DevicePrefetcher
-
-            self._batches = iter(DevicePrefetcher(self._batches, self._device))
-            self._epoch.callback(self._batches.close)  # type: ignore[attr-defined]
+            prefetcher = DevicePrefetcher(items, self._device)
+            self._epoch.callback(prefetcher.close)
+            items = prefetcher
+        self._items = items
 
     def _requests(self, indices: Iterator[Any]) -> Iterator[Request]:
         for batch in indices:
-            number = self._asked
-            self._asked += 1
+            number = self._number
+            self._number += 1
             yield Request(number, tuple(batch), self._seed)
 
-    def _from(self, source: Source) -> Generator[Any, None, None]:
-        while (answer := source()) is not None:
-            batch, trace = answer
-            if trace.number >= self._first:
-                self._traces.append(trace)
-                held = [batch]
-                del batch, answer  # or this frame would keep the batch, and its memory from the worker, until the next
-                yield held.pop()
+    def _read(self, requests: Iterator[Request], stop: threading.Event | None) -> Iterator[Item]:
+        """Read in the workers, which begin at once, or in this process when a batch is asked for."""
+        if self.pool is None:
+            return map(self._read_here, requests)
+        self.pool.feed(requests)
+        return iter(partial(self.pool.next, stop), None)
+
+    def _read_here(self, request: Request) -> Item:
+        batch, trace, _ = self._reader.read(request)
+        return batch, trace
 
     def __iter__(self) -> Iterator[Any]:
         """Return itself."""
@@ -138,13 +120,12 @@ class Batches:
         """Return the next batch."""
         asked = time.monotonic()
         try:
-            batch = next(self._batches)
+            batch, trace = next(self._items)
         except StopIteration:
             raise
         except BaseException:  # an error or Ctrl-C: no worker may outlive it
             self.close()
             raise
-        trace = self._traces.popleft()
         if self._observe is not None:
             self._observe(self._kind, trace, asked, time.monotonic())
         return batch
@@ -156,61 +137,6 @@ class Batches:
 
     def close(self) -> None:
         """End workers and threads; safe to call twice."""
-        with self._held:  # whatever ends the first of the two
+        self._items = iter(())
+        with self._resources:  # whatever ends the first of the two
             self._epoch.close()
-
-    _shutdown_workers = close
-
-
-def _in_place(
-    reader: BatchReader, requests: Iterator[Request], stop: threading.Event | None = None
-) -> tuple[Any, Trace] | None:
-    """Read the next batch in this process."""
-    request = next(requests, None)
-    return None if request is None else reader.read(request)[:2]
-
-
-class _Pinner:
-    """A thread that copies batches into pinned memory, two ahead."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._ready: queue.Queue[Any] = queue.Queue(maxsize=2)
-        self._stop = threading.Event()
-        device = torch.cuda.current_device()
-        self._thread = threading.Thread(target=self._run, args=(device,), name="loader-pin", daemon=True)
-        self._thread.start()
-
-    def _run(self, device: int) -> None:
-        torch.cuda.set_device(device)
-        torch.set_num_threads(1)
-        while not self._stop.is_set():
-            item: Any
-            try:
-                answer = self._source(self._stop)
-                item = answer and (pin(answer[0]), answer[1])  # type: ignore[no-untyped-call]
-            except BaseException as error:
-                item = error
-            self._put(item)
-            if item is None or isinstance(item, BaseException):
-                return
-
-    def _put(self, item: Any) -> None:
-        while not self._stop.is_set():
-            try:
-                self._ready.put(item, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def next(self, stop: threading.Event | None = None) -> Any:
-        """Return the next pinned batch with its trace, or None at the end."""
-        item = self._ready.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    def close(self) -> None:
-        """End the thread, however long its batch takes: nobody else may read from the source before that."""
-        self._stop.set()
-        self._thread.join()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -17,7 +17,7 @@ from ..errors import ConfigError, LoaderError
 from ..utils import scoped_patch
 from ..utils.log_lines import log
 from .broken_files import naming
-from .loader import PolicyLoaderMixin
+from .loader import PolicyLoader
 from .main_guard import DEFAULT_METHOD
 from .pinning import decide_pinning
 from .policy import LoaderPolicy
@@ -26,6 +26,13 @@ from .seeding import seed_worker
 from .transport import HAS_MEMFD
 from .worker_count import recommended_workers
 from .worker_start import worker_context
+
+_ALLOWED: Final[dict[str, tuple[Any, ...]]] = {
+    "context": ("spawn", "forkserver", "fork"),
+    "reproducible": ("worker", "strict"),
+    "pin_memory": (True, False, "auto"),
+}
+_LEAST: Final = {"batch_size": 1, "num_workers": 0, "prefetch": 1, "timeout": 0}
 
 
 class _SharingAdapter(PlainAdapter):
@@ -46,7 +53,7 @@ class _SharingAdapter(PlainAdapter):
         return {name: getattr(dataset, name) for name in self._names}
 
 
-class PolicyDataLoader(PolicyLoaderMixin, DataLoader[Any]):
+class PolicyDataLoader(PolicyLoader):
     """A `torch.utils.data.DataLoader` whose workers are light, watched, and replaced when they die."""
 
     def __iter__(self) -> Any:
@@ -107,30 +114,16 @@ def create_dataloader(
         ConfigError: An argument is wrong.
         LoaderError: Later, when iterating: workers cannot start, are stuck, or die again and again.
     """
-    for name, value, allowed in (
-        ("context", context, ("spawn", "forkserver", "fork")),
-        ("reproducible", reproducible, ("worker", "strict")),
-    ):
-        if value not in allowed:
-            raise ConfigError(f"{name}={value!r} is not known; allowed: {', '.join(allowed)}.")
-    for name, number, least in (
-        ("batch_size", batch_size, 1),
-        ("num_workers", num_workers, 0),
-        ("prefetch", prefetch, 1),
-        ("timeout", timeout, 0),
-    ):
-        kind = Real if name == "timeout" else Integral
-        if number is not None and (isinstance(number, bool) or not isinstance(number, kind) or number < least):
-            raise ConfigError(
-                f"{name}={number!r}: a {'' if kind is Real else 'whole '}number of at least {least} is needed."
-            )
-    if batch_size is None and arguments.get("batch_sampler") is None and not isinstance(dataset, IterableDataset):
+    _check(
+        context=context, reproducible=reproducible, pin_memory=pin_memory, batch_size=batch_size,
+        num_workers=num_workers, prefetch=prefetch, timeout=timeout,
+    )  # fmt: skip
+    is_stream = isinstance(dataset, IterableDataset)
+    if batch_size is None and arguments.get("batch_sampler") is None and not is_stream:
         raise ConfigError("batch_size=None: samples without a batch are torch's own DataLoader's. Give a number.")
-    if pin_memory not in (True, False, "auto"):
-        raise ConfigError(f"pin_memory={pin_memory!r} is not known; allowed: True, False, auto.")
     if num_workers is None:
         num_workers = int(recommended_workers(batch_size=batch_size or 1, buffer_images=0, memfd=HAS_MEMFD))
-    told = tell or partial(log, "loader.trouble")
+    report = tell or partial(log, "loader.trouble")
     policy = LoaderPolicy(
         context=context,
         workers=num_workers,
@@ -142,8 +135,8 @@ def create_dataloader(
         skip_broken=skip_broken,
         adapter=_SharingAdapter(share),
         insist=True,
-        tell=lambda line: told(_own_words(line)),
-        observe=naming(told),
+        tell=lambda line: report(_own_words(line)),
+        observe=naming(report),
     )
     generator = arguments.pop("generator", None)
     if seed is not None:
@@ -152,11 +145,24 @@ def create_dataloader(
     arguments = {"generator": generator, "pin_memory": True, "num_workers": num_workers, **arguments}
     if arguments.get("batch_sampler") is None:
         arguments["batch_size"] = batch_size
-        if arguments.get("sampler") is None and not isinstance(dataset, IterableDataset):
+        if arguments.get("sampler") is None and not is_stream:
             arguments["shuffle"] = shuffle
-    if isinstance(dataset, IterableDataset):
+    if is_stream:
         return DataLoader(dataset, **torch_arguments(policy, arguments))
     return PolicyDataLoader(dataset, policy=policy, **arguments)
+
+
+def _check(**given: Any) -> None:
+    """Raise where an argument has no value that it may have; None stands for the default of a number."""
+    for name, value in given.items():
+        allowed = _ALLOWED.get(name)
+        if allowed is not None and value not in allowed:
+            raise ConfigError(f"{name}={value!r} is not known; allowed: {', '.join(map(str, allowed))}.")
+        least, kind = _LEAST.get(name, 0), Real if name == "timeout" else Integral
+        is_number = isinstance(value, kind) and not isinstance(value, bool)
+        if name in _LEAST and value is not None and not (is_number and value >= least):
+            whole = "whole " if kind is Integral else ""
+            raise ConfigError(f"{name}={value!r}: a {whole}number of at least {least} is needed.")
 
 
 def torch_arguments(policy: LoaderPolicy, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,27 +181,19 @@ def torch_arguments(policy: LoaderPolicy, given: Mapping[str, Any]) -> dict[str,
     return result
 
 
-class PatchedDataLoaders:
+class PatchedDataLoaders(ExitStack):
     """What `patch_dataloader` did; `undo()`, or leaving a `with` block, puts DataLoader back."""
 
     def __init__(self, policy: LoaderPolicy) -> None:
-        self._held = ExitStack()
+        super().__init__()
         initialiser = scoped_patch.attribute("torch.utils.data:DataLoader", "__init__")
-        self._held.enter_context(initialiser.on(lambda original: _initialiser(original, policy), "policy"))
+        self.enter_context(initialiser.on(lambda original: _initialiser(original, policy), "policy"))
         _patches.add(self)
+        self.callback(_patches.discard, self)
 
     def undo(self) -> None:
         """Put DataLoader back; safe to call twice."""
-        self._held.close()
-        _patches.discard(self)
-
-    def __enter__(self) -> PatchedDataLoaders:
-        """Return itself."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """Put DataLoader back."""
-        self.undo()
+        self.close()
 
 
 _patches: set[PatchedDataLoaders] = set()  # a patch stays where nobody keeps its handle
@@ -215,8 +213,7 @@ def patch_dataloader(
     Returns:
         A handle with `undo()`, usable in a `with` statement.
     """
-    if context not in ("spawn", "forkserver", "fork"):
-        raise ConfigError(f"context={context!r} is not known; allowed: spawn, forkserver, fork.")
+    _check(context=context, pin_memory=pin_memory, timeout=timeout)
     return PatchedDataLoaders(
         LoaderPolicy(context=context, persistent=persistent, timeout=timeout, pin_memory=pin_memory)
     )
@@ -225,7 +222,7 @@ def patch_dataloader(
 def _initialiser(original: Callable[..., None], policy: LoaderPolicy) -> Callable[..., None]:
     @functools.wraps(original)
     def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
-        if not isinstance(self, PolicyLoaderMixin):
+        if not isinstance(self, PolicyLoader):
             names = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers", "collate_fn",
                      "pin_memory", "drop_last", "timeout", "worker_init_fn", "multiprocessing_context")  # fmt: skip
             # By name from here on, so that what the caller gave by position counts as given.

@@ -1,4 +1,4 @@
-"""Loaders that follow a policy: what goes before any class of torch's DataLoader."""
+"""Loaders that follow a policy: a DataLoader of torch, or a class to go before one derived from it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from ..errors import LoaderError
 from .batches import Batches
 from .pinning import decide_pinning
 from .policy import LoaderPolicy, shuffles
 from .reader import BatchReader
-from .transport import HAS_MEMFD
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-class PolicyLoaderMixin:
-    """Goes before a DataLoader class: the arguments follow a policy, and the batches come from `Batches`.
+class PolicyLoader(DataLoader[Any]):
+    """A DataLoader whose arguments follow a policy, and whose batches come from `Batches`.
 
-    Subclasses set `endless` where one iterator gives the batches of all epochs.
+    It may go before another class derived from DataLoader. Subclasses set `endless` where one iterator gives the
+    batches of all epochs.
     """
 
     policy: LoaderPolicy
@@ -40,79 +40,62 @@ class PolicyLoaderMixin:
 
     def __init__(self, dataset: Any, *args: Any, policy: LoaderPolicy, **kwargs: Any) -> None:
         self.policy, self.built_by = policy, threading.get_ident()
-        asked = {"dataset": dataset, **kwargs}
-        super().__init__(*args, **policy.apply(asked))
+        super().__init__(*args, **policy.apply({"dataset": dataset, **kwargs}))
         self.iterator = None
-        self._pinned, why = decide_pinning(policy.pin_memory, bool(kwargs.get("pin_memory")), self._batch_bytes())
+        batch_bytes = policy.adapter.image_bytes(dataset) * (self.batch_size or 1)
+        self.pin_memory, why = decide_pinning(policy.pin_memory, bool(kwargs.get("pin_memory")), batch_bytes)
         if why:
             policy.tell(why)
-        object.__setattr__(self, "pin_memory", self._pinned)
         self._complete = True
         _open.add(self)
 
     def _indices(self) -> Iterator[Any]:
         """Return the batches to read, as lists of indices: of one epoch, or of all of them where `endless`."""
-        loader: Any = self
-        return iter(loader.batch_sampler)
+        return iter(self.batch_sampler)  # type: ignore[arg-type]
 
     def _stacks_images(self) -> bool:
         """Return whether the collation stacks the images of samples and does nothing else with them."""
-        loader: Any = self
-        return loader.collate_fn is default_collate
-
-    def _batch_bytes(self) -> int:
-        loader: Any = self
-        return self.policy.adapter.image_bytes(loader.dataset) * (loader.batch_size or 1)
+        return self.collate_fn is default_collate
 
     def _get_iterator(self) -> Any:
-        loader: Any = self
         policy = self.policy
-        kind = "train" if shuffles(loader.sampler) else "val"
+        kind = "train" if shuffles(self.sampler) else "val"
         skip_broken = policy.skip_broken and (kind == "train" or policy.skips_in_val())
-        reader = BatchReader(loader.dataset, loader.collate_fn, policy.adapter, skip_broken, self._stacks_images())
-        workers, prefetch = loader.num_workers, loader.prefetch_factor or 2
         self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
         self._next_seed = None
         return Batches(
-            reader,
+            BatchReader(self.dataset, self.collate_fn, policy.adapter, skip_broken, self._stacks_images()),
             policy,
-            workers=workers,
-            prefetch=prefetch,
+            workers=self.num_workers,
+            prefetch=self.prefetch_factor or 2,
             base_seed=self._seed,
-            init=loader.worker_init_fn,
-            pinned=self._pinned,
+            init=self.worker_init_fn,
+            pinned=self.pin_memory,
             device=policy.device() if kind == "train" else None,
             kind=kind,
-            batch_bytes=0 if HAS_MEMFD else self._batch_bytes(),  # /dev/shm does not limit a memfd
         )
 
     def _draw_seed(self) -> int:
         """Draw the seed of the workers before the sampler draws its own, and from the same generator, as torch does."""
-        loader: Any = self
         start, self._start = self._start, None
         if start is not None:  # as if no worker had drawn ahead: how much that is depends on their number
-            loader.generator.set_state(start)
+            self.generator.set_state(start)
             deque(itertools.islice(self._indices(), self._given), maxlen=0)
-        return int(torch.empty((), dtype=torch.int64).random_(generator=loader.generator).item())
+        return int(torch.empty((), dtype=torch.int64).random_(generator=self.generator).item())
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # torch declares its own class
         """Yield one epoch of batches; workers are kept for the next unless the policy says otherwise."""
-        loader: Any = self
         fresh = self.iterator is None
         if fresh:
             self.iterator = self._get_iterator()
-            strict = self.policy.reproducible == "strict" and self._is_repeatable()
-            self._start, self._given = loader.generator.get_state() if strict else None, 0
+            self._start, self._given = self.generator.get_state() if self._is_repeatable() else None, 0
         iterator = self.iterator
         if fresh or not self.endless:
             iterator.begin(self._indices())
         try:
-            for _ in range(len(loader)):
-                batch = next(iterator)
+            for _ in range(len(self)):
                 self._given += 1
-                held = [batch]
-                del batch  # see `Batches`: nobody here may hold a batch while it is trained
-                yield held.pop()
+                yield next(iterator)  # without a name, which would keep the batch while it is trained
         except StopIteration:
             if self.iterator is not iterator:
                 raise LoaderError("the loader was closed while its batches were being read.") from None
@@ -122,8 +105,8 @@ class PolicyLoaderMixin:
                 self.close()
 
     def _is_repeatable(self) -> bool:
-        loader: Any = self
-        return self.endless and loader.generator is not None and not has_epochs(loader.sampler)
+        strict = self.policy.reproducible == "strict" and self.endless
+        return strict and self.generator is not None and not has_epochs(self.sampler)
 
     def close(self) -> None:
         """End the workers."""

@@ -21,7 +21,7 @@ from .reader import Request, Trace
 from .shared_lists import Packed
 from .stack_file import StackFile
 from .transport import Attachments, receive, send
-from .worker import Duty, Failure
+from .worker import Failure, WorkerConfig
 from .worker_start import start_process, start_server
 
 MAX_REPLACEMENTS: Final = 3
@@ -33,7 +33,7 @@ _LOOK: Final = 0.1  # seconds between two looks whether to stop waiting
 class _Worker:
     process: Any
     connection: Connection
-    duty: Duty
+    config: WorkerConfig
     ready: bool = False
     pending: deque[Request] = field(default_factory=deque)
     attachments: Attachments = field(default_factory=Attachments)
@@ -47,8 +47,8 @@ class Pool:
         policy: How workers start, how long to wait for a batch, and who is told of a worker that was replaced.
         workers: How many processes.
         prefetch: Requests each worker holds.
-        base_seed: See `Duty`.
-        init: See `Duty`.
+        base_seed: See `WorkerConfig`.
+        init: See `WorkerConfig`.
         needs_main: Workers have to import the user's script.
     """
 
@@ -78,8 +78,8 @@ class Pool:
                 self._context = "spawn"
             packed.share()
             for number in range(workers):
-                duty = Duty(number, workers, prefetch, base_seed, init, StackFile(), patience)
-                self._workers.append(self._start(duty))
+                config = WorkerConfig(number, workers, prefetch, base_seed, init, StackFile(), patience)
+                self._workers.append(self._start(config))
         except BaseException:
             self.close()
             raise
@@ -102,12 +102,12 @@ class Pool:
         """Process objects of the workers."""
         return [worker.process for worker in self._workers]
 
-    def _start(self, duty: Duty) -> _Worker:
+    def _start(self, config: WorkerConfig) -> _Worker:
         try:
-            process, connection = start_process(self._context, self._packed, duty, self._modules, self._needs_main)
+            process, connection = start_process(self._context, self._packed, config, self._modules, self._needs_main)
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise LoaderError(f"what a loading worker needs cannot be sent to it: {error}") from error
-        return _Worker(process, connection, duty)
+        return _Worker(process, connection, config)
 
     def _ask(self, worker: _Worker) -> None:
         request = next(self._requests, None)
@@ -170,10 +170,10 @@ class Pool:
                 raise LoaderError(self._describe_stuck(worker))
 
     def _describe_stuck(self, worker: _Worker) -> str:
-        stacks = worker.duty.stacks.text()
+        stacks = worker.config.stacks.text()
         doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
         return (
-            f"loading worker {worker.duty.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
+            f"loading worker {worker.config.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
             f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits without limit)."
             + (f" It was here:\n{stacks}" if stacks else " Its stack is above, if it wrote one.")
         )
@@ -194,7 +194,7 @@ class Pool:
             f"({self.replaced} of {MAX_REPLACEMENTS} replacements). {_remedy(worker.process.exitcode)}"
         )
         _end([worker], grace=0)
-        fresh = self._start(worker.duty)
+        fresh = self._start(worker.config)
         worker.process, worker.connection, worker.ready = fresh.process, fresh.connection, False
         worker.attachments = fresh.attachments
         for request in worker.pending:
@@ -210,7 +210,7 @@ class Pool:
 def _close(workers: list[_Worker]) -> None:
     _end(workers, _GRACE)
     for worker in workers:
-        worker.duty.stacks.close()
+        worker.config.stacks.close()
     workers.clear()
 
 
@@ -242,7 +242,7 @@ def _end(workers: list[_Worker], grace: float) -> None:
 def _describe_death(worker: _Worker, error: Exception) -> str:
     code = worker.process.exitcode
     how = f"broke its connection ({type(error).__name__})" if code is None else ending(code)
-    return f"loading worker {worker.duty.number} (pid {worker.process.pid}) {how}"
+    return f"loading worker {worker.config.number} (pid {worker.process.pid}) {how}"
 
 
 def _remedy(code: int | None) -> str:

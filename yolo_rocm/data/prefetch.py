@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 SMALL_CARD_GB = 8.0
 """Cards with no more memory than this get no prefetch by default."""
 _ROUNDING_GB = 0.5  # an 8 GB card may report a little more or less
-_END = object()
 
 
 def prefetch_default(vram_gb: float | None, asked: bool | None) -> tuple[bool, str]:
@@ -34,8 +34,17 @@ def prefetch_default(vram_gb: float | None, asked: bool | None) -> tuple[bool, s
     return True, f"on: the card has {vram_gb:.0f} GB, more than {SMALL_CARD_GB:.0f}"
 
 
+@dataclass
+class _Sent:
+    """An item on its way, and the event that says it has arrived; or what came in its place."""
+
+    item: Any = None
+    arrived: Any = None
+    error: Exception | None = None
+
+
 class DevicePrefetcher:
-    """Batches of an iterable, copied to the device one ahead of their use.
+    """A stage: batches copied to a GPU one ahead of their use.
 
     While the consumer works on a batch, the next one is fetched and copied on a side stream. That stream first waits
     for all work that the consumer's stream has been given, so that torch's allocator may use the memory of a batch
@@ -43,67 +52,53 @@ class DevicePrefetcher:
     loop there are three batches on the device: the next one, the current one, and the one that the loop variable still
     holds when the next is asked for.
 
-    On a CPU device batches pass through.
-
     Args:
-        batches: Anything to iterate over; each iteration over the prefetcher is one over it. Tensors are found inside
-            dicts, lists and tuples; every other value is handed on as it is.
+        items: Anything; tensors are looked for inside dicts, lists and tuples, every other value is handed on as it is.
         device: Where to.
     """
 
-    def __init__(self, batches: Iterable[Any], device: torch.device | str) -> None:
-        self.batches = batches
-        self.device = torch.device(device)
-
-    def __len__(self) -> int:
-        return len(self.batches)  # type: ignore[arg-type]
+    def __init__(self, items: Iterator[Any], device: torch.device) -> None:
+        self._items, self._device = items, device
+        self._side: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._following: _Sent | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        source = iter(self.batches)
-        try:
-            if self.device.type == "cuda":
-                yield from self._ahead(source)
-            else:
-                for batch in source:
-                    yield _mapped(batch, lambda tensor: tensor.to(self.device))
-        finally:
-            close = getattr(source, "close", None)
-            if close is not None:
-                close()
+        """Return itself."""
+        return self
 
-    def _ahead(self, source: Iterator[Any]) -> Iterator[Any]:
-        side = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        try:
-            following = self._send(source, side)
-            while following is not None:
-                held, arrived, error = following
-                if error is not None:
-                    raise error
-                # Before the current batch is handed out: the consumer may wait for the device while it has it.
-                following = self._send(source, side)
-                torch.cuda.current_stream(self.device).wait_event(arrived)
-                yield held.pop()
-        finally:
-            side.synchronize()  # no copy may outlive the host memory it reads from, which the source is about to free
+    def __next__(self) -> Any:
+        """Return the next item, on the device; an error comes when its item is due."""
+        sent = self._following or self._send()
+        if sent.error is not None:
+            self._following = _Sent(error=StopIteration())
+            raise sent.error
+        # Before the current batch is handed out: the consumer may wait for the device while it has it.
+        self._following = self._send()
+        torch.cuda.current_stream(self._device).wait_event(sent.arrived)
+        return sent.item
 
-    def _send(self, source: Iterator[Any], side: Any) -> tuple[list[Any], Any, Exception | None] | None:
-        """Fetch a batch and start it on its way; an error is kept until the batch is asked for."""
+    def _send(self) -> _Sent:
         try:
-            host = next(source, _END)
-            if host is _END:
-                return None
-            side.wait_stream(torch.cuda.current_stream(self.device))
-            with torch.no_grad(), torch.cuda.stream(side):
-                batch = _mapped(host, self._copied)
-            return [batch], side.record_event(), None
+            host = next(self._items)
+            self._side.wait_stream(torch.cuda.current_stream(self._device))
+            with torch.no_grad(), torch.cuda.stream(self._side):
+                item = _mapped(host, self._copied)
+            return _Sent(item, self._side.record_event())
+        except StopIteration:
+            return _Sent(error=StopIteration())  # the one that came would keep the caller's frame, and the last batch
         except Exception as error:
-            return [], None, error
+            return _Sent(error=error)
 
     def _copied(self, tensor: Tensor) -> Tensor:
         if tensor.device.type == "cpu" and not tensor.is_pinned():
             # The copy of pageable memory makes the host wait for the work already given to the device.
             tensor = tensor.pin_memory()
-        return tensor.to(self.device, non_blocking=True)
+        return tensor.to(self._device, non_blocking=True)
+
+    def close(self) -> None:
+        """Wait for copies: none may outlive the host memory it reads from, which is about to be free."""
+        self._following = None
+        self._side.synchronize()
 
 
 def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

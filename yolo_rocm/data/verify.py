@@ -19,17 +19,16 @@ from ..errors import LoaderError
 from .seeding import random_states, set_random_states
 
 
-class _Part(NamedTuple):
-    """One thing in a batch: its type, it in words, and a copy of its numbers where it is an array."""
+class _Leaf(NamedTuple):
+    """One thing in a batch: what it is, and a copy of its numbers where it is an array."""
 
-    kind: str
-    words: str
-    data: Any = None
+    description: str
+    array: Any = None
 
     def __bytes__(self) -> bytes:
-        if isinstance(self.data, torch.Tensor):
-            return self.data.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        return b"" if self.data is None else bytes(np.ascontiguousarray(self.data).tobytes())
+        if isinstance(self.array, torch.Tensor):
+            return self.array.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        return b"" if self.array is None else bytes(self.array.tobytes())
 
 
 def fingerprint(batch: Any) -> str:
@@ -37,41 +36,34 @@ def fingerprint(batch: Any) -> str:
 
     It is the same in every process and on every run for the same content. Objects count with their attributes.
     """
-    return _hash(dict(_flat(batch)))
+    return _hash(dict(_leaves(batch)))
 
 
-def _hash(parts: Mapping[str, _Part]) -> str:
+def _hash(leaves: Mapping[str, _Leaf]) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    for path, part in parts.items():
-        for piece in (path.encode(), part.kind.encode(), part.words.encode(), bytes(part)):
+    for path, leaf in leaves.items():
+        for piece in (path.encode(), leaf.description.encode(), bytes(leaf)):
             # Each piece with its length, so that no two batches are told apart only by where a piece ends.
             digest.update(len(piece).to_bytes(8, "little"))
             digest.update(piece)
     return digest.hexdigest()
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, _Part]]:
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, _Leaf]]:
     """Yield everything in a batch by its path; arrays as copies, since a loader may hand out the same buffers again."""
     kind = type(value).__qualname__
     if isinstance(value, torch.Tensor):
         dense = value.detach() if value.layout == torch.strided else value.detach().to_dense()
-        words = f"{value.dtype} {tuple(value.shape)}"
-        yield (
-            path,
-            _Part(kind if dense.layout == value.layout else f"{value.layout} {kind}", words, dense.cpu().clone()),
-        )
-        return
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        yield path, _Part(kind, f"{value.dtype} {value.shape}", value.copy())
-        return
-    inside = _inside(value)
-    if inside is None:
-        words = str(sorted(map(repr, value))) if isinstance(value, (set, frozenset)) else repr(value)
-        yield path, _Part(kind, words)
-        return
-    yield path, _Part(kind, "")
-    for key, part in inside:
-        yield from _flat(part, f"{path}[{key}]" if path else key.strip("'"))
+        yield path, _Leaf(f"{kind} {value.layout} {value.dtype} {tuple(value.shape)}", dense.cpu().clone())
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        yield path, _Leaf(f"{kind} {value.dtype} {value.shape}", value.copy())
+    elif (inside := _inside(value)) is not None:
+        yield path, _Leaf(kind)
+        for key, part in inside:
+            yield from _leaves(part, f"{path}[{key}]" if path else key.strip("'"))
+    else:
+        items = sorted(map(repr, value)) if isinstance(value, (set, frozenset)) else repr(value)
+        yield path, _Leaf(f"{kind} {items}")
 
 
 def _inside(value: Any) -> list[tuple[str, Any]] | None:
@@ -100,7 +92,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify_reproducibility` found.
+    """The result of `verify_reproducibility`.
 
     Attributes:
         same: Every run gave the same batches.
@@ -163,59 +155,51 @@ def verify_reproducibility(
     differences: list[Difference] = []
     before = random_states()
     try:
-        first: list[dict[str, _Part]] = []
+        first: list[dict[str, _Leaf]] = []
         for run in range(1, runs + 1):
-            found = _read(make_loader(), batches)
+            read = _read(make_loader(), batches)
             if progress is not None:
                 progress(run, runs)
-            first = first or found
-            both = min(len(first), len(found))
-            how = f"only {both} of {max(len(first), len(found))} batches came"
-            for i in range(both):
-                differences += [Difference(run, i + 1, *one) for one in _differences(first[i], found[i])]
-            if len(first) != len(found):
-                differences.append(Difference(run, both + 1, "batch", how))
+            first = first or read
+            for i, (one, other) in enumerate(zip(first, read, strict=False)):
+                differences += [Difference(run, i + 1, *how) for how in _differences(one, other)]
+            fewer, more = sorted((len(first), len(read)))
+            if fewer < more:
+                differences.append(Difference(run, fewer + 1, "batch", f"only {fewer} of {more} batches came"))
     finally:
         set_random_states(before)
     if not first:
         raise LoaderError("The loader gave no batch, so there is nothing to compare: is the data set empty?")
-    return Verification(not differences, runs, len(first), differences, [_hash(parts) for parts in first])
+    return Verification(not differences, runs, len(first), differences, [_hash(leaves) for leaves in first])
 
 
-def _read(loader: Any, batches: int) -> list[dict[str, _Part]]:
+def _read(loader: Any, batches: int) -> list[dict[str, _Leaf]]:
     iterator: Any = None
     try:
         iterator = iter(loader)
-        return [dict(_flat(batch)) for batch in islice(iterator, batches)]
+        return [dict(_leaves(batch)) for batch in islice(iterator, batches)]
     finally:
-        close = getattr(loader, "close", None)
-        if callable(close):
-            close()
-        elif hasattr(iterator, "_shutdown_workers"):  # torch's own, which would wait for the garbage collector
-            iterator._shutdown_workers()
+        # torch's own loader has no `close`, and its workers would wait for the garbage collector.
+        getattr(loader, "close", getattr(iterator, "_shutdown_workers", int))()
 
 
-def _differences(a: Mapping[str, _Part], b: Mapping[str, _Part]) -> Iterator[tuple[str, str]]:
+def _differences(a: Mapping[str, _Leaf], b: Mapping[str, _Leaf]) -> Iterator[tuple[str, str]]:
     """Yield path and kind of every difference."""
     for path in dict.fromkeys([*a, *b]):
         if path not in a or path not in b:
             yield path, f"only in {'run 1' if path in a else 'this run'}"
-        elif how := _difference(a[path], b[path]):
-            yield path or "batch", how
+        elif a[path].description != b[path].description:
+            yield path or "batch", f"{a[path].description[:60]} and {b[path].description[:60]}"
+        elif bytes(a[path]) != bytes(b[path]):
+            yield path or "batch", _how_far(a[path].array, b[path].array)
 
 
-def _difference(a: _Part, b: _Part) -> str:
-    for mine, theirs in ((a.kind, b.kind), (a.words, b.words)):
-        if mine != theirs:
-            return f"{mine[:60]} and {theirs[:60]}"
-    if bytes(a) == bytes(b):
-        return ""
+def _how_far(a: Any, b: Any) -> str:
     try:
-        one, other = (np.asarray(x.double() if isinstance(x, torch.Tensor) else x, float) for x in (a.data, b.data))
+        one, other = (np.asarray(x.double() if isinstance(x, torch.Tensor) else x, float) for x in (a, b))
     except (TypeError, ValueError, RuntimeError):  # text, complex numbers
         return "other elements"
     unequal = ~((one == other) | (np.isnan(one) & np.isnan(other)))
     if not unequal.any():
         return "equal values in other bytes (the sign of a zero, or of a NaN)"
-    apart = np.abs(one - other)[unequal]
-    return f"{int(unequal.sum())} of {one.size} values differ, by up to {np.max(apart):.4g}"
+    return f"{int(unequal.sum())} of {one.size} values differ, by up to {np.abs(one - other)[unequal].max():.4g}"

@@ -46,8 +46,8 @@ def failure(place: str) -> Failure:
 
 
 @dataclass(frozen=True)
-class Duty:
-    """What one worker is told when it starts.
+class WorkerConfig:
+    """What is sent to a worker when it starts.
 
     Attributes:
         number: Which worker it is.
@@ -68,7 +68,7 @@ class Duty:
     patience: float
 
 
-def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
+def run_worker(connection: Connection, packed: Packed, config: WorkerConfig) -> None:
     """Serve requests until the training process closes the connection, then leave without the interpreter's exit.
 
     The exit would tear the interpreter down while library threads run: torch 2.10 then aborts ("terminate called
@@ -77,7 +77,7 @@ def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
     interrupts.ignore()
     code = 1
     try:
-        _serve(connection, packed.unpack(), duty)
+        _serve(connection, packed.unpack(), config)
         code = 0
     except (EOFError, BrokenPipeError, ConnectionResetError):
         code = 0  # the training process went away
@@ -90,21 +90,21 @@ def run_worker(connection: Connection, packed: Packed, duty: Duty) -> None:
         os._exit(code)
 
 
-def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
-    ring = Ring(duty.prefetch + _IN_USE)
+def _serve(connection: Connection, reader: BatchReader, config: WorkerConfig) -> None:
+    ring = Ring(config.prefetch + _IN_USE)
     if reader.stacks_images and HAS_MEMFD:
         reader.images = BatchImages(ring)
     try:
-        _settle(reader, duty)
+        _settle(reader, config)
         with reader.attached():
             send(connection, "ready")
             requests = _Requests(connection, ring)
             while (request := requests.next()) is not None:
-                with _watched(duty):
+                with _watched(config):
                     try:
                         batch, trace, stack = reader.read(request)
                     except Exception:
-                        place = f"in loading worker {duty.number}, reading {reader.reading or 'a batch'}"
+                        place = f"in loading worker {config.number}, reading {reader.reading or 'a batch'}"
                         if reader.images is not None:
                             reader.images.abandon()
                         send(connection, failure(place))
@@ -114,7 +114,7 @@ def _serve(connection: Connection, reader: BatchReader, duty: Duty) -> None:
     except (EOFError, BrokenPipeError, ConnectionResetError):
         raise
     except Exception:
-        send(connection, failure(f"in loading worker {duty.number}, as it started"))
+        send(connection, failure(f"in loading worker {config.number}, as it started"))
         raise
 
 
@@ -143,21 +143,21 @@ class _Requests:
         return self._waiting.popleft()
 
 
-def _settle(reader: BatchReader, duty: Duty) -> None:
+def _settle(reader: BatchReader, config: WorkerConfig) -> None:
     """Seed this worker as torch's own loader does, so that batches are the same as with it."""
     torch.set_num_threads(1)
-    seed = duty.base_seed + duty.number
+    seed = config.base_seed + config.number
     random.seed(seed)
     torch.manual_seed(seed)
-    np.random.seed(torch_loader.worker._generate_state(duty.base_seed, duty.number))  # type: ignore[no-untyped-call]
-    reader.worker = duty.number
+    np.random.seed(torch_loader.worker._generate_state(config.base_seed, config.number))  # type: ignore[no-untyped-call]
+    reader.worker = config.number
     torch_loader.worker._worker_info = torch_loader.worker.WorkerInfo(
-        id=duty.number, num_workers=duty.workers, seed=seed, dataset=reader.dataset
+        id=config.number, num_workers=config.workers, seed=seed, dataset=reader.dataset
     )
     if reader.collate is default_collate:
         reader.collate = _collate_in_place
-    if duty.init is not None:
-        duty.init(duty.number)
+    if config.init is not None:
+        config.init(config.number)
     gc.freeze()  # what is here now stays: no collection needs to look at it again
 
 
@@ -171,16 +171,16 @@ def _collate_in_place(samples: list[Any]) -> Any:
 
 
 @contextmanager
-def _watched(duty: Duty) -> Any:
+def _watched(config: WorkerConfig) -> Any:
     """Write every thread's stack to a file if a batch takes longer than the worker's patience."""
-    if duty.patience <= 0:
+    if config.patience <= 0:
         yield
         return
-    with duty.stacks.emptied() as file:
+    with config.stacks.emptied() as file:
         if file is None:
             yield
             return
-        faulthandler.dump_traceback_later(duty.patience, file=file)
+        faulthandler.dump_traceback_later(config.patience, file=file)
         try:
             yield
         finally:

@@ -10,22 +10,23 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from multiprocessing import context as contexts
-from multiprocessing import resource_tracker, spawn
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from ..errors import LoaderError
+from ..utils import scoped_patch
 from . import interrupts
 from .main_guard import explained
 from .preflight import needs_main_module
 from .shared_lists import Packed
-from .worker import Duty, run_worker
+from .worker import WorkerConfig, run_worker
 
-_lock = threading.RLock()
+_server_lock = threading.Lock()
 
 
 def start_server(modules: Sequence[str]) -> str:
@@ -42,7 +43,7 @@ def start_server(modules: Sequence[str]) -> str:
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return "this system has no fork server"
-    with _lock, explained():
+    with _server_lock, explained():
         resource_tracker.ensure_running()  # starting it would end the block below
         server = _own_server()
         try:
@@ -62,14 +63,14 @@ def _own_server() -> Any:
 
 
 def start_process(
-    method: str, packed: Packed, duty: Duty, modules: Sequence[str], needs_main: bool
+    method: str, packed: Packed, config: WorkerConfig, modules: Sequence[str], needs_main: bool
 ) -> tuple[Any, Connection]:
     """Start one worker and return its process and our end of the connection.
 
     Args:
         method: `spawn`, `forkserver` or `fork`.
         packed: What the worker reads.
-        duty: What it is told.
+        config: Its number, seeds and limits.
         modules: What a fork server imports.
         needs_main: Something in `packed` is defined in the user's script, so the worker has to import it.
 
@@ -80,7 +81,7 @@ def start_process(
     try:
         context: Any = worker_context(method)
         process = context.Process(
-            target=run_worker, args=(theirs, packed, duty), name=f"loader-{duty.number}", daemon=True
+            target=run_worker, args=(theirs, packed, config), name=f"loader-{config.number}", daemon=True
         )
         process.needs_main, process.modules = needs_main, modules
         # A fork server's workers have the server's signal mask, and waiting for its imports may be ended by Ctrl-C.
@@ -112,35 +113,34 @@ def worker_context(method: str) -> contexts.BaseContext:
 @contextmanager
 def _prepared(needs_main: bool) -> Iterator[None]:
     """Start processes in this thread that import the user's script, which may have no main guard, only if needed."""
-    thread = threading.get_ident()
 
-    def prepare(name: str) -> dict[str, Any]:
-        data: dict[str, Any] = original(name)
-        if threading.get_ident() != thread:
-            return data
+    def prepare(original: Callable[[str], dict[str, Any]], name: str) -> dict[str, Any]:
+        data = original(name)
         # A `Path` in `sys.path` is a common mistake: Python passes over it, the start of a fork server does not.
         data["sys_path"] = [entry for entry in data["sys_path"] if isinstance(entry, str)]
         return {key: value for key, value in data.items() if needs_main or not key.startswith("init_main")}
 
-    with _lock:
-        original, safe = spawn.get_preparation_data, os.environ.get("PYTHONSAFEPATH")
-        spawn.get_preparation_data = prepare
-        if safe is None and _shadows_the_standard_library(os.curdir):
-            os.environ["PYTHONSAFEPATH"] = "1"  # read by Python 3.11 and newer
-        try:
-            yield
-        finally:
-            spawn.get_preparation_data = original
-            if safe is None:
-                os.environ.pop("PYTHONSAFEPATH", None)
+    with _replaced_in_this_thread("multiprocessing.spawn", "get_preparation_data", prepare):
+        yield
 
 
-def _shadows_the_standard_library(folder: str) -> bool:
-    """Return whether a new interpreter started in a folder would import a `queue.py` of the user's for Python's own."""
-    try:
-        return any(name.removesuffix(".py") in sys.stdlib_module_names for name in os.listdir(folder))
-    except OSError:
-        return False
+@contextmanager
+def _replaced_in_this_thread(module: str, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Replace a function of a module for this thread alone; multiprocessing has no public way to start as we do.
+
+    `replacement` is called with the original function before the arguments.
+    """
+    thread = threading.get_ident()
+
+    def replace(original: Callable[..., Any]) -> Callable[..., Any]:
+        def function(*args: Any) -> Any:
+            ours = threading.get_ident() == thread
+            return replacement(original, *args) if ours else original(*args)
+
+        return function
+
+    with scoped_patch.attribute(module, name).on(replace, f"thread {thread}"):
+        yield
 
 
 class _WorkerProcess:
@@ -181,16 +181,13 @@ if os.name == "posix":
 
         def start(self) -> None:
             """Start it by our own server."""
-            from multiprocessing import forkserver
-
             start_server(self.modules)
-            with _lock:
-                everybodys = forkserver.connect_to_new_process
-                forkserver.connect_to_new_process = _own_server().connect_to_new_process
-                try:
-                    super().start()
-                finally:
-                    forkserver.connect_to_new_process = everybodys
+
+            def connect(everybodys: Any, descriptors: Any) -> Any:
+                return _own_server().connect_to_new_process(descriptors)
+
+            with _replaced_in_this_thread("multiprocessing.forkserver", "connect_to_new_process", connect):
+                super().start()
 
     class _ForkServerContext(contexts.ForkServerContext):
         Process = _ForkServerProcess

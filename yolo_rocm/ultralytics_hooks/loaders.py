@@ -44,9 +44,9 @@ def loaders_built_by(policy: LoaderPolicy | None) -> Iterator[None]:
 
 
 def _policy_loader(stock: type, policy: LoaderPolicy) -> type:
-    from ..data.loader import PolicyLoaderMixin, has_epochs, passes
+    from ..data.loader import PolicyLoader, has_epochs, passes
 
-    class PolicyDataLoader(PolicyLoaderMixin, stock):  # type: ignore[misc]
+    class PolicyDataLoader(PolicyLoader, stock):  # type: ignore[misc]
         """Ultralytics' loader with the arguments and the workers a preset asks for."""
 
         endless = True

@@ -173,7 +173,7 @@ def test_a_killed_worker_is_replaced_and_no_sample_is_lost(tmp_path):
     loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=told.append)
     assert indices(loader) == list(range(40))
     assert len(told) == 1
-    assert "killed by SIGKILL" in told[0]
+    assert "ended by SIGKILL" in told[0]
     assert "1 of 3" in told[0]
     assert "memory" in told[0]
     loader.close()

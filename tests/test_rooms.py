@@ -54,15 +54,22 @@ def imported(name: str, path: Path) -> Iterator[str]:
 
 
 def arrows(package: Path) -> dict[str, set[str]]:
-    """Return which module of a package imports which others of it."""
+    """Return which module of a package imports which others of it; to import one runs the packages it lies in."""
     known = modules(package)
     found: dict[str, set[str]] = {}
     for name, path in known.items():
         targets = imported(name, path)
         # A name inside a module counts as the module.
-        inside = (target if target in known else target.rpartition(".")[0] for target in targets)
+        inside = {target if target in known else target.rpartition(".")[0] for target in targets}
+        inside |= {package for target in inside for package in packages(target) if not name.startswith(f"{package}.")}
         found[name] = {target for target in inside if target in known and target != name}
     return found
+
+
+def packages(module: str) -> list[str]:
+    """Return the packages that a module lies in, but for the one of everything."""
+    parts = module.split(".")
+    return [".".join(parts[:count]) for count in range(2, len(parts))]
 
 
 def room(module: str) -> str:
@@ -160,6 +167,15 @@ def test_what_serves_any_project_knows_nothing_of_ultralytics(name):
     assert [said for path in (PACKAGE / name).rglob("*.py") for said in names_ultralytics(path)] == []
 
 
+def test_one_room_imports_ultralytics():
+    """A release that has moved something is looked for there alone."""
+    importing = {
+        short(name) for name, path in modules(PACKAGE).items()
+        if any(target.partition(".")[0] == "ultralytics" for target in imported(name, path))
+    }  # fmt: skip
+    assert {room(f"yolo_rocm.{name}") for name in importing} == {"ultralytics_hooks"}
+
+
 def test_the_picture_has_the_rooms_in_the_same_order():
     design = page(PROJECT / "docs" / "design.md")
     picture = next(text for language, text in design.blocks if language == "text" and "ultralytics_hooks" in text)
@@ -181,6 +197,11 @@ def test_a_new_arrow_is_seen_wherever_it_is_written(tmp_path):
         "__init__.py": "from .api import train",
         "conv/loop.py": "from . import pool\nimport ultralytics",
         "conv/pool.py": "from .loop import x\n'ultralytics in a docstring'.strip()",
+        "conv/hip/__init__.py": "from . import launch",
+        "conv/hip/launch.py": "from ..algorithms.base import Base",
+        "conv/algorithms/__init__.py": "from ..hip.other import Other",
+        "conv/algorithms/base.py": "",
+        "conv/hip/other.py": "",
         "conv/told.py": '"""As ultralytics does."""  # ultralytics\n',
     }
     for name, text in files.items():
@@ -189,11 +210,16 @@ def test_a_new_arrow_is_seen_wherever_it_is_written(tmp_path):
     found = arrows(package)
     assert upward(found) == {
         ("conv.plan", "session"),
+        ("engines", "conv"),
         ("engines", "conv.plan"),
         ("session", "api"),
         ("utils.atomic", ""),
     }
-    assert circles(found) == {frozenset({"conv.loop", "conv.pool"}), frozenset({"conv", "conv.plan", "session"})}
+    assert circles(found) == {
+        frozenset({"conv.loop", "conv.pool"}),
+        frozenset({"conv", "conv.plan", "session"}),
+        frozenset({"conv.hip", "conv.hip.launch", "conv.algorithms"}),  # by what runs before `base` and `other`
+    }
     assert names_ultralytics(package / "conv/loop.py") == ["loop.py:2 ultralytics"]
     assert len(names_ultralytics(package / "conv/pool.py")) == 1
     assert names_ultralytics(package / "conv/told.py") == []

@@ -11,7 +11,7 @@ import torch
 
 from ..engines.plan_store import device_name
 from ..telemetry.classes import CLASSES
-from ..ultralytics_hooks import train_steps
+from ..ultralytics_hooks.versions import installed
 from . import results
 from .faster import faster, preset_way, time_ratio
 from .way import Way
@@ -225,7 +225,7 @@ def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
 
 def stamped(table: Iterable[TrainRow], device: str, command: str) -> list[dict[str, Any]]:
     """Return the rows as plain data, each with what it was measured on."""
-    versions = {"torch": str(torch.__version__), "ultralytics": train_steps.installed_version()}
+    versions = {"torch": str(torch.__version__), "ultralytics": installed()}
     stamp = results.stamp(command, device=device_name(device), **versions)
     return [{**asdict(row), **stamp} for row in table]
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..ultralytics_hooks import trainers
+from ..ultralytics_hooks import trainers, versions
 from ..ultralytics_hooks.log import say
 from ..utils.atomic import write_file
 
@@ -33,7 +33,6 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, k
         known: What else the training knows, by key; of its `step` what sampled steps have shown besides their layers.
     """
     import torch
-    import ultralytics
 
     from ..engines.hip.available import in_words_so_far
     from ..engines.triton.available import in_words
@@ -43,7 +42,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, k
     data = {
         "stack": {
             "torch": torch.__version__,
-            "ultralytics": ultralytics.__version__,
+            "ultralytics": versions.installed(),
             "triton": in_words(str(trainer.device)),
             "hip_engine": in_words_so_far(str(trainer.device)),
         },

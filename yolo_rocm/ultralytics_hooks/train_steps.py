@@ -142,13 +142,6 @@ def forget_compiled() -> None:
     torch._dynamo.reset()
 
 
-def installed_version() -> str:
-    """Return the version of the installed Ultralytics."""
-    import ultralytics
-
-    return str(ultralytics.__version__)
-
-
 def record_losses(yolo: Any) -> list[float]:
     """Return a list that gets the loss of every training step of a YOLO object."""
     losses: list[float] = []

@@ -49,6 +49,13 @@ def newest_tested() -> Version:
     return max((Version(row["ultralytics"]) for row in tested() if row["result"] == "pass"), default=OLDEST)
 
 
+def installed() -> str:
+    """Return the version of the installed Ultralytics."""
+    import ultralytics
+
+    return str(ultralytics.__version__)
+
+
 def version_of(text: str | None) -> Version | None:
     """Read a version; None for one that is missing or no number, as forks may have."""
     try:

@@ -31,7 +31,8 @@ from yolo_rocm.conv.hip.base import HipAlgorithm
 from yolo_rocm.conv.hip.calls import HipCall
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton.calls import PLAIN, Epilogue, strides
+from yolo_rocm.conv.triton.calls import strides
+from yolo_rocm.engines.activations import IDENTITY, SILU
 from yolo_rocm.engines.names import Pass
 
 TARGETS: Final = ("gfx1010", "gfx1030", "gfx1100", "gfx1201", "gfx90a", "gfx942")
@@ -42,14 +43,14 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def call_of(algorithm: HipAlgorithm, problem: ConvProblem, which: Pass, epilogue: Epilogue = PLAIN) -> HipCall:
+def call_of(algorithm: HipAlgorithm, problem: ConvProblem, which: Pass) -> HipCall:
     """Return the launch of a pass's kernel."""
     shapes = (problem.input_shape, problem.output_shape, problem.weight_shape)
     x, y, w = (strides(shape, problem.channels_last) for shape in shapes)
     if which == "grad_weight":
         return algorithm.weight_steps(problem, y, x)[0]
     back = which == Pass.GRAD_INPUT
-    return algorithm.gather_steps(problem, back, *((y, w, x) if back else (x, w, y)), epilogue).kernel
+    return algorithm.gather_steps(problem, back, *((y, w, x) if back else (x, w, y))).kernel
 
 
 def rows(target: str, compile_: Compile, compiler: str) -> Iterator[dict[str, Any]]:
@@ -61,11 +62,11 @@ def rows(target: str, compile_: Compile, compiler: str) -> Iterator[dict[str, An
                     problem = replace(layer_of(algorithm).problem(last), dtype=dtype)
                     if algorithm.not_supported_reasons(problem):
                         continue
-                    for which, epilogue in (*((each, PLAIN) for each in PASSES), (Pass.FORWARD, Epilogue("silu"))):
-                        call = call_of(algorithm, problem, which, epilogue)
+                    for which, activation in (*((each, IDENTITY) for each in PASSES), (Pass.FORWARD, SILU)):
+                        call = call_of(algorithm, replace(problem, activation=activation), which)
                         made = compile_(call.source, call.defines, target)
                         layout = "nhwc" if last else "nchw"
-                        found = (algorithm.name, call.source, which, epilogue.activation, name, layout)
+                        found = (algorithm.name, call.source, which, activation, name, layout)
                         spills = (made.vgpr_spills, made.sgpr_spills, made.private_bytes)
                         needs = (made.registers, *spills, made.waves(target, call.threads), made.lds)
                         said = (" ".join(made.forbidden(target)), date.today().isoformat())

@@ -11,7 +11,7 @@ import torch
 from tools.kernel import DTYPES, Kernel
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton import calls
-from yolo_rocm.conv.triton.calls import Dot, Epilogue, Strides, strides
+from yolo_rocm.conv.triton.calls import Dot, Strides, strides
 from yolo_rocm.conv.triton.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
 from yolo_rocm.engines.activations import SILU
 from yolo_rocm.engines.triton.available import FMA, amd_family
@@ -138,9 +138,10 @@ def curated_inference(
     if family is None:
         raise ValueError(f"no family of tiles for {target}")
     kind, half = DTYPES[dtype], dtype != "fp32"
-    known, dot, epilogue = tiles(family, half), Dot(upcast=family == FMA), Epilogue(activation)
+    known, dot = tiles(family, half), Dot(upcast=family == FMA)
     layout = "nhwc" if channels_last else "nchw"
-    plain, _, image, deep = (_problem(layer, kind, channels_last) for layer in layers)
+    problems = (_problem(layer, kind, channels_last) for layer in layers)
+    plain, _, image, deep = (replace(each, activation=activation) for each in problems)
 
     def kernel(name: str, tile: object, problem: ConvProblem, call: Call, weight: Strides) -> Kernel:
         named = f"{name} {activation}"
@@ -154,15 +155,15 @@ def curated_inference(
     x, y, weight = by(plain)
     own = (tile for size in INFERENCE_SIZES if (tile := inference_tile(family, half, size)) is not None)
     for tile in (*known.gather.values(), *own):
-        call = calls.forward(plain, x, weight, y, bias, tile, dot, epilogue)
+        call = calls.forward(plain, x, weight, y, bias, tile, dot)
         yield kernel("forward", tile, plain, call, weight)
     ix, iy, iw = by(image)
     flat = inference_tile(family, half, FLAT) or known.flat
-    yield kernel("forward_flat", flat, image, calls.forward_flat(image, ix, iw, iy, bias, flat, dot, epilogue), iw)
+    yield kernel("forward_flat", flat, image, calls.forward_flat(image, ix, iw, iy, bias, flat, dot), iw)
     dx, dy = (strides(shape, channels_last) for shape in (deep.input_shape, deep.output_shape))
     dw = strides(deep.weight_shape, True)
     each = block(family, channels_last, half)
-    yield kernel("depthwise 3x3", each, deep, calls.depthwise(deep, dx, dw, dy, bias, each, False, epilogue), dw)
+    yield kernel("depthwise 3x3", each, deep, calls.depthwise(deep, dx, dw, dy, bias, each, back=False), dw)
 
 
 def _problem(layer: Layer, dtype: torch.dtype, channels_last: bool) -> ConvProblem:

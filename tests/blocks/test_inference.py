@@ -14,8 +14,8 @@ from ultralytics.nn.modules.conv import Conv
 from ultralytics.utils.torch_utils import ModelEMA
 
 import yolo_rocm
-from yolo_rocm.conv.fused.patch import FusedPatch, computing
-from yolo_rocm.conv.fused.plan import FusedPlanner
+from yolo_rocm.conv.inference import InferencePatch, computing
+from yolo_rocm.conv.plan import InferencePlanner
 from yolo_rocm.conv.triton.gemm import TritonGemm
 from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.ultralytics_hooks import probes
@@ -108,7 +108,7 @@ def test_a_weight_that_changes_is_seen(how, engine):
     if engine == "triton" and missing_reason() is not None:
         pytest.skip(str(missing_reason()))
     module, x = block(), torch.randn(1, 8, 6, 6)
-    patch = FusedPatch(("cpu",), FusedPlanner(engine, remember=False))
+    patch = InferencePatch(("cpu",), InferencePlanner(engine, remember=False))
     with interpreter() if engine == "triton" else nullcontext(), inference_blocks():
         found = []
         for _ in range(2):
@@ -135,7 +135,7 @@ def test_nothing_made_of_weights_outlives_a_pass(monkeypatch):
 
     monkeypatch.setattr(TritonGemm, "packed", noted)
     module, x = block(), torch.randn(1, 8, 6, 6)
-    patch = FusedPatch(("cpu",), FusedPlanner("triton", remember=False))
+    patch = InferencePatch(("cpu",), InferencePlanner("triton", remember=False))
     with interpreter(), inference_blocks(), computing(patch), torch.no_grad():
         module(x)
         assert made
@@ -145,7 +145,7 @@ def test_nothing_made_of_weights_outlives_a_pass(monkeypatch):
 def test_weights_that_are_trained_are_left_to_the_plans_of_training():
     """The block, and the convolution in it, which comes by the dispatcher."""
     module, x = block().requires_grad_(True), torch.randn(1, 8, 6, 6)
-    patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
+    patch = InferencePatch(("cpu",), InferencePlanner("gemm", remember=False))
     with yolo_rocm.patched(("cpu",), "gemm") as report, inference_blocks(), computing(patch), torch.no_grad():
         module(x)
         assert not patch.report.served

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from yolo_rocm.conv.exactness import in_doubles, native_passes
+from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.activations import SILU, activate_in_place
+from yolo_rocm.engines.names import Pass
 
 Pair = tuple[int, int]
 ONE, NONE = (1, 1), (0, 0)
@@ -28,6 +34,22 @@ def conv(
     made = ConvProblem(shape, (*weight, *kernel), *geometry, torch.float32, device, False)
     assert not made.problems()
     return made
+
+
+def activated(case: ConvProblem, activation: str = SILU, slope: float = 0.0, bias: bool = True) -> ConvProblem:
+    """Return a convolution of a network that only computes, with what follows it."""
+    return replace(case, activation=activation, slope=slope, bias=bias)
+
+
+def exact(problem: ConvProblem, which: str, operands: Operands) -> torch.Tensor:
+    """Return the right result of a pass, in fp64."""
+    wide = in_doubles(operands)
+    result = native_passes(problem, wide)[which]
+    if which != Pass.FORWARD:
+        return result
+    if problem.bias:
+        result = result + wide.grad[0].flatten(1)[:, 0].view(-1, *[1] * len(problem.kernel))
+    return activate_in_place(result, problem.activation, problem.slope)
 
 
 # A name says what is odd about a case. Sizes are multiples of nothing, but for those that say so.

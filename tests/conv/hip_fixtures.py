@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from yolo_rocm.conv.fused import hip as fused
 from yolo_rocm.conv.hip import base, depthwise, gemm
 
 from .hip import on_host
@@ -13,8 +12,7 @@ from .hip import on_host
 def host(monkeypatch: pytest.MonkeyPatch):
     """Launch on the CPU, on three processors, with new memory full of NaN where torch can do that."""
     monkeypatch.setattr(base, "launch_of", on_host.launch_of)
-    for module in (base, fused):
-        monkeypatch.setattr(module, "prepare", on_host.launch_of)
+    monkeypatch.setattr(base, "prepare", on_host.launch_of)
     monkeypatch.setattr(base, "device_reason", lambda device: None)
     for module in (gemm, depthwise):
         monkeypatch.setattr(module, "processors", lambda device: 3)

@@ -11,34 +11,36 @@ from typing import Any
 import pytest
 import torch
 
-from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, INFERENCE_ALGORITHMS, Algorithm
 from yolo_rocm.conv.exactness import allowed_error, in_doubles, native_passes
+from yolo_rocm.conv.gemm import depthwise
+from yolo_rocm.conv.inference import InferencePatch
 from yolo_rocm.conv.names import PASSES
-from yolo_rocm.conv.plan import CONVOLUTION, Operands
+from yolo_rocm.conv.plan import CONVOLUTION, InferencePlanner, Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton import calls
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
 from yolo_rocm.conv.triton.tiles import SplitK
+from yolo_rocm.engines.activations import ACTIVATIONS, LEAKY_RELU
 from yolo_rocm.engines.device_state import STATE
+from yolo_rocm.engines.names import Pass
 from yolo_rocm.engines.triton.available import missing_reason
 
 from ..engines.contract import Contract
 from ..interpreted import interpreter
-from .cases import BY_KERNEL, CASES, conv
+from .cases import BY_KERNEL, CASES, DEPTHWISE, activated, conv, exact
 from .hip import on_host
 from .problems import random_problem
 
-
-def exact(problem: ConvProblem, which: str, operands: Any) -> torch.Tensor:
-    return native_passes(problem, in_doubles(operands))[which]
-
-
 CONTRACT = Contract(CONVOLUTION, exact, allowed_error)
+INFERENCE = Contract(InferencePlanner.operator, exact, allowed_error)
+FORWARD = (Pass.FORWARD,)
 # Winograd's transforms cost digits: the tuner measures how many. What is wrong errs by far more than this.
 LOOSE = replace(CONTRACT, allowed=lambda problem, which: 16 * allowed_error(problem, which))
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 GEMM = [a for a in ALGORITHMS if a.engine == "gemm" and a.name != "depthwise_kernel"]  # that one needs a GPU
+OF_INFERENCE = [a for a in INFERENCE_ALGORITHMS if a not in ALGORITHMS]
 TRITON = [a for a in ALGORITHMS if a.engine == "triton"]
 HIP = [a for a in ALGORITHMS if a.engine == "hip"]
 
@@ -110,6 +112,37 @@ def test_workspace_of_gemm_is_what_was_claimed(algorithm: Algorithm) -> None:
     assert able
     for layer in able:
         CONTRACT.check_workspace(algorithm, layer, reuses=3)
+
+
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_torchs_own_depthwise_kernel(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """GPUs alone have it: here torch computes in its place, and all that is made of it is ours."""
+    algorithm, problem = BY_NAME["depthwise_kernel"], DEPTHWISE[name]
+    assert algorithm.not_supported_reasons(problem)[-1:] == ["torch has this kernel for GPUs only, this is cpu"]
+    if len(algorithm.not_supported_reasons(problem)) > 1:
+        return
+    monkeypatch.setattr(type(algorithm), "not_supported_reasons", lambda self, problem: [])
+    monkeypatch.setattr(
+        depthwise,
+        "_depthwise",
+        lambda x, weight, bias, *geometry: torch.nn.functional.conv2d(x, weight, bias, *geometry, groups=x.shape[1]),
+    )
+    CONTRACT.check_values(algorithm, problem)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_gemm_with_bias_and_activation(activation: str) -> None:
+    """Torch's activation follows, in the memory of the result and in its layout, within any budget."""
+    for last, bias in ((False, True), (True, False)):
+        case = replace(CASES["3x3"], channels_last=last)
+        problem = activated(case, activation, 0.3 if activation == LEAKY_RELU else 0.0, bias)
+        for name in ("windows", "columns", "aten"):
+            INFERENCE.check_values(BY_NAME[name], problem)
+        operands = Operands.of(problem)
+        for budget in (1, 1 << 40):
+            y = INFERENCE.operator.run(BY_NAME["windows"], problem, Pass.FORWARD, operands, budget)
+            assert y.is_contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+            torch.testing.assert_close(y.double(), exact(problem, Pass.FORWARD, operands), rtol=1e-4, atol=1e-4)
 
 
 def test_anything_in_fp64(poisoned: None) -> None:
@@ -221,6 +254,49 @@ class TestTriton:
             x, weight = torch.ones(deep.input_shape, dtype=dtype), torch.ones(deep.weight_shape, dtype=dtype)
             assert algorithm.forward(deep, x, weight, None).flatten().tolist() == [float(terms)] * 2
 
+    @pytest.mark.parametrize("activation", ACTIVATIONS)
+    @pytest.mark.parametrize("name", ["triton_m", "triton_flat", "triton_depthwise"])
+    def test_every_activation_with_and_without_bias(self, name: str, activation: str) -> None:
+        slope = 0.3 if activation == LEAKY_RELU else 0.0
+        for turn, bias in enumerate((False, True)):
+            case = replace(
+                CASES["depthwise" if "depthwise" in name else "image" if "flat" in name else "3x3"],
+                channels_last=bool(turn),
+            )
+            algorithm, problem = BY_NAME[name], activated(case, activation, slope, bias)
+            INFERENCE.check_values(algorithm, problem)
+            assert algorithm.activates
+
+    @pytest.mark.parametrize("name", ["triton_m", "triton_depthwise"])
+    def test_some_channels_of_a_tensor_with_bias_and_silu(self, name: str) -> None:
+        """Read where they are, if the address allows it."""
+        problem = replace(activated(CASES["depthwise" if "depthwise" in name else "3x3"]), channels_last=True)
+        whole, channels = Operands.of(problem), problem.in_channels
+        for start in (channels, 2):
+            wide = torch.randn(problem.batch, 3 * channels, *problem.input_size)
+            wide = wide.contiguous(memory_format=torch.channels_last)
+            wide[:, start : start + channels] = whole.x
+            view = wide[:, start : start + channels]
+            INFERENCE.check_values(BY_NAME[name], problem, operands=whole._replace(x=view))
+
+    def test_extreme_values_stay_what_torch_makes_of_them(self) -> None:
+        problem = activated(conv((1, 16, 1, 4), 16, (1, 1)), bias=False)
+        x = torch.zeros(1, 16, 1, 4)
+        x[:, 0] = torch.tensor([float("nan"), -1e30, 1e30, 0.0])
+        operands = Operands(x, torch.eye(16).view(16, 16, 1, 1).clone(), x)
+        result = INFERENCE.operator.run(BY_NAME["triton_s"], problem, Pass.FORWARD, operands)[0, 0, 0]
+        assert result[0].isnan()
+        assert torch.equal(result[1:], torch.tensor([-0.0, 1e30, 0.0]))
+
+    @pytest.mark.parametrize("algorithm", OF_INFERENCE, ids=lambda a: a.name)
+    def test_every_tile_of_inference(self, algorithm: Algorithm) -> None:
+        problem = replace(activated(CASES["3x3"]), dtype=torch.float16, channels_last=True)
+        reasons = algorithm.not_supported_reasons(problem)
+        if any("no tile" in why for why in reasons):
+            pytest.skip(reasons[0])
+        INFERENCE.check_values(algorithm, problem)
+        assert algorithm.workspace_bytes(problem) == 4 * 20 * 20 * 9
+
 
 class TestHip:
     """Kernels in C++, as host code."""
@@ -243,3 +319,49 @@ class TestHip:
 
     def test_views(self) -> None:
         CONTRACT.check_views(BY_NAME["hip_256x16"], CASES["1x1"])
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS)
+    @pytest.mark.parametrize("name", ["hip_256x16", "hip_few_channels", "hip_depthwise", "hip_winograd"])
+    def test_every_activation_with_and_without_bias(self, name: str, activation: str) -> None:
+        slope = 0.3 if activation == LEAKY_RELU else 0.0
+        for turn, bias in enumerate((False, True)):
+            case = replace(
+                CASES["depthwise" if "depthwise" in name else "image" if "few" in name else "3x3"],
+                channels_last=bool(turn),
+            )
+            algorithm, problem = BY_NAME[name], activated(case, activation, slope, bias)
+            INFERENCE.check_values(algorithm, problem)
+            assert algorithm.activates
+
+    @pytest.mark.parametrize("name", ["hip_256x16", "hip_depthwise"])
+    def test_some_channels_of_a_tensor_with_bias_and_silu(self, name: str) -> None:
+        """Read where they are, if the address allows it."""
+        problem = replace(activated(CASES["depthwise" if "depthwise" in name else "3x3"]), channels_last=True)
+        whole, channels = Operands.of(problem), problem.in_channels
+        for start in (channels, 2):
+            wide = torch.randn(problem.batch, 3 * channels, *problem.input_size)
+            wide = wide.contiguous(memory_format=torch.channels_last)
+            wide[:, start : start + channels] = whole.x
+            view = wide[:, start : start + channels]
+            INFERENCE.check_values(BY_NAME[name], problem, operands=whole._replace(x=view))
+
+    def test_extreme_values_stay_what_torch_makes_of_them(self) -> None:
+        problem = activated(conv((1, 16, 1, 4), 16, (1, 1)), bias=False)
+        x = torch.zeros(1, 16, 1, 4)
+        x[:, 0] = torch.tensor([float("nan"), -1e30, 1e30, 0.0])
+        operands = Operands(x, torch.eye(16).view(16, 16, 1, 1).clone(), x)
+        result = INFERENCE.operator.run(BY_NAME["hip_256x16"], problem, Pass.FORWARD, operands)[0, 0, 0]
+        assert result[0].isnan()
+        assert torch.equal(result[1:], torch.tensor([-0.0, 1e30, 0.0]))
+
+    def test_a_weight_is_read_at_each_pass(self) -> None:
+        """Also where it was changed behind torch's back."""
+        patch = InferencePatch(("cpu",), InferencePlanner("hip", remember=False))
+        x, weight = torch.randn(1, 16, 6, 6), torch.randn(32, 16, 3, 3)
+        with torch.no_grad():
+            route = patch.route(x, weight, False, ((1, 1), (1, 1), (1, 1), 1), "silu")
+            assert route is not None
+            for _ in range(2):
+                expected = torch.nn.functional.silu(torch.conv2d(x, weight, None, padding=1))
+                torch.testing.assert_close(route.forward(x, weight, None), expected, rtol=1e-4, atol=1e-4)
+                weight.data.mul_(2.0)

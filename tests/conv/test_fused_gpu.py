@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 from ultralytics.nn.tasks import DetectionModel
 
+from yolo_rocm.conv.algorithms import INFERENCE_ALGORITHMS
 from yolo_rocm.conv.exactness import allowed_error
-from yolo_rocm.conv.fused.algorithms import FUSED_ALGORITHMS, Epilogued
-from yolo_rocm.conv.fused.hip import HipEpilogued
-from yolo_rocm.conv.fused.patch import FusedPatch, computing
-from yolo_rocm.conv.fused.plan import FUSED, FusedPlanner, Operands
+from yolo_rocm.conv.inference import InferencePatch, computing
 from yolo_rocm.conv.patch import Patch
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.plan import InferencePlanner, Planner
 from yolo_rocm.conv.seam import installed
 from yolo_rocm.engines.hip.available import device_reason as hip_device_reason
 from yolo_rocm.engines.measure import relative_error
@@ -26,11 +25,13 @@ from yolo_rocm.graphs.inference import CALLS_BEFORE_MEASURING
 from yolo_rocm.graphs.tree import flattened
 from yolo_rocm.session.session import Session
 
-from .test_fused_interpreter import in_fp64, of_kind, problem
+from ..engines.contract import Contract
+from .cases import CASES, activated, conv, exact
 
 DEVICE = "cuda:0"
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-EPILOGUED = [algorithm for algorithm in FUSED_ALGORITHMS if isinstance(algorithm, (Epilogued, HipEpilogued))]
+EPILOGUED = [algorithm for algorithm in INFERENCE_ALGORITHMS if algorithm.activates]
+CONTRACT = Contract(InferencePlanner.operator, exact, allowed_error)
 REASONS = {"triton": device_reason, "hip": hip_device_reason}
 
 
@@ -41,23 +42,15 @@ def test_every_kernel_and_tile(algorithm, dtype, last):
     why = REASONS[algorithm.engine](DEVICE)
     if why is not None:
         pytest.skip(why)
-    tried = 0
-    for made in (
-        of_kind(algorithm, dtype, last, activation="silu"),
-        problem((2, 64, 20, 20), 64, 3, dtype=dtype, last=last, activation="leaky_relu", slope=0.1),
-        problem((1, 128, 20, 20), 64, 1, dtype=dtype, last=last, activation="silu"),
-    ):
-        given = FUSED.cast(made, dtype, DEVICE)
-        if algorithm.not_supported_reasons(given):
-            continue
-        operands = Operands.of(given)
-        with without_tf32():
-            found = FUSED.run(algorithm, given, "forward", operands)
-        tried += 1
-        assert relative_error(found, in_fp64(given, operands)) <= allowed_error(given.conv, "forward")
-    assert (
-        tried or algorithm.engine == "triton" or dtype != torch.float32
-    )  # not every tile of triton is for every family
+    layers = [CASES[name] for name in ("3x3", "image", "depthwise")]
+    layers += [conv((2, 64, 20, 20), 64, (3, 3), (1, 1), (1, 1)), conv((1, 128, 20, 20), 64, (1, 1))]
+    given = [replace(activated(layer), dtype=dtype, channels_last=last, device=DEVICE) for layer in layers]
+    able = [problem for problem in given if not algorithm.not_supported_reasons(problem)]
+    with without_tf32():
+        for problem in able:
+            CONTRACT.check_values(algorithm, problem)
+    # Not every tile of Triton is for every family, and hip's Winograd is of fp32.
+    assert able or algorithm.engine == "triton" or dtype != torch.float32
 
 
 def network():
@@ -105,7 +98,7 @@ def served(request):
     @contextlib.contextmanager
     def on():
         patch = Patch(("cuda",), Planner(request.param, remember=False))
-        inference = FusedPatch(("cuda",), FusedPlanner(request.param, remember=False))
+        inference = InferencePatch(("cuda",), InferencePlanner(request.param, remember=False))
         with installed(patch), computing(inference):
             yield
         assert inference.report.served

@@ -19,7 +19,8 @@ from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.conv.seam import installed
 
-from .problems import MOST_RATIO, error_ratios, native_passes
+from .problems import native_passes
+from .test_contract import CONTRACT
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 GEMM = [a for a in ALGORITHMS if a.engine == "gemm"]
@@ -38,17 +39,10 @@ def ieee():
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("model", ["yolov8n.yaml", "yolo11n.yaml"])
 def test_every_layer_is_as_exact_as_native(model, channels_last, dtype):
-    worst = {}
     for layer in model_layers(model, 320, 2, dtype, "cuda:0", channels_last):
         for algorithm in GEMM:
             if algorithm.exact and not algorithm.not_supported_reasons(layer.problem):
-                for which, ratio in error_ratios(
-                    algorithm, layer.problem, lambda a, p, w, o: CONVOLUTION.run(a, p, w, o, 1 << 40)
-                ).items():
-                    if ratio > worst.get((algorithm.name, which), (0.0, ""))[0]:
-                        worst[algorithm.name, which] = (ratio, str(layer.problem))
-    too_much = {key: value for key, value in worst.items() if not value[0] <= MOST_RATIO}
-    assert not too_much
+                CONTRACT.check_values(algorithm, layer.problem)
 
 
 def test_no_warning_is_printed():

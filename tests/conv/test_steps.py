@@ -204,19 +204,3 @@ def test_what_is_beyond_the_edge_of_the_output_is_not_multiplied(monkeypatch, re
         assert (constants["STEP_W"], constants["INT64"]) == (16 * rectangles, int64)
         assert found[..., 0].isfinite().all()
         assert not found[..., 1:].isfinite().any()
-
-
-@with_triton
-@pytest.mark.usefixtures("interpreting")
-def test_splits_add_up_to_the_same_every_time(monkeypatch):
-    """Several programs share the rectangles of several images, and each sums in the same order every time."""
-    problem = conv((11, 15), (1, 3), padding=(0, 1))
-    operands = Operands.of(problem)
-    monkeypatch.setattr(calls, "GEMM_SPLIT", calls.GEMM_SPLIT._replace(steps=5))
-    exact = native_passes(problem, in_doubles(operands))["grad_weight"]
-    first, second = (weight_gradient(problem, operands, SMALL, rows=True)[0] for _ in range(2))
-    assert torch.equal(first, second)
-    assert relative_error(first, exact) <= 2 * plain_sum_error(problem, "grad_weight")
-    by = (strides(shape, False) for shape in (problem.output_shape, problem.input_shape))
-    _, splits = calls.grad_weight(problem, *by, SMALL, Dot(), 1, rows=True)
-    assert splits > 1

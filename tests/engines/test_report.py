@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 import yolo_rocm
-from yolo_rocm.conv.fused.patch import FusedReport
 from yolo_rocm.conv.names import PASSES
-from yolo_rocm.conv.report import ConvReport
+from yolo_rocm.conv.report import ConvReport, InferenceReport
 from yolo_rocm.engines.planner import PassChoice, Plan
 from yolo_rocm.engines.report import SeamReport
 from yolo_rocm.norm.algorithms import BY_NAME
@@ -21,7 +20,7 @@ from yolo_rocm.norm.report import NormReport
 pytestmark = pytest.mark.once
 
 HERE = str(Path(yolo_rocm.__file__).parent)
-REPORTS = (ConvReport, FusedReport, NormReport)
+REPORTS = (ConvReport, InferenceReport, NormReport)
 READS = ("engines", "summary", "as_dict", "table", "layers", "replan")
 
 

@@ -15,10 +15,9 @@ from ultralytics.nn.modules import conv as blocks
 from ultralytics.nn.modules.conv import Conv, DWConv
 from ultralytics.nn.tasks import DetectionModel
 
-from yolo_rocm.conv.fused.patch import FusedPatch, computing
-from yolo_rocm.conv.fused.plan import FusedPlanner
+from yolo_rocm.conv.inference import InferencePatch, computing
 from yolo_rocm.conv.patch import Patch
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.plan import InferencePlanner, Planner
 from yolo_rocm.conv.seam import installed as installed_convolutions
 from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.ultralytics_hooks import probes
@@ -36,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def on():
     """Put everything on, for the CPU."""
-    patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
+    patch = InferencePatch(("cpu",), InferencePlanner("gemm", remember=False))
     with computing(patch), inference_blocks():
         yield patch
 
@@ -262,7 +261,7 @@ def test_a_compiled_block_is_compiled_as_it_is(on):
 def test_nothing_is_left_behind():
     module = block(fused=True)
     before = pickle.dumps(module)
-    patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
+    patch = InferencePatch(("cpu",), InferencePlanner("gemm", remember=False))
     with computing(patch), inference_blocks(), inference_blocks():
         assert "__call__" in vars(Conv)
         with torch.no_grad():
@@ -294,7 +293,7 @@ def test_whole_networks(model, fused, convolved):
     with torch.no_grad():
         wanted = network(x)
         convolved.clear()
-        patch = FusedPatch(("cpu",), FusedPlanner("gemm", remember=False))
+        patch = InferencePatch(("cpu",), InferencePlanner("gemm", remember=False))
         convolutions = Patch(("cpu",), Planner("gemm", remember=False))
         with computing(patch), inference_blocks(), installed_convolutions(convolutions):
             found = network(x)

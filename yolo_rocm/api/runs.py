@@ -21,7 +21,6 @@ from ..ultralytics_hooks.log import say
 from .registration import PresetSource, registered_for_one_run
 
 if TYPE_CHECKING:
-    from ..conv.fused.patch import FusedReport
     from ..conv.report import ConvReport
     from ..preset.schema import Settings
 
@@ -45,7 +44,7 @@ class RunOutcome:
     report: ConvReport | None
     settings: Settings
     folder: Path | None = None
-    inference: FusedReport | None = None
+    inference: ConvReport | None = None
 
 
 def train(

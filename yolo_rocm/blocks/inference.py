@@ -7,10 +7,10 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from ..conv.fused.patch import is_trained, serving
+from ..conv.inference import is_trained, serving
 from ..conv.seam import serving as serving_convolutions
-from ..conv.triton.calls import Epilogue
 from ..engines.autocast import autocast_dtype
+from ..engines.layout import laid_out
 from ..engines.torch_state import any_global_hook, has_hooks, is_plain_eager
 from ..norm.fusible import ACTIVATION_MODULES
 
@@ -54,12 +54,14 @@ def conv_act(x: Any, conv: Any, norm: Any, act: Any) -> torch.Tensor | None:
     slope = float(act.negative_slope) if type(act) is nn.LeakyReLU else 0.0
     geometry = (stride, padding, dilation, own["groups"])
     added = bias is not None or norm is not None
-    route = patch.route(x, weight, added, geometry, Epilogue(activation, slope))
+    route = patch.route(x, weight, added, geometry, activation, slope)
     if route is None:
         return None
     convolutions = serving_convolutions(device)
     patch.count(route, None if convolutions is None else convolutions.report)
-    return route.forward(x, weight, bias) if norm is None else route.forward(x, *_folded(weight, bias, norm))
+    if norm is not None:
+        weight, bias = _folded(weight, bias, norm)
+    return laid_out(route.forward(x, weight, bias), route.problem.channels_last)
 
 
 def _usable(x: torch.Tensor, parameter: Any) -> bool:

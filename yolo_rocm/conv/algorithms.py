@@ -24,8 +24,8 @@ from .hip.winograd import HipWinograd
 from .native import Aten, Vendor
 from .triton.channels_last import TritonChannelsLast
 from .triton.depthwise import TritonDepthwise
-from .triton.gemm import TritonFlat, TritonGemm, TritonRows
-from .triton.tiles import ROW_SIZES, SIZES
+from .triton.gemm import TritonFlat, TritonGemm, TritonInference, TritonRows
+from .triton.tiles import INFERENCE_SIZES, ROW_SIZES, SIZES
 from .triton.transposed import TritonTransposed
 
 _ANYTHING_DIRECT = (Pointwise(), Windows())
@@ -54,6 +54,11 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     HipTransposed(_HIP_TILES[-1:]),
     Aten(),
 )
+# Of a network that only computes: no rows, which are of a gradient, but tiles for small batches.
+INFERENCE_ALGORITHMS: tuple[Algorithm, ...] = (
+    *(algorithm for algorithm in ALGORITHMS if "rows_" not in algorithm.name),
+    *(TritonInference(size) for size in INFERENCE_SIZES),
+)
 BY_NAME: dict[str, Algorithm] = {algorithm.name: algorithm for algorithm in ALGORITHMS}
 
-__all__ = ["ALGORITHMS", "BY_NAME", "Algorithm"]
+__all__ = ["ALGORITHMS", "BY_NAME", "INFERENCE_ALGORITHMS", "Algorithm"]

@@ -6,12 +6,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from ..engines.operator import BaseAlgorithm
 from ..engines.products import product
+from ..engines.trust.record import quarantine_reasons
+from .names import INFERENCE, TRAINING
 from .problem import ConvProblem
 
 Grads = tuple["torch.Tensor | None", "torch.Tensor | None"]
@@ -38,6 +40,8 @@ class Algorithm(BaseAlgorithm[ConvProblem]):
     Results may have any memory layout; the seam brings them into the one the native kernel would have chosen. Work that
     needs more workspace than the user allows is cut outside, by `yolo_rocm.conv.chunking`, along batch and rows.
     """
+
+    activates: ClassVar[bool] = False  # whether its forward pass computes the problem's activation too
 
     def bound(self, problem: ConvProblem) -> Bound:
         """Return the passes for a problem that will be met again and again; some know a shorter way then."""
@@ -75,6 +79,12 @@ class Algorithm(BaseAlgorithm[ConvProblem]):
         """
         for_weight = self.grad_weight(problem, grad, x) if wanted[1] else None
         return self.grad_input(problem, grad, weight) if wanted[0] else None, for_weight
+
+
+def quarantined(algorithm: Algorithm, problem: ConvProblem) -> list[str]:
+    """Return why an algorithm's kernel or tile is not used on the device any more, by a training nor by inference."""
+    reasons = (quarantine_reasons(operator, algorithm, problem) for operator in (TRAINING, INFERENCE))
+    return next(filter(None, reasons), [])
 
 
 def common_reasons(

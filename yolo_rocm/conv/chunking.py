@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 
+from ..engines.activations import IDENTITY, activate_in_place
 from ..engines.chunking import budget_of_second_try, chunks, workspace
 from .base import Algorithm, Bound, Grads, Wanted, add_bias
 from .problem import ConvProblem, laid_out
@@ -19,6 +20,8 @@ def fitted(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Bound:
 
     Whether anything has to be cut is decided here, once. When memory runs out, a pass gets one smaller try.
     """
+    if problem.activation != IDENTITY and not algorithm.activates:
+        return _activated(problem, fitted(algorithm, problem.plain, budget))
     parts = _Chunked(algorithm, problem, budget)
     fits = workspace(algorithm, problem) <= budget
     first_forward, first_backward = algorithm.bound(problem) if fits else Bound(parts.forward, parts.backward)
@@ -38,6 +41,16 @@ def fitted(algorithm: Algorithm, problem: ConvProblem, budget: int) -> Bound:
         return replace(parts, budget=budget_of_second_try(budget)).backward(grad, x, weight, wanted)
 
     return Bound(forward, backward)
+
+
+def _activated(problem: ConvProblem, plain: Bound) -> Bound:
+    """Return the passes of a plain convolution with the activation computed in the memory of its result."""
+
+    def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        y = laid_out(plain.forward(x, weight, bias), problem.channels_last)
+        return activate_in_place(y, problem.activation, problem.slope)
+
+    return Bound(forward, plain.backward)
 
 
 def smallest_workspace(algorithm: Algorithm, problem: ConvProblem) -> int:

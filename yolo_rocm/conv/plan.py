@@ -12,10 +12,10 @@ from ..engines.names import Pass
 from ..engines.operator import Operator, Tensors
 from ..engines.planner import DEFAULT_TUNE_SECONDS, BasePlanner, Plan
 from . import chunking
-from .algorithms import ALGORITHMS, Algorithm
+from .algorithms import ALGORITHMS, INFERENCE_ALGORITHMS, Algorithm
 from .heuristics import preferred
 from .hip.heuristics import preferred as hip_preferred
-from .names import PASSES
+from .names import INFERENCE, PASSES, TRAINING
 from .problem import ConvProblem, laid_out
 
 __all__ = ["CONVOLUTION", "DEFAULT_TUNE_SECONDS", "ConvPlan", "Operands", "Planner"]
@@ -55,8 +55,8 @@ class Operands(NamedTuple):
 class Convolution(Operator[ConvProblem, Algorithm]):
     """The operator."""
 
-    name = "conv"
-    passes = PASSES
+    name = TRAINING
+    passes: tuple[Pass, ...] = PASSES
     algorithms = ALGORITHMS
 
     def preferred(self, problem: ConvProblem, which: Pass, engines: Sequence[str]) -> Sequence[str]:
@@ -84,7 +84,8 @@ class Convolution(Operator[ConvProblem, Algorithm]):
         forward, backward = chunking.fitted(algorithm, problem, budget)
         last = problem.channels_last
         if which == "forward":
-            return lambda: laid_out(forward(x, weight, None), last)
+            bias = grad[0].flatten(1)[:, 0].contiguous() if problem.bias else None  # random as any
+            return lambda: laid_out(forward(x, weight, bias), last)
         wanted = (which == Pass.GRAD_INPUT, which == Pass.GRAD_WEIGHT)
         index = wanted.index(True)
 
@@ -122,6 +123,24 @@ class Convolution(Operator[ConvProblem, Algorithm]):
         return chunking.smallest_workspace(algorithm, problem)
 
 
+class Inference(Convolution):
+    """Convolution, bias and activation as one, `act(conv(x))`, of a network that only computes: a forward pass alone.
+
+    Kernels with the activation in their epilogue write their result once; of the others torch's activation follows.
+    """
+
+    name = INFERENCE
+    passes = (Pass.FORWARD,)
+    algorithms = INFERENCE_ALGORITHMS
+
+    def preferred(self, problem: ConvProblem, which: Pass, engines: Sequence[str]) -> Sequence[str]:
+        """Return names of algorithms, best guess first: compiled ones write once what others write three times."""
+        guesses = list(preferred(problem, which))
+        if "hip" in engines:
+            guesses = [*hip_preferred(problem, which), *guesses]
+        return [*preferred(problem, which, triton=True), *guesses] if "triton" in engines else guesses
+
+
 CONVOLUTION = Convolution()
 
 
@@ -129,3 +148,9 @@ class Planner(BasePlanner[ConvProblem, Algorithm]):
     """Chooses algorithms for convolutions."""
 
     operator = CONVOLUTION
+
+
+class InferencePlanner(Planner):
+    """Chooses algorithms for convolutions with their activations, of a network that only computes."""
+
+    operator = Inference()

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ..engines.activations import IDENTITY, LEAKY_RELU
 from ..engines.layout import laid_out, suggests_channels_last
 
 __all__ = ["ConvProblem", "laid_out", "results_channels_last", "suggests_channels_last"]
@@ -27,6 +28,10 @@ class ConvProblem:
         dtype: Data type of input and weight.
         device: Device of the input, for example `cuda:0`.
         channels_last: True when the result has to be channels_last, by the rule the native kernels follow.
+        bias: Whether one is computed with it: of inference, where it decides which kernel fits. A training brings its
+            bias, or none, with the call.
+        activation: What is computed of the result with it, one of `ACTIVATIONS`: of inference too.
+        slope: Of a leaky ReLU below zero.
     """
 
     input_shape: tuple[int, ...]
@@ -40,6 +45,9 @@ class ConvProblem:
     dtype: torch.dtype
     device: str
     channels_last: bool = False
+    bias: bool = False
+    activation: str = IDENTITY
+    slope: float = 0.0
 
     @classmethod
     def of(
@@ -52,6 +60,9 @@ class ConvProblem:
         transposed: bool,
         output_padding: Sequence[int],
         groups: int,
+        bias: bool = False,
+        activation: str = IDENTITY,
+        slope: float = 0.0,
     ) -> ConvProblem:
         """Describe a call. One-element lists are broadcast over the spatial dimensions, as the native kernel does."""
         spatial = x.dim() - 2
@@ -67,6 +78,9 @@ class ConvProblem:
             x.dtype,
             str(x.device),
             results_channels_last(x, weight),
+            bias,
+            activation,
+            slope,
         )
 
     def __hash__(self) -> int:
@@ -156,6 +170,11 @@ class ConvProblem:
             found.append(f"output_padding {self.output_padding} is not smaller than stride or dilation")
         return found
 
+    @cached_property
+    def plain(self) -> ConvProblem:
+        """Return the convolution without bias and activation."""
+        return replace(self, bias=False, activation=IDENTITY, slope=0.0)
+
     def direct(self) -> ConvProblem:
         """Return the ordinary convolution whose grad-input is this transposed convolution's forward."""
         return replace(
@@ -183,7 +202,10 @@ class ConvProblem:
         layout = " channels_last" if self.channels_last else ""
         head = f"{kind} {_sizes(self.kernel)} {self.in_channels}->{self.out_channels}"
         where = f"on {_sizes(self.input_shape)} {str(self.dtype).removeprefix('torch.')}{layout} {self.device}"
-        return " ".join([head, *extras, where])
+        behind = ["bias"] if self.bias else []
+        if self.activation != IDENTITY:
+            behind.append(self.activation + (f" {self.slope:g}" if self.activation == LEAKY_RELU else ""))
+        return " ".join([head, *extras, where, *(["with", *behind] if behind else [])])
 
 
 def results_channels_last(x: torch.Tensor, weight: torch.Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -36,7 +36,7 @@ class LayerRow:
         if self.served is None:
             return {**row, "engine": None, "reason": "has not run yet"}
         plan, problem = self.served.plan, self.served.problem
-        algorithms = {which: plan[which].algorithm for which in PASSES}
+        algorithms = {which: choice.algorithm for which, choice in plan.items()}
         row.update(problem=str(problem), engine=plan.engine, reason=plan[Pass.FORWARD].reason)
         row.update({which: algorithm.name for which, algorithm in algorithms.items()})
         row.update(times_ms={which: round(ms, 4) for which, ms in self.times_ms.items()})
@@ -60,8 +60,8 @@ class ConvReport(SeamReport[ConvProblem, Algorithm]):
         times: What timed steps have shown.
     """
 
-    noun = "convolution"
-    kinds = (torch.nn.modules.conv._ConvNd,)
+    noun: ClassVar[str] = "convolution"
+    kinds: ClassVar[tuple[type[torch.nn.Module], ...]] = (torch.nn.modules.conv._ConvNd,)
 
     def __init__(self, budget: int | None = None) -> None:
         super().__init__()
@@ -115,3 +115,9 @@ class ConvReport(SeamReport[ConvProblem, Algorithm]):
         return "\n".join(
             "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]) for row in rows
         )
+
+
+class InferenceReport(ConvReport):
+    """Of convolutions with their activations, in networks that only compute."""
+
+    noun: ClassVar[str] = "inference convolution"

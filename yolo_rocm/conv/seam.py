@@ -19,7 +19,7 @@ from ..engines.seam import Seam
 from ..errors import YoloRocmError
 from .base import Grads
 from .compiling import Compiling
-from .fused.patch import serving as serving_inference
+from .inference import serving as serving_inference
 from .native import native_convolution, native_convolution_backward
 from .patch import Patch, Route
 from .plan import Planner

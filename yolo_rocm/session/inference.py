@@ -17,14 +17,15 @@ from .convolutions import Convolutions
 from .operators import Operator
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
-    from ..conv.fused.patch import FusedPatch, FusedReport
+    from ..conv.inference import InferencePatch
+    from ..conv.report import ConvReport
     from ..graphs.inference import InferenceNetworks
 
 
 _at_work: ContextVar[Inference | None] = ContextVar("yolo_rocm_inference_at_work", default=None)
 
 
-class Inference(Operator["FusedPatch"]):
+class Inference(Operator["InferencePatch"]):
     """One patch of blocks that only compute, kept with its plans and recorded networks from one run to the next.
 
     Args:
@@ -40,7 +41,7 @@ class Inference(Operator["FusedPatch"]):
         self._convolutions, self._trains = convolutions, trains
 
     @property
-    def report(self) -> FusedReport | None:
+    def report(self) -> ConvReport | None:
         """What blocks were computed by in the newest run; None before the first."""
         return None if self._patch is None else self._patch.report
 
@@ -81,13 +82,13 @@ class Inference(Operator["FusedPatch"]):
         )
 
     def _scope(self) -> AbstractContextManager[None]:
-        from ..conv.fused.patch import computing
+        from ..conv.inference import computing
 
         ours = self._patch is not None and _at_work.get() is self  # not another session's inside of it
         return computing(self._patch) if ours and self._patch is not None else nullcontext()
 
     def _compute(self, model: Any, run: Callable[[Any], Any], x: Any) -> Any:
-        from ..conv.fused.patch import serving
+        from ..conv.inference import serving
 
         ours = self._patch is not None and serving(x.device.type) is self._patch
         return run(x) if self._trains() or not ours else self._networks(model, run, x)
@@ -99,20 +100,20 @@ class Inference(Operator["FusedPatch"]):
         return len(patch.planner.unmeasured(list(patch.report.served)))
 
     @contextmanager
-    def _installed(self, patch: FusedPatch) -> Iterator[None]:
+    def _installed(self, patch: InferencePatch) -> Iterator[None]:
         with inference_blocks(), around_inference(self._scope), inference_networks(self._compute):
             yield
 
-    def _make(self) -> FusedPatch:
-        from ..conv.fused.patch import FusedPatch
-        from ..conv.fused.plan import FusedPlanner
+    def _make(self) -> InferencePatch:
+        from ..conv.inference import InferencePatch
+        from ..conv.plan import InferencePlanner
 
         conv, advice = self._settings.preset.conv, self._convolutions.advice
-        planner = FusedPlanner(
+        planner = InferencePlanner(
             conv.engine,
             advice.vendor_library,
             conv.memory_mb,
             avoid_vendor=self._convolutions.avoided,
             for_training=False,
         )
-        return FusedPatch(conv.devices, planner)
+        return InferencePatch(conv.devices, planner)

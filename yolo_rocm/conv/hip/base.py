@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -12,11 +11,10 @@ from typing import ClassVar
 import torch
 
 from ...engines.hip.available import device_reason
+from ...engines.layout import strides
 from ...engines.names import Pass
-from ...engines.trust.record import quarantine_reasons
-from ..base import Algorithm, Bound, Grads, Wanted, common_reasons
+from ..base import Algorithm, Bound, Grads, Wanted, common_reasons, quarantined
 from ..problem import ConvProblem, laid_out, suggests_channels_last
-from ..triton.calls import PLAIN, Epilogue, strides
 from . import calls
 from .calls import STORAGE, HipCall, Strides
 from .launching import launch_of, prepare
@@ -43,6 +41,7 @@ class HipAlgorithm(Algorithm):
     """The three passes, from the launches that a subclass describes."""
 
     engine: ClassVar[str] = "hip"
+    activates: ClassVar[bool] = True
 
     @abstractmethod
     def gather_steps(
@@ -52,12 +51,8 @@ class HipAlgorithm(Algorithm):
         src: Strides,
         weight: Strides,
         out: Strides,
-        epilogue: Epilogue = PLAIN,
     ) -> Steps:
-        """Describe forward, or with `back` grad-input; tensors of the kernel: source, weight, bias or None, result.
-
-        The epilogue is that of a forward pass.
-        """
+        """Describe forward, or with `back` grad-input; tensors of the kernel: source, weight, bias or None, result."""
 
     @abstractmethod
     def weight_steps(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[HipCall, int]:
@@ -116,27 +111,17 @@ class Gather:
         algorithm: Describes the launches.
         problem: The problem.
         back: Whether it is grad-input.
-        epilogue: What the kernel of a forward pass does with its sums.
-        as_read: Returns a source as the kernel can read it.
     """
 
-    def __init__(
-        self,
-        algorithm: HipAlgorithm,
-        problem: ConvProblem,
-        back: bool,
-        epilogue: Epilogue = PLAIN,
-        as_read: Callable[[torch.Tensor], torch.Tensor] | None = None,
-    ) -> None:
+    def __init__(self, algorithm: HipAlgorithm, problem: ConvProblem, back: bool) -> None:
         self._algorithm, self._problem, self._back = algorithm, problem, back
-        self._epilogue, self._as_read = epilogue, as_read or readable
         self._shape = problem.input_shape if back else problem.output_shape
         self._strides = strides(self._shape, problem.channels_last)
         self._known: tuple[object, ...] = ()
 
     def __call__(self, src: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Compute the pass; the weight is packed first, where the kernel reads it so."""
-        src = self._as_read(src)
+        src = readable_view(src)
         found = self._known
         if not found or found[0] != src.stride() or found[1] != weight.stride():
             found = self._known = self._look_up(src.stride(), weight.stride())
@@ -153,7 +138,7 @@ class Gather:
         return out
 
     def _look_up(self, src: Strides, weight: Strides) -> tuple[object, ...]:
-        steps = self._algorithm.gather_steps(self._problem, self._back, src, weight, self._strides, self._epilogue)
+        steps = self._algorithm.gather_steps(self._problem, self._back, src, weight, self._strides)
         device = self._problem.device
         pack = None if steps.other is None else launch_of(steps.other, device)
         return (src, weight, launch_of(steps.kernel, device), pack, steps.between)
@@ -199,6 +184,13 @@ def _backward(
     return grad_input(grad, weight, None) if wanted[0] else None, for_weight
 
 
+def readable_view(x: torch.Tensor) -> torch.Tensor:
+    """Return a source that kernels read: a view as it is where its address and the distance of its samples allow it."""
+    aligned = x.data_ptr() % (4 * x.element_size()) == 0
+    near = x.stride(0) * (2 + 512 // max(1, math.prod(x.shape[2:]))) < _LARGEST  # as `hip_reasons` has it
+    return x if aligned and near else readable(x)
+
+
 def readable(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor in one of the two layouts, at an address that four values can be read from: most often itself."""
     shape = tuple(tensor.shape)
@@ -226,7 +218,7 @@ def hip_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
     missing = device_reason(problem.device)
     if missing:
         return [*reasons, missing]
-    return reasons + quarantine_reasons("conv", algorithm, problem)
+    return reasons + quarantined(algorithm, problem)
 
 
 def _shapes(problem: ConvProblem) -> tuple[tuple[int, ...], ...]:

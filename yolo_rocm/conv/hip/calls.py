@@ -11,9 +11,8 @@ from typing import Final
 
 import torch
 
-from ...engines.activations import ACTIVATIONS
+from ...engines.activations import ACTIVATIONS, IDENTITY
 from ..problem import ConvProblem
-from ..triton.calls import PLAIN, Epilogue
 from .tiles import Tile
 
 Shape = tuple[int, ...]
@@ -50,16 +49,17 @@ def group_channels(problem: ConvProblem) -> tuple[int, int]:
     return problem.in_channels // problem.groups, problem.out_channels // problem.groups
 
 
-def activation(epilogue: Epilogue) -> dict[str, int | str]:
+def activation(problem: ConvProblem, back: bool) -> dict[str, int | str]:
     """Return what a kernel computes of its sums before it writes them, as its source names that."""
-    return {"ACT": ACTIVATIONS.index(epilogue.activation), "SLOPE": f"{epilogue.slope:.9e}f"}
+    kind, slope = (IDENTITY, 0.0) if back else (problem.activation, problem.slope)
+    return {"ACT": ACTIVATIONS.index(kind), "SLOPE": f"{slope:.9e}f"}
 
 
-def forward(problem: ConvProblem, x: Strides, y: Strides, tile: Tile, epilogue: Epilogue = PLAIN) -> HipCall:
+def forward(problem: ConvProblem, x: Strides, y: Strides, tile: Tile) -> HipCall:
     """Describe the forward pass; tensors: input, packed weight, bias or None, output."""
     sizes = (problem.output_size, problem.output_size, problem.input_size)
     channels, outputs = group_channels(problem)
-    return _gather_gemm(problem, *sizes, channels, outputs, x, y, tile, False, epilogue)
+    return _gather_gemm(problem, *sizes, channels, outputs, x, y, tile, False)
 
 
 def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> HipCall:
@@ -67,7 +67,7 @@ def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> 
     channels, outputs = group_channels(problem)
     phase = tuple(cdiv(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
     return _gather_gemm(
-        problem, phase, problem.input_size, problem.output_size, outputs, channels, grad, gx, tile, True, PLAIN
+        problem, phase, problem.input_size, problem.output_size, outputs, channels, grad, gx, tile, True
     )
 
 
@@ -140,7 +140,6 @@ def _gather_gemm(
     out: Strides,
     tile: Tile,
     back: bool,
-    epilogue: Epilogue,
 ) -> HipCall:
     area = math.prod(phase)
     tiles_m, tiles_n = cdiv(problem.batch * area, tile.m), cdiv(outputs, tile.n)
@@ -155,7 +154,7 @@ def _gather_gemm(
         "OUT_LAST": int(out_last),
         "VEC_OUT": int(_channels_by_four(out, outputs) if out_last else whole),
         "EVEN_K": int(channels % tile.k == 0),
-        **activation(epilogue),
+        **activation(problem, back),
     }
     sizes = (problem.batch, *phase, *out_size, *src_size, channels, outputs)
     weight_row = problem.groups * tiles_n * tile.n
@@ -191,19 +190,22 @@ def _pixels_by_four(strides: Strides, size: Shape) -> bool:
     )
 
 
-def few_channels(problem: ConvProblem, x: Strides, weight: Strides, y: Strides, epilogue: Epilogue = PLAIN) -> HipCall:
+def few_channels(problem: ConvProblem, x: Strides, weight: Strides, y: Strides) -> HipCall:
     """Describe the forward pass of a convolution of few channels; tensors: input, weight, bias or None, output."""
     outputs = min(32, cdiv(problem.out_channels, 16) * 16)
     last = _channels_by_four(y, problem.out_channels)
     grid = (cdiv(problem.batch * math.prod(problem.output_size), 256), cdiv(problem.out_channels, outputs), 1)
     numbers = (problem.batch, *problem.output_size, *problem.input_size, problem.out_channels, *x, *y, *weight)
-    more = {"CHANNELS": problem.in_channels, "OUTPUTS": outputs, "OUT_LAST": int(last), **activation(epilogue)}
+    more = {
+        "CHANNELS": problem.in_channels,
+        "OUTPUTS": outputs,
+        "OUT_LAST": int(last),
+        **activation(problem, back=False),
+    }
     return HipCall("few_channels", _fixed_geometry(problem, **more), grid, 128, numbers)
 
 
-def depthwise(
-    problem: ConvProblem, src: Strides, weight: Strides, out: Strides, back: bool, epilogue: Epilogue = PLAIN
-) -> HipCall:
+def depthwise(problem: ConvProblem, src: Strides, weight: Strides, out: Strides, back: bool) -> HipCall:
     """Describe a depthwise forward pass, or with `back` grad-input; tensors: source, weight, bias or None, result."""
     sizes = (problem.input_size, problem.output_size)
     src_size, out_size = reversed(sizes) if back else sizes
@@ -214,7 +216,7 @@ def depthwise(
     grid = blocks * (cdiv(problem.batch * area, 32 * pixels) if last else problem.batch * channels)
     by_out, _, *by_tap = weight
     numbers = (problem.batch, *out_size, *src_size, channels, *src, *out, by_out, *by_tap, blocks)
-    more = {"BACK": int(back), "LAST": int(last), "PIXELS": pixels, **activation(epilogue)}
+    more = {"BACK": int(back), "LAST": int(last), "PIXELS": pixels, **activation(problem, back)}
     return HipCall("depthwise", _fixed_geometry(problem, **more), (grid, 1, 1), 256, numbers)
 
 

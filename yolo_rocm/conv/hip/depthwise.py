@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from ...engines.devices import processors
 from ..problem import ConvProblem
-from ..triton.calls import PLAIN, Epilogue
 from . import calls
 from .base import HipAlgorithm, Steps, hip_reasons
 from .calls import HipCall, Strides
@@ -39,10 +38,9 @@ class HipDepthwise(HipAlgorithm):
         src: Strides,
         weight: Strides,
         out: Strides,
-        epilogue: Epilogue = PLAIN,
     ) -> Steps:
         """Describe forward or grad-input."""
-        return Steps(calls.depthwise(problem, src, weight, out, back, epilogue))
+        return Steps(calls.depthwise(problem, src, weight, out, back))
 
     def weight_steps(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[HipCall, int]:
         """Describe the partial sums of grad-weight."""

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from ...engines.names import Pass
 from ..problem import ConvProblem
-from ..triton.calls import PLAIN, Epilogue
 from . import calls
 from .base import Steps, hip_reasons
 from .calls import Strides
@@ -49,9 +48,8 @@ class HipFewChannels(HipGemm):
         src: Strides,
         weight: Strides,
         out: Strides,
-        epilogue: Epilogue = PLAIN,
     ) -> Steps:
         """Describe forward by this kernel, grad-input by the plain one."""
         if back:
             return super().gather_steps(problem, back, src, weight, out)
-        return Steps(calls.few_channels(problem, src, weight, out, epilogue))
+        return Steps(calls.few_channels(problem, src, weight, out))

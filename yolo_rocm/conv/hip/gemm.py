@@ -8,7 +8,6 @@ from typing import ClassVar
 from ...engines.devices import processors
 from ...engines.names import Pass
 from ..problem import ConvProblem
-from ..triton.calls import PLAIN, Epilogue
 from . import calls
 from .base import HipAlgorithm, Steps, hip_reasons
 from .calls import HipCall, Strides, group_channels
@@ -46,13 +45,12 @@ class HipGemm(HipAlgorithm):
         src: Strides,
         weight: Strides,
         out: Strides,
-        epilogue: Epilogue = PLAIN,
     ) -> Steps:
         """Describe forward or grad-input, and the packing of the weight before it."""
         if back:
             kernel = calls.grad_input(problem, src, out, self.gather)
         else:
-            kernel = calls.forward(problem, src, out, self.gather, epilogue)
+            kernel = calls.forward(problem, src, out, self.gather)
         pack = calls.pack_weight(problem, weight, self.gather, back)
         return Steps(kernel, pack, math.prod(calls.packed_shape(problem, self.gather, back)))
 

@@ -9,7 +9,6 @@ import torch
 
 from ...engines.names import Pass
 from ..problem import ConvProblem
-from ..triton.calls import PLAIN, Epilogue
 from .base import Steps, hip_reasons
 from .calls import STORAGE, HipCall, Strides, activation, cdiv
 from .gemm import HipGemm
@@ -56,7 +55,6 @@ class HipWinograd(HipGemm):
         src: Strides,
         weight: Strides,
         out: Strides,
-        epilogue: Epilogue = PLAIN,
     ) -> Steps:
         """Describe forward or grad-input, and the transform of the weight before it."""
         sizes = (problem.input_size, problem.output_size)
@@ -74,7 +72,7 @@ class HipWinograd(HipGemm):
             ("OUT_LAST", int(out_last)),
             ("VEC_OUT", int(pairs)),
             ("EVEN_K", int(channels % _DEPTH == 0)),
-            *activation(epilogue).items(),
+            *activation(problem, back).items(),
         )
         tiles = problem.batch * math.prod(cdiv(size, 2) for size in out_size)
         numbers = (

@@ -17,7 +17,7 @@ from ..base import Algorithm, Bound
 from ..problem import ConvProblem
 from . import calls
 from .bound import bound_passes
-from .calls import PLAIN, Epilogue, Strides, strides
+from .calls import Strides, strides
 from .common import empty_for, remembered, sum_key, tf32
 
 
@@ -25,12 +25,11 @@ class TritonAlgorithm(Algorithm):
     """The three passes, from the launches and the layout of the weight that a subclass describes."""
 
     engine: ClassVar[str] = "triton"
+    activates: ClassVar[bool] = True
     packs: ClassVar[bool] = False  # whether `packed` copies weights
 
     @abstractmethod
-    def forward_call(
-        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
-    ) -> Call:
+    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
         """Describe the launch of the forward pass; tensors: input, packed weight, bias or anything, output."""
 
     @abstractmethod
@@ -121,7 +120,9 @@ class TritonAlgorithm(Algorithm):
         weight = self.packed_strides(problem, which)
         dtypes: tuple[torch.dtype, ...] = (problem.dtype,) * 4
         if which == "forward":
-            call = self.forward_call(problem, x, weight, strides(problem.output_shape, problem.channels_last), False)
+            call = self.forward_call(
+                problem, x, weight, strides(problem.output_shape, problem.channels_last), problem.bias
+            )
         elif which == "grad_input":
             call = self.grad_input_call(problem, y, weight, strides(problem.input_shape, problem.channels_last))
         else:

@@ -19,11 +19,11 @@ from ..problem import ConvProblem
 from .calls import Strides, strides
 from .common import splits_of, sum_key, tf32
 
-Key = Callable[[Pass, Strides, Strides], Hashable]
+Key = Callable[[Pass, Strides, Strides, bool], Hashable]
 Pack = Callable[[Pass, torch.Tensor], torch.Tensor]
+Repeat = Callable[..., bool]
 # Strides that change from call to call are followed this often.
 _ATTEMPTS: Final = 4
-_Pass = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def bound_passes(
@@ -35,84 +35,115 @@ def bound_passes(
         algorithm: The algorithm, which computes a pass the first time, and where tensors are not like those before.
         problem: The problem.
         key: Returns the key of its launch for a pass, from the strides of input and packed weight, of gradient and
-            packed weight, or of gradient and input.
+            packed weight, or of gradient and input, and whether there is a bias.
         pack: Returns the weight in the layout that it reads in a pass.
         grad_weight_in: Returns the gradient of the weight from gradient and input, in the data type `dtype`.
     """
-
-    def without_bias(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return algorithm.forward(problem, x, weight, None)
-
-    once = _one_launch(problem, Pass.FORWARD, problem.output_shape, without_bias, key, pack)
-    first = partial(algorithm.grad_input, problem)
-    grad_input = _one_launch(problem, Pass.GRAD_INPUT, problem.input_shape, first, key, pack)
+    plain, biased = (_Gather(Pass.FORWARD, algorithm, problem, key, pack, bias) for bias in (False, True))
+    grad_input = _Gather(Pass.GRAD_INPUT, algorithm, problem, key, pack, False)
     grad_weight, widened = (
-        _partials_and_sum(problem, dtype, partial(grad_weight_in, dtype=dtype), key)
+        _GradWeight(problem, dtype, partial(grad_weight_in, dtype=dtype), key)
         for dtype in (problem.dtype, torch.float32)
     )
 
     def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return once(x, weight) if bias is None else algorithm.forward(problem, x, weight, bias)
+        return plain(x, weight, x) if bias is None else biased(x, weight, bias.contiguous())
 
     def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted) -> Grads:
         weighed = widened if True in wanted[2:] else grad_weight
         for_weight = weighed(grad, x) if wanted[1] else None  # first: see `Algorithm.backward`
-        return grad_input(grad, weight) if wanted[0] else None, for_weight
+        return grad_input(grad, weight, grad) if wanted[0] else None, for_weight
 
     return Bound(forward, backward)
 
 
-def _one_launch(problem: ConvProblem, which: Pass, shape: tuple[int, ...], first: _Pass, key: Key, pack: Pack) -> _Pass:
-    by = strides(shape, problem.channels_last)
-    known: tuple[Callable[..., bool], Strides, Strides, bool, bool] | None = None
-    attempts = _ATTEMPTS
+class _Repeatable:
+    """Launches that are at hand, and what tensors have to be like for them."""
 
-    def run(source: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        nonlocal known, attempts
-        if known is not None:
-            again, of_source, of_weight, packing, allowed = known
-            if source.stride() == of_source and weight.stride() == of_weight and tf32(problem) == allowed:
-                result = source.new_empty_strided(shape, by)
-                read, at = pack(which, weight) if packing else weight, source.data_ptr()
-                if again(source.get_device(), at, read.data_ptr(), at, result.data_ptr()):  # no bias: anything
-                    return result
-        result = first(source, weight)
-        if attempts:
-            attempts -= 1
-            packed = pack(which, weight)
-            launched = repeating(key(which, source.stride(), packed.stride()))
-            if launched is not None:
-                packing = packed.data_ptr() != weight.data_ptr()
-                known = launched, source.stride(), weight.stride(), packing, tf32(problem)
+    __slots__ = ("attempts", "first", "problem", "second", "tf32")
+
+    def __init__(self, problem: ConvProblem) -> None:
+        self.problem, self.attempts = problem, _ATTEMPTS
+        self.first: Strides = ()
+        self.second: Strides = ()
+        self.tf32 = False
+
+    def fits(self, first: torch.Tensor, second: torch.Tensor) -> bool:
+        """Return whether tensors are like those of the launches."""
+        alike = first.stride() == self.first and second.stride() == self.second
+        return alike and tf32(self.problem) == self.tf32
+
+    def note(self, first: torch.Tensor, second: torch.Tensor) -> None:
+        """Note what the tensors of the launches are like."""
+        self.first, self.second, self.tf32 = first.stride(), second.stride(), tf32(self.problem)
+
+
+class _Gather(_Repeatable):
+    """Forward or grad-input: one launch that reads a source and a weight, and a bias or anything."""
+
+    __slots__ = ("algorithm", "bias", "key", "launch", "pack", "packing", "shape", "strides", "which")
+
+    def __init__(
+        self, which: Pass, algorithm: Algorithm, problem: ConvProblem, key: Key, pack: Pack, bias: bool
+    ) -> None:
+        super().__init__(problem)
+        self.which, self.algorithm, self.key, self.pack, self.bias = which, algorithm, key, pack, bias
+        self.shape = problem.input_shape if which == Pass.GRAD_INPUT else problem.output_shape
+        self.strides = strides(self.shape, problem.channels_last)
+        self.launch: Repeat | None = None
+        self.packing = False
+
+    def __call__(self, source: torch.Tensor, weight: torch.Tensor, added: torch.Tensor) -> torch.Tensor:
+        if self.launch is not None and self.fits(source, weight):
+            result = source.new_empty_strided(self.shape, self.strides)
+            read = self.pack(self.which, weight) if self.packing else weight
+            addresses = source.data_ptr(), read.data_ptr(), added.data_ptr(), result.data_ptr()
+            if self.launch(source.get_device(), *addresses):
+                return result
+        if self.which == Pass.GRAD_INPUT:
+            result = self.algorithm.grad_input(self.problem, source, weight)
+        else:
+            result = self.algorithm.forward(self.problem, source, weight, added if self.bias else None)
+        if self.attempts:
+            self.attempts -= 1
+            packed = self.pack(self.which, weight)
+            launch = repeating(self.key(self.which, source.stride(), packed.stride(), self.bias))
+            if launch is not None:
+                self.launch, self.packing = launch, packed.data_ptr() != weight.data_ptr()
+                self.note(source, weight)
         return result
 
-    return run
 
+class _GradWeight(_Repeatable):
+    """The gradient of a weight: a launch that writes partial sums, and one that adds them."""
 
-def _partials_and_sum(problem: ConvProblem, dtype: torch.dtype, first: _Pass, key: Key) -> _Pass:
-    shape, by = problem.weight_shape, strides(problem.weight_shape, problem.channels_last)
-    known: tuple[Callable[..., bool], Callable[..., bool], int, Strides, Strides, bool] | None = None
-    attempts = _ATTEMPTS
+    __slots__ = ("compute", "dtype", "key", "launches", "size", "strides")
 
-    def run(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        nonlocal known, attempts
-        if known is not None:
-            partials, add, size, of_grad, of_x, allowed = known
-            if grad.stride() == of_grad and x.stride() == of_x and tf32(problem) == allowed:
-                partial_sums = x.new_empty(size, dtype=torch.float32)
-                result = x.new_empty_strided(shape, by, dtype=dtype)
-                number, between = x.get_device(), partial_sums.data_ptr()
-                if partials(number, x.data_ptr(), grad.data_ptr(), between) and add(number, between, result.data_ptr()):
-                    return result
-        result = first(grad, x)
-        if attempts:
-            attempts -= 1
-            own = key(Pass.GRAD_WEIGHT, grad.stride(), x.stride())
-            splits = splits_of(own)
-            launched, summed = repeating(own), repeating(sum_key(problem, splits, dtype))
-            if launched is not None and summed is not None:
-                size = splits * math.prod(shape)
-                known = launched, summed, size, grad.stride(), x.stride(), tf32(problem)
+    def __init__(
+        self, problem: ConvProblem, dtype: torch.dtype, compute: Callable[..., torch.Tensor], key: Key
+    ) -> None:
+        super().__init__(problem)
+        self.dtype, self.compute, self.key = dtype, compute, key
+        self.strides = strides(problem.weight_shape, problem.channels_last)
+        self.launches: tuple[Repeat, Repeat] | None = None
+        self.size = 0
+
+    def __call__(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        shape = self.problem.weight_shape
+        if self.launches is not None and self.fits(grad, x):
+            write, add = self.launches
+            partials = x.new_empty(self.size, dtype=torch.float32)
+            result = x.new_empty_strided(shape, self.strides, dtype=self.dtype)
+            number, between = x.get_device(), partials.data_ptr()
+            if write(number, x.data_ptr(), grad.data_ptr(), between) and add(number, between, result.data_ptr()):
+                return result
+        result = self.compute(grad, x)
+        if self.attempts:
+            self.attempts -= 1
+            key = self.key(Pass.GRAD_WEIGHT, grad.stride(), x.stride(), False)
+            splits = splits_of(key)
+            write_again, add_again = repeating(key), repeating(sum_key(self.problem, splits, self.dtype))
+            if write_again is not None and add_again is not None:
+                self.launches, self.size = (write_again, add_again), splits * math.prod(shape)
+                self.note(grad, x)
         return result
-
-    return run

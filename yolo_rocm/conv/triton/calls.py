@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 
@@ -40,24 +40,11 @@ class Dot:
     precision: str = "ieee"
 
 
-class Epilogue(NamedTuple):
-    """What a forward pass computes of its result before it is written.
-
-    Attributes:
-        activation: One of `ACTIVATIONS`.
-        slope: Of a leaky ReLU below zero.
-    """
-
-    activation: str = IDENTITY
-    slope: float = 0.0
-
-    def constants(self, problem: ConvProblem) -> dict[str, Any]:
-        """Return it as constants of a kernel; where nothing is computed, they are the same for all problems."""
-        exact = self.activation != IDENTITY and not is_half(problem)
-        return {"ACTIVATION": self.activation, "SLOPE": self.slope, "EXACT": exact}
-
-
-PLAIN: Final = Epilogue()
+def epilogue(problem: ConvProblem, forward: bool) -> dict[str, Any]:
+    """Return what is computed of a result before it is written, as constants; where it is nothing, always the same."""
+    if not forward or problem.activation == IDENTITY:
+        return {"ACTIVATION": IDENTITY, "SLOPE": 0.0, "EXACT": False}
+    return {"ACTIVATION": problem.activation, "SLOPE": problem.slope, "EXACT": not is_half(problem)}
 
 
 def is_half(problem: ConvProblem) -> bool:
@@ -105,7 +92,6 @@ def forward(
     bias: bool,
     tile: Tile,
     dot: Dot,
-    epilogue: Epilogue = PLAIN,
 ) -> Call:
     """Describe the forward pass of `gather_gemm`; tensors: input, weight, bias (or anything), output."""
     channels, out_channels = group_channels(problem)
@@ -121,7 +107,7 @@ def forward(
             **_NO_PHASES,
             "GRAD_INPUT": False,
             "BIAS": bias,
-            **epilogue.constants(problem),
+            **epilogue(problem, forward=True),
             **_gemm_constants(problem, x, y, tile, dot),
         },
         tile.warps,
@@ -146,7 +132,7 @@ def grad_input(problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides
             **phase_constants(problem),
             "GRAD_INPUT": True,
             "BIAS": False,
-            **PLAIN.constants(problem),
+            **epilogue(problem, forward=False),
             **_gemm_constants(problem, gx, grad, tile, dot),
         },
         tile.warps,
@@ -162,7 +148,6 @@ def forward_flat(
     bias: bool,
     tile: Tile,
     dot: Dot,
-    epilogue: Epilogue = PLAIN,
 ) -> Call:
     """Describe the forward pass of `flat_gemm`; tensors as in `forward`."""
     channels, out_channels = group_channels(problem)
@@ -176,7 +161,7 @@ def forward_flat(
             "C": channels,
             **geometry(problem),
             "BIAS": bias,
-            **epilogue.constants(problem),
+            **epilogue(problem, forward=True),
             **_gemm_constants(problem, x, y, tile, dot),
         },
         tile.warps,
@@ -276,7 +261,6 @@ def depthwise(
     bias: bool,
     block: Block,
     back: bool,
-    epilogue: Epilogue = PLAIN,
 ) -> Call:
     """Describe a depthwise forward pass, or with `back` the gradient of the input; tensors as for the GEMMs."""
     by_out, _, *by_tap = weight
@@ -296,7 +280,7 @@ def depthwise(
             **(phase_constants(problem) if back else _NO_PHASES),
             "GRAD_INPUT": back,
             "BIAS": bias,
-            **epilogue.constants(problem),
+            **epilogue(problem, forward=not back),
             "INT64": needs_int64((src_shape, src), (out_shape, out)),
             "BLOCK_P": block.pixels,
             "BLOCK_C": block.channels,

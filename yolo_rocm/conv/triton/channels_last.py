@@ -10,8 +10,7 @@ import torch
 
 from ...engines.names import Pass
 from ...engines.triton.launch import Launch, launch
-from ...engines.trust.record import quarantine_reasons
-from ..base import Algorithm, Bound, Grads, Wanted
+from ..base import Algorithm, Bound, Grads, Wanted, quarantined
 from ..problem import ConvProblem
 from . import calls
 from .calls import is_half
@@ -27,6 +26,7 @@ class TritonChannelsLast(Algorithm):
 
     engine: ClassVar[str] = "triton"
     kernel: ClassVar[str | None] = "transpose"
+    activates: ClassVar[bool] = True
 
     def __init__(self, inner: TritonGemm) -> None:
         """Take the algorithm that reads channels_last."""
@@ -36,7 +36,7 @@ class TritonChannelsLast(Algorithm):
     def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
         """Support contiguous tensors."""
         reasons = self._inner.not_supported_reasons(problem)
-        reasons += quarantine_reasons("conv", self, problem)
+        reasons += quarantined(self, problem)
         return ["already channels_last", *reasons] if problem.channels_last else reasons
 
     def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:

@@ -13,8 +13,7 @@ from ...engines.device_state import STATE
 from ...engines.precision import tf32_allowed
 from ...engines.triton.available import FMA, NVIDIA, device_reason, family
 from ...engines.triton.call import Call
-from ...engines.trust.record import quarantine_reasons
-from ..base import Algorithm, common_reasons
+from ..base import Algorithm, common_reasons, quarantined
 from ..problem import ConvProblem
 from .calls import Dot, strides
 
@@ -35,7 +34,7 @@ def triton_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
     if problem.groups >= 2**16 // math.prod(problem.stride):
         reasons.append(f"{problem.groups} groups are more than a launch takes")
     missing = device_reason(problem.device)
-    return [*reasons, missing] if missing else reasons + quarantine_reasons("conv", algorithm, problem)
+    return [*reasons, missing] if missing else reasons + quarantined(algorithm, problem)
 
 
 def dot(problem: ConvProblem) -> Dot:

@@ -11,7 +11,7 @@ from ...engines.triton.call import Call
 from ..problem import ConvProblem
 from . import calls
 from .base import TritonAlgorithm
-from .calls import PLAIN, Epilogue, Strides, is_half
+from .calls import Strides, is_half
 from .common import triton_reasons
 from .tiles import Block, block
 
@@ -34,11 +34,9 @@ class TritonDepthwise(TritonAlgorithm):
             reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
         return reasons + triton_reasons(problem, self)
 
-    def forward_call(
-        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
-    ) -> Call:
+    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
         """Describe the forward pass."""
-        return calls.depthwise(problem, x, weight, y, bias, _block(problem), False, epilogue)
+        return calls.depthwise(problem, x, weight, y, bias, _block(problem), back=False)
 
     def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
         """Describe the gradient of the input."""

@@ -15,9 +15,9 @@ from ...engines.triton.call import Call
 from ..problem import ConvProblem
 from . import calls
 from .base import TritonAlgorithm
-from .calls import PLAIN, Epilogue, Strides, group_channels, is_half, strides
+from .calls import Strides, group_channels, is_half, strides
 from .common import dot, triton_reasons
-from .tiles import FEW_CHANNELS, SIZES, Tile, Tiles, fits, measured, tiles
+from .tiles import FEW_CHANNELS, FLAT, SIZES, Tile, Tiles, fits, inference_tile, measured, tiles
 
 
 class TritonGemm(TritonAlgorithm):
@@ -78,11 +78,9 @@ class TritonGemm(TritonAlgorithm):
             return _by_output(problem.weight_shape)
         return strides(problem.weight_shape, math.prod(problem.kernel) > 1 or problem.channels_last)
 
-    def forward_call(
-        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
-    ) -> Call:
+    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
         """Describe the forward pass."""
-        return calls.forward(problem, x, weight, y, bias, self._tile(problem, Pass.FORWARD), dot(problem), epilogue)
+        return calls.forward(problem, x, weight, y, bias, self._tile(problem, Pass.FORWARD), dot(problem))
 
     def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
         """Describe the gradient of the input."""
@@ -147,11 +145,40 @@ class TritonFlat(TritonGemm):
         """Return whether it is the forward pass of a layer that is not depthwise; the others are the plain tiles'."""
         return which == Pass.FORWARD and not _is_depthwise(problem)
 
-    def forward_call(
-        self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, epilogue: Epilogue = PLAIN
-    ) -> Call:
+    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
         """Describe the forward pass."""
-        return calls.forward_flat(problem, x, weight, y, bias, _tiles(problem).flat, dot(problem), epilogue)
+        own = inference_tile(family(problem.device), is_half(problem), FLAT) if problem.bias else None
+        return calls.forward_flat(problem, x, weight, y, bias, own or _tiles(problem).flat, dot(problem))
+
+
+class TritonInference(TritonGemm):
+    """Tiles that a training has no use for: small ones for small batches, deep ones for many channels."""
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Support what the other tiles support, on families that have such a tile."""
+        reasons = super().not_supported_reasons(problem)
+        if not reasons and self._own(problem) is None:
+            reasons.append(f"no tile {self._size} for {family(problem.device)}")
+        return reasons
+
+    def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
+        """Return whether the tile is neither mostly padding nor far too narrow, also along the reduction."""
+        tile = self._own(problem)
+        channels, out_channels = group_channels(problem)
+        fitting = tile is not None and fits(tile.n, out_channels) and tile.k <= max(16, channels)
+        return fitting and not _is_depthwise(problem)
+
+    def workspace_bytes(self, problem: ConvProblem) -> int:
+        """A packed weight, as there is no backward pass."""
+        return math.prod(problem.weight_shape) * 4
+
+    def _own(self, problem: ConvProblem) -> Tile | None:
+        return inference_tile(family(problem.device), is_half(problem), self._size)
+
+    def _tile(self, problem: ConvProblem, which: Pass) -> Tile:
+        tile = self._own(problem)
+        assert tile is not None  # or it is not supported
+        return tile
 
 
 def _by_output(weight_shape: Sequence[int]) -> Strides:

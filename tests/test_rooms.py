@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from .pages import PROJECT, page
+from .tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -162,7 +163,7 @@ def names_ultralytics(path: Path) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("name", WITHOUT_ULTRALYTICS)
+@each_row("name", WITHOUT_ULTRALYTICS)
 def test_what_serves_any_project_knows_nothing_of_ultralytics(name):
     assert [said for path in (PACKAGE / name).rglob("*.py") for said in names_ultralytics(path)] == []
 

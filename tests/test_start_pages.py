@@ -10,6 +10,7 @@ from importlib.machinery import SourceFileLoader
 import pytest
 
 from .pages import PROJECT
+from .tables import each_row
 
 pytestmark = pytest.mark.once
 START = sorted((PROJECT / "docs" / "start").glob("*.md"))
@@ -47,7 +48,7 @@ def test_steps_are_numbered_and_nothing_of_what_a_reader_needs_is_missing(path):
         assert words in text
 
 
-@pytest.mark.parametrize("path", [PROJECT / "README.md", *START], ids=lambda path: path.stem)
+@each_row("path", [PROJECT / "README.md", *START], ids=lambda path: path.stem)
 def test_what_no_amd_card_has_run_is_said_before_anything_is_typed(path):
     top = path.read_text(encoding="utf-8").partition("```")[0]
     assert re.search(r"^No AMD card has run (it|this) yet\. ", top, re.MULTILINE)

@@ -17,6 +17,7 @@ from yolo_rocm.cli.main import app
 
 from ..pseudo_terminal import all_of
 from ..tables import each_row
+from ..thinning import deep_but
 
 pytestmark = pytest.mark.once
 ESCAPE = re.compile(r"\x1b\[")
@@ -95,6 +96,7 @@ QUICK = {
     "tune": ("tune", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm"),
     "report": ("report", "run"),
 }
+BY_DEFAULT = ("doctor", "a log", "report")
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +108,9 @@ def place(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize("words", QUICK.values(), ids=QUICK)
+@pytest.mark.parametrize(
+    "words", deep_but(QUICK.values(), QUICK["doctor"], QUICK["a log"], QUICK["report"]), ids=" ".join
+)
 def test_json_stands_alone_on_stdout(words, place, tmp_path):
     """Also with a new configuration folder, about which Ultralytics tells on stdout, and with colours asked for."""
     variables = {"FORCE_COLOR": "1", "YOLO_CONFIG_DIR": str(tmp_path), "YOLO_ROCM_CACHE": str(tmp_path)}
@@ -116,7 +120,7 @@ def test_json_stands_alone_on_stdout(words, place, tmp_path):
     assert not ESCAPE.search(done.stdout)
 
 
-@pytest.mark.parametrize("words", [QUICK["one preset"], QUICK["tune"], QUICK["report"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", deep_but([QUICK["one preset"], QUICK["tune"]], QUICK["one preset"]), ids=" ".join)
 def test_a_pipe_gets_plain_lines(words, place, tmp_path):
     done = run(*words, cwd=place, FORCE_COLOR="", YOLO_ROCM_CACHE=str(tmp_path))
     assert done.returncode == 0, done.stderr

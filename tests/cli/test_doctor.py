@@ -15,6 +15,8 @@ from yolo_rocm.cli.main import app
 from yolo_rocm.engines.triton.available import in_words_unasked
 from yolo_rocm.errors import ConfigError
 
+from ..tables import each_row
+
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
@@ -61,9 +63,7 @@ def test_what_is_no_log_is_an_error_that_says_so(tmp_path, log, words):
     assert failed.returncode == 1
 
 
-@pytest.mark.parametrize(
-    "note", [b"", b'MIOpen(HIP): Warning [ParseAndLoadDb] File is unreadable: "gfx1200_20.HIP.fdb.txt"\n']
-)
+@each_row("note", [b"", b'MIOpen(HIP): Warning [ParseAndLoadDb] File is unreadable: "gfx1200_20.HIP.fdb.txt"\n'])
 def test_a_crash_that_nobody_has_described_is_quoted_and_is_a_problem(note):
     log = (
         note + b'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\nValueError: [no] such colour\n'

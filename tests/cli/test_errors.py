@@ -416,7 +416,7 @@ def test_an_option_without_a_value_is_named():
             parse(words)
 
 
-@pytest.mark.parametrize("word", ["epochs", "val", "zzz", "amp.x"])
+@each_row("word", ["epochs", "val", "zzz", "amp.x"])
 def test_a_word_that_turns_nothing_on_is_refused(word):
     """`val` is a mode in the words of Ultralytics."""
     with pytest.raises(ConfigError, match=f"expected key=value, got '{word}'"):

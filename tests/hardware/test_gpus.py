@@ -111,6 +111,7 @@ BOTH = (trees.RX6900XT, trees.RX7900XTX, trees.RX5600XT)
         ({"ROCR_VISIBLE_DEVICES": "GPU-9a8b7c6d5e4f3021"}, ["gfx1100"]),
         ({"ROCR_VISIBLE_DEVICES": "GPU-0"}, []),
         ({"HIP_VISIBLE_DEVICES": "0,7,1"}, ["gfx1030"]),
+        ({"HIP_VISIBLE_DEVICES": "2,2,0"}, ["gfx1010", "gfx1030"]),
         ({"HIP_VISIBLE_DEVICES": "-1"}, []),
         ({"HIP_VISIBLE_DEVICES": ""}, ["gfx1030", "gfx1100", "gfx1010"]),
     ],

@@ -42,7 +42,7 @@ def test_batch_by_memory_and_by_what_a_step_keeps(memory, lean, full, stock):
     assert [batch_for(memory, keeps=keeps) for keeps in ("lean", "full", "stock")] == [lean, full, stock]
 
 
-@pytest.mark.parametrize(("keeps", "kind"), [("stock", "stock"), ("full", "ours"), ("lean", "ours lean")])
+@each_row(("keeps", "kind"), [("stock", "stock"), ("full", "ours"), ("lean", "ours lean")])
 def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
     """Counted again for yolov8s in fp32 with images a quarter as wide, which keep a sixteenth."""
     from yolo_rocm.bench.memory_count import count
@@ -58,7 +58,8 @@ def test_no_batch_exceeds_what_the_count_says_fits(keeps, kind):
     assert fixed_mb == pytest.approx(BESIDES_MB + WORKSPACE_MB, rel=0.02)
 
 
-@pytest.mark.parametrize(("images", "memory_gb", "fits"), [(2, 2, False), (4, 3, True)])
+@pytest.mark.deep  # each row counts a step of yolov8s
+@each_row(("images", "memory_gb", "fits"), [(2, 2, False), (4, 3, True)])
 def test_of_few_images_lean_keeps_more_of_each(images, memory_gb, fits):
     from yolo_rocm.bench.memory_count import count
 
@@ -82,7 +83,7 @@ def test_no_shipped_preset_has_a_batch_of_its_own(name):
     assert preset.train.get("batch") == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rocm", "batch", "why"),
     [
         ({}, 16, "6 GB, lean"),
@@ -116,7 +117,7 @@ def test_the_longer_side_counts_however_it_is_written(imgsz):
     assert batch_for(24, imgsz=imgsz) == 8
 
 
-@pytest.mark.parametrize("imgsz", ["abc", True, [], {}], ids=str)
+@each_row("imgsz", ["abc", True, [], {}], ids=str)
 def test_what_is_no_size_is_for_ultralytics_to_refuse(imgsz):
     assert batch_for(24, imgsz=imgsz) == 32
 

@@ -190,7 +190,7 @@ WORDS = {
 }
 
 
-@pytest.mark.parametrize(("data", "words"), WORDS.values(), ids=WORDS)
+@each_row(("data", "words"), WORDS.values(), ids=WORDS)
 def test_the_card_in_words(data, words):
     assert Evidence("x.json", Certificate.model_validate(data)).words().startswith(words)
 

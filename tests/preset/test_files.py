@@ -58,7 +58,7 @@ def test_names_that_are_none(name):
         find(name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "near"),
     [("rx5601", "rx5600xt"), ("7900", "rx7900xtx"), ("mi300", "mi300x"), ("RX 7900 XTZ", "rx7900xtx")],
 )

@@ -11,6 +11,7 @@ from yolo_rocm.preset.select import choose
 
 from .. import fake_trees as trees
 from ..fake_trees import TREES, make_torch, make_tree, old_torch, write
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -169,7 +170,7 @@ def amd(gfx: str, vram: float | None, name: str | None = None) -> Machine:
     return Machine(gpus=(Gpu("amd", gfx, vram, name),), build="hip", torch="2.10.0")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("machine", "name"),
     [
         (amd("gfx1010", 8, "Radeon RX 5700"), "rx5700xt"),

@@ -19,6 +19,7 @@ from yolo_rocm.preset.resolve import load_preset
 from yolo_rocm.session.session import Session
 
 from ..fake_trees import make_torch, old_torch, write
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 
@@ -41,7 +42,7 @@ def started(monkeypatch):
     monkeypatch.setattr(moments, "runtime_started", lambda: True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("machine", "action"),
     [
         (OLD, "set"),
@@ -183,7 +184,7 @@ def test_a_session_says_what_the_user_has_set(monkeypatch):
 BOTH = (Gpu("amd", "gfx1036", 0.5, integrated=True, node=1), Gpu("amd", "gfx1100", 24, node=2))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("gpus", "device", "expected"),
     [
         (BOTH, None, ("1", "set")),
@@ -247,7 +248,7 @@ def test_a_condition_that_is_no_version():
         environ.plan(preset, OLD)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "when"),
     [
         (OVERRIDE, Moment.RUNTIME),

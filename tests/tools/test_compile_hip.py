@@ -15,6 +15,7 @@ from tools.hip_objects import as_assembly
 from yolo_rocm.conv.exactness import allowed_error
 
 from ..pages import PROJECT
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 with_clang = pytest.mark.skipif(not shutil.which("clang-19"), reason="clang-19 is not here")
@@ -39,7 +40,7 @@ def test_what_is_spilled_and_what_is_forbidden_is_in_the_table():
     assert row["forbidden"] == ""
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "registers", "mode", "waves"),
     [
         ("gfx1010", 256, 1, 3),  # by LDS: three workgroups of four waves on four SIMDs

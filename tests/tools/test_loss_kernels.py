@@ -11,6 +11,7 @@ from tools import loss_kernels
 from tools.kernel import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
+from ..tables import each_row
 from ..thinning import deep_but
 from .child import python
 
@@ -43,7 +44,8 @@ print(json.dumps([dataclasses.asdict(row) for row in compile_kernels.build_all(k
 
 
 @with_triton
-@pytest.mark.parametrize("target", deep_but(TARGETS, "gfx1010"))
+@pytest.mark.deep
+@pytest.mark.parametrize("target", TARGETS)
 def test_every_kernel_compiles_without_spills(printed, target):
     rows = printed(COMPILE, target)
     assert {(row["kernel"], row["dtype"]) for row in rows} == set(product(KERNELS, ("fp32", "fp16")))
@@ -69,7 +71,7 @@ RUNS = ("gfx1010", "fp32", "odd"), ("gfx90a", "fp16", "usual")
 
 
 @with_triton
-@pytest.mark.parametrize("one", deep_but(product(TARGETS, ("fp32", "fp16", "bf16"), PROBLEMS), *RUNS), ids=" ".join)
+@pytest.mark.parametrize("one", deep_but(product(TARGETS, ("fp32", "fp16", "bf16"), PROBLEMS), RUNS[0]), ids=" ".join)
 def test_every_kernel_computes_what_fp64_does(printed, one):
     found = printed(RUN, *one)
     assert set(found) == KERNELS
@@ -78,7 +80,7 @@ def test_every_kernel_computes_what_fp64_does(printed, one):
         assert allowed < (1e-6 if one[1] == "fp32" or "gradients" not in name else 5e-3)
 
 
-@pytest.mark.parametrize(("dtype", "which"), [*product(("fp32", "fp16"), PROBLEMS)])
+@each_row(("dtype", "which"), [*product(("fp32", "fp16"), PROBLEMS)])
 def test_all_workgroups_write_all_there_is(dtype, which):
     for kernel in loss_kernels.curated_losses(dtype, PROBLEMS[which]):
         given = loss_kernels.task(kernel)
@@ -88,7 +90,7 @@ def test_all_workgroups_write_all_there_is(dtype, which):
         assert loss_kernels.elements_written(kernel, groups) == written
 
 
-@pytest.mark.parametrize("which", PROBLEMS)
+@each_row("which", PROBLEMS)
 def test_a_problem_has_what_kernels_treat_in_a_way_of_their_own(which):
     """Anchors inside of targets and outside, boxes apart, side by side and the same, distances beyond the last bin."""
     problem = PROBLEMS[which]

@@ -12,6 +12,8 @@ import pytest
 from yolo_rocm.utils import child_process
 from yolo_rocm.utils.child_process import end_group, own_group
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a shell as the child")
 
 
@@ -35,7 +37,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize("script", ["sleep 600 & echo $!; wait", "sleep 600 & echo $!; exit 3"])
+@each_row("script", ["sleep 600 & echo $!; wait", "sleep 600 & echo $!; exit 3"])
 def test_its_children_are_ended_with_it(script):
     process, child = started(script)
     with process:

@@ -8,6 +8,8 @@ from torch import distributed
 from yolo_rocm.utils import process_group
 from yolo_rocm.utils.process_group import Place, in_turn, is_first_to
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 
 
@@ -38,6 +40,6 @@ def test_one_rank_of_each_machine_speaks_where_the_group_cannot_be_asked(monkeyp
         assert is_first_to("anything") is speaks
 
 
-@pytest.mark.parametrize(("world", "local", "spans"), [(4, 2, True), (2, 2, False), (1, 1, False)])
+@each_row(("world", "local", "spans"), [(4, 2, True), (2, 2, False), (1, 1, False)])
 def test_several_machines_are_told_from_one(world, local, spans):
     assert Place(0, 0, world, local).spans_machines is spans

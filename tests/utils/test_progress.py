@@ -15,6 +15,7 @@ from yolo_rocm.utils import progress as module
 from yolo_rocm.utils.progress import duration, progress
 
 from ..pseudo_terminal import all_of
+from ..tables import each_row
 
 pytestmark = pytest.mark.once
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -70,7 +71,7 @@ def test_work_that_ends_in_an_error_says_where(clock):
     assert stream.getvalue().splitlines()[-1] == "working: 1 of 4, stopped after 3 s"
 
 
-@pytest.mark.parametrize("seconds", [0.2, 59.6, 150, 7300])
+@each_row("seconds", [0.2, 59.6, 150, 7300])
 def test_durations(seconds):
     assert duration(seconds) == {0.2: "1 s", 59.6: "60 s", 150: "2 min", 7300: "2 h 2 min"}[seconds]
 

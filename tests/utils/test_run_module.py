@@ -12,6 +12,8 @@ from yolo_rocm.utils import child_process
 from yolo_rocm.utils.child_process import ending, run_module
 from yolo_rocm.utils.error_text import first_line, typed_line
 
+from ..tables import each_row
+
 pytestmark = pytest.mark.once
 CHILD = """
 import os, sys, time
@@ -109,7 +111,7 @@ def test_ends_in_words(platform, code, words, monkeypatch):
     assert ending(code) == words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "line", "typed"),
     [
         (ValueError("\n  one \ntwo"), "one", "ValueError: one"),

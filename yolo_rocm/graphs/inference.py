@@ -153,7 +153,10 @@ class _Network(Recorder):
         if waiting:
             return calls + 1
         way, why, succeeded = self.attempt(
-            model, x.device, lambda: self._decided(model, run, x), lambda way: way is not None and way.recorded is not None
+            model,
+            x.device,
+            lambda: self._decided(model, run, x),
+            lambda way: way is not None and way.recorded is not None,
         )
         if not succeeded:
             self._records = False

@@ -30,7 +30,7 @@ def test_sizes_of_loads(name, size, dtype):
     assert got == values[:: 4 // size].astype(np.int64).astype(np.uint32).tolist()
 
 
-@pytest.mark.parametrize(("name", "expected"), [
+@each_row(("name", "expected"), [
     ("d16_b16", 0x12340000), ("d16_hi_b16", 0x5678), ("d16_u8", 0x12340000), ("d16_hi_i8", 0x5678),
 ])  # fmt: skip
 def test_loads_into_half_a_register(name, expected):
@@ -41,7 +41,7 @@ def test_loads_into_half_a_register(name, expected):
     assert (got[0] >> (16 if "hi" in name else 0)) & 0xFFFF == value
 
 
-@pytest.mark.parametrize("load", ["global_load_short_d16{} v2, v1, s[4:5]", "ds_read_u16_d16{} v2, v1"])
+@each_row("load", ["global_load_short_d16{} v2, v1, s[4:5]", "ds_read_u16_d16{} v2, v1"])
 def test_what_becomes_of_the_other_half(load):
     """It is kept, but zero on CDNA, whose registers have ECC; two loads in order fill a register."""
     start = "v_mov_b32_e32 v2, 1\nds_write_b32 v1, v2\nv_mov_b32_e32 v2, 0x12345678\n"
@@ -63,7 +63,7 @@ def test_stores_of_halves():
     assert run(code, np.zeros(32, np.uint32)).words() == [0x00781234] * 32
 
 
-@pytest.mark.parametrize("wide", [2, 3, 4])
+@each_row("wide", [2, 3, 4])
 def test_several_words(wide):
     code = (
         f"v_mul_u32_u24 v1, {4 * wide}, v0\nglobal_load_b{32 * wide} v[4:{3 + wide}], v1, s[4:5]\ns_waitcnt vmcnt(0)\n"
@@ -92,7 +92,7 @@ def test_cache_policies_change_nothing():
         assert loaded(f"global_load_b32 v2, v1, s[4:5] {policy}", numbers(32)) == list(range(32))
 
 
-@pytest.mark.parametrize(("store", "load"), [
+@each_row(("store", "load"), [
     ("ds_store_b32 v1, v0", "ds_load_b32 v2, v1"),
     ("ds_store_2addr_b32 v1, v0, v0 offset0:0 offset1:64", "ds_load_2addr_b32 v[2:3], v1 offset0:64 offset1:0"),
     ("ds_store_2addr_stride64_b32 v1, v0, v0 offset1:1", "ds_load_b32 v2, v1 offset:256"),
@@ -115,7 +115,7 @@ def test_lanes_that_are_not_active_do_nothing():
     assert run(code, numbers(16), 128).words(1) == [9] * 16 + list(range(16))
 
 
-@pytest.mark.parametrize("none", ["global_load_b32 v2, v1, s[4:5]", "ds_load_b32 v2, v1", "ds_store_b32 v1, v2"])
+@each_row("none", ["global_load_b32 v2, v1, s[4:5]", "ds_load_b32 v2, v1", "ds_store_b32 v1, v2"])
 def test_no_active_lane_at_all(none):
     run("s_mov_b32 exec_lo, 0\n" + none, 4, group_segment_fixed_size=16)
 
@@ -171,7 +171,7 @@ def described(target: str, code: str, size: int = 64, word: int | None = None) -
 READ_BUFFER = "buffer_load_<b32> v2, v1, s[20:23], 0 offen{}\n<wait>\nglobal_store_<b32> v1, v2, s[6:7]"
 
 
-@pytest.mark.parametrize("target", DESCRIPTORS)
+@each_row("target", DESCRIPTORS)
 def test_behind_the_end_of_a_buffer(target):
     """Loads give 0 and stores do nothing: masks are made that way."""
     lanes = 64 if target == "gfx942" else 32
@@ -186,7 +186,7 @@ def test_behind_the_end_of_a_buffer(target):
     assert words == [7] * 16 + [0] * (lanes - 16)
 
 
-@pytest.mark.parametrize("target", DESCRIPTORS)
+@each_row("target", DESCRIPTORS)
 def test_a_scalar_offset_counts_in_the_check(target):
     """On RDNA it shortens the buffer. On CDNA AMD's document and AMD's simulator differ: nothing may depend on it."""
     lanes = 64 if target == "gfx942" else 32
@@ -207,7 +207,7 @@ def test_a_scalar_offset_counts_in_the_check(target):
         assert words(1 << 31, 64) == [0] * lanes
 
 
-@pytest.mark.parametrize("target", DESCRIPTORS)
+@each_row("target", DESCRIPTORS)
 def test_an_offset_beyond_32_bits(target):
     """It wraps on CDNA, where nothing may depend on it; on RDNA it is outside."""
     lanes = 64 if target == "gfx942" else 32

@@ -7,6 +7,7 @@ import pytest
 
 from tools.emulator import Memory, MemoryFault, Program, UnknownInstruction, launch
 
+from ...tables import each_row
 from .assembled import GENERATIONS, numbers, run, text
 
 pytestmark = pytest.mark.once
@@ -91,7 +92,7 @@ def test_arguments_are_not_written():
         run("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nglobal_store_b32 v2, v3, s[0:1]", 16)
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
+@each_row("target", GENERATIONS)
 def test_numbers_of_groups(target):
     """In registers that follow the arguments' address, on gfx12 in those of the trap handler."""
     own = ("ttmp9", "ttmp7") if target == "gfx1201" else ("s3", "s2")
@@ -119,7 +120,7 @@ def test_every_group_runs_once():
     assert done.words() == [1] * 7
 
 
-@pytest.mark.parametrize("target", ["gfx1030", "gfx1100"])
+@each_row("target", ["gfx1030", "gfx1100"])
 def test_numbers_of_threads(target):
     """One register for each dimension; from gfx11 on one for all, ten bits each."""
     word = "dword" if target == "gfx1030" else "b32"
@@ -127,7 +128,7 @@ def test_numbers_of_threads(target):
     assert run(code, 128, target=target, system_vgpr_workitem_id=2).words() == list(range(32))
 
 
-@pytest.mark.parametrize(("name", "value"), [
+@each_row(("name", "value"), [
     ("float_round_mode_32", 1), ("float_denorm_mode_32", 0), ("float_denorm_mode_16_64", 0), ("fp16_overflow", 1),
 ])  # fmt: skip
 def test_modes_that_are_not_known(name, value):
@@ -140,7 +141,7 @@ PRELOADING = {"user_sgpr_count": 5, "user_sgpr_kernarg_preload_length": 3, "user
 LISTED = POINTER + "".join(f", {{.offset: {offset}, .size: 4, .value_kind: by_value}}" for offset in (8, 12, 16, 20))
 
 
-@pytest.mark.parametrize("preloaded", [False, True])
+@each_row("preloaded", [False, True])
 def test_arguments_in_registers(preloaded):
     loads = "s_load_dwordx2 s[2:3], s[0:1], 0x8\ns_load_dword s4, s[0:1], 0x10\ns_waitcnt lgkmcnt(0)\ns_branch .L0"
     start = f"k:\n{loads}\n.p2align 8\n.L0:\ns_mov_b64 s[12:13], s[2:3]\ns_mov_b32 s14, s4\ns_mov_b32 s2, s5\n"

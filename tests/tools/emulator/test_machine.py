@@ -82,7 +82,7 @@ def test_barriers_hold_every_wave_of_a_group_and_no_other():
     assert [done.words()[64 * group] for group in range(3)] == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("code", "why"), [
+@each_row(("code", "why"), [
     (TWO_WAVES.format(first="s_barrier", others="s_nop 0", then=""), "1 waves wait at a barrier for others that have"),
     (LOOP.format("s_barrier"), "waves wait at a barrier"),
 ])  # fmt: skip
@@ -147,7 +147,7 @@ def test_partial_waves(target, threads, waves):
     assert done.counts[f"global_store_{word}"] == waves
 
 
-@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+@each_row("target", ["gfx942", "gfx1100"])
 def test_waves_of_64(target):
     """Masks take two registers, of which the upper one has the lanes from 32 on."""
     own = {} if target == "gfx942" else {"wavefront_size32": 0}

@@ -62,7 +62,7 @@ def test_every_buffer_lies_across_a_boundary_that_carries():
         assert buffer.address >> 32 != (buffer.address + size - 1) >> 32
 
 
-@pytest.mark.parametrize(("code", "to"), [
+@each_row(("code", "to"), [
     ("s_load_b32 s8, s[4:5], 0x2", 4),
     ("ds_load_b32 v2, v1 offset:2", 4), ("ds_load_b64 v[2:3], v1 offset:2", 4), ("ds_load_u16 v2, v1 offset:1", 2),
 ])  # fmt: skip
@@ -95,7 +95,7 @@ def test_unaligned_accesses_are_checked_byte_by_byte():
         memory.write(HERE + 27, VALUE, lanes(0, 0, 0))
 
 
-@pytest.mark.parametrize("code", [LOAD, "ds_load_b32 v2, v1", "s_load_b32 s8, s[4:5], 0x0"])
+@each_row("code", [LOAD, "ds_load_b32 v2, v1", "s_load_b32 s8, s[4:5], 0x0"])
 def test_what_nobody_has_written_is_not_read(code):
     with pytest.raises(MemoryFault, match="which nobody has written"):
         run(code, 128, group_segment_fixed_size=LDS)
@@ -109,14 +109,14 @@ def test_a_wave_reads_what_it_wrote():
     assert done.words() == [6] * 32
 
 
-@pytest.mark.parametrize("code", ["v_mov_b32 v2, 0\n" + STORE, "v_mov_b32 v2, 0\nglobal_atomic_add_u32 v1, v2, s[4:5]"])
+@each_row("code", ["v_mov_b32 v2, 0\n" + STORE, "v_mov_b32 v2, 0\nglobal_atomic_add_u32 v1, v2, s[4:5]"])
 def test_what_is_constant_is_not_written(code):
     run(code, numbers(32))
     with pytest.raises(MemoryFault, match=r"b0\+0x0 .* which is only to be read"):
         run(code, numbers(32), constant=(0,))
 
 
-@pytest.mark.parametrize("offset", [1020, 1024, 65532])
+@each_row("offset", [1020, 1024, 65532])
 def test_lds_out_of_bounds(offset):
     with pytest.raises(MemoryFault, match="out of bounds: 4 bytes at LDS"):
         run(f"v_mov_b32 v2, 0\nds_store_b32 v1, v2 offset:{offset}", group_segment_fixed_size=LDS)
@@ -214,7 +214,7 @@ def store(groups: list[int]) -> Store:
 HERE, VALUE = np.array([0]), np.full((1, 4), 9, np.uint8)
 
 
-@pytest.mark.parametrize(("before", "now"), [(3, 0), (0, 3)])
+@each_row(("before", "now"), [(3, 0), (0, 3)])
 def test_a_group_that_read_is_not_forgotten(before, now):
     """Barriers of one group say nothing about another: group 0 reads, group 1 reads and then writes."""
     memory = store([0, 1])
@@ -226,7 +226,7 @@ def test_a_group_that_read_is_not_forgotten(before, now):
         memory.write(HERE, VALUE, lanes(1, 1, now + 5))
 
 
-@pytest.mark.parametrize("groups", [[0, 0], [0, 1]])
+@each_row("groups", [[0, 0], [0, 1]])
 def test_waves_that_read_at_once_are_all_remembered(groups):
     memory, both, none = store(groups), np.array([0, 1]), np.array([0, 0])
     memory.read(none, 4, Lanes(none, both, both, np.array(groups), none, none))
@@ -265,7 +265,7 @@ STORES_FINISHED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("target", STORES_FINISHED)
+@each_row("target", STORES_FINISHED)
 def test_a_store_that_was_not_waited_for_is_not_seen_behind_a_barrier(target):
     word = "dword" if target in ("gfx942", "gfx1030") else "b32"
     barrier = "s_barrier_signal -1\ns_barrier_wait -1" if target == "gfx1201" else "s_barrier"

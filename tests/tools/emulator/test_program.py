@@ -111,7 +111,7 @@ def test_the_entry_for_preloaded_arguments():
     assert Program.parse(text("s_nop 7", target="gfx942")).preloaded_entry is None
 
 
-@pytest.mark.parametrize("before", ["", "v_nop", "\n".join([LOADS] * 11)])
+@each_row("before", ["", "v_nop", "\n".join([LOADS] * 11)])
 def test_an_entry_that_may_not_be_after_256_bytes(before):
     with pytest.raises(UnknownInstruction, match="no entry for them after 256 bytes"):
         preloading(before)

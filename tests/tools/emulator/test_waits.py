@@ -69,7 +69,7 @@ def test_loads_of_a_kind_come_in_order(target, load, wait):
         attempt(target, f"{both}\nv_mov_b32_e32 v4, v3")
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
+@each_row("target", GENERATIONS)
 def test_scalar_loads_come_in_any_order(target):
     both = SCALAR_LOAD.format("s10") + SCALAR_LOAD.format("s11")
     attempt(target, both + SCALAR[target].format(0) + "\ns_mov_b32 s9, s10\ns_mov_b32 s9, s11")
@@ -161,7 +161,7 @@ def test_a_half_of_a_register_next_to_another_load(target, local, wait):
                 attempt(target, code.format("v_nop", wait[target].format(1)))
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
+@each_row("target", GENERATIONS)
 def test_halves_of_different_kinds_of_load_are_in_no_order(target):
     pairs = OLD_HALVES if target in ("gfx942", "gfx1030") else HALVES
     for first, second in ((0, 1), (1, 0)):
@@ -197,7 +197,7 @@ def test_counters_of_what_nobody_does():
     run("s_wait_samplecnt 0x0\ns_wait_bvhcnt 0x0", target="gfx1201")
 
 
-@pytest.mark.parametrize("target", GENERATIONS)
+@each_row("target", GENERATIONS)
 def test_lanes_may_exchange_values_across_a_barrier_but_not_access_lds(target):
     """The one does not go through memory that others could write behind the barrier."""
     barrier = "s_barrier_signal -1\ns_barrier_wait 0xffff" if target == "gfx1201" else "s_barrier"

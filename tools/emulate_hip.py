@@ -34,10 +34,10 @@ if __name__ == "__main__":  # as a program it is not found as a part of the proj
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tools.emulator import Memory, Program, launch
+from tools.exactness import allowed_error, in_doubles, native_passes
 from tools.hip_compilers import Compiled, Defines, by_clang, by_hiprtc, clang_name, hiprtc_name
 from tools.kernel_bounds import CARDS, bound
 from yolo_rocm.conv.algorithms import ALGORITHMS
-from yolo_rocm.conv.exactness import allowed_error, in_doubles, native_passes
 from yolo_rocm.conv.hip import base, depthwise, gemm
 from yolo_rocm.conv.hip.base import HipAlgorithm
 from yolo_rocm.conv.hip.calls import HipCall, sum_partials

@@ -29,13 +29,13 @@ from tools import compile_kernels, loss_kernels, norm_kernels
 from tools.compile_kernels import curated
 from tools.conv_kernels import Layer, Layers, curated_inference
 from tools.emulator import Program
+from tools.exactness import allowed_error
 from tools.kernel import Kernel
 from tools.kernel_assembly import assembly, needs, specialised
 from tools.kernel_bounds import CARDS, bound
 from tools.kernel_runs import Output, run
 from tools.kernel_tasks import elements_written, task
 from tools.norm_runs import run_norm, run_task
-from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.activations import IDENTITY
 from yolo_rocm.engines.measure import relative_error

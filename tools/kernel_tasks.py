@@ -10,8 +10,8 @@ from typing import Final
 
 import torch
 
+from tools.exactness import in_doubles, native_passes
 from tools.kernel import Group, Kernel
-from yolo_rocm.conv.exactness import in_doubles, native_passes
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton.calls import Strides, strides

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from yolo_rocm.conv.exactness import in_doubles, native_passes
+from tools.exactness import in_doubles, native_passes
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines.activations import SILU, activate_in_place

@@ -6,15 +6,14 @@ import random
 
 import torch
 
+from tools.exactness import MOST_RATIO, in_doubles, native_passes, plain_sum_error
 from yolo_rocm.conv.algorithms import Algorithm
-from yolo_rocm.conv.exactness import MOST_RATIO, error_ratios, in_doubles, native_passes, plain_sum_error
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 
 __all__ = [
     "MOST_RATIO",
     "Only",
-    "error_ratios",
     "in_doubles",
     "made_problem",
     "native_passes",

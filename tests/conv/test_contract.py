@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tools.exactness import allowed_error, in_doubles, native_passes
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, INFERENCE_ALGORITHMS, Algorithm
-from yolo_rocm.conv.exactness import allowed_error, in_doubles, native_passes
 from yolo_rocm.conv.gemm import depthwise
 from yolo_rocm.conv.inference import InferencePatch
 from yolo_rocm.conv.names import PASSES

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from ultralytics.nn.tasks import DetectionModel
 
+from tools.exactness import allowed_error
 from yolo_rocm.conv.algorithms import INFERENCE_ALGORITHMS
-from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.inference import InferencePatch, computing
 from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import InferencePlanner, Planner

@@ -10,9 +10,9 @@ from functools import partial
 import pytest
 
 from tools import compile_hip, emulate_hip
+from tools.exactness import allowed_error
 from tools.hip_compilers import by_clang, hiprtc_name, read_needs
 from tools.hip_objects import as_assembly
-from yolo_rocm.conv.exactness import allowed_error
 
 from ..pages import PROJECT
 from ..tables import each_row

@@ -12,21 +12,19 @@ from .gemm.depthwise import DepthwiseKernel
 from .gemm.planes import Planes
 from .gemm.pointwise import Pointwise
 from .gemm.shift_rows import ShiftRows
-from .gemm.transposed import Transposed, TransposedShuffle
+from .gemm.transposed import KernelTransposed, Transposed, TransposedShuffle
 from .gemm.windows import Windows
 from .gemm.winograd import Winograd4
 from .hip.depthwise import HipDepthwise
 from .hip.few_channels import HipFewChannels
 from .hip.gemm import HipGemm
 from .hip.tiles import TILES
-from .hip.transposed import HipTransposed
 from .hip.winograd import HipWinograd
 from .native import Aten, Vendor
 from .triton.channels_last import TritonChannelsLast
 from .triton.depthwise import TritonDepthwise
 from .triton.gemm import TritonFlat, TritonGemm, TritonInference, TritonRows
 from .triton.tiles import INFERENCE_SIZES, ROW_SIZES, SIZES
-from .triton.transposed import TritonTransposed
 
 _ANYTHING_DIRECT = (Pointwise(), Windows())
 _TRITON_TILES = (*(TritonGemm(size) for size in SIZES), *(TritonRows(size) for size in ROW_SIZES))
@@ -46,12 +44,12 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     TritonFlat(),
     *_TRITON_TILES,
     *(TritonChannelsLast(tile) for tile in _TRITON_TILES),
-    TritonTransposed((TritonGemm("l"),)),
+    KernelTransposed(TritonGemm("l")),
     HipDepthwise(),
     HipFewChannels(),
     *_HIP_TILES,
     HipWinograd(),
-    HipTransposed(_HIP_TILES[-1:]),
+    KernelTransposed(_HIP_TILES[-1]),
     Aten(),
 )
 # Of a network that only computes: no rows, which are of a gradient, but tiles for small batches.

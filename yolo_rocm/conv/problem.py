@@ -13,7 +13,7 @@ import torch
 from ..engines.activations import IDENTITY, LEAKY_RELU
 from ..engines.layout import laid_out, suggests_channels_last
 
-__all__ = ["ConvProblem", "laid_out", "results_channels_last", "suggests_channels_last"]
+__all__ = ["ConvProblem", "cdiv", "laid_out", "results_channels_last", "suggests_channels_last"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,11 @@ class ConvProblem:
         return self.weight_shape[1] * self.groups if self.transposed else self.weight_shape[0]
 
     @property
+    def group_channels(self) -> tuple[int, int]:
+        """Input and output channels of a group."""
+        return self.in_channels // self.groups, self.out_channels // self.groups
+
+    @property
     def input_size(self) -> tuple[int, ...]:
         """Spatial sizes of the input."""
         return self.input_shape[2:]
@@ -206,6 +211,11 @@ class ConvProblem:
         if self.activation != IDENTITY:
             behind.append(self.activation + (f" {self.slope:g}" if self.activation == LEAKY_RELU else ""))
         return " ".join([head, *extras, where, *(["with", *behind] if behind else [])])
+
+
+def cdiv(length: int, size: int) -> int:
+    """Return how many pieces of `size` cover `length`."""
+    return -(-length // size)
 
 
 def results_channels_last(x: torch.Tensor, weight: torch.Tensor) -> bool:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 
 from tools.emulator import Program
+from tools.exactness import allowed_error
 from tools.kernel_runs import Output, Ran, run
-from yolo_rocm.conv.exactness import allowed_error
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton.calls import strides
 from yolo_rocm.engines.measure import relative_error

@@ -60,6 +60,29 @@ class Transposed(Algorithm):
         return next(a for a in self.direct_algorithms if not a.not_supported_reasons(direct))
 
 
+class KernelTransposed(Transposed):
+    """ConvTranspose through the kernels of ordinary convolutions of an engine.
+
+    Its forward pass is the gradient of an input, phase by phase, so that an upsampling kernel wastes nothing.
+    """
+
+    def __init__(self, inner: Algorithm) -> None:
+        """Take the algorithm for ordinary convolutions."""
+        super().__init__((inner,))
+        self.name, self.engine = f"{inner.engine}_transposed", inner.engine  # type: ignore[misc]
+
+    def not_supported_reasons(self, problem: ConvProblem) -> list[str]:
+        """Support what the ordinary counterpart supports."""
+        reasons = super().not_supported_reasons(problem)
+        if reasons or len(problem.kernel) != 2:
+            return reasons or [f"{len(problem.kernel)} spatial dimensions, not 2"]
+        return self.tested_by().not_supported_reasons(problem.direct())
+
+    def tested_by(self) -> Algorithm:
+        """Return the ordinary counterpart."""
+        return self.direct_algorithms[0]
+
+
 class TransposedShuffle(Algorithm):
     """Kernel equal to stride, as YOLO upsamples: windows do not overlap, so one GEMM and one shuffling copy do it."""
 

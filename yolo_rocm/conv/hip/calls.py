@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from ...engines.activations import ACTIVATIONS, IDENTITY
-from ..problem import ConvProblem
+from ..problem import ConvProblem, cdiv
 from .tiles import Tile
 
 Shape = tuple[int, ...]
@@ -39,16 +39,6 @@ class HipCall:
     numbers: tuple[int, ...]
 
 
-def cdiv(length: int, size: int) -> int:
-    """Return how many tiles of `size` cover `length`."""
-    return -(-length // size)
-
-
-def group_channels(problem: ConvProblem) -> tuple[int, int]:
-    """Return the input and output channels of a group."""
-    return problem.in_channels // problem.groups, problem.out_channels // problem.groups
-
-
 def activation(problem: ConvProblem, back: bool) -> dict[str, int | str]:
     """Return what a kernel computes of its sums before it writes them, as its source names that."""
     kind, slope = (IDENTITY, 0.0) if back else (problem.activation, problem.slope)
@@ -58,13 +48,13 @@ def activation(problem: ConvProblem, back: bool) -> dict[str, int | str]:
 def forward(problem: ConvProblem, x: Strides, y: Strides, tile: Tile) -> HipCall:
     """Describe the forward pass; tensors: input, packed weight, bias or None, output."""
     sizes = (problem.output_size, problem.output_size, problem.input_size)
-    channels, outputs = group_channels(problem)
+    channels, outputs = problem.group_channels
     return _gather_gemm(problem, *sizes, channels, outputs, x, y, tile, False)
 
 
 def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> HipCall:
     """Describe the gradient of the input, all its stride phases; tensors: gradient, packed weight, None, result."""
-    channels, outputs = group_channels(problem)
+    channels, outputs = problem.group_channels
     phase = tuple(cdiv(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
     return _gather_gemm(
         problem, phase, problem.input_size, problem.output_size, outputs, channels, grad, gx, tile, True
@@ -73,13 +63,13 @@ def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> 
 
 def packed_shape(problem: ConvProblem, tile: Tile, back: bool) -> tuple[int, int, int, int]:
     """Return the shape of a packed weight: taps, channels, groups, outputs, the second and last in whole tiles."""
-    channels, outputs = reversed(group_channels(problem)) if back else group_channels(problem)
+    channels, outputs = reversed(problem.group_channels) if back else problem.group_channels
     return (math.prod(problem.kernel), cdiv(channels, tile.k) * tile.k, problem.groups, cdiv(outputs, tile.n) * tile.n)
 
 
 def pack_weight(problem: ConvProblem, weight: Strides, tile: Tile, back: bool) -> HipCall:
     """Describe the copy of a weight into the order that `gather_gemm` reads; tensors: weight, packed weight."""
-    channels, outputs = reversed(group_channels(problem)) if back else group_channels(problem)
+    channels, outputs = reversed(problem.group_channels) if back else problem.group_channels
     taps, packed_channels, groups, packed_outputs = shape = packed_shape(problem, tile, back)
     elements = math.prod(shape)
     sizes = (elements, taps, problem.kernel[1], channels, packed_channels, groups, outputs, packed_outputs)
@@ -89,7 +79,7 @@ def pack_weight(problem: ConvProblem, weight: Strides, tile: Tile, back: bool) -
 
 def grad_weight(problem: ConvProblem, grad: Strides, x: Strides, tile: Tile, processors: int) -> tuple[HipCall, int]:
     """Describe the partial sums of the gradient of the weight, and say how many; tensors: gradient, input, partials."""
-    channels, outputs = group_channels(problem)
+    channels, outputs = problem.group_channels
     width = math.prod(problem.kernel) * channels
     tiles_m, tiles_n = cdiv(outputs, tile.m), cdiv(width, tile.n)
     pixels = problem.batch * math.prod(problem.output_size)

@@ -10,7 +10,7 @@ from ...engines.names import Pass
 from ..problem import ConvProblem
 from . import calls
 from .base import HipAlgorithm, Steps, hip_reasons
-from .calls import HipCall, Strides, group_channels
+from .calls import HipCall, Strides
 from .tiles import Tile, fits
 
 
@@ -32,7 +32,7 @@ class HipGemm(HipAlgorithm):
         """Return whether the tile fits the layer's channels without much padding."""
         if problem.groups > 1 and problem.in_channels == problem.groups:
             return False
-        channels, outputs = group_channels(problem)
+        channels, outputs = problem.group_channels
         if which == "grad_weight":
             width = channels * math.prod(problem.kernel)
             return fits(self.weight.m, outputs) and fits(self.weight.n, width)

@@ -8,9 +8,9 @@ from typing import ClassVar, Final
 import torch
 
 from ...engines.names import Pass
-from ..problem import ConvProblem
+from ..problem import ConvProblem, cdiv
 from .base import Steps, hip_reasons
-from .calls import STORAGE, HipCall, Strides, activation, cdiv
+from .calls import STORAGE, HipCall, Strides, activation
 from .gemm import HipGemm
 from .tiles import TILES
 

@@ -14,7 +14,7 @@ import torch
 from ...engines.activations import IDENTITY
 from ...engines.layout import strides as strides
 from ...engines.triton.call import Call
-from ..problem import ConvProblem
+from ..problem import ConvProblem, cdiv
 from .steps import steps
 from .tiles import DEPTHWISE_SPLIT, GEMM_SPLIT, Block, SplitK, Tile, layout_name
 
@@ -52,16 +52,6 @@ def is_half(problem: ConvProblem) -> bool:
     return problem.dtype in (torch.float16, torch.bfloat16)
 
 
-def cdiv(length: int, size: int) -> int:
-    """Return how many tiles of `size` cover `length`."""
-    return -(-length // size)
-
-
-def group_channels(problem: ConvProblem) -> tuple[int, int]:
-    """Return the input and output channels of a group."""
-    return problem.in_channels // problem.groups, problem.out_channels // problem.groups
-
-
 def geometry(problem: ConvProblem) -> dict[str, Any]:
     """Return kernel, stride, padding and dilation as constants."""
     names = ("KH", "KW", "SH", "SW", "PH", "PW", "DH", "DW")
@@ -94,7 +84,7 @@ def forward(
     dot: Dot,
 ) -> Call:
     """Describe the forward pass of `gather_gemm`; tensors: input, weight, bias (or anything), output."""
-    channels, out_channels = group_channels(problem)
+    channels, out_channels = problem.group_channels
     size = problem.output_size  # which is also the only phase
     sizes = (problem.batch, *size, *size, *problem.input_size, channels, out_channels)
     return Call(
@@ -117,7 +107,7 @@ def forward(
 
 def grad_input(problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides, tile: Tile, dot: Dot) -> Call:
     """Describe the gradient of the input by `gather_gemm`; tensors: gradient, weight, anything, result."""
-    channels, out_channels = group_channels(problem)
+    channels, out_channels = problem.group_channels
     phase = _phase_size(problem)
     by_out, by_channel, *by_tap = weight
     sizes = (problem.batch, *phase, *problem.input_size, *problem.output_size, out_channels, channels)
@@ -150,7 +140,7 @@ def forward_flat(
     dot: Dot,
 ) -> Call:
     """Describe the forward pass of `flat_gemm`; tensors as in `forward`."""
-    channels, out_channels = group_channels(problem)
+    channels, out_channels = problem.group_channels
     sizes = (problem.batch, *problem.output_size, *problem.input_size, out_channels)
     return Call(
         IMPLICIT_GEMM,
@@ -183,7 +173,7 @@ def grad_weight(
         processors: Multiprocessors to keep busy.
         rows: Three taps of a row at once, for kernels three wide.
     """
-    channels, out_channels = group_channels(problem)
+    channels, out_channels = problem.group_channels
     flat = not rows and channels % tile.n != 0
     taps = problem.kernel[0] if rows else math.prod(problem.kernel)
     tiles = cdiv(taps * channels, tile.n) if flat else taps * cdiv(channels, tile.n)

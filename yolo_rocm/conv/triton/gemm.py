@@ -15,7 +15,7 @@ from ...engines.triton.call import Call
 from ..problem import ConvProblem
 from . import calls
 from .base import TritonAlgorithm
-from .calls import Strides, group_channels, is_half, strides
+from .calls import Strides, is_half, strides
 from .common import dot, triton_reasons
 from .tiles import FEW_CHANNELS, FLAT, SIZES, Tile, Tiles, fits, inference_tile, measured, tiles
 
@@ -44,7 +44,7 @@ class TritonGemm(TritonAlgorithm):
         """Return whether a pass is worth a measurement on tensors as they are stored, or on a channels_last copy."""
         if _is_depthwise(problem):
             return False
-        channels, out_channels = group_channels(problem)
+        channels, out_channels = problem.group_channels
         kernel, tile = self._kernel(which), self._tile(problem, which)
         own = (family(problem.device), problem.channels_last, is_half(problem))
         sizes = measured(*own, kernel, channels, problem.kernel[1])
@@ -164,7 +164,7 @@ class TritonInference(TritonGemm):
     def worth_measuring(self, problem: ConvProblem, which: Pass) -> bool:
         """Return whether the tile is neither mostly padding nor far too narrow, also along the reduction."""
         tile = self._own(problem)
-        channels, out_channels = group_channels(problem)
+        channels, out_channels = problem.group_channels
         fitting = tile is not None and fits(tile.n, out_channels) and tile.k <= max(16, channels)
         return fitting and not _is_depthwise(problem)
 

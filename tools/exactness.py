@@ -1,23 +1,21 @@
 """How exact a convolution has to be: at most `MOST_RATIO` times the error of the native kernel, or of a plain sum.
 
-One bound for the tests and for `yolo-rocm certify`.
+One bound for the tests and for what emulates kernels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 
 import torch
 
-from ..engines.measure import MOST_RATIO, relative_error
-from ..engines.names import Pass
-from .algorithms import Algorithm
-from .names import PASSES
-from .plan import Operands
-from .problem import ConvProblem
+from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.plan import Operands
+from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.engines.measure import MOST_RATIO
+from yolo_rocm.engines.names import Pass
 
-__all__ = ["MOST_RATIO", "allowed_error", "error_ratios", "in_doubles", "native_passes", "plain_sum_error"]
+__all__ = ["MOST_RATIO", "allowed_error", "in_doubles", "native_passes", "plain_sum_error"]
 
 
 def native_passes(problem: ConvProblem, operands: Operands) -> dict[str, torch.Tensor]:
@@ -59,33 +57,3 @@ def allowed_error(problem: ConvProblem, which: Pass, native: float = 0.0) -> flo
         native: The native kernel's own error; 0 where there is none to go by.
     """
     return MOST_RATIO * max(native, plain_sum_error(problem, which))
-
-
-def error_ratios(
-    algorithm: Algorithm,
-    problem: ConvProblem,
-    run: Callable[[Algorithm, ConvProblem, Pass, Operands], torch.Tensor],
-    seed: int = 0,
-    passes: Iterable[Pass] = PASSES,
-    operands: Operands | None = None,
-    exact: dict[str, torch.Tensor] | None = None,
-) -> dict[Pass, float]:
-    """Return, per pass, the error against fp64 over the native kernel's own (or over a plain sum's).
-
-    Args:
-        algorithm: What is tried.
-        problem: On what.
-        run: Computes one pass.
-        seed: Of the operands, where none are given.
-        passes: Which passes.
-        operands: The tensors.
-        exact: The passes in fp64, where they are known.
-    """
-    operands = operands or Operands.of(problem, seed)
-    exact = exact or native_passes(problem, in_doubles(operands))
-    native = native_passes(problem, operands)
-    return {
-        which: relative_error(run(algorithm, problem, which, operands), exact[which])
-        / max(relative_error(native[which], exact[which]), plain_sum_error(problem, which))
-        for which in passes
-    }

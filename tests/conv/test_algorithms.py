@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from contextlib import nullcontext
-from functools import cache
 
 import pytest
 import torch
@@ -12,14 +11,11 @@ import torch.nn.functional as F
 
 import yolo_rocm
 from yolo_rocm.conv.algorithms import ALGORITHMS
-from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.seam import installed
-from yolo_rocm.errors import EngineError
 
 from ..sick_vendor import sick_vendor
+from ..tables import each_row
 from ..torch_samples import CONVOLUTIONS
-from .problems import Only
 
 CPU = ("cpu",)
 GEMM = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "gemm"]
@@ -69,40 +65,6 @@ def test_torchs_own_samples(op, engine, dtype):
         assert_as_exact_as_native(ours, native, gradients(call, [t.double() for t in tensors]))
 
 
-@cache
-def torchs_samples():
-    """Return tensors, function, native and exact results of each: the same for every algorithm."""
-    found = []
-    for op in CONVOLUTIONS:
-        for sample in op.sample_inputs("cpu", torch.float32, requires_grad=True):
-            tensors, call = sample_call(op, sample)
-            found.append((tensors, call, gradients(call, tensors), gradients(call, [t.double() for t in tensors])))
-    return found
-
-
-@pytest.mark.parametrize("algorithm", GEMM, ids=lambda a: a.name)
-def test_each_algorithm_on_torchs_own_samples(algorithm):
-    """On a sick vendor, every sample an algorithm claims; the others are refused with its own reasons."""
-    supported, refused = 0, []
-    for tensors, call, native, exact in torchs_samples():
-        with sick_vendor(), installed(Patch(CPU, Only(algorithm))):
-            try:
-                ours = gradients(call, tensors)
-            except EngineError as error:
-                refused.append(str(error))
-                continue
-        supported += 1
-        assert_as_exact_as_native(ours, native, exact)
-    assert supported or algorithm.name in NOT_IN_TORCHS_SAMPLES
-    assert all(algorithm.name in text for text in refused)
-
-
-# GPUs only; 3x3 with 64 channels; kernel equal to stride: torch's samples have none of these.
-NOT_IN_TORCHS_SAMPLES = {"depthwise_kernel", "winograd4", "transposed_shuffle"}
-if not any(op.name.endswith("conv3d") for op in CONVOLUTIONS):
-    NOT_IN_TORCHS_SAMPLES.add("pointwise")  # those of torch 1.13 have no 1x1 either
-
-
 @pytest.mark.parametrize("op", CONVOLUTIONS, ids=lambda op: op.name)
 def test_double_backward(op):
     sample = next(s for s in op.sample_inputs("cpu", torch.float64, requires_grad=True) if s.input.numel())
@@ -136,25 +98,21 @@ def geometry_call(kernel, channels=4, transposed=False, **kwargs):
     return (lambda x, w, b: function(x, w, b, **kwargs)), (channels, channels // kwargs.get("groups", 1), *size)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
-def test_values_gradients_and_layout(geometry, channels_last, dtype):
+@each_row("geometry", GEOMETRIES)
+def test_values_gradients_and_layout(geometry):
     """Against fp64, in the layout of the input."""
     torch.manual_seed(0)
     call, shape = geometry_call(**geometry)
     tensors = [torch.randn(3, 4, 11, 13), torch.randn(shape), torch.randn(4)]
-    tensors = [t.to(dtype) for t in tensors]
-    if channels_last:
-        tensors[0] = tensors[0].contiguous(memory_format=torch.channels_last)
-    exact = gradients(call, [t.double() for t in tensors])
-    with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
-        ours = gradients(call, tensors)
-    assert {t.dtype for t in ours} == {dtype}
-    assert_as_exact_as_native(ours, exact, exact)  # inputs are exact, so only our own rounding counts
-    if channels_last:
-        assert ours[0].is_contiguous(memory_format=torch.channels_last)
-        assert ours[1].is_contiguous(memory_format=torch.channels_last)
+    for dtype, layout in ((torch.float32, torch.channels_last), (torch.float16, torch.contiguous_format)):
+        given = [tensors[0].to(dtype, memory_format=layout), *(t.to(dtype) for t in tensors[1:])]
+        exact = gradients(call, [t.double() for t in given])
+        with sick_vendor(), yolo_rocm.patched(CPU, "gemm"):
+            ours = gradients(call, given)
+        assert {t.dtype for t in ours} == {dtype}
+        assert_as_exact_as_native(ours, exact, exact)  # inputs are exact, so only our own rounding counts
+        assert ours[0].is_contiguous(memory_format=layout)
+        assert ours[1].is_contiguous(memory_format=layout)
 
 
 def test_the_gradient_of_the_input_of_every_small_geometry():
@@ -203,8 +161,7 @@ def test_an_image_whose_batch_has_a_stride_that_says_nothing(engine, groups):
         assert relative_error(one.detach(), other) < 1e-5
 
 
-@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
-@pytest.mark.parametrize("padding", ["same", 2], ids=str)
+@each_row("padding, mode", [("same", "zeros"), (2, "reflect"), ("same", "replicate"), (2, "circular")])
 def test_padding_modes_of_modules(padding, mode):
     torch.manual_seed(0)
     conv = torch.nn.Conv2d(3, 4, 4, padding=padding, padding_mode=mode, dilation=2).double()
@@ -216,7 +173,7 @@ def test_padding_modes_of_modules(padding, mode):
         torch.testing.assert_close(mine, theirs)
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+@each_row("geometry", GEOMETRIES)
 def test_empty_batch(geometry):
     call, shape = geometry_call(**geometry)
     tensors = [torch.randn(0, 4, 8, 8), torch.randn(shape), torch.randn(4)]
@@ -237,7 +194,7 @@ def test_non_contiguous_and_expanded_inputs():
         torch.testing.assert_close(F.conv2d(x, w, padding=1), expected)
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
+@each_row("geometry", GEOMETRIES)
 def test_backward_keeps_no_columns(geometry):
     """Autograd holds the input, the weight and nothing larger."""
     call, shape = geometry_call(**geometry)

@@ -90,25 +90,6 @@ def test_an_engine_that_saves_next_to_nothing_is_not_chosen_for_a_training(folde
     assert Planner("gemm+aten").plan(problem(16)).engine == expected  # as it was kept on disk
 
 
-def test_what_was_measured_is_known_to_the_next_process(folder, clock):
-    Planner("gemm").tune([problem()])
-    second = Planner("gemm")
-    assert second.plan(problem())["forward"].algorithm.name == "planes"
-    assert second.tune([problem()]) == {}
-    assert len(clock) == 1
-
-
-def test_another_size_takes_the_nearest_and_is_not_tuned_again(folder, clock):
-    planner = Planner("gemm")
-    planner.tune([problem(16), problem(64)])
-    for each in (planner, Planner("gemm")):  # this process, and the next one
-        made = each.plan(problem(48, batch=3))
-        assert made["forward"].algorithm.name == "planes"
-        assert made["forward"].reason == "fastest when measured on 2x8x64x64"
-    other_layer = planner.plan(problem(16, kernel=5))
-    assert "by heuristics" in other_layer["forward"].reason
-
-
 def test_choices_of_another_budget_engine_or_dtype_are_not_taken_over(folder, clock):
     Planner("gemm", memory_mb=64).tune([problem()])
     for planner in (Planner("gemm"), Planner("auto", memory_mb=64)):
@@ -133,15 +114,6 @@ def test_a_broken_file_costs_a_log_line(folder, clock, text, caplog):
     assert len(caplog.records) == 1
     planner.tune([problem()])
     assert json.loads(file.read_text())["entries"]
-
-
-def test_an_algorithm_that_is_gone_is_not_planned(folder, clock):
-    Planner("gemm").tune([problem()])
-    (file,) = folder.glob("conv-*.json")
-    file.write_text(file.read_text().replace("planes", "removed_since"))
-    made = Planner("gemm").plan(problem())
-    assert "by heuristics" in made["forward"].reason
-    assert made["grad_input"].algorithm.name == "columns"
 
 
 def test_a_folder_that_cannot_be_written_costs_a_log_line(tmp_path, monkeypatch, clock, caplog):

@@ -63,17 +63,6 @@ def test_auto_takes_the_vendor_only_when_it_is_said_to_be_healthy(layer):
         assert dict(report.engines()) == {engine: 1}
 
 
-def test_nested_patches_count_and_the_newest_serves(layer):
-    with yolo_rocm.patched(CPU, "gemm") as outer:
-        with yolo_rocm.patched(CPU, "aten") as inner:
-            F.conv2d(*layer)
-        F.conv2d(*layer)
-        assert seam.active_devices() == CPU
-    assert dict(inner.engines()) == {"aten": 1}
-    assert dict(outer.engines()) == {"gemm": 1}
-    assert seam.active_devices() == ()
-
-
 def test_patch_and_unpatch_count(sick, layer):
     first = yolo_rocm.patch(CPU, "gemm")
     second = yolo_rocm.patch(CPU, "gemm")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -13,12 +11,10 @@ from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.conv.seam import installed
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.engines.precision import without_tf32
 from yolo_rocm.engines.triton import direct, launch
 from yolo_rocm.engines.triton.available import device_reason, triton_version
 
-from .problems import in_doubles, made_problem, native_passes
+from .problems import in_doubles, native_passes
 
 DEVICE = "cuda:0"
 pytestmark = [
@@ -77,29 +73,6 @@ def test_tf32_only_where_the_user_allows_it():
     torch.backends.cuda.matmul.allow_tf32 = True
     assert error() > 50 * ieee_error
     torch.backends.cuda.matmul.allow_tf32 = False
-    assert error() == ieee_error < 1e-6
-
-
-@pytest.mark.skipif(torch.version.hip is not None, reason="AMD GPUs have no TF32")
-@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has no fp32_precision")
-def test_tf32_by_the_newer_precision_setting():
-    problem = replace(made_problem((2, 64, 40, 40), 64, device=DEVICE), channels_last=True)
-    operands = Operands.of(problem)
-    exact = native_passes(problem, in_doubles(operands))["forward"]
-    before = torch.backends.cuda.matmul.fp32_precision
-
-    def error():
-        return relative_error(run(BY_NAME["triton_l"], problem, "forward", operands), exact)
-
-    ieee_error = error()
-    try:
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-        assert error() > 50 * ieee_error
-        with without_tf32():
-            assert error() == ieee_error
-        assert error() > 50 * ieee_error
-    finally:
-        torch.backends.cuda.matmul.fp32_precision = before
     assert error() == ieee_error < 1e-6
 
 

@@ -12,8 +12,6 @@ from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton import base as triton_base
-from yolo_rocm.conv.triton import channels_last as triton_channels_last
 from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
@@ -82,56 +80,6 @@ def test_nothing_much_larger_than_the_layer_is_tried(served):
     assert not BY_NAME["triton_rows_s"].worth_measuring(narrow, "forward")
     assert BY_NAME["triton_flat"].worth_measuring(conv((2, 3, 9, 11)), "forward")
     assert not BY_NAME["triton_flat"].worth_measuring(conv((2, 3, 9, 11)), "grad_weight")
-
-
-@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("family", [FMA, MFMA])
-def test_the_workspace_is_what_the_gradient_of_a_weight_allocates(served, monkeypatch, family, channels_last):
-    """Tensors without memory, kernels that are not launched: only what is allocated counts."""
-    served(family)
-    taken = []
-    empty, empty_like = torch.empty, torch.empty_like
-    methods = {name: getattr(torch.Tensor, name) for name in ("new_empty", "new_empty_strided")}
-
-    def counting(make):
-        def counted(*args, **kwargs):
-            before = len(taken)
-            made = make(*args, **kwargs)
-            del taken[before:]  # without memory, one of the two may be made by the other
-            taken.append(made.numel() * made.element_size())
-            return made
-
-        return counted
-
-    def nothing(key, call, tensors):
-        return None
-
-    for module in (triton_base, triton_channels_last):
-        monkeypatch.setattr(module, "launch", nothing)
-    tried = set()
-    for problem in layers_of("yolo11n.yaml", torch.float16, channels_last):
-        layout = torch.channels_last if channels_last else torch.contiguous_format
-        x, grad = (
-            empty(shape, dtype=problem.dtype, device="meta", memory_format=layout)
-            for shape in (problem.input_shape, problem.output_shape)
-        )
-        for algorithm in TRITON:
-            if algorithm.not_supported_reasons(problem):
-                continue
-            STATE.clear()
-            taken.clear()
-            with monkeypatch.context() as patch:
-                patch.setattr(torch, "empty", counting(empty))
-                patch.setattr(torch, "empty_like", counting(empty_like))
-                for name, make in methods.items():
-                    patch.setattr(torch.Tensor, name, counting(make))
-                result = algorithm.grad_weight(problem, grad, x)
-            workspace = sum(taken) - result.numel() * result.element_size()
-            assert 0 < workspace <= algorithm.workspace_bytes(problem), (algorithm.name, str(problem))
-            tried.add(algorithm.name)
-    STATE.clear()
-    wanted = {a.name for a in TRITON if not (channels_last and a.name.endswith("_turned"))}
-    assert tried == wanted - {"triton_transposed"}
 
 
 # Why it is not: every reason by its name.

@@ -20,10 +20,10 @@ from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 from ..interpreted import interpreter
 
 
-@pytest.fixture(params=[True, False], ids=["with convolution", "alone"])
-def whole(request):
+@pytest.fixture
+def whole():
     """Say whether convolutions are ours too, so that a block is one function."""
-    return request.param
+    return True
 
 
 @pytest.fixture

@@ -7,13 +7,9 @@ import torch
 from ultralytics.utils import loss
 from ultralytics.utils.tal import make_anchors
 
-from yolo_rocm.bench.train import TrainBench
-from yolo_rocm.bench.ways import ways
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import anchors
 from yolo_rocm.ultralytics_hooks.anchors import anchors_once
-
-from ..small_model import small_model
 
 
 def feats(height=8, width=6, dtype=torch.float32):
@@ -103,17 +99,3 @@ def test_a_session_makes_them_once_and_leaves_nothing_behind_after_an_error(call
         raise KeyboardInterrupt
     assert len(calls) == 1
     assert loss.make_anchors is original
-
-
-def test_a_way_of_ours_makes_them_once_and_its_losses_are_the_same(calls):
-    """Steps of a benchmark are those of a session: the same losses as without, to the last bit."""
-    bench = TrainBench(small_model(), batch=2, imgsz=64, amp=False, device="cpu", steps=3, tune_s=0)
-    (way,) = [way for way in ways(chosen="ours") if way.channels_last is False]
-    bench.run([way], lambda *told: None)
-    assert len(calls) == 4  # of thirteen steps: the first to tune, and the first of three turns
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(anchors, "missing", lambda feature: ["it"])
-        (other,) = [way for way in ways(chosen="ours") if way.channels_last is False]
-        bench.run([other], lambda *told: None)
-    assert other.losses == way.losses
-    assert not way.error

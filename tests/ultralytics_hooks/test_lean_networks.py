@@ -36,6 +36,9 @@ NETWORKS = {
 }
 
 
+QUICK = ("yolov8n-seg", "yolov8n-cls", "yolov8s-worldv2")
+
+
 @pytest.fixture(autouse=True)
 def _everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks as one and lean memory are on, and nothing is too small for a recipe."""
@@ -98,7 +101,9 @@ def assert_same_bits(found: dict[str, torch.Tensor], wanted: dict[str, torch.Ten
     assert [name for name, value in wanted.items() if not torch.equal(found[name], value)] == []
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.deep) for name in NETWORKS]
+)
 def test_a_step_of_every_kind_of_network_has_the_bits_of_full_memory(name: str, made: list[type]) -> None:
     module, is_lean = network(name), NETWORKS[name][1]
     wanted = stepped(module)
@@ -110,13 +115,10 @@ def test_a_step_of_every_kind_of_network_has_the_bits_of_full_memory(name: str, 
     assert_same_bits(found, wanted)
 
 
-@pytest.mark.parametrize("name", ["yolov8n", "yolo11n"])
-def test_each_activation_is_computed_once_more_and_not_again_for_each_that_reads_it(
-    name: str, made: list[type]
-) -> None:
+def test_each_activation_is_computed_once_more_and_not_again_for_each_that_reads_it(made: list[type]) -> None:
     """Halves of a `chunk`, residual additions, `cat` and the heads of three levels read the same activations."""
     torch.manual_seed(0)
-    module = tasks.DetectionModel(f"{name}.yaml", nc=2, verbose=False).train()
+    module = tasks.DetectionModel("yolo11n.yaml", nc=2, verbose=False).train()
     blocks = sum(isinstance(each, nn.BatchNorm2d) for each in module.modules())
     with lean_networks():
         stepped(module)
@@ -144,7 +146,7 @@ def checkpointed(reentrant: bool) -> Any:
     return run
 
 
-@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("reentrant", [pytest.param(True, marks=pytest.mark.deep), False])
 def test_layers_that_torch_checkpoints(reentrant: bool, made: list[type]) -> None:
     """Gradients and statistics are those of torch's blocks: what is computed again updates them a second time."""
     wanted = stepped(detector(), checkpointed(reentrant))
@@ -154,7 +156,7 @@ def test_layers_that_torch_checkpoints(reentrant: bool, made: list[type]) -> Non
     assert made
 
 
-@pytest.mark.parametrize("reentrant", [True, pytest.param(False, marks=says_hooks)])
+@pytest.mark.parametrize("reentrant", [True, pytest.param(False, marks=[says_hooks, pytest.mark.deep])])
 def test_a_whole_network_in_a_checkpoint(reentrant: bool) -> None:
     """All of it is computed again by torch, which updates statistics twice, whether memory is lean or not."""
 
@@ -263,24 +265,3 @@ def test_a_compiled_network_is_torchs_own(made: list[type]) -> None:
     assert re.search(r"batch_norm|bn\(", graphs[0].code)  # torch 2.4 names the module
     assert len(graphs) == 1
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.skipif(not HAS_COMPILE, reason="this torch has no compiler, or does not say when it compiles")
-def test_a_compiled_layer_is_torchs_own_and_the_others_are_lean(made: list[type]) -> None:
-    """Layers that call what lean memory notes: `cat`, up-sampling, pooling, a sum."""
-    first = detector()
-    of_layers = {name: index for index, name in enumerate(type(layer).__name__ for layer in first.model)}
-
-    def run(module: Any, x: torch.Tensor) -> Any:
-        for name in ("C3", "SPPF", "Upsample", "Concat"):
-            layer = module.model[of_layers[name]]
-            layer.forward = torch.compile(layer.forward, backend="eager")
-        return module(x)
-
-    wanted = stepped(first, run)
-    torch._dynamo.reset()
-    with lean_networks():
-        found = stepped(detector(), run)
-    torch._dynamo.reset()
-    assert made
-    torch.testing.assert_close(found, wanted)

@@ -73,12 +73,6 @@ def test_a_future_version_in_which_everything_is_found_works_and_says_so_once(fu
     assert said[0].levelno == logging.INFO
 
 
-def test_a_version_that_is_no_number_is_judged_by_what_it_has(future, monkeypatch):
-    monkeypatch.setattr("ultralytics.__version__", "my-fork")
-    versions.require()
-    assert "my-fork" in future.text
-
-
 def test_a_future_version_without_a_name_is_refused_with_the_reason(future, monkeypatch):
     from ultralytics import YOLO
     from ultralytics.data import build
@@ -135,17 +129,6 @@ def test_a_version_that_is_too_old_is_refused(future, monkeypatch):
     monkeypatch.setenv(versions.ANY_VARIABLE, "1")
     with pytest.raises(StackError, match=r"8\.2\.103 is too old, 8\.3\.0 or newer"):
         versions.require()
-
-
-def test_what_training_needs_is_looked_at_once_per_process(monkeypatch):
-    versions.require()
-    looked = []
-    monkeypatch.setattr(Need, "problem", lambda self: looked.append(self) or "")
-    probes.missing.cache_clear()
-    for _ in range(3):
-        assert probes.missing(TRAINING) == ()
-    assert len(looked) == sum(need.feature == TRAINING for need in PROBES)
-    probes.missing.cache_clear()
 
 
 @each_row(

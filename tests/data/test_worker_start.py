@@ -76,8 +76,8 @@ def test_a_class_of_the_script_needs_the_guard_and_says_so_before_a_worker_start
     ended = run(OWN_CLASS + "    main()\n", tmp_path)
     assert ended.returncode == 1
     assert ended.stderr.count("Traceback") == 1
-    assert "LoaderError: train.py, line 9, starts workers." in ended.stderr
-    assert 'Put the line under `if __name__ == "__main__":`' in ended.stderr
+    assert "LoaderError: train.py has no main guard." in ended.stderr
+    assert 'under `if __name__ == "__main__":`' in ended.stderr
     assert "Workers need it for dataset: __main__.Mine." in ended.stderr
     guarded = run(OWN_CLASS + '    if __name__ == "__main__":\n        main()\n', tmp_path)
     assert guarded.stdout.strip() == "40", guarded.stderr

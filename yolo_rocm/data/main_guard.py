@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import multiprocessing
 import os
 import sys
-import threading
-import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +14,8 @@ from ..errors import LoaderError
 
 WITHOUT_WORKERS: Final = "or load without workers (workers=0)"
 _GUARD: Final = (
-    "Workers need something that the script defines, so each of them imports it and would run that line again instead "
-    'of loading data. Put the line under `if __name__ == "__main__":` (functions and classes stay outside), '
+    "Workers need something that the script defines, so each of them imports it and would run it again instead of "
+    'loading data. Put what the script does under `if __name__ == "__main__":` (functions and classes stay outside), '
     f"{WITHOUT_WORKERS}."
 )
 # A fork server imports once what all workers need, and has never seen the GPU. On macOS system libraries do not
@@ -41,36 +38,13 @@ def main_problem() -> str | None:
             f"Workers cannot find classes and functions that {where} defines: multiprocessing does not import it in "
             f"them. Move what the loader uses into a .py file of its own and import it, {WITHOUT_WORKERS}."
         )
-    line = _unguarded_line(main, path)
-    return None if line is None else f"{os.path.basename(path)}, line {line}, starts workers. {_GUARD}"
-
-
-def _unguarded_line(main: Any, path: str) -> int | None:
-    """Return the line of the script that is running now, unless it is in a condition on the name of the module."""
-    frames = [frame for frame in _frames() if frame.f_globals is vars(main)]
-    running = [frame.f_lineno for frame in frames if frame.f_code.co_name == "<module>"]
     try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError):  # compiled code: nothing can be said
+        source = Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return None
-    for node in ast.walk(tree):
-        if not isinstance(node, (ast.If, ast.BoolOp)):
-            continue
-        condition = ast.dump(node.test if isinstance(node, ast.If) else node)
-        runs = any(node.lineno <= frame.f_lineno <= (node.end_lineno or 0) for frame in frames)
-        if runs and ("'__name__'" in condition or "'current_process'" in condition):
-            return None
-    return running[0] if running else None
-
-
-def _frames() -> Iterator[types.FrameType]:
-    """Yield the frames of this thread and of the main thread, which runs the script."""
-    current = sys._current_frames()
-    for ident in {threading.get_ident(), threading.main_thread().ident}:
-        frame = current.get(ident or 0)
-        while frame is not None:
-            yield frame
-            frame = frame.f_back
+    # A guard that does not guard is answered in the worker, see `explained`.
+    is_guarded = path.endswith(".pyc") or "__name__" in source or "current_process" in source
+    return None if is_guarded else f"{os.path.basename(path)} has no main guard. {_GUARD}"
 
 
 @contextmanager

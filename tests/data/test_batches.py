@@ -70,9 +70,8 @@ def test_batches_are_pinned_by_a_thread_in_their_order_and_observed(pinning, wor
     assert pinners() == []
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_what_the_data_set_raises_comes_with_its_batch_and_ends_the_thread(pinning, workers):
-    made = make(Faulty(), workers)
+def test_what_the_data_set_raises_comes_with_its_batch_and_ends_the_thread(pinning):
+    made = make(Faulty(), 2)
     made.begin(indices(6))
     assert next(made).batch["index"].tolist() == [0, 1, 2, 3]
     with pytest.raises(KeyError, match="colour"):

@@ -34,9 +34,10 @@ def test_loaders_with_workers_follow_until_it_is_undone():
 
 def test_what_is_undone_is_torchs_own_again():
     original = DataLoader.__init__
-    outer, inner = patch_dataloader(), patch_dataloader()
+    outer, inner = patch_dataloader("spawn"), patch_dataloader("forkserver")
+    assert settings(DataLoader(Numbers(), num_workers=1))[0] == "forkserver"
     outer.undo()
-    assert DataLoader.__init__ is not original
+    assert settings(DataLoader(Numbers(), num_workers=1))[0] == "forkserver"
     inner.undo()
     assert DataLoader.__init__ is original
 
@@ -59,15 +60,6 @@ def test_what_the_caller_sets_stays():
         assert settings(loader) == ("fork", False, 5)
 
 
-def test_nested_use_counts_in_any_order():
-    outer, inner = patch_dataloader("spawn"), patch_dataloader("forkserver")
-    assert settings(DataLoader(Numbers(), num_workers=1))[0] == "forkserver"
-    outer.undo()
-    assert settings(DataLoader(Numbers(), num_workers=1))[0] == "forkserver"
-    inner.undo()
-    assert settings(DataLoader(Numbers(), num_workers=1))[0] is None
-
-
 def test_torchs_own_loader_works_with_our_workers_and_aborts_none(capfd):
     with patch_dataloader():
         loader = DataLoader(Numbers(80), 4, num_workers=1)
@@ -85,6 +77,7 @@ def test_what_is_no_map_needs_no_batch():
             return iter(range(3))
 
     assert list(create_dataloader(Stream(), None, num_workers=0)) == [0, 1, 2]
+    assert settings(create_dataloader(Stream(), 3, num_workers=1)) == (DEFAULT_METHOD, True, 120)
     listed = create_dataloader(list(range(5)), None, batch_sampler=[[0, 1], [4]])  # how many workers is its to find out
     assert [len(batch) for batch in listed] == [2, 1]
     listed.close()

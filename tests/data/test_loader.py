@@ -10,11 +10,10 @@ import time
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from yolo_rocm import ConfigError, LoaderError, create_dataloader
-from yolo_rocm.data.loader import PolicyLoader, close_following
-from yolo_rocm.data.main_guard import DEFAULT_METHOD
+from yolo_rocm.data.loader import PolicyLoader
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.transport import HAS_MEMFD
@@ -73,11 +72,6 @@ def test_every_sample_once_in_order_with_the_same_workers_each_epoch(context):
     assert alive(pids) == []
 
 
-def test_no_workers_loads_in_this_process():
-    loader = create_dataloader(Numbers(), 4, num_workers=0)
-    assert indices(loader) == list(range(40))
-
-
 def test_an_epoch_left_early_does_not_leak_into_the_next():
     loader = create_dataloader(Numbers(), 4, num_workers=2, context=QUICK)
     for number, _batch in enumerate(loader):
@@ -127,15 +121,6 @@ def test_strict_batches_do_not_depend_on_the_number_of_workers_or_the_start_meth
     assert len(set(seen[0])) == 10
 
 
-def test_without_strict_another_number_of_workers_draws_other_numbers():
-    seen = []
-    for workers in (1, 2):
-        loader = create_dataloader(Numbers(), 4, seed=1, num_workers=workers, context=QUICK)
-        seen.append([fingerprint(batch) for batch in loader])
-        loader.close()
-    assert seen[0] != seen[1]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_broken_samples_are_replaced_where_asked(workers):
     told: list[str] = []
@@ -182,10 +167,12 @@ def test_a_killed_worker_is_replaced_and_no_sample_is_lost(tmp_path):
 def test_the_fourth_death_ends_the_loader_with_the_remedy(tmp_path):
     for life in range(9):
         (tmp_path / str(life)).touch()
-    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=lambda line: None)
+    told: list[str] = []
+    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=told.append)
     began = time.monotonic()
-    with pytest.raises(LoaderError, match=r"after 3 others had been replaced.*oom"):
+    with pytest.raises(LoaderError, match=r"after 3 others had been replaced.*oom.*lower num_workers or the batch"):
         list(loader)
+    assert [line.endswith("lower num_workers or the batch.") for line in told] == [True] * 3
     assert time.monotonic() - began < 20
     assert loader.iterator.pool.pids == []
 
@@ -280,9 +267,8 @@ def twice(samples: list[dict]) -> dict:
     return {"images": images, "sum": images.sum(), "index": [sample["index"] for sample in samples]}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_collation_of_the_users_own_sees_the_images(workers):
-    found = list(create_dataloader(Widths(24), 4, num_workers=workers, context=QUICK, collate_fn=twice))
+def test_a_collation_of_the_users_own_sees_the_images():
+    found = list(create_dataloader(Widths(24), 4, num_workers=2, context=QUICK, collate_fn=twice))
     assert [batch["images"].shape for batch in found] == [(4, 3, 32, 64 * (1 + i % 5)) for i in range(6)]
     for batch in found:
         assert batch["sum"] == sum(batch["index"]) * batch["images"][0].numel()
@@ -305,66 +291,30 @@ def test_shared_lists_are_named_by_the_caller():
         list(wrong)
 
 
-def test_wrong_words_are_refused():
-    with pytest.raises(ConfigError, match="allowed: spawn, forkserver, fork"):
-        create_dataloader(Numbers(), context="thread")
-    with pytest.raises(ConfigError, match="allowed: worker, strict"):
-        create_dataloader(Numbers(), reproducible="very")
-
-
 @each_row(
-    ("name", "value"),
+    ("name", "value", "why"),
     [
-        ("num_workers", -1),
-        ("num_workers", "two"),
-        ("num_workers", 2.5),
-        ("num_workers", True),
-        ("prefetch", 0),
-        ("timeout", -1),
-        ("batch_size", 0),
-        ("batch_size", None),
-        ("pin_memory", "yes"),
+        ("context", "thread", "allowed: spawn, forkserver, fork"),
+        ("reproducible", "very", "allowed: worker, strict"),
+        ("pin_memory", "yes", "allowed: True, False, auto"),
+        ("num_workers", -1, "a whole number of at least 0"),
+        ("num_workers", 2.5, "a whole number of at least 0"),
+        ("num_workers", True, "a whole number of at least 0"),
+        ("prefetch", 0, "a whole number of at least 1"),
+        ("timeout", -1, "a number of at least 0"),
+        ("batch_size", None, "Give a number"),
     ],
 )
-def test_wrong_values_are_refused_by_the_name_of_their_argument(name, value):
-    with pytest.raises(ConfigError, match=f"^{name}={value!r}"):
+def test_wrong_values_are_refused_by_the_name_of_their_argument(name, value, why):
+    with pytest.raises(ConfigError, match=f"^{name}={value!r}.*{why}"):
         create_dataloader(Numbers(), **{"batch_size": 4, name: value})
-
-
-def test_errors_and_lines_name_the_arguments_of_this_loader(tmp_path):
-    """A preset has other names for them, which are of no use here."""
-    for life in range(9):
-        (tmp_path / str(life)).touch()
-    told: list[str] = []
-    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=told.append)
-    with pytest.raises(LoaderError, match="lower num_workers or the batch"):
-        list(loader)
-    assert all("lower num_workers or the batch" in line for line in told)
-    data = Numbers()
-    data.key = lambda i: i
-    with pytest.raises(LoaderError, match=r"\(num_workers=0\)"):
-        list(create_dataloader(data, 4, num_workers=1))
-
-
-class Stream(IterableDataset):
-    """Ten numbers."""
-
-    def __iter__(self):
-        return iter(range(10))
-
-
-def test_an_iterable_data_set_gets_torchs_loader_started_the_same_way():
-    loader = create_dataloader(Stream(), 5, num_workers=1)
-    assert loader.multiprocessing_context.get_start_method() == DEFAULT_METHOD
-    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
 
 
 def test_an_unpicklable_data_set_is_named_before_a_worker_starts():
     data = Numbers()
     data.key = lambda i: i
-    loader = create_dataloader(data, 4, num_workers=1)
-    with pytest.raises(LoaderError, match=r"dataset\.key .*lambda"):
-        list(loader)
+    with pytest.raises(LoaderError, match=r"dataset\.key .*lambda.*\(num_workers=0\)"):  # the name it has here
+        list(create_dataloader(data, 4, num_workers=1))
 
 
 def test_batches_that_are_kept_stay_as_they_were_and_memory_of_others_is_used_again():
@@ -377,26 +327,16 @@ def test_batches_that_are_kept_stay_as_they_were_and_memory_of_others_is_used_ag
     used = set()
     for batch in loader:
         used.add(batch["img"].data_ptr())
-        assert batch["img"][:, 0, 0].tolist() == batch["index"].tolist()
+        last = batch if batch["index"][0] == 76 else None
+        del batch
     loader.close()
-    assert batch["img"][:, 0, 0].tolist() == [76, 77, 78, 79]  # the last one outlives its worker
+    assert last["img"][:, 0, 0].tolist() == [76, 77, 78, 79]  # it outlives its worker
     if HAS_MEMFD:
         assert len(used) <= 20
 
 
 @needs_memfd
-def test_memory_is_used_again_within_an_epoch():
-    loader = create_dataloader(Numbers(160), 4, num_workers=1, context=QUICK, prefetch=2)
-    used = set()
-    for batch in loader:
-        used.add(batch["img"].data_ptr())
-        del batch
-    loader.close()
-    assert len(used) <= 8  # two waiting, one being read, one being used, and those whose release is on its way
-
-
-@needs_memfd
-@pytest.mark.parametrize("keep", [0, 25], ids=["none kept", "25 of 40 kept"])
+@pytest.mark.parametrize("keep", [pytest.param(0, marks=pytest.mark.deep), 25])
 def test_batches_of_changing_shapes_take_no_more_memory_from_epoch_to_epoch(keep):
     """Rectangular validation is such a case: every batch has the shape that suits its images."""
     workers, prefetch = 2, 2
@@ -472,12 +412,3 @@ def test_what_workers_drew_ahead_does_not_count_where_batches_are_strict():
         loader.close()
     assert seen[0] == seen[1]
     assert seen[0][0] != seen[0][1]
-
-
-def test_loaders_of_one_policy_are_closed_together_and_others_go_on():
-    first, second = endless(1), endless(1, 2)
-    epoch(first), epoch(second)
-    close_following(first.policy)
-    assert first.iterator is None
-    assert second.iterator is not None
-    second.close()

@@ -15,6 +15,7 @@ import pytest
 
 import yolo_rocm
 from yolo_rocm.bench.demo_data import make_data
+from yolo_rocm.data import batches
 from yolo_rocm.data.transport import HAS_MEMFD
 
 from ..small_model import small_model
@@ -114,7 +115,7 @@ def undisturbed(data, tmp_path_factory) -> list[list[str]]:
 
 @pytest.mark.once
 @pytest.mark.timeout(300)
-def test_a_killed_worker_costs_nothing_but_time(data, tmp_path, undisturbed, caplog):
+def test_a_killed_worker_costs_nothing_but_time(data, tmp_path, undisturbed):
     def kill(trainer) -> None:
         if trainer.epoch == 0 and not getattr(trainer, "killed", False):
             trainer.killed = True
@@ -124,53 +125,28 @@ def test_a_killed_worker_costs_nothing_but_time(data, tmp_path, undisturbed, cap
     assert losses(run) == undisturbed
 
 
-@pytest.mark.timeout(300)
-def test_strict_losses_do_not_depend_on_the_number_of_workers(data, tmp_path, undisturbed):
-    assert losses(train(data, tmp_path, "none", workers=0)) == undisturbed
-
-
 @pytest.mark.once
 @pytest.mark.timeout(300)
 def test_a_file_that_breaks_in_mid_training_is_named_and_counted(tmp_path):
     data = make_data(tmp_path / "data", images=16, size=64)
     broken = sorted((tmp_path / "data" / "images" / "train").glob("*.jpg"))[3]
-
-    def truncate(trainer) -> None:
-        broken.write_bytes(broken.read_bytes()[:200])
-
-    run = train(data, tmp_path, "run", {"on_train_start": truncate})
+    truncate = {"on_train_start": lambda trainer: broken.write_bytes(broken.read_bytes()[:200])}
+    run = train(data, tmp_path, "run", truncate, epochs=1)
     report = json.loads((run / "rocm.json").read_text())
     assert list(report["broken_images"]) == [str(broken)]
     with (run / "rocm_loader.csv").open() as file:
         assert sum(int(row["broken"]) for row in csv.DictReader(file)) == report["broken_images"][str(broken)] >= 1
 
 
-@pytest.mark.once
 @pytest.mark.timeout(300)
-def test_standalone_validation_has_workers_too(data, tmp_path, monkeypatch):
-    from ultralytics import YOLO
-
-    from yolo_rocm.data import batches
-
-    started: list[int] = []
-    original = batches.Pool.__init__
-
-    def watched(self, *args, **kwargs):
-        started.append(kwargs["workers"])
-        original(self, *args, **kwargs)
-
-    monkeypatch.setattr(batches.Pool, "__init__", watched)
-    yolo = YOLO(small_model())
-    handle = yolo_rocm.register(yolo, "cpu", {"loader": {"context": "fork", "workers": 2}})
-    yolo.val(data=str(data), imgsz=64, batch=1, device="cpu", plots=False, project=str(tmp_path), rect=False)
-    handle.remove()
-    assert started == [2]
+def test_strict_losses_do_not_depend_on_the_number_of_workers(data, tmp_path, undisturbed):
+    assert losses(train(data, tmp_path, "none", workers=0)) == undisturbed
 
 
 @pytest.mark.once
 @pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
 @pytest.mark.timeout(300)
-def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_path):
+def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_path, monkeypatch):
     """Ultralytics' default: every batch has the shape that suits its images."""
     import cv2
     from ultralytics import YOLO
@@ -181,7 +157,9 @@ def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_pa
     for number in range(40):
         cv2.imwrite(str(picture.with_name(f"cut{number}.png")), image[:, : 64 - 12 * (number % 5)])
         (labels / f"cut{number}.txt").write_text((labels / "0000.txt").read_text())
-    shapes, memory, before = set(), [], shared_memory()
+    shapes, memory, started, before = set(), [], [], shared_memory()
+    pool = batches.Pool
+    monkeypatch.setattr(batches, "Pool", lambda *a, **k: (started.append(k["workers"]), pool(*a, **k))[1])
 
     def note(validator) -> None:
         memory.append(shared_memory())
@@ -197,6 +175,7 @@ def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_pa
     yolo.val(data=str(data), imgsz=64, batch=1, device="cpu", plots=False, project=str(tmp_path))
     handle.remove()
     assert len(shapes) >= 3
+    assert started == [2]  # a standalone validation has workers too
     assert len(memory) == 42
     assert max(found[0] for found in memory) - before[0] <= 2 * (2 + 4)
     assert max(found[2] for found in memory) - before[2] <= 1  # on its way

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from yolo_rocm.data.transport import HAS_MEMFD, Attachments, Ring, Segment, Stack, receive, send
+from yolo_rocm.data.transport import HAS_MEMFD, Attachments, Ring, Stack, receive, send
 
 from .samples import shared_memory
 
@@ -72,15 +72,6 @@ def test_a_stack_is_handed_over_without_a_copy_and_leaves_no_descriptor():
     assert descriptors() == before
 
 
-@needs_memfd
-def test_a_segment_leaves_nothing_in_dev_shm():
-    segment = Segment(1 << 20)
-    own = (f"torch_{os.getpid()}_", "yolo_rocm")  # other processes use /dev/shm at the same time
-    assert [name for name in os.listdir("/dev/shm") if name.startswith(own)] == []
-    segment.close()
-    segment.close()
-
-
 @pytest.mark.skipif(not HAS_MEMFD, reason="elsewhere multiprocessing sends the message, in one piece")
 def test_a_signal_never_leaves_half_a_request_on_the_wire():
     """What a handler raises between two writes would make the next message, the last one, unreadable."""
@@ -101,8 +92,8 @@ def test_a_signal_never_leaves_half_a_request_on_the_wire():
         assert receive(theirs) == (None, ())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
-@pytest.mark.parametrize("shape", [(0, 4), (3, 0, 2), (), (2, 3)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool])
+@pytest.mark.parametrize("shape", [(3, 0, 2), (), (2, 3)])
 def test_small_tensors_of_any_shape_and_type_arrive_as_they_were(shape, dtype):
     sent = torch.ones(shape, dtype=dtype)
     got = through(sent)
@@ -180,7 +171,7 @@ def test_batches_beyond_the_limit_lie_in_memory_that_is_gone_with_them():
 def test_images_that_stand_twice_in_a_batch_keep_their_memory_until_both_are_gone():
     ring, attachments = Ring(4), Attachments()
     both = exchange(ring, attachments, (1, 3, 100, 100), lambda images: [images, images])
-    kept = both.pop()
+    kept = both.pop()[..., 1:]  # a slice
     del both
     other = exchange(ring, attachments, (1, 3, 100, 100))
     assert place(other) != place(kept)
@@ -188,13 +179,6 @@ def test_images_that_stand_twice_in_a_batch_keep_their_memory_until_both_are_gon
     del other
     again = [exchange(ring, attachments, (1, 3, 100, 100)) for _ in range(2)]
     assert place(again[0]) != place(again[1])
-
-
-@needs_memfd
-def test_a_slice_that_is_kept_keeps_its_memory():
-    ring, attachments = Ring(4), Attachments()
-    kept = exchange(ring, attachments, (2, 3, 100, 100))[1:]
-    assert place(exchange(ring, attachments, (2, 3, 100, 100))) != place(kept)
 
 
 @needs_memfd

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from yolo_rocm.data import resources
-from yolo_rocm.data.worker_count import Limit, recommended_workers
+from yolo_rocm.data.worker_count import recommended_workers
 from yolo_rocm.errors import ConfigError
 
 from ..tables import each_row
@@ -37,7 +37,6 @@ def test_windows_has_none_unless_asked():
     assert found.workers == 0
     assert "Windows" in found.reason
     assert "workers=4" in found.reason
-    assert "\n" not in str(found)
     assert int(recommended_workers(**{**LARGE, "system": "windows"}, wanted=4, asked=True)) == 4
     assert int(recommended_workers(**{**LARGE, "system": "windows", "cores": 3}, asked=True)) == 3
 
@@ -51,7 +50,6 @@ def test_windows_has_none_unless_asked():
         ({"cores": 2}, 2, "2 CPU cores"),
         ({"cores": 12, "gpus": 4}, 3, "shared by 4 GPUs"),
         ({"cores": 2, "gpus": 8}, 1, "shared by 8 GPUs"),
-        ({"cores": 6, "gpus": 0}, 6, "6 CPU cores"),
         ({"ram_gb": 3}, 3, "RAM free"),
         ({"shm_gb": 9 * BATCH / 2**30}, 2, "/dev/shm"),
         ({"system": "Darwin", "cores": 5}, 5, "5 CPU cores"),
@@ -96,18 +94,7 @@ def test_shared_memory_counts_one_batch_in_use():
     facts = {"image_bytes": 2**20, "batch_size": 16, "prefetch": 4}
     assert limits(**facts, shm_gb=(16 * 4 * 3 + 15) / 1024)["/dev/shm"] == 2
     assert limits(**facts, shm_gb=(16 * 4 * 3 + 16) / 1024)["/dev/shm"] == 3
-
-
-def test_batches_in_a_memfd_do_not_need_dev_shm():
-    facts = {"system": "linux", "cores": 4, "gpus": 1, "ram_gb": 64, "shm_gb": 0.064}
-    assert recommended_workers(**facts).workers == 0
-    assert recommended_workers(**facts, memfd=True).workers == 4
-
-
-def test_bounds_are_data():
-    found = recommended_workers(**LARGE, wanted=3)
-    assert [limit.name for limit in found.limits] == ["cores", "RAM", "/dev/shm", "preset"]
-    assert found.limits[-1] == Limit("preset", 3, "the preset wants 3")
+    assert "/dev/shm" not in limits(**facts, shm_gb=0.1, memfd=True)
 
 
 def test_wrong_arguments():

@@ -13,7 +13,7 @@ from yolo_rocm.data.worker_count import recommended_workers
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(("hidden", "shown"), [([], 0), ([""], 1), (["", "HIP_VISIBLE_DEVICES"], 1), (["", ""], 2)])
+@pytest.mark.parametrize(("hidden", "shown"), [([], 0), (["", "HIP_VISIBLE_DEVICES"], 1), (["", ""], 2)])
 def test_gpus_are_counted_as_they_are(monkeypatch, hidden, shown):
     """Workers are reckoned for one training process at least; that is no GPU."""
     gpus = [SimpleNamespace(hidden_by=by, integrated=False) for by in hidden]
@@ -29,11 +29,3 @@ def test_the_preset_is_named_only_where_it_says_something():
     assert "default 8" in silent["worker limits"]
     assert "preset" not in silent["worker limits"]
     assert "preset 3" in saying["worker limits"]
-
-
-def test_as_data_it_has_what_is_shown():
-    found = recommended_workers(wanted=3, system="linux", cores=2)
-    data = loader_facts(found, {"context": "spawn"})
-    assert (data["workers"], data["workers_reason"]) == (int(found), found.reason)
-    assert data["settings"] == {"context": "spawn"}
-    assert data["limits"]["cores"] == 2

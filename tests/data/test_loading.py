@@ -53,39 +53,30 @@ def train(data: Path, folder: Path, name: str, callbacks=None, **settings):
 def test_spawned_workers_train_validate_and_leave_their_times(data, tmp_path):
     from ultralytics.data.build import InfiniteDataLoader
 
-    seen: dict[str, object] = {}
+    settings, pids = [], []
 
     def note(trainer) -> None:
         loader = trainer.train_loader
         assert isinstance(loader, InfiniteDataLoader)
-        seen.update(
-            workers=loader.num_workers,
-            val_workers=trainer.test_loader.num_workers,
-            context=loader.multiprocessing_context.get_start_method(),
-            timeout=loader.timeout,
-        )
+        method = loader.multiprocessing_context.get_start_method()
+        settings.append((loader.num_workers, trainer.test_loader.num_workers, method, loader.timeout))
 
-    def pids(trainer) -> None:
+    def note_pids(trainer) -> None:
         if trainer.train_loader.iterator is not None:
-            seen.setdefault("pids", []).append(tuple(trainer.train_loader.iterator.pool.pids))
+            pids.append(tuple(trainer.train_loader.iterator.pool.pids))
 
     run = train(
         data,
         tmp_path,
         "run",
-        {"on_train_start": note, "on_train_batch_end": pids},
+        {"on_train_start": note, "on_train_batch_end": note_pids},
         epochs=3,
         close_mosaic=1,
         workers=1,  # each is spawned twice, and imports torch and Ultralytics
         rocm={"loader": {"context": "spawn", "timeout": 60}},
     )
-    assert {key: seen[key] for key in ("workers", "val_workers", "context", "timeout")} == {
-        "workers": 1,
-        "val_workers": 1,  # four images are one batch; a stock loader would ask for four workers
-        "context": "spawn",
-        "timeout": 60,
-    }
-    groups = list(dict.fromkeys(seen["pids"]))
+    assert settings == [(1, 1, "spawn", 60)]  # four images are one batch; a stock loader would ask for four workers
+    groups = list(dict.fromkeys(pids))
     assert len(groups) == 2  # kept across epochs, renewed once: when mosaics ended
     for pid in {pid for group in groups for pid in group}:
         with pytest.raises(ProcessLookupError):

@@ -9,26 +9,12 @@ from yolo_rocm.data.resources import cpu_cores
 GIVEN = {"dataset": range(100), "batch_size": 10, "num_workers": 3, "pin_memory": True, "prefetch_factor": 4}
 
 
-def test_a_policy_sets_what_it_knows():
+def test_a_policy_sets_what_it_knows_and_leaves_the_callers_numbers():
     result = LoaderPolicy(context="forkserver", workers=1, prefetch=2, timeout=30, persistent=False).apply(GIVEN)
-    assert result == {
-        **GIVEN,
-        "num_workers": 1,
-        "prefetch_factor": 2,
-        "timeout": 30,
-        "multiprocessing_context": "forkserver",
-        "persistent_workers": False,
-    }
-
-
-def test_an_empty_policy_leaves_the_callers_number():
-    one = {**GIVEN, "num_workers": 1}
-    assert LoaderPolicy().apply(one) == {
-        **one,
-        "timeout": 120,
-        "persistent_workers": True,
-        "multiprocessing_context": DEFAULT_METHOD,
-    }
+    ours = {"num_workers": 1, "prefetch_factor": 2, "timeout": 30, "persistent_workers": False}
+    assert result == {**GIVEN, **ours, "multiprocessing_context": "forkserver"}
+    one, defaults = {**GIVEN, "num_workers": 1}, {"timeout": 120, "persistent_workers": True}
+    assert LoaderPolicy().apply(one) == {**one, **defaults, "multiprocessing_context": DEFAULT_METHOD}
 
 
 def test_no_workers_where_the_caller_wants_none_unless_the_user_insists():

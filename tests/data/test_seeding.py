@@ -27,7 +27,7 @@ def draw() -> tuple:
 pytestmark = pytest.mark.usefixtures("generators_as_found")
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**32, 2**64 - 1, -1])
+@pytest.mark.parametrize("seed", [0, 2**64 - 1, -1])
 def test_everything_is_seeded(seed):
     generator = seed_everything(seed)
     first, permutation = draw(), torch.randperm(9, generator=generator)

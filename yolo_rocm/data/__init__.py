@@ -16,7 +16,9 @@ The way of a batch, from file to device:
    into a second segment, and pickles the rest.
 4. `pool.next` receives the batch through the worker's `Attachments`: tensors over the same memory, no copy. When the
    last of them is gone, the number goes back to the worker with the next request, and the memory is used again.
-5. `batches` copies it into pinned memory in a thread (`pinning` decides), and `prefetch` on to the device, one ahead.
+5. `batches` lines up the stages from there: `pinning.Pinner` copies batches into pinned memory in a thread, and
+   `prefetch.DevicePrefetcher` on to the device, one ahead. Another stage is an iterator over batches with their traces
+   that takes them from the one before; it holds on to none that it has handed out.
 
 Where there is no memfd, torch's shared memory takes the place of 2 and 3. Without workers `reader` works in the
 training process, and 3 and 4 do not happen.

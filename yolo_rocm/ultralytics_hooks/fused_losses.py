@@ -71,27 +71,19 @@ def _candidates(original: Callable[..., Any]) -> Callable[..., Any]:
     parts = _Parts("ultralytics.utils.tal.TaskAlignedAssigner.get_pos_mask")
 
     @functools.wraps(original)
-    def get_pos_mask(
-        self: Any,
-        pd_scores: Any,
-        pd_bboxes: Any,
-        gt_labels: Any,
-        gt_bboxes: Any,
-        anc_points: Any,
-        mask_gt: Any,
-        **extra: Any,
-    ) -> Any:
-        given = (pd_scores, pd_bboxes, gt_labels, gt_bboxes, anc_points, mask_gt)
+    def get_pos_mask(self: Any, *given: Any, **named: Any) -> Any:
         if (
-            extra
+            named
+            or len(given) != 6
             or type(self) is not TaskAlignedAssigner
             or (self.alpha, self.beta) != _EXPONENTS
             or not parts.are_the_same(self)
             or not is_plain(*given)
-            or {pd_bboxes.dtype, gt_bboxes.dtype} != {torch.float32}
+            or {given[1].dtype, given[3].dtype} != {torch.float32}  # the boxes
             or (torch.is_grad_enabled() and any(each.requires_grad for each in given))  # kernels give no gradients
         ):
-            return original(self, *given, **extra)
+            return original(self, *given, **named)
+        pd_scores, pd_bboxes, gt_labels, gt_bboxes, anc_points, mask_gt = given
         use = Use(boxes.CANDIDATES, pd_scores.device, pd_scores.dtype)
         state = proof.state(use)
         if state is State.NO:

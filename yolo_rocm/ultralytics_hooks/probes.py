@@ -126,6 +126,7 @@ def found_at(place: str) -> Any:
 
 
 _MODEL, _TRAINER = "ultralytics.engine.model.Model", "ultralytics.engine.trainer.BaseTrainer"
+_CONV = "ultralytics.nn.modules.conv"
 _DATASET, _AUGMENT = "ultralytics.data.base.BaseDataset", "ultralytics.data.augment"
 # The events a session listens to, each by a method of that name.
 EVENTS: Final = (
@@ -152,9 +153,7 @@ FUSED_CODE: Final[Callable[..., Any]] = lambda self, x: self.act(self.conv(x))  
 
 PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.YOLO",), TRAINING, "making models"),
-    Need((f"{_MODEL}.train",), TRAINING, "running a training under a preset"),
-    Need((f"{_MODEL}.val",), TRAINING, "running a validation under a preset"),
-    Need((f"{_MODEL}.predict",), TRAINING, "running a prediction under a preset"),
+    *(Need((f"{_MODEL}.{mode}",), TRAINING, f"{mode} under a preset") for mode in ("train", "val", "predict")),
     Need((f"{_MODEL}.add_callback",), TRAINING, "hearing of a training", takes=("event", "func")),
     Need((f"{_MODEL}.__init__",), TRAINING, "hearing of a training", names=("callbacks",)),
     Need(("ultralytics.utils.callbacks.base.default_callbacks",), TRAINING, "following a training", keys=EVENTS),
@@ -248,33 +247,13 @@ PROBES: Final[tuple[Need, ...]] = (
         "compiling as the trainer does",
         takes=("model", "device", "mode"),
     ),
-    Need(("ultralytics.nn.tasks.BaseModel._predict_once",), LEAN_NETWORKS, "knowing where a network is computed"),
-    Need(
-        ("ultralytics.nn.tasks.BaseModel._predict_once",),
-        GRAPHED_NETWORKS,
-        "knowing where a network is computed",
-        takes=("x",),
+    *(
+        Need(("ultralytics.nn.tasks.BaseModel._predict_once",), feature, "computing a network", takes=("x",))
+        for feature in (LEAN_NETWORKS, GRAPHED_NETWORKS, GRAPHED_INFERENCE, STEP_PLACES)
     ),
-    Need(
-        ("ultralytics.nn.tasks.BaseModel._predict_once",),
-        GRAPHED_INFERENCE,
-        "knowing where a network is computed",
-        takes=("x",),
-    ),
-    Need(
-        ("ultralytics.nn.modules.conv.Conv.forward",),
-        INFERENCE_BLOCKS,
-        "computing blocks as one",
-        computes=BLOCKS["Conv"],
-    ),
-    Need(
-        ("ultralytics.nn.modules.conv.Conv.forward_fuse",),
-        INFERENCE_BLOCKS,
-        "computing blocks as one",
-        computes=FUSED_CODE,
-    ),
+    Need((f"{_CONV}.Conv.forward",), INFERENCE_BLOCKS, "computing blocks as one", computes=BLOCKS["Conv"]),
+    Need((f"{_CONV}.Conv.forward_fuse",), INFERENCE_BLOCKS, "computing blocks as one", computes=FUSED_CODE),
     Need(("ultralytics.nn.tasks.BaseModel.forward",), INFERENCE_BLOCKS, "knowing where a network is computed"),
-    Need(("ultralytics.nn.tasks.BaseModel._predict_once",), STEP_PLACES, "knowing where a network is computed"),
     Need(
         (f"{_TRAINER}._do_train",),
         STEP_PLACES,
@@ -303,7 +282,7 @@ PROBES: Final[tuple[Need, ...]] = (
     Need(("ultralytics.engine.exporter.Exporter",), CHOSEN_ENGINE, "padding images for exported models as for weights"),
     Need(("ultralytics.engine.exporter.export_formats",), CHOSEN_ENGINE, "naming the formats that there are"),
     *(
-        Need((f"ultralytics.nn.modules.conv.{name}.forward",), FUSED_BLOCKS, "keeping less for backward", computes=code)
+        Need((f"{_CONV}.{name}.forward",), FUSED_BLOCKS, "keeping less for backward", computes=code)
         for name, code in BLOCKS.items()
     ),
 )

@@ -36,10 +36,10 @@ def report(diagnosis: Diagnosis, environ: Mapping[str, str] | None = None) -> st
         # Before YAML quotes, escapes and breaks the texts: a secret would no longer look like itself.
         text = yaml.safe_dump(_redacted(content, environ), sort_keys=False, allow_unicode=True, width=1000)
         lines += ["", f"## {title}", "", "```yaml", text.rstrip(), "```"]
-    said = redact(diagnosis.said, environ).strip()
-    if said:
+    output = redact(diagnosis.output, environ).strip()
+    if output:
         # Cut only now: half a token at the beginning would not be recognised.
-        lines += ["", "## Printed while probing", "", "```", said[-8000:].replace("```", "'''"), "```"]
+        lines += ["", "## Printed while probing", "", "```", output[-8000:].replace("```", "'''"), "```"]
     return redact("\n".join(lines) + "\n", environ)
 
 

@@ -69,7 +69,7 @@ class Diagnosis:
         health: What was learned about the vendor library.
         machine: What it was found on.
         settings: The preset with the origin of every value.
-        said: The end of what the probing processes printed.
+        output: The end of what the probing processes printed.
         triton: Whether the engine `triton` is a candidate on the device: Triton's version, or why it is not.
         hip: Whether the engine `hip` is: what compiles its kernels, or why it is not.
         predict: What is known of each engine of `yolo-rocm predict`, where that was asked for.
@@ -81,7 +81,7 @@ class Diagnosis:
     health: Health
     machine: Machine
     settings: Settings
-    said: str = ""
+    output: str = ""
     triton: str = ""
     hip: str = ""
     predict: tuple[EngineState, ...] = ()
@@ -160,7 +160,9 @@ def doctor(
         memory.remember(learned, path)
     gfx = machine.gpu.gfx if machine.gpu is not None else None
     setup = Setup.of(settings.preset, machine, device)
-    findings = sorted([*findings, *probe_findings(outcomes, setup, answers.said, gfx)], key=lambda f: ORDER[f.severity])
+    findings = sorted(
+        [*findings, *probe_findings(outcomes, setup, answers.output, gfx)], key=lambda f: ORDER[f.severity]
+    )
     verdict = judge(machine, settings.preset.name, setup, findings, outcomes, device)
     told = {name: str(words) for outcome in outcomes for name, words in outcome.detail.items()}
     triton = told.get("triton", triton_unasked(machine.torch))
@@ -169,18 +171,18 @@ def doctor(
     # Engines of prediction need no GPU that torch can use; a stand-in for the device is none for them.
     engines = engine_states(machine, probes=probes and command is None, progress=progress) if predict else ()
     found = verdict, tuple(findings), outcomes, learned, machine, settings
-    return Diagnosis(*found, answers.said, triton, hip, engines)
+    return Diagnosis(*found, answers.output, triton, hip, engines)
 
 
 def probe_findings(
-    outcomes: Iterable[ProbeOutcome], setup: Setup, said: str = "", gfx: str | None = None
+    outcomes: Iterable[ProbeOutcome], setup: Setup, output: str = "", gfx: str | None = None
 ) -> list[Finding]:
     """Return one finding for each group of probes that failed; grave where training would rely on it.
 
     Args:
         outcomes: The probes.
         setup: What training would rely on.
-        said: What was printed besides: MIOpen raises a bare status and prints the reason.
+        output: What was printed besides: MIOpen raises a bare status and prints the reason.
         gfx: Target of the card.
     """
     failed: dict[tuple[str, str, str], list[ProbeOutcome]] = {}
@@ -195,7 +197,7 @@ def probe_findings(
         parts = [f"{o.name + ': ' if '/' in o.name else ''}{o.status}, {o.message}" for o in group]
         more = f" (and {len(group) - 2} more)" if len(group) > 2 else ""
         library = way == "vendor" or kind in ("device", "gemm", "long_gemm")
-        known = _known("\n".join(parts), said if library else "")
+        known = _known("\n".join(parts), output if library else "")
         used = any(map(setup.fails_by, group))
         severity: Severity = "error" if used else "warning" if kind in ("device", "long_gemm", "pinned") else "info"
         findings.append(
@@ -211,9 +213,9 @@ def probe_findings(
     return findings
 
 
-def _known(message: str, said: str) -> FailureMatch | None:
+def _known(message: str, output: str) -> FailureMatch | None:
     """Return the most specific known failure, from the message itself before anything printed elsewhere."""
-    found = [match for text in (message, said) for match in read_text(text) if match.signature.level != "note"]
+    found = [match for text in (message, output) for match in read_text(text) if match.signature.level != "note"]
     return min(found, key=lambda match: LEVELS.index(match.signature.level), default=None)
 
 

@@ -1,4 +1,4 @@
-"""One child process that answers probes: its answers, its noise, its end."""
+"""One child process that answers probes: its answers, what else it prints, its end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any, Final
 
-from ..utils.child_process import UNKILLABLE, end_group, ending, last_lines, own_group, signal_name
+from ..utils.child_process import UNKILLABLE, child_environ, end_group, ending, last_lines, own_group, signal_name
 from .outcome import Limits, ProbeOutcome, Status, judged
 from .probes import DeviceProbe
 
 _TAIL_BYTES: Final = 1 << 16
 _LONGEST_LINE: Final = 1 << 16
-_FLOOD_BYTES: Final = 64 << 20
 _POLL_S: Final = 0.05
 _LEAVE_S: Final = 2.0
 _LEAVES_BY_ITSELF: Final = ("done", "restart", "end of output")
@@ -26,41 +25,33 @@ _SIGNALS: Final[dict[str, Status]] = {"SIGSEGV": "segfault", "SIGBUS": "segfault
 
 
 class ProbeProcess:
-    """A started child.
+    """A child process.
 
     Attributes:
-        immortal: It could not be killed; the driver may hold it.
+        unkillable: It could not be killed; the driver may hold it.
         restart_after: The probe after which it asked to be replaced, because the runtime keeps an error.
     """
 
-    def __init__(self, command: Sequence[str], waiting: Sequence[DeviceProbe], env: Mapping[str, str] | None) -> None:
-        self._probes = {probe.name: probe for probe in waiting}
+    def __init__(self, command: Sequence[str], probes: Sequence[DeviceProbe], env: Mapping[str, str] | None) -> None:
+        self._command, self._env = [*command, ",".join(probe.name for probe in probes)], env
+        self._probes = {probe.name: probe for probe in probes}
         self._lines: queue.Queue[bytes | None] = queue.Queue(maxsize=1000)
-        self._said = b""
-        self._noise = 0  # bytes that the readers have thrown away
-        self.immortal = False
+        self._tail = b""
         self._current: str | None = None
+        self.unkillable = False
         self.restart_after: str | None = None
-        self._failure = ""
-        self._process: subprocess.Popen[bytes] | None = None
-        try:
-            self._process = subprocess.Popen(
-                [*command, ",".join(self._probes)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=None if env is None else dict(env),
-                **own_group(),
-            )
-        except OSError as error:
-            self._failure = str(error)
 
-    def talk(
+    @property
+    def output(self) -> str:
+        """The end of what it wrote besides its answers."""
+        return self._tail.decode("utf-8", errors="replace")
+
+    def run(
         self,
         outcomes: dict[str, ProbeOutcome],
         limits: Limits,
         deadline: float,
-        heard: Callable[[], None] = lambda: None,
+        progress: Callable[[], None] = lambda: None,
     ) -> ProbeOutcome | None:
         """Collect answers until the child ends; return the outcome of the probe it died in, if it died.
 
@@ -68,34 +59,51 @@ class ProbeProcess:
             outcomes: Where answers go, by probe.
             limits: How long to wait.
             deadline: When to stop in any case.
-            heard: Called after each answer.
+            progress: Called after each answer.
         """
-        if self._process is None:
-            return ProbeOutcome(next(iter(self._probes)), "no answer", f"the process did not start: {self._failure}")
+        try:
+            process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=child_environ(self._env),
+                **own_group(),
+            )
+        except OSError as error:
+            return ProbeOutcome(next(iter(self._probes)), "no answer", f"the process did not start: {error}")
         readers = [
-            threading.Thread(target=self._read_answers, args=(self._process.stdout,), daemon=True),
-            threading.Thread(target=self._read_noise, args=(self._process.stderr,), daemon=True),
+            threading.Thread(target=self._read_answers, args=(process.stdout,), daemon=True),
+            threading.Thread(target=self._read_output, args=(process.stderr,), daemon=True),
         ]
         for reader in readers:
             reader.start()
-        why = "interrupted"
-        since = time.monotonic()
+        why, since = "interrupted", time.monotonic()
         try:
-            why, since = self._listen(outcomes, limits, deadline, heard)
+            why, since = self._listen(outcomes, limits, deadline, progress)
         finally:
             waited = time.monotonic() - since
-            own_end = self._end(why in _LEAVES_BY_ITSELF, limits.end, readers)
+            left_by_itself = self._end(process, why in _LEAVES_BY_ITSELF, limits.end, readers)
         left = [name for name in self._probes if name not in outcomes]
         if not left or why in ("done", "time is over", "restart"):
             return None
-        return self._verdict(self._current if self._current in left else left[0], why, waited, own_end)
+        name = self._current if self._current in left else left[0]
+        if why == "overdue":
+            held = f", and the process {UNKILLABLE}" if self.unkillable else ""
+            message = f"no answer within {waited:.0f} s (a hang, or kernels that compile for longer){held}"
+            return ProbeOutcome(name, "hang", message + last_lines(self.output, 3), seconds=waited)
+        if not left_by_itself:
+            message = "the process closed its output and went on"
+            return ProbeOutcome(name, "no answer", message + last_lines(self.output, 3))
+        word = signal_name(process.returncode)
+        status: Status = "no answer" if word is None else _SIGNALS.get(word, "signal")
+        return ProbeOutcome(name, status, f"the process {ending(process.returncode)}{last_lines(self.output, 3)}")
 
     def _listen(
-        self, outcomes: dict[str, ProbeOutcome], limits: Limits, deadline: float, heard: Callable[[], None]
+        self, outcomes: dict[str, ProbeOutcome], limits: Limits, deadline: float, progress: Callable[[], None]
     ) -> tuple[str, float]:
-        """Return why there is nothing more to hear, and when the last word came."""
+        """Return why there are no more answers, and when the last one came."""
         since, patience = time.monotonic(), limits.start
-        unasked = 0
         while True:
             try:
                 line = self._lines.get(timeout=_POLL_S)
@@ -118,80 +126,41 @@ class ProbeProcess:
                 else:
                     outcomes[name] = judged(self._probes[name], answer, now - since)
                     patience = limits.probe
-                    heard()
+                    progress()
                 since = now
                 if all(probe in outcomes for probe in self._probes):
                     return "done", since
-            elif name != self._current:
-                unasked += len(line)
-            # Readers count noise as it comes; an answer that came before it may still be waiting to be heard.
-            if unasked > _FLOOD_BYTES or (self._noise > _FLOOD_BYTES and not line):
-                return "flood", since
             if now - since > patience:
                 return "overdue", since
             if now > deadline:
                 return "time is over", since
 
-    def _verdict(self, name: str, why: str, waited: float, own_end: bool) -> ProbeOutcome:
-        assert self._process is not None
-        last = self._last_words()
-        if why == "overdue":
-            more = f", and the process {UNKILLABLE}" if self.immortal else ""
-            return ProbeOutcome(
-                name,
-                "hang",
-                f"no answer within {waited:.0f} s (a hang, or kernels that compile for longer){more}{last}",
-                seconds=waited,
-            )
-        if why == "flood":
-            return ProbeOutcome(name, "no answer", f"only noise, more than {_FLOOD_BYTES >> 20} MB of it{last}")
-        if not own_end:
-            return ProbeOutcome(name, "no answer", f"the process closed its output and went on{last}")
-        code = self._process.returncode
-        death = signal_name(code)
-        status: Status = "no answer" if death is None else _SIGNALS.get(death, "signal")
-        return ProbeOutcome(name, status, f"the process {ending(code)}{last}")
-
-    @property
-    def said(self) -> str:
-        """The end of what the child wrote besides its answers."""
-        return self._said.decode("utf-8", errors="replace")
-
-    def _last_words(self) -> str:
-        return last_lines(self.said, 3)
-
     def _read_answers(self, pipe: IO[bytes]) -> None:
-        """Hand over lines that may be answers; everything else is counted and forgotten."""
+        """Hand over lines that may be answers; everything else is dropped."""
         with contextlib.suppress(OSError, ValueError):
-            while True:
-                line = pipe.readline(_LONGEST_LINE)
-                if not line:
-                    break
+            while line := pipe.readline(_LONGEST_LINE):
                 if line.startswith(b"{") and line.endswith(b"\n") and (b'"probe"' in line or b'"restart"' in line):
                     self._lines.put(line)
-                else:
-                    self._noise += len(line)
         self._lines.put(None)
 
-    def _read_noise(self, pipe: IO[bytes]) -> None:
+    def _read_output(self, pipe: IO[bytes]) -> None:
         with contextlib.suppress(OSError, ValueError):
-            while True:
-                piece = os.read(pipe.fileno(), _TAIL_BYTES)
-                if not piece:
-                    break
-                self._noise += len(piece)
-                self._said = (self._said + piece)[-_TAIL_BYTES:]
+            while piece := os.read(pipe.fileno(), _TAIL_BYTES):
+                self._tail = (self._tail + piece)[-_TAIL_BYTES:]
 
-    def _end(self, by_itself: bool, patience: float, readers: Sequence[threading.Thread]) -> bool:
-        """End the child and all its children, and collect it, within `patience`; tell whether it left by itself."""
-        process = self._process
-        assert process is not None
+    def _end(
+        self,
+        process: subprocess.Popen[bytes],
+        by_itself: bool,
+        patience: float,
+        readers: Sequence[threading.Thread],
+    ) -> bool:
+        """End the child and all its children, and collect it, within `patience`; return whether it left by itself."""
         if by_itself:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LEAVE_S)
-        own_end = process.poll() is not None
-        if not end_group(process, patience):
-            self.immortal = True
+        left_by_itself = process.poll() is not None
+        self.unkillable = not end_group(process, patience)
         stop = time.monotonic() + _LEAVE_S
         while any(reader.is_alive() for reader in readers) and time.monotonic() < stop:
             with contextlib.suppress(queue.Empty):  # a reader may be waiting for room
@@ -199,7 +168,7 @@ class ProbeProcess:
         for pipe, reader in zip((process.stdout, process.stderr), readers, strict=True):
             if pipe is not None and not reader.is_alive():
                 pipe.close()
-        return own_end
+        return left_by_itself
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

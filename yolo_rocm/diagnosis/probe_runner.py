@@ -15,7 +15,7 @@ from .probe_process import ProbeProcess
 from .probes import DeviceProbe
 
 # So many deaths of one dtype, or of one way to compute something: what is left of it would die the same way.
-MOST_DEATHS: Final = {"dtype": 2, "way": 3}
+_MOST_DEATHS: Final = {"dtype": 2, "way": 3}
 
 
 def child_command(device: str = "cuda") -> list[str]:
@@ -28,7 +28,7 @@ class Answers:
     """One outcome per probe, in their order, and the end of what the processes printed besides."""
 
     outcomes: tuple[ProbeOutcome, ...] = ()
-    said: str = ""
+    output: str = ""
 
 
 def run_probes(
@@ -37,7 +37,6 @@ def run_probes(
     limits: Limits | None = None,
     env: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    most_deaths: Mapping[str, int] = MOST_DEATHS,
 ) -> Answers:
     """Put every probe to a child process; one that dies is replaced, and the others go on after the culprit.
 
@@ -47,52 +46,48 @@ def run_probes(
         probes: What to ask, in this order.
         command: The child; the names of the probes are added as its last argument.
         limits: How long to wait.
-        env: Environment of the child; that of this process by default.
+        env: Variables of the child over those of this process.
         progress: Called with (answered, all) after each answer.
-        most_deaths: After how many of one dtype, or of one way, the rest of it is skipped.
     """
     limits = limits or Limits()
     outcomes: dict[str, ProbeOutcome] = {}
+    by_name = {probe.name: probe for probe in probes}
     deaths: Counter[str] = Counter()
-    said: list[str] = []
+    output: list[str] = []
     deadline = time.monotonic() + limits.total
 
-    def heard() -> None:
+    def answered() -> None:
         if progress is not None:
             progress(len(outcomes), len(probes))
 
     def skip(reason: str, beginning: str = "") -> None:
-        for probe in probes:
-            if f"{probe.name}/".startswith(beginning):
-                outcomes.setdefault(probe.name, ProbeOutcome(probe.name, "skipped", reason))
+        for name in by_name:
+            if f"{name}/".startswith(beginning):
+                outcomes.setdefault(name, ProbeOutcome(name, "skipped", reason))
 
-    def died(probe: DeviceProbe) -> None:
+    def count_death(probe: DeviceProbe) -> None:
         for scope, beginning in (("dtype", f"{probe.group}/"), ("way", f"{probe.kind}/{probe.way}/")):
             if probe.way or scope == "dtype":
                 deaths[beginning] += 1
-                if deaths[beginning] >= most_deaths[scope]:
+                if deaths[beginning] >= _MOST_DEATHS[scope]:
                     skip(f"{deaths[beginning]} probes of {beginning[:-1]} ended the process", beginning)
 
-    while True:
-        waiting = [probe for probe in probes if probe.name not in outcomes]
-        if not waiting:
-            break
+    while waiting := [probe for probe in probes if probe.name not in outcomes]:
         if time.monotonic() >= deadline:
             skip(f"{limits.total:.0f} s were over")
             break
-        heard()
+        answered()
         child = ProbeProcess(command, waiting, env)
-        culprit = child.talk(outcomes, limits, deadline, heard)
-        said.append(child.said)
+        culprit = child.run(outcomes, limits, deadline, answered)
+        output.append(child.output)
         if culprit is not None:
             outcomes[culprit.name] = culprit
-            probe = next(p for p in probes if p.name == culprit.name)
-            died(probe)
-            if child.immortal:
+            count_death(by_name[culprit.name])
+            if child.unkillable:
                 skip(f"a process that {UNKILLABLE} holds the device")
-            elif probe.kind == "device":
+            elif by_name[culprit.name].kind == "device":
                 skip("the device did not answer")
         elif child.restart_after in outcomes:
-            died(next(p for p in probes if p.name == child.restart_after))
-    heard()
-    return Answers(tuple(outcomes[probe.name] for probe in probes), "\n".join(said))
+            count_death(by_name[str(child.restart_after)])
+    answered()
+    return Answers(tuple(outcomes[name] for name in by_name), "\n".join(output))

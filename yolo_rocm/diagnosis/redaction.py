@@ -13,7 +13,8 @@ from typing import Final
 SECRET: Final = "<secret>"
 # Whole words of a name: TOKENIZERS_PARALLELISM and KEYBOARD hold no secrets, PWD and SSH_AUTH_SOCK hold folders.
 _SECRET_NAME: Final = re.compile(
-    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|APIKEY|(?:^|_|SSH)(?:KEY|PASS|PW|AUTH))S?(?=$|[_\d])|_PWD$", re.IGNORECASE
+    r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|APIKEY|(?:^|_|SSH)(?:KEY|PASS|PW|AUTH))S?(?=$|[_\d])|_PWD$",
+    re.IGNORECASE,
 )
 _FOLDERS: Final = ("OLDPWD", "SSH_AUTH_SOCK")
 _SHORTEST_SECRET: Final = 6

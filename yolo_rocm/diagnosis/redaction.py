@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -77,10 +78,8 @@ def _names(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what user and host are called, the longest name first, and what takes its place."""
     names = [(environ.get(name, ""), "<user>") for name in ("USER", "USERNAME", "LOGNAME", "SUDO_USER")]
     names += [(environ.get(name, ""), "<host>") for name in ("HOSTNAME", "COMPUTERNAME")]
-    try:
+    with contextlib.suppress(OSError, KeyError, ImportError):  # no such user in a container, or no network
         names += [(getpass.getuser(), "<user>"), (socket.gethostname(), "<host>")]
-    except (OSError, KeyError, ImportError):  # no such user in a container, or no network
-        pass
     names += [(host.partition(".")[0], "<host>") for host, kind in names if kind == "<host>"]
     shown = {(name, kind) for name, kind in names if len(name) >= _SHORTEST_NAME and not _NOBODY.fullmatch(name)}
     return sorted(shown, key=lambda pair: -len(pair[0]))

@@ -170,7 +170,7 @@ def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
         "https://someone:pw@localhost/simple ghp_abcdefghijklmnopqrst12 someone@example.org\n"
         "C:\\Users\\Heinrich Z\\x /Users/other/y heinrichs MIOpen(HIP): Error"
     )
-    text = bundle.report(dataclasses.replace(found, said=said), environ)
+    text = bundle.report(dataclasses.replace(found, output=said), environ)
     for secret in (
         "heinrich/",
         "heinrich ",
@@ -210,7 +210,9 @@ def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
         "HIP_VISIBLE_DEVICES": "0",
     }
     found = examine(tmp_path, RX7900XTX, probes=False)
-    text = bundle.report(dataclasses.replace(found, said="x" * 9000 + " AKIAABCDEFGHIJKLMNOP " + "y " * 3994), environ)
+    text = bundle.report(
+        dataclasses.replace(found, output="x" * 9000 + " AKIAABCDEFGHIJKLMNOP " + "y " * 3994), environ
+    )
     for secret in ("hunter2", "abc123", "abcdefghijkl", "it's", "it''s", "so\\", "secret\\", "KLMNOP"):
         assert secret not in text, secret
     shown = ("redis://<secret>@cache:6379/0", "x?token=<secret>&imgsz=640", "Bearer <secret>", "LOGS: said <secret>\n")

@@ -50,6 +50,10 @@ def test_without_an_address_torchs_order_decides(tmp_path, environ, index, bus):
     assert find(tree(tmp_path, RX5600XT, RX6900XT), index, **environ).bus == f"0000:0{bus}:00.0"
 
 
+def test_a_card_that_is_hidden_is_not_counted(tmp_path):
+    assert find(tree(tmp_path, RX5600XT, RX6900XT), 1, HIP_VISIBLE_DEVICES="1") is None
+
+
 def test_a_card_whose_memory_differs_is_not_taken(tmp_path):
     """Variables set after HIP had started are not what torch counts by."""
     root = tree(tmp_path, RX5600XT, RX6900XT)

@@ -99,3 +99,27 @@ def test_the_time_of_the_optimizer_is_divided_among_the_steps_it_is_for():
 
     assert facts(2.0, 4) == {"convolution": 8.0, "optimizer": 0.5}
     assert facts(0.0, 4) == {"convolution": 8.0}  # nobody has seen how long it takes
+
+
+def test_the_last_cold_step_is_one_of_the_first_epoch():
+    def cold(batches):
+        steps, found = SampledSteps(), []
+        for epoch in (1, 2):
+            steps.epoch_starts()
+            for batch in range(1, batches + 1):
+                steps.batch_starts()
+                found += [(epoch, batch)] if steps.is_last_cold else []
+        return found
+
+    assert (cold(9), cold(2)) == ([(1, 4)], [])
+
+
+def test_a_step_that_broke_is_not_timed_on_in_the_next():
+    steps = SampledSteps()
+    steps.epoch_starts()
+    with patched(("cpu",), "gemm") as report:
+        for _ in range(7):
+            step(steps, report)  # none ends
+        assert report.timer is not None
+        steps.batch_starts()
+        assert report.timer is None

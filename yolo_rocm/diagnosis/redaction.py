@@ -28,7 +28,9 @@ _TOKENS: Final = re.compile(
     r"|A[KS]IA[0-9A-Z]{12,}|xox[a-z]-[\w-]{10,}|npm_\w{16,}|pypi-(?=[\w-]*\d)[\w-]{16,}|eyJ[\w-]{10,}\.[\w.-]{20,})"
 )
 _IN_ADDRESS: Final = re.compile(r"(\b[A-Za-z][\w+.-]*://)[^/\s'\"<>]*@")
-_BEARER: Final = re.compile(r"(\b(?:bearer|basic)\s+)(?=\S*[\d.=])[\w.+/=-]{10,}", re.IGNORECASE)
+_BEARER: Final = re.compile(
+    r"(\bbearer\s+|\bauthorization['\"]?\s*[:=]\s*['\"]?(?:\w+\s+)?)[\w.+/=-]{6,}", re.IGNORECASE
+)
 # name=value, name: value and --name value; a count of tokens is no secret.
 _NAMED: Final = re.compile(
     r"((?:\b|_|-)(?:token|secret|password|passwd|(?:api|access|private)[_-]?key|(?<=--)key|(?<=[?&])(?:key|sig))"

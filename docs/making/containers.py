@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from yolo_rocm.hardware.libraries import OPENCV_PACKAGES
 from yolo_rocm.install.shell import line
-from yolo_rocm.install.table import Stack, table
+from yolo_rocm.install.table import TorchStack, table
 
 USER: Final = "yolo"
 SOURCE: Final = "/opt/yolo-rocm"
@@ -40,7 +40,7 @@ def containerfile(name: str) -> str:
     return "\n".join(_lines(image, table().stacks[image.stack])) + "\n"
 
 
-def _lines(image: Image, stack: Stack) -> Iterator[str]:
+def _lines(image: Image, stack: TorchStack) -> Iterator[str]:
     option, index = stack.options
     yield f"# {stack.title}: {image.purpose}."
     yield "# Made by docs/generate.py from configs/install.yaml. How to build and to run it: docs/containers.md."

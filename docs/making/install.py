@@ -6,9 +6,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from yolo_rocm.hardware import Machine, family_of
-from yolo_rocm.install.plan import Plan, make_plan
+from yolo_rocm.install.plan import InstallPlan, make_plan
 from yolo_rocm.install.shell import line
-from yolo_rocm.install.table import Stack, table
+from yolo_rocm.install.table import TorchStack, table
 
 from .markdown import code, joined
 from .markdown import table as rows_of
@@ -19,7 +19,7 @@ WINDOWS: Final = Machine(system="windows", overlays=("windows",))
 _SYSTEMS: Final = {"linux": "Linux", "windows": "Windows", "macos": "macOS", "wsl": "WSL2"}
 
 
-def plan(machine: Machine, card: str, stack: str | None = None) -> Plan:
+def plan(machine: Machine, card: str, stack: str | None = None) -> InstallPlan:
     """Return the plan for a card on a machine about which nothing else is known."""
     return make_plan(machine, card=card, stack=stack, processor="x86_64", look=False)
 
@@ -88,7 +88,7 @@ def before() -> str:
 def targets() -> str:
     """Return the name of the wheels' extra for every card."""
     rows = []
-    wheels: Stack = table().stacks["multi-arch"]
+    wheels: TorchStack = table().stacks["multi-arch"]
     for family, presets in shipped().items():
         for gfx in dict.fromkeys(gfx for preset in presets for gfx in preset.match.gfx):
             titles = joined(preset.title for preset in presets if gfx in preset.match.gfx)

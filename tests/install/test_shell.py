@@ -11,7 +11,7 @@ import pytest
 
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Machine
-from yolo_rocm.install.plan import Plan, Step, make_plan
+from yolo_rocm.install.plan import InstallPlan, InstallStep, make_plan
 from yolo_rocm.install.shell import line, run, script, to_run
 
 from .. import fake_trees
@@ -42,10 +42,10 @@ def test_what_is_printed_is_a_script():
     assert len(commands) == len([step for step in plan.steps if step.words and not step.by_hand])
 
 
-def steps(python: str) -> Plan:
-    made = Step("An environment", ("python", "-m", "venv", ".venv"), python=python)
-    used = Step("Its use", (".venv/bin/python", "-c", "pass"))
-    return Plan((), "cpu", "", "", "", (), (Step("By hand", ("sudo", "x"), by_hand=True), made, used))
+def steps(python: str) -> InstallPlan:
+    made = InstallStep("An environment", ("python", "-m", "venv", ".venv"), python=python)
+    used = InstallStep("Its use", (".venv/bin/python", "-c", "pass"))
+    return InstallPlan((), "cpu", "", "", "", (), (InstallStep("By hand", ("sudo", "x"), by_hand=True), made, used))
 
 
 def test_an_environment_that_fits_is_kept(tmp_path):
@@ -67,9 +67,9 @@ def test_an_environment_that_fits_is_kept(tmp_path):
 
 
 def test_commands_run_until_one_fails_and_the_last_decides(tmp_path):
-    def code(number: int) -> Step:
+    def code(number: int) -> InstallStep:
         noted = f"open({str(tmp_path / 'log')!r}, 'a').write('{number}'); exit({number})"
-        return Step("", (sys.executable, "-c", noted))
+        return InstallStep("", (sys.executable, "-c", noted))
 
     said = []
     assert run([code(0), code(2)], said.append, "linux") == 2  # the doctor's verdict is no failure of the installation
@@ -78,5 +78,5 @@ def test_commands_run_until_one_fails_and_the_last_decides(tmp_path):
         run([code(3), code(0)], said.append, "linux")
     assert (tmp_path / "log").read_text() == "023"
     with pytest.raises(ConfigError, match="cannot start no-such-program"):
-        run([Step("", ("no-such-program",))], said.append, "linux")
+        run([InstallStep("", ("no-such-program",))], said.append, "linux")
     assert said[0].startswith("\n[1 of 2] ")

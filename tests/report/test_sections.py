@@ -8,7 +8,7 @@ import pytest
 
 from yolo_rocm.report import sections
 from yolo_rocm.report.page import render
-from yolo_rocm.report.run import Run
+from yolo_rocm.report.run import RunData
 from yolo_rocm.report.run_data import read_run
 
 from ..tables import each_row
@@ -22,7 +22,7 @@ def layer(name, times=None, **more):
 
 
 def a_run(tmp_path, **facts):
-    return Run(tmp_path, facts)
+    return RunData(tmp_path, facts)
 
 
 def test_the_slowest_layers_come_first_and_the_quickest_are_left_out(tmp_path):
@@ -130,7 +130,7 @@ def test_preset_arguments_and_broken_images(tmp_path):
     )
     assert sections.preset_rows(run) == [("conv.engine", "gemm", "here")]
     assert sections.broken_images(run) == [("a.jpg", "2")]
-    many = Run(tmp_path, {"broken_images": {str(i): 1 for i in range(99)}}, {str(i): i for i in range(999)})
+    many = RunData(tmp_path, {"broken_images": {str(i): 1 for i in range(99)}}, {str(i): i for i in range(999)})
     assert len(sections.broken_images(many)) == 50
     assert len(sections.argument_rows(many)) == sections.MOST_ROWS
 

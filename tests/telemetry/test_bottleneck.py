@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.telemetry.bottleneck import BOUND, CROWDED, FILLED, FULL, IDLE, SETS_THE_PACE, Launch, Room, judge
+from yolo_rocm.telemetry.bottleneck import BOUND, CROWDED, FILLED, FULL, IDLE, SETS_THE_PACE, Room, StepLaunch, judge
 
 from ..tables import each_row
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.once
         ({"wait_share": 0.0, "room": Room(0.6, 32, 16), "busy": FILLED}, "compute", ("GPU-bound",)),
         ({"wait_share": 0.0, "room": Room(0.6, 32, 32, "lean"), "busy": 0.5}, "host", ("Host-bound",)),
         (
-            {"wait_share": 0.01, "busy": 0.15, "launch": Launch(41.0, 42.0, 8.1, graphs=True), "room": Room(0.1)},
+            {"wait_share": 0.01, "busy": 0.15, "launch": StepLaunch(41.0, 42.0, 8.1, graphs=True), "room": Room(0.1)},
             "host",
             (
                 "Host-bound: the GPU was busy only 15% of the time",
@@ -44,33 +44,33 @@ pytestmark = pytest.mark.once
             ),
         ),
         (
-            {"wait_share": 0.0, "launch": Launch(41.0, 41.5)},
+            {"wait_share": 0.0, "launch": StepLaunch(41.0, 41.5)},
             "host",
             ("Host-bound: the host needs 41.0 ms", "after 41.5 ms; try a larger batch; faster"),
         ),
         (
-            {"wait_share": 0.0, "launch": Launch(12.0, 40.0)},
+            {"wait_share": 0.0, "launch": StepLaunch(12.0, 40.0)},
             "compute",
             ("GPU-bound", "launches in 12.0 ms what the GPU takes 40.0 ms for"),
         ),
         (
-            {"wait_share": 0.0, "busy": 0.5, "launch": Launch(12.0, 40.0, after_ms=30.0)},
+            {"wait_share": 0.0, "busy": 0.5, "launch": StepLaunch(12.0, 40.0, after_ms=30.0)},
             "host",
             ("takes 40.0 ms for: 30.0 ms more pass", "leave out what runs after each step, or try a larger batch;"),
         ),
         (
-            {"wait_share": 0.0, "busy": 0.5, "launch": Launch(12.0, 40.0, after_ms=1.0)},
+            {"wait_share": 0.0, "busy": 0.5, "launch": StepLaunch(12.0, 40.0, after_ms=1.0)},
             "host",
             ("the host needs 12.0 ms to launch a step that the GPU takes 40.0 ms for; try a larger batch;",),
         ),
-        ({"wait_share": 0.0, "busy": 0.9, "launch": Launch(41.0, 42.0)}, "compute", ("GPU-bound",)),
-        ({"wait_share": 0.0, "launch": Launch(SETS_THE_PACE, 1.0)}, "host", ("Host-bound",)),
+        ({"wait_share": 0.0, "busy": 0.9, "launch": StepLaunch(41.0, 42.0)}, "compute", ("GPU-bound",)),
+        ({"wait_share": 0.0, "launch": StepLaunch(SETS_THE_PACE, 1.0)}, "host", ("Host-bound",)),
         (
             {"wait_share": 0.0, "busy": 0.9, "convolutions": 0.6},
             "compute",
             ("convolutions below, 60% of a step, would",),
         ),
-        ({"wait_share": 0.2, "busy": 0.15, "launch": Launch(41.0, 42.0)}, "data", ("Data-bound",)),
+        ({"wait_share": 0.2, "busy": 0.15, "launch": StepLaunch(41.0, 42.0)}, "data", ("Data-bound",)),
         (
             {"wait_share": 0.0, "room": Room(0.4), "busy": 0.3},
             "host",

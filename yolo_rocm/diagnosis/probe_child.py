@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any
 
 from ..utils.child_process import no_crash_dialogue
-from .probes import LONG_ROWS, SHAPES, TORCH_NAMES, DeviceProbe, Shape, all_probes
+from .probes import LONG_ROWS, SHAPES, TORCH_NAMES, DeviceProbe, ProbeShape, all_probes
 
 if TYPE_CHECKING:
     import torch
@@ -243,7 +243,7 @@ def _conv_reference(name: str, dtype: str) -> tuple[torch.Tensor, torch.Tensor, 
     return x, weight, grad, (y.detach(), *gradients)
 
 
-def _unfolded(x: torch.Tensor, weight: torch.Tensor, shape: Shape) -> torch.Tensor:
+def _unfolded(x: torch.Tensor, weight: torch.Tensor, shape: ProbeShape) -> torch.Tensor:
     import torch
 
     columns = torch.nn.functional.unfold(x, shape.kernel, padding=shape.kernel // 2, stride=shape.stride)

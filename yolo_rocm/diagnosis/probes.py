@@ -18,7 +18,7 @@ LIMITS: Final = {"fp32": 1e-4, "fp16": 5e-3, "bf16": 4e-2}
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProbeShape:
     """A convolution to probe."""
 
     batch: int
@@ -35,11 +35,11 @@ LONG_ROWS: Final = 2**19 + 4096
 
 # The kinds YOLO is made of. Sizes above 42 are there because hangs were reported from there on (hkevin01/rocm-patch).
 SHAPES: Final = {
-    "1x1": Shape(2, 32, 64, 1, 1, 40),
-    "3x3": Shape(2, 16, 32, 3, 1, 48),
-    "3x3-stride2": Shape(2, 3, 16, 3, 2, 128),
-    "3x3-deep": Shape(2, 128, 64, 3, 1, 20),
-    "depthwise": Shape(2, 32, 32, 3, 1, 40, 32),
+    "1x1": ProbeShape(2, 32, 64, 1, 1, 40),
+    "3x3": ProbeShape(2, 16, 32, 3, 1, 48),
+    "3x3-stride2": ProbeShape(2, 3, 16, 3, 2, 128),
+    "3x3-deep": ProbeShape(2, 128, 64, 3, 1, 20),
+    "depthwise": ProbeShape(2, 32, 32, 3, 1, 40, 32),
 }
 _FEW: Final = ("1x1", "3x3")  # for all but fp32 NCHW: a vendor library may search for seconds at every new problem
 

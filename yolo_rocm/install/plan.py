@@ -17,7 +17,7 @@ from ..errors import ConfigError, nearest
 from ..hardware import Gpu, Machine, at_least
 from ..utils.paths import is_clone
 from .cards import is_nvidia, targets_of
-from .table import Stack, Table, table
+from .table import Table, TorchStack, table
 
 ENVIRONMENT: Final = ".venv"
 _PROCESSORS: Final = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -26,7 +26,7 @@ _WITHOUT_GPU: Final = ("cpu", "cpu-pypi")
 
 
 @dataclass(frozen=True)
-class Step:
+class InstallStep:
     """One command of an installation.
 
     Attributes:
@@ -45,7 +45,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class InstallPlan:
     """An installation.
 
     Attributes:
@@ -64,7 +64,7 @@ class Plan:
     why: str
     source: str
     others: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[InstallStep, ...]
 
 
 def make_plan(
@@ -77,7 +77,7 @@ def make_plan(
     package: str = ".",
     processor: str | None = None,
     look: bool = True,
-) -> Plan:
+) -> InstallPlan:
     """Plan an installation.
 
     Args:
@@ -103,7 +103,7 @@ def make_plan(
         _environment(chosen, machine, environment, look),
         *_packages(chosen, machine, targets, environment, package, index),
     )
-    return Plan(_about(machine, card, targets), name, chosen.title, why, source, others, steps)
+    return InstallPlan(_about(machine, card, targets), name, chosen.title, why, source, others, steps)
 
 
 def _choose(
@@ -147,7 +147,7 @@ def _choose(
     return possible[0], reason, source, tuple(possible[1:])
 
 
-def first_stack(machine: Machine, target: str, processor: str | None = None) -> Stack | None:
+def first_stack(machine: Machine, target: str, processor: str | None = None) -> TorchStack | None:
     """Return the stack that a plan takes for a target on a machine; None where no wheel has kernels for it there."""
     rows = table()
     row = rows.cards_of(target)
@@ -168,7 +168,7 @@ def place(machine: Machine) -> str:
     return "wsl" if "wsl" in machine.overlays else machine.system
 
 
-def _runs(stack: Stack, machine: Machine, processor: str, targets: Sequence[str]) -> bool:
+def _runs(stack: TorchStack, machine: Machine, processor: str, targets: Sequence[str]) -> bool:
     kernels = not stack.targets or (bool(targets) and all(target in stack.targets for target in targets))
     return place(machine) in stack.systems and processor in stack.processors and kernels
 
@@ -177,7 +177,7 @@ def _nvidia(machine: Machine) -> bool:
     return machine.system == "linux" and any(gpu.vendor == "nvidia" for gpu in machine.gpus)
 
 
-def _before(rows: Table, machine: Machine, targets: Sequence[str]) -> list[Step]:
+def _before(rows: Table, machine: Machine, targets: Sequence[str]) -> list[InstallStep]:
     """Return what a person has to see to; nothing for a stack without a GPU."""
     if not targets:
         return []
@@ -187,15 +187,15 @@ def _before(rows: Table, machine: Machine, targets: Sequence[str]) -> list[Step]
         kernel = re.match(r"\d+(\.\d+)*", machine.kernel or "") if row.kernel_before else None
         new = bool(kernel and row.kernel_before and at_least(kernel.group(), row.kernel_before))
         if needed and place(machine) in row.systems and not new:
-            steps.append(Step(row.text, row.command, True, row.source))
+            steps.append(InstallStep(row.text, row.command, True, row.source))
     closed = sorted({node.group for node in machine.devices if not node.usable and not node.group.isdigit()})
     if closed and machine.system == "linux":
         words = ("sudo", "usermod", "--append", "--groups", ",".join(closed), os.environ.get("USER") or "$USER")
-        steps.append(Step("Let yourself use the card, then log out and in again", words, True))
+        steps.append(InstallStep("Let yourself use the card, then log out and in again", words, True))
     return steps
 
 
-def _environment(stack: Stack, machine: Machine, folder: str, look: bool) -> Step:
+def _environment(stack: TorchStack, machine: Machine, folder: str, look: bool) -> InstallStep:
     """Return the command that makes the environment, with the Python that runs here where that will do."""
     running = "{}.{}".format(*sys.version_info[:2])
     version = running if look and running in stack.pythons else stack.pythons[0]
@@ -203,12 +203,12 @@ def _environment(stack: Stack, machine: Machine, folder: str, look: bool) -> Ste
     text = f"An environment with Python {version}"
     if look and shutil.which(starts[0]) is None:
         text += f"; {starts[0]} is not here: pip install uv, then uv venv --seed --python {version} {folder}"
-    return Step(text, (*starts, "-m", "venv", folder), python=version)
+    return InstallStep(text, (*starts, "-m", "venv", folder), python=version)
 
 
 def _packages(
-    stack: Stack, machine: Machine, targets: Sequence[str], folder: str, package: str, index: str | None
-) -> list[Step]:
+    stack: TorchStack, machine: Machine, targets: Sequence[str], folder: str, package: str, index: str | None
+) -> list[InstallStep]:
     pip = in_environment(machine, folder, "pip")
     extras = ",".join(f"device-{target}" for target in targets)
     options = [*stack.options]
@@ -220,10 +220,10 @@ def _packages(
     python = in_environment(machine, folder, "python")
     ours = f"{package}[{','.join(stack.extras)}]"
     return [
-        Step("torch and torchvision", (pip, "install", *options, *wanted)),
-        Step(check, (python, "-c", shown)),
-        Step("This package and Ultralytics, which keep that torch", (pip, "install", ours)),
-        Step("Will training work here?", (in_environment(machine, folder, "yolo-rocm"), "doctor")),
+        InstallStep("torch and torchvision", (pip, "install", *options, *wanted)),
+        InstallStep(check, (python, "-c", shown)),
+        InstallStep("This package and Ultralytics, which keep that torch", (pip, "install", ours)),
+        InstallStep("Will training work here?", (in_environment(machine, folder, "yolo-rocm"), "doctor")),
     ]
 
 
@@ -257,7 +257,7 @@ def _found(machine: Machine) -> str:
     return f"card: {'; '.join(cards)}" if machine.gpus else "card: none found"
 
 
-def as_dict(plan: Plan) -> dict[str, Any]:
+def as_dict(plan: InstallPlan) -> dict[str, Any]:
     """Return a plan as data."""
     steps = [
         {"text": step.text, "command": list(step.words), "by_hand": step.by_hand, "source": step.source}

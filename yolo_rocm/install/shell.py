@@ -12,7 +12,7 @@ from typing import Final
 from ..errors import ConfigError
 from ..hardware.files import text
 from ..hardware.stack import torch_build
-from .plan import ENVIRONMENT, Plan, Step
+from .plan import ENVIRONMENT, InstallPlan, InstallStep
 from .table import table
 
 # What a shell takes literally without quotes, and what it would not take literally between double ones.
@@ -38,7 +38,7 @@ def _quoted(word: str, system: str) -> str:
     return "'" + word.replace("'", "''") + "'" if system == "windows" else shlex.quote(word)
 
 
-def script(plan: Plan, system: str) -> list[str]:
+def script(plan: InstallPlan, system: str) -> list[str]:
     """Return a plan as lines that a shell runs as they are: what people should know is comments."""
     lines = [f"# {told}" for told in plan.about]
     lines.append(f"# torch: {plan.title}: {plan.why} ({plan.source})")
@@ -55,7 +55,7 @@ def script(plan: Plan, system: str) -> list[str]:
     return lines
 
 
-def to_run(plan: Plan, environment: str = ENVIRONMENT, folder: Path | None = None) -> list[Step]:
+def to_run(plan: InstallPlan, environment: str = ENVIRONMENT, folder: Path | None = None) -> list[InstallStep]:
     """Return the steps that can be run for a person, without those that are done already.
 
     Raises:
@@ -89,7 +89,7 @@ def _torch_in(environment: Path) -> tuple[str | None, str | None]:
     return None, None
 
 
-def run(steps: Sequence[Step], say: Callable[[str], None], system: str) -> int:
+def run(steps: Sequence[InstallStep], say: Callable[[str], None], system: str) -> int:
     """Run commands one after the other; return the exit code of the last one, the doctor's verdict.
 
     Raises:

@@ -20,7 +20,7 @@ class _Row(BaseModel):
     source: Address = Field(description="where the row is from")
 
 
-class Stack(_Row):
+class TorchStack(_Row):
     """A torch and what goes with it.
 
     Attributes:
@@ -87,7 +87,7 @@ class Table(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    stacks: dict[str, Stack]
+    stacks: dict[str, TorchStack]
     cards: tuple[Cards, ...]
     before: tuple[Before, ...]
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .run import Run
+from .run import RunData
 
 # A line thinner than this looks the same, and a page of two runs of a week stays below a megabyte.
 MOST_POINTS: Final = 400
@@ -48,7 +48,7 @@ class Chart:
     unit: str = ""
 
 
-def speed(run: Run) -> list[Chart]:
+def speed(run: RunData) -> list[Chart]:
     """Return speed, data wait, and what workers did, by epoch."""
     x, values = run.loading.x, run.loading.values
     stages = {stage: values.get(f"{stage}_s") for stage in ("load", "augment", "collate")}
@@ -59,7 +59,7 @@ def speed(run: Run) -> list[Chart]:
     )
 
 
-def device(run: Run) -> list[Chart]:
+def device(run: RunData) -> list[Chart]:
     """Return memory, utilisation, temperature and power by time."""
     x, values = run.telemetry.x, run.telemetry.values
     return _charts(
@@ -77,7 +77,7 @@ def device(run: Run) -> list[Chart]:
     )
 
 
-def learning(run: Run) -> list[Chart]:
+def learning(run: RunData) -> list[Chart]:
     """Return losses and metrics by epoch."""
     results = run.results
 
@@ -94,7 +94,7 @@ def learning(run: Run) -> list[Chart]:
     )
 
 
-def of_runs(make: Callable[[Run], list[Chart]], runs: Sequence[Run]) -> list[Chart]:
+def of_runs(make: Callable[[RunData], list[Chart]], runs: Sequence[RunData]) -> list[Chart]:
     """Return the charts of one run, or those of two with the lines of both."""
     if len(runs) == 1:
         return make(runs[0])

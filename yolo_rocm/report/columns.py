@@ -11,7 +11,7 @@ CLOCK = "clock"
 
 
 @dataclass(frozen=True)
-class Columns:
+class RunTable:
     """A CSV file by columns."""
 
     x: list[float]
@@ -22,24 +22,24 @@ class Columns:
         return [value for value in self.values.get(name, ()) if value is not None]
 
 
-def by_epoch(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
+def by_epoch(columns: list[str], rows: list[list[str]]) -> tuple[RunTable, int]:
     """Return a table by epoch, in order, and how many epochs it holds more than once: the last one counts."""
     if "epoch" not in columns:
-        return Columns([], {}), 0
+        return RunTable([], {}), 0
     place = columns.index("epoch")
     last = {epoch: row for row in rows if (epoch := number(row[place])) is not None}
     epochs = sorted(last)
     values = {name: [number(last[e][i]) for e in epochs] for i, name in enumerate(columns) if i != place}
-    return Columns(epochs, values), len(rows) - len(last)
+    return RunTable(epochs, values), len(rows) - len(last)
 
 
-def by_time(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
+def by_time(columns: list[str], rows: list[list[str]]) -> tuple[RunTable, int]:
     """Return a table by minutes since its beginning, and how many pauses were cut out.
 
     A resumed run counts from another start of the clock, after a pause. The clock itself is `CLOCK`.
     """
     if "time" not in columns:
-        return Columns([], {}), 0
+        return RunTable([], {}), 0
     place = columns.index("time")
     timed = [(when, row) for row in rows if (when := number(row[place])) is not None]
     steps = sorted(b[0] - a[0] for a, b in pairwise(timed) if b[0] > a[0])
@@ -59,4 +59,4 @@ def by_time(columns: list[str], rows: list[list[str]]) -> tuple[Columns, int]:
         minutes.append(now / 60)
         cells.append(row)
     values = {CLOCK if i == place else name: [number(row[i]) for row in cells] for i, name in enumerate(columns)}
-    return Columns(minutes, values), pauses
+    return RunTable(minutes, values), pauses

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from ..conv.names import PASSES
-from .head import Tile, tiles
-from .run import Run
+from .head import KeyNumber, tiles
+from .run import RunData
 from .sections import argument_rows, preset_rows, stack_rows, text
 from .spread import differ
 
@@ -19,7 +19,7 @@ _OWN = {"name", "save_dir", "project", "exist_ok"}
 
 
 @dataclass(frozen=True)
-class Difference:
+class RunDifference:
     """One thing that differs. `change` says by how much where it is a number; `better` is 1, -1 or 0 for the other."""
 
     what: str
@@ -29,7 +29,7 @@ class Difference:
     better: int = 0
 
 
-def differences(first: Run, second: Run) -> list[tuple[str, list[Difference]]]:
+def differences(first: RunData, second: RunData) -> list[tuple[str, list[RunDifference]]]:
     """Return what differs between two runs in groups, the most telling first; groups without a difference are empty."""
     return [
         ("Outcome", [*_verdicts(first, second), *_numbers(first, second)]),
@@ -40,13 +40,13 @@ def differences(first: Run, second: Run) -> list[tuple[str, list[Difference]]]:
     ]
 
 
-def _verdicts(first: Run, second: Run) -> list[Difference]:
+def _verdicts(first: RunData, second: RunData) -> list[RunDifference]:
     if first.verdict.name == second.verdict.name:
         return []
-    return [Difference("verdict", first.verdict.name, second.verdict.name)]
+    return [RunDifference("verdict", first.verdict.name, second.verdict.name)]
 
 
-def _numbers(first: Run, second: Run) -> list[Difference]:
+def _numbers(first: RunData, second: RunData) -> list[RunDifference]:
     others = {tile.label: tile for tile in tiles(second)}
     # However far apart metrics of different data are, they say nothing about the runs.
     doubts = {} if first.arguments.get("data") == second.arguments.get("data") else {"metric": "other data"}
@@ -54,16 +54,16 @@ def _numbers(first: Run, second: Run) -> list[Difference]:
     for tile in tiles(first):
         other = others.pop(tile.label, None)
         if other is None:
-            rows.append(Difference(tile.label, tile.shown, "not measured"))
+            rows.append(RunDifference(tile.label, tile.shown, "not measured"))
         elif tile.epochs and other.epochs:
             rows.append(_of_epochs(tile, other, doubts.get(tile.kind, "")))
         elif tile.value is not None and other.value is not None:
             rows.append(_change(tile, tile.shown, other.shown, tile.value, other.value))
     rows = [row for row in rows if row.first != row.second]
-    return rows + [Difference(tile.label, "not measured", tile.shown) for tile in others.values()]
+    return rows + [RunDifference(tile.label, "not measured", tile.shown) for tile in others.values()]
 
 
-def _of_epochs(tile: Tile, other: Tile, doubt: str) -> Difference:
+def _of_epochs(tile: KeyNumber, other: KeyNumber, doubt: str) -> RunDifference:
     """Return the median of a number with the least and the largest of its epochs, and whether those are apart."""
     one, two = median(tile.epochs), median(other.epochs)
     row = _change(tile, _spread(tile, one), _spread(other, two), one, two)
@@ -73,33 +73,33 @@ def _of_epochs(tile: Tile, other: Tile, doubt: str) -> Difference:
     return replace(row, change=f"{said} ({row.change})" if row.change else said, better=0)
 
 
-def _change(tile: Tile, first: str, second: str, one: float, two: float) -> Difference:
+def _change(tile: KeyNumber, first: str, second: str, one: float, two: float) -> RunDifference:
     if tile.form(one).endswith("%"):  # a share of a share would say nothing
         change = f"{100 * (two - one):+.1f} points"
     else:
         change = f"{two / one - 1:+.1%}" if one else ""
     direction = (two > one) - (two < one)
-    return Difference(tile.compared or tile.label, first, second, change, direction * tile.better)
+    return RunDifference(tile.compared or tile.label, first, second, change, direction * tile.better)
 
 
-def _spread(tile: Tile, value: float) -> str:
+def _spread(tile: KeyNumber, value: float) -> str:
     epochs, shown = tile.epochs, tile.form(value)
     return f"{shown} ({tile.form(min(epochs))} to {tile.form(max(epochs))})" if len(epochs) > 1 else shown
 
 
 def _pairs(
     first: Iterable[tuple[str, ...]], second: Iterable[tuple[str, ...]], without: Iterable[str] = ()
-) -> list[Difference]:
+) -> list[RunDifference]:
     ones, others = {row[0]: row[1] for row in first}, {row[0]: row[1] for row in second}
     names = [name for name in dict.fromkeys([*ones, *others]) if name not in set(without)]
     return [
-        Difference(name, ones.get(name, "not there"), others.get(name, "not there"))
+        RunDifference(name, ones.get(name, "not there"), others.get(name, "not there"))
         for name in names
         if ones.get(name) != others.get(name)
     ]
 
 
-def _engines(run: Run) -> Iterable[tuple[str, str]]:
+def _engines(run: RunData) -> Iterable[tuple[str, str]]:
     """Return what computed each layer at the first shape it met, which is that of training; the slowest first."""
     found: dict[str, str] = {}
     first_met = {text(row.get("layer")): row for row in reversed(run.layers)}
@@ -109,7 +109,7 @@ def _engines(run: Run) -> Iterable[tuple[str, str]]:
     return found.items()
 
 
-def summary(run: Run) -> dict[str, Any]:
+def summary(run: RunData) -> dict[str, Any]:
     """Return a run in a few numbers, as plain data for JSON."""
     verdict = run.verdict
     return {

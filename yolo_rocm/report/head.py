@@ -9,14 +9,14 @@ from typing import Any, Literal
 from ..telemetry.bottleneck import FILLED
 from ..telemetry.classes import OPTIMIZER
 from .files import mapping, number, rows_of
-from .run import Run
+from .run import RunData
 from .sections import gpu_words, text
 from .spread import later_half, settled
 from .words import counted, duration, gigabytes, milliseconds, moment
 
 
 @dataclass(frozen=True)
-class Tile:
+class KeyNumber:
     """One number of the head of the page.
 
     Attributes:
@@ -43,7 +43,7 @@ class Tile:
         return "" if self.value is None else self.form(self.value)
 
 
-def tiles(run: Run) -> list[Tile]:
+def tiles(run: RunData) -> list[KeyNumber]:
     """Return the numbers that sum up a run; those that were not measured are left out."""
     peak = max(run.telemetry.known("vram_used_mb"), default=None)
     asked = number(run.arguments.get("epochs"))
@@ -52,7 +52,7 @@ def tiles(run: Run) -> list[Tile]:
     of = f" of {asked:.0f}" if asked else ""
     loading, power = run.loading, run.telemetry.known("power_w")
     known = [
-        Tile(
+        KeyNumber(
             "images/s",
             run.images_per_s,
             "{:.1f}".format,
@@ -60,26 +60,26 @@ def tiles(run: Run) -> list[Tile]:
             settled([v for v in run.epoch_rates if v is not None]),
             "time",
         ),
-        Tile("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share")), "time"),
-        Tile("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds")), "time"),
-        Tile("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
-        Tile(
+        KeyNumber("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share")), "time"),
+        KeyNumber("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds")), "time"),
+        KeyNumber("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
+        KeyNumber(
             f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, "metric", f"{metric}, later half"
         ),
-        Tile("GPU busy", run.busy, "{:.0%}".format),
-        Tile("peak GPU memory", peak, gigabytes, -1),
-        Tile("GPU memory in use", run.memory_share, "{:.0%}".format),
-        Tile("hottest", max(run.telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
-        Tile("mean power", sum(power) / len(power) if power else None, "{:.0f} W".format),
-        Tile("CPU of the host", run.host, "{:.0%}".format),
+        KeyNumber("GPU busy", run.busy, "{:.0%}".format),
+        KeyNumber("peak GPU memory", peak, gigabytes, -1),
+        KeyNumber("GPU memory in use", run.memory_share, "{:.0%}".format),
+        KeyNumber("hottest", max(run.telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
+        KeyNumber("mean power", sum(power) / len(power) if power else None, "{:.0f} W".format),
+        KeyNumber("CPU of the host", run.host, "{:.0%}".format),
         # Of a few steps: a change of it is no proof.
-        Tile("sampled step, while watched", run.step_ms, milliseconds),
-        Tile("host, to launch a step", None if run.launch is None else run.launch.host_ms, milliseconds),
+        KeyNumber("sampled step, while watched", run.step_ms, milliseconds),
+        KeyNumber("host, to launch a step", None if run.launch is None else run.launch.host_ms, milliseconds),
     ]
     return [tile for tile in known if tile.value is not None]
 
 
-def head_rows(run: Run) -> list[tuple[str, str]]:
+def head_rows(run: RunData) -> list[tuple[str, str]]:
     """Return what was trained on what, and when, as far as it is known."""
     preset = mapping(run.facts.get("settings")).get("preset")
     began = mapping(run.facts.get("run")).get("began")
@@ -99,7 +99,7 @@ def _end(path: Any, parts: int) -> str | None:
     return "/".join(str(path).replace("\\", "/").split("/")[-parts:]) if path is not None else None
 
 
-def _device(run: Run) -> str | None:
+def _device(run: RunData) -> str | None:
     machine = mapping(run.facts.get("machine"))
     if run.compute == "CPU":
         cores = number(machine.get("cores"))
@@ -108,7 +108,7 @@ def _device(run: Run) -> str | None:
     return " and ".join(dict.fromkeys(gpus)) or None
 
 
-def rest_of_step(run: Run) -> str | None:
+def rest_of_step(run: RunData) -> str | None:
     """Return what part of a sampled step the convolutions are, where no other class of operator was measured."""
     part, whole = run.convolutions_ms, run.step_ms
     if part is None or not whole or part > whole or run.classes_ms:
@@ -124,7 +124,7 @@ def rest_of_step(run: Run) -> str | None:
     )
 
 
-def step_words(run: Run) -> list[str]:
+def step_words(run: RunData) -> list[str]:
     """Return what is to be known about the split of a step, and how long the host takes to launch one."""
     found = []
     if run.classes_ms:

@@ -19,7 +19,7 @@ from . import charts, head, sections
 from .compare import INCONCLUSIVE, differences
 from .drawing import HEIGHT, WIDTH, drawing
 from .files import mapping
-from .run import Run
+from .run import RunData
 from .run_data import read_run
 from .words import milliseconds, milliseconds_alone
 
@@ -31,7 +31,7 @@ COMPARISON_FILE: Final = "report_compared.html"
 _PLOTS: Final = (charts.speed, charts.device, charts.learning)
 
 
-def write_page(folder: Path, other: Path | None = None, out: Path | None = None) -> tuple[Path, list[Run]]:
+def write_page(folder: Path, other: Path | None = None, out: Path | None = None) -> tuple[Path, list[RunData]]:
     """Make the page of a run, or of two side by side.
 
     Args:
@@ -59,7 +59,7 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
     return path, runs
 
 
-def render(runs: Sequence[Run]) -> str:
+def render(runs: Sequence[RunData]) -> str:
     """Return the page of one or two runs."""
     labels = "AB" if len(runs) > 1 else ("",)
     views = [_view(run, label, sections.MOST_LAYERS // len(runs)) for run, label in zip(runs, labels, strict=False)]
@@ -84,7 +84,7 @@ def render(runs: Sequence[Run]) -> str:
     )
 
 
-def _view(run: Run, label: str, most_layers: int) -> dict[str, Any]:
+def _view(run: RunData, label: str, most_layers: int) -> dict[str, Any]:
     layers, left_out = sections.layer_rows(run, most_layers)
     unit, by_algorithm = run.by_algorithm
     settings = mapping(run.facts.get("settings"))

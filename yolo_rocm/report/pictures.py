@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from . import charts
 from .charts import Chart
-from .run import Run
+from .run import RunData
 
 SPEED_PICTURE: Final = "rocm_speed.png"
 DEVICE_PICTURE: Final = "rocm_device.png"
@@ -17,7 +17,7 @@ _COLOURS: Final = ("#0a63c9", "#a84600", "#14804a", "#8a3fc7", "#b0246b", "#5b64
 _COLUMNS: Final = 3
 
 
-def write_pictures(run: Run, folder: Path) -> list[Path]:
+def write_pictures(run: RunData, folder: Path) -> list[Path]:
     """Draw the plots of a run that have something to show; return the files written.
 
     Args:
@@ -83,7 +83,7 @@ def _figure_of(drawn: Sequence[Chart], title: str = "") -> Any:
     return figure
 
 
-def _bars(run: Run) -> Any:
+def _bars(run: RunData) -> Any:
     unit, values = run.by_algorithm
     total = sum(values.values())
     figure = _figure(6.4, 1.2 + 0.32 * len(values))

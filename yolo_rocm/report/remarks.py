@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from .files import number
-from .run import Run
+from .run import RunData
 from .words import counted, duration
 
 # Telemetry goes on until the last evaluation is over. Where it has less than this part of what the epochs took, and
@@ -14,7 +14,7 @@ _SHORTER: Final = 0.9
 _LOOKS_S: Final = 30.0
 
 
-def remarks(run: Run, again: bool, pauses: int) -> list[str]:
+def remarks(run: RunData, again: bool, pauses: int) -> list[str]:
     """Return what is odd.
 
     Args:
@@ -49,7 +49,7 @@ def _no_match(metric: str, epochs: int) -> str:
     )
 
 
-def _telemetry(run: Run, resumed: bool) -> str | None:
+def _telemetry(run: RunData, resumed: bool) -> str | None:
     """Return until when there is telemetry, where that is not to the end."""
     told = run.telemetry.x
     took = run.total_s or 0.0

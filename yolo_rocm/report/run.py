@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..conv.names import PASSES
-from ..telemetry.bottleneck import ADVICE, Bottleneck, Launch, Room, judge
+from ..telemetry.bottleneck import ADVICE, Bottleneck, Room, StepLaunch, judge
 from ..telemetry.classes import CLASSES, CONVOLUTION
-from .columns import CLOCK, Columns
+from .columns import CLOCK, RunTable
 from .files import mapping, number, rows_of
 
-_NOTHING: Final = Columns([], {})
+_NOTHING: Final = RunTable([], {})
 # Looks at the machine that make a mean.
 _ENOUGH: Final = 3
 # A sampled step that is longer than steps are by more than this factor is not like the others.
@@ -26,7 +26,7 @@ _MOST: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Run:
+class RunData:
     """One run.
 
     Attributes:
@@ -43,10 +43,10 @@ class Run:
     folder: Path
     facts: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
-    loading: Columns = _NOTHING
+    loading: RunTable = _NOTHING
     verdicts: tuple[str, ...] = ()
-    telemetry: Columns = _NOTHING
-    results: Columns = _NOTHING
+    telemetry: RunTable = _NOTHING
+    results: RunTable = _NOTHING
     remarks: tuple[str, ...] = ()
 
     @property
@@ -199,7 +199,7 @@ class Run:
         return dict(sorted(known.items(), key=lambda item: -item[1]))
 
     @cached_property
-    def _sampled(self) -> Launch | None:
+    def _sampled(self) -> StepLaunch | None:
         """How sampled steps were launched; None where none was, or where steps are shorter than those were."""
         step = mapping(self.facts.get("step"))
         host_ms, device_ms = number(step.get("host_ms")), number(step.get("device_ms"))
@@ -208,7 +208,7 @@ class Run:
         step_ms = self._steady_step_ms
         if step_ms is not None and device_ms > _LONGER * step_ms:
             return None
-        return Launch(host_ms, device_ms, graphs=self._may_have_graphs)
+        return StepLaunch(host_ms, device_ms, graphs=self._may_have_graphs)
 
     @cached_property
     def _steady_step_ms(self) -> float | None:
@@ -218,7 +218,7 @@ class Run:
         return 1e3 * seconds / batches if seconds > 0 and batches > 0 else None
 
     @cached_property
-    def launch(self) -> Launch | None:
+    def launch(self) -> StepLaunch | None:
         """How a step was launched; None where that was not measured."""
         launch, step_ms = self._sampled, self._steady_step_ms
         if launch is None or step_ms is None:

@@ -12,14 +12,14 @@ from ..telemetry.wait_meter import EPOCHS_FILE
 from .columns import by_epoch, by_time
 from .files import Reader
 from .remarks import remarks
-from .run import Run
+from .run import RunData
 
 FACTS_FILE: Final = "rocm.json"
 RESULTS_FILE: Final = "results.csv"
 ARGUMENTS_FILE: Final = "args.yaml"
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunData:
     """Read a run folder.
 
     Args:
@@ -43,7 +43,7 @@ def read_run(folder: Path) -> Run:
     if not any((folder / name).exists() for name in own):
         said = [f"{', '.join(own)} are missing: this package did not train the run, so only its results are shown"]
         said += [remark for remark in reader.remarks if not remark.startswith(own)]
-    run = Run(folder, facts, arguments, loading, verdicts, telemetry, results)
+    run = RunData(folder, facts, arguments, loading, verdicts, telemetry, results)
     return replace(run, remarks=(*said, *remarks(run, bool(again or twice), pauses)))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..conv.names import PASSES
 from .files import mapping, number, rows_of
-from .run import Run
+from .run import RunData
 from .words import name
 
 # A model met at hundreds of shapes (multi_scale) has thousands of rows; the slowest ones are worth reading.
@@ -17,7 +17,7 @@ _NAMES: Final = 20
 _TEXT: Final = 400
 
 
-def layer_rows(run: Run, most: int = MOST_LAYERS) -> tuple[list[dict[str, Any]], int]:
+def layer_rows(run: RunData, most: int = MOST_LAYERS) -> tuple[list[dict[str, Any]], int]:
     """Return the table of convolutions, the slowest first, and how many rows were left out of it: the quickest ones."""
     rows = []
     for row in run.layers:
@@ -39,19 +39,19 @@ def layer_rows(run: Run, most: int = MOST_LAYERS) -> tuple[list[dict[str, Any]],
     return rows[:most], max(0, len(rows) - most)
 
 
-def preset_rows(run: Run) -> list[tuple[str, str, str]]:
+def preset_rows(run: RunData) -> list[tuple[str, str, str]]:
     """Return every value of the preset with its origin."""
     values = mapping(mapping(run.facts.get("settings")).get("values"))
     rows = list(values.items())[:MOST_ROWS]
     return [(text(k), text(mapping(v).get("value")), text(mapping(v).get("origin"))) for k, v in rows]
 
 
-def argument_rows(run: Run) -> list[tuple[str, str]]:
+def argument_rows(run: RunData) -> list[tuple[str, str]]:
     """Return the arguments of Ultralytics."""
     return [(text(key), text(value)) for key, value in list(run.arguments.items())[:MOST_ROWS]]
 
 
-def stack_rows(run: Run) -> list[tuple[str, str]]:
+def stack_rows(run: RunData) -> list[tuple[str, str]]:
     """Return hardware and software."""
     machine, stack = mapping(run.facts.get("machine")), mapping(run.facts.get("stack"))
     rows = [(f"GPU {i}", gpu_words(gpu)) for i, gpu in enumerate(rows_of(machine.get("gpus")))]
@@ -73,7 +73,7 @@ def gpu_words(gpu: dict[str, Any]) -> str:
     return text(f"{gpu.get('name')}{memory}{hidden}")
 
 
-def finding_rows(run: Run) -> list[dict[str, Any]] | None:
+def finding_rows(run: RunData) -> list[dict[str, Any]] | None:
     """Return what the doctor's checks found; None where they did not look."""
     if not isinstance(run.facts.get("findings"), list):
         return None
@@ -86,7 +86,7 @@ def finding_rows(run: Run) -> list[dict[str, Any]] | None:
     ]
 
 
-def broken_images(run: Run) -> list[tuple[str, str]]:
+def broken_images(run: RunData) -> list[tuple[str, str]]:
     """Return files that could not be read and how often each was tried."""
     return [(text(file), text(count)) for file, count in list(mapping(run.facts.get("broken_images")).items())[:50]]
 

@@ -60,7 +60,7 @@ class Bottleneck:
 
 
 @dataclass(frozen=True)
-class Launch:
+class StepLaunch:
     """A step as it was launched, from sampled ones.
 
     Attributes:
@@ -124,7 +124,7 @@ def judge(
     room: Room | None = None,
     busy: float | None = None,
     host: float | None = None,
-    launch: Launch | None = None,
+    launch: StepLaunch | None = None,
     convolutions: float | None = None,
 ) -> Bottleneck:
     """Say what a training was bound by.
@@ -183,7 +183,7 @@ def _by_the_same_processors(wait_share: float, host: float | None) -> Bottleneck
     return Bottleneck("compute", "CPU-bound", why, "a GPU, a smaller model or a smaller imgsz would be faster")
 
 
-def _host_bound(wait_share: float, room: Room | None, busy: float | None, launch: Launch | None) -> Bottleneck:
+def _host_bound(wait_share: float, room: Room | None, busy: float | None, launch: StepLaunch | None) -> Bottleneck:
     """Say how the host held a training up whose GPU was not filled."""
     share = None if room is None else room.share
     batch = "a larger batch" + ("" if share is None else f" ({share:.0%} of the memory is in use)")

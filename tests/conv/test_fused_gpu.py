@@ -23,6 +23,7 @@ from yolo_rocm.engines.precision import without_tf32
 from yolo_rocm.engines.triton.available import device_reason
 from yolo_rocm.graphs.inference import CALLS_BEFORE_MEASURING
 from yolo_rocm.graphs.tree import flattened
+from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
 
 from ..engines.contract import Contract
@@ -79,7 +80,7 @@ def test_whole_networks_in_half_precision_are_as_near_to_fp32_as_torch_is(engine
     with torch.inference_mode():
         exact = [flattened(wide(x))[0] for x in images]
         stock = [flattened(model(x.half()))[0] for x in images]
-        with session.active(), session.inference.at_work():
+        with Run(session, {}).applied(), session.inference.at_work():
             for _ in range(CALLS_BEFORE_MEASURING + 1):
                 model(images[0].half())
             ours = [flattened(model(x.half()))[0] for x in images]

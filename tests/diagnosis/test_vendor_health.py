@@ -18,6 +18,7 @@ from yolo_rocm.diagnosis.outcome import ProbeOutcome
 from yolo_rocm.diagnosis.vendor_health import Health, advise, memory_file, recall, remember
 from yolo_rocm.hardware import detect
 from yolo_rocm.preset.schema import Conv
+from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
 
 SICK = f"""
@@ -202,14 +203,14 @@ def convolve() -> torch.Tensor:
 
 
 def test_auto_takes_a_vendor_library_it_knows_nothing_bad_of(sick, said):
-    with on_cpu().active(), pytest.raises(RuntimeError, match="miopenStatusUnknownError"):
+    with Run(on_cpu(), {}).applied(), pytest.raises(RuntimeError, match="miopenStatusUnknownError"):
         convolve()
 
 
 def test_auto_goes_around_a_vendor_library_that_failed(sick, said):
     session = on_cpu()
     remember(Health({"fp32": False}, {"fp32": True}, "2026-11-15"), memory_file(session.machine, "cpu"))
-    with session.active():
+    with Run(session, {}).applied():
         convolve()
         assert [served.plan.engine for served in session.report.served.values()] == ["gemm"]
     (told,) = [line for line in said if "failed its probes" in line]
@@ -220,7 +221,7 @@ def test_auto_goes_around_a_vendor_library_that_failed(sick, said):
 def test_a_sick_batchnorm_switches_the_vendor_library_off_for_the_run(said):
     session = on_cpu()
     remember(Health({"fp32": True}, {"fp32": False}, "2026-11-15"), memory_file(session.machine, "cpu"))
-    with session.active():
+    with Run(session, {}).applied():
         assert not torch._C._get_mkldnn_enabled()
     assert torch._C._get_mkldnn_enabled()
     assert any("BatchNorm in fp32: it is off for this run" in line for line in said)
@@ -240,7 +241,7 @@ def test_a_preset_that_trusts_nothing_trusts_what_was_proven(said, health, rocm,
     session = Session("generic", rocm)
     if health is not None:
         remember(health, memory_file(session.machine, "cuda"))
-    with session.active():
+    with Run(session, {}).applied():
         assert torch._C._get_cudnn_enabled() == on
         planner = session.convolutions._patch.planner
         assert ("vendor" in [a.engine for a in planner.candidates(problem(torch.float32))]) == on
@@ -260,7 +261,7 @@ def test_what_the_doctor_finds_is_what_the_next_run_does(sick, said, folder):
     assert not any(found.health.conv.values())
     assert found.health.norm["fp32"]
     assert len(list(folder.glob("health-cpu-*.json"))) == 1
-    with on_cpu().active():
+    with Run(on_cpu(), {}).applied():
         convolve()
     assert any("failed its probes of convolution in fp32" in line for line in said)
     assert "rocm.conv.engine=auto" in found.verdict.next or "rocm.conv.engine=gemm" in found.verdict.next

@@ -21,8 +21,7 @@ from yolo_rocm.launch import run_script
 from yolo_rocm.launch.import_hook import AfterImport
 from yolo_rocm.preset import restart
 from yolo_rocm.session import process_wide
-from yolo_rocm.session.events import Events
-from yolo_rocm.session.run import current
+from yolo_rocm.session.current_run import current
 from yolo_rocm.session.session import Session
 
 from ..fake_trees import write
@@ -174,8 +173,8 @@ os.chdir("elsewhere")
 follows = any(type(finder).__name__ == "AfterImport" for finder in sys.meta_path)
 print(os.environ.get("MALLOC_YOLO_ROCM_TEST"), os.environ.get("HSA_YOLO_ROCM_TEST"), follows, flush=True)
 if follows:
-    from yolo_rocm.launch.import_hook import events_of_run
-    print(events_of_run().session.settings.preset.conv.engine, flush=True)
+    from yolo_rocm.launch.import_hook import session_of_run
+    print(session_of_run().settings.preset.conv.engine, flush=True)
 if len(sys.argv) == 1:
     subprocess.run([sys.executable, __file__, "again"], cwd="..")
 """
@@ -273,13 +272,13 @@ from ultralytics import YOLO
 from ultralytics.models.yolo.detect import DetectionPredictor, DetectionTrainer, DetectionValidator
 import yolo_rocm
 from yolo_rocm.conv import seam
-from yolo_rocm.launch.import_hook import events_of_run
+from yolo_rocm.launch.import_hook import session_of_run
 from tests.sick_vendor import sick_vendor
 
 data, image = sys.argv[1:]
 quick = dict(data=data, epochs=1, imgsz=32, batch=8, device="cpu", plots=False, val=False, workers=0)
 quick["project"] = os.getcwd()
-engines = lambda: sorted(events_of_run().session.report.engines())
+engines = lambda: sorted(session_of_run().report.engines())
 yolo, other = YOLO("yolov8n.yaml"), YOLO("yolov8n.yaml")
 with sick_vendor():
     yolo.train(**quick, name="first")
@@ -295,7 +294,7 @@ with sick_vendor():
     print("SERVED predictor", engines(), len(list(predictor(source=image, stream=True))))
 handle = yolo_rocm.register(other, "cpu", {"conv": {"engine": "aten", "devices": ["cpu"]}})
 other.predict(image, imgsz=32, device="cpu", verbose=False)
-print("SERVED registered", sorted(handle.report.engines()), events_of_run().session.is_active, seam.active_devices())
+print("SERVED registered", sorted(handle.report.engines()), session_of_run().is_active, seam.active_devices())
 """
 
 
@@ -395,8 +394,8 @@ def test_a_trainer_that_does_not_announce_itself_trains_under_the_preset():
         def train(self):
             return seam.active_devices(), current() is not None
 
-    events, trainer, made = Events(Session("cpu", {"conv": {"devices": ["cpu"]}, "train": {"batch": 4}})), Trainer(), []
-    around = process_wide._around_trainer(lambda: events)
+    session, trainer, made = Session("cpu", {"conv": {"devices": ["cpu"]}, "train": {"batch": 4}}), Trainer(), []
+    around = process_wide._around_trainer(lambda: session)
     around(
         trainer,
         lambda overrides, callbacks: made.append((overrides, callbacks)),
@@ -406,6 +405,6 @@ def test_a_trainer_that_does_not_announce_itself_trains_under_the_preset():
     )
     ((overrides, callbacks),) = made
     assert (overrides["epochs"], overrides["batch"]) == (1, 4)
-    assert events.teardown in callbacks["teardown"]
+    assert callbacks["teardown"][-1].run.session is session
     assert trainer.train() == (("cpu",), True)
     assert current() is None

@@ -27,9 +27,8 @@ def _watch() -> None:
 
     def optimizer_step(self) -> None:
         model = getattr(self.model, "module", self.model)
-        listeners = [getattr(function, "__self__", None) for function in self.callbacks["on_train_epoch_end"]]
-        sessions = [getattr(listener, "session", None) for listener in listeners]
-        seen.setdefault("taken", any(self in getattr(session, "trainings", ()) for session in sessions))
+        runs = [getattr(function, "run", None) for function in self.callbacks["on_train_epoch_end"]]
+        seen.setdefault("taken", any(run.training_of(self) is not None for run in runs if run is not None))
         seen.setdefault("gradients", {k: p.grad.clone() for k, p in model.named_parameters() if p.grad is not None})
         if os.environ.get("TEST_RANKS_FAIL") == os.environ.get("RANK"):
             raise RuntimeError("miopenStatusUnknownError")
@@ -39,16 +38,14 @@ def _watch() -> None:
     def do_train(self, *args):
         result = train(self, *args)
         from yolo_rocm.conv import seam
-        from yolo_rocm.session.events import Events
+        from yolo_rocm.session.events import Callback
 
         seen.update(
             weights={k: p.detach().clone() for k, p in getattr(self.model, "module", self.model).named_parameters()},
             active=seam.active_devices(),
             loaders=[type(self.train_loader).__name__, type(getattr(self, "test_loader", None)).__name__],
             folder=str(self.save_dir),
-            sessions=[type(getattr(f, "__self__", None)) is Events for f in self.callbacks["on_train_epoch_end"]].count(
-                True
-            ),
+            runs=[isinstance(function, Callback) for function in self.callbacks["on_train_epoch_end"]].count(True),
             workers=self.train_loader.num_workers,
         )
         torch.save(seen, Path(_FOLDER) / f"rank{os.environ['RANK']}.pt")

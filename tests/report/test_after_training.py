@@ -27,7 +27,7 @@ def trained(made_data, tmp_path_factory):
     yolo = YOLO(small_model())
     plots: dict = {}
     # Ultralytics' own plots take longer than the training and are no matter here: only ours are drawn.
-    yolo.add_callback("on_train_end", lambda trainer: setattr(trainer.args, "plots", True))
+    yolo.add_callback("on_fit_epoch_end", lambda trainer: setattr(trainer.args, "plots", True))
     handle = yolo_rocm.register(
         yolo, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"]}, "loader": {"context": "fork"}}
     )

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from yolo_rocm.preset.resolve import resolve
-from yolo_rocm.session.arguments import given_by_user, size_given_to, size_of_images, train_arguments
-from yolo_rocm.session.run import run_method
+from yolo_rocm.session.arguments import size_given_to, size_of_images, train_arguments
+from yolo_rocm.session.run import Run, run_method
 from yolo_rocm.session.session import Session
+from yolo_rocm.ultralytics_hooks.probes import EVENTS
 
 pytestmark = pytest.mark.once
 
@@ -56,25 +57,30 @@ def test_what_resumes_nothing_gets_the_preset(held, batch):
 def test_the_batch_of_larger_images_whoever_says_their_size(tmp_path):
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text("imgsz: 1280\n")
-    settings = resolve("rx7900xtx")
-    assert train_arguments(settings, {})["batch"] == 32
-    assert train_arguments(settings, {"imgsz": 1280})["batch"] == 8
-    assert train_arguments(settings, {"cfg": str(cfg)})["batch"] == 8
-    assert train_arguments(settings, {"cfg": str(cfg), "imgsz": 640})["batch"] == 32
-    assert train_arguments(settings, {"cfg": str(cfg), "batch": 3})["batch"] == 3
-    assert train_arguments(pickle.loads(pickle.dumps(settings)), {"imgsz": 1280})["batch"] == 8
+    session = Session("rx7900xtx", None)
+    for arguments, batch in (
+        ({}, 32),
+        ({"imgsz": 1280}, 8),
+        ({"cfg": str(cfg)}, 8),
+        ({"cfg": str(cfg), "imgsz": 640}, 32),
+        ({"cfg": str(cfg), "batch": 3}, 3),
+    ):
+        assert train_arguments(Run(session, arguments).settings, arguments).get("batch", 3) == batch
+    copied = pickle.loads(pickle.dumps(session))
+    assert train_arguments(Run(copied, {"imgsz": 1280}).settings, {})["batch"] == 8
 
 
-def test_a_session_begins_with_what_the_call_and_its_file_say(tmp_path):
+def test_a_run_is_given_what_the_call_and_its_file_say(tmp_path):
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text("workers: 2\ndevice: cpu\nimgsz: 1280\n")
     session = Session("rx7900xtx", None)
-    session.begin(given_by_user({"cfg": str(cfg), "epochs": 1}))
-    assert (session.workers, session.device, session.settings.preset.train["batch"]) == (2, "cpu", 8)
-    session.begin(given_by_user({"cfg": str(cfg), "workers": 5, "imgsz": 640}))
-    assert (session.workers, session.device, session.settings.preset.train["batch"]) == (5, "cpu", 32)
-    session.begin(given_by_user({}))
-    assert (session.workers, session.device, session.settings.preset.train["batch"]) == (None, None, 32)
+    for arguments, given in (
+        ({"cfg": str(cfg), "epochs": 1}, (2, "cpu", 8)),
+        ({"cfg": str(cfg), "workers": 5, "imgsz": 640}, (5, "cpu", 32)),
+        ({}, (None, None, 32)),
+    ):
+        run = Run(session, arguments)
+        assert (run.workers, run.device, run.settings.preset.train["batch"]) == given
 
 
 def test_a_checkpoint_goes_on_with_its_size_unless_somebody_says_another():
@@ -86,10 +92,9 @@ def test_a_checkpoint_goes_on_with_its_size_unless_somebody_says_another():
     assert size_of_images(settings, {}, object()) is None
     session = Session("rx7900xtx", None)
     seen = []
-    yolo = SimpleNamespace(overrides={"imgsz": 1280})
+    yolo = SimpleNamespace(overrides={"imgsz": 1280}, callbacks={event: [] for event in EVENTS})
     run_method(session, yolo, "train", lambda **arguments: seen.append(arguments), (), {"epochs": 1})
-    assert seen == [{"epochs": 1, **session.settings.preset.train}]
-    assert seen[0]["batch"] == 8
+    assert seen == [{"epochs": 1, **session.settings.preset.train, "batch": 8}]
 
 
 @pytest.mark.parametrize(

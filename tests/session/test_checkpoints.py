@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import subprocess
-import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -219,18 +217,6 @@ def test_a_strip_that_fails_leaves_the_checkpoint_and_nothing_else(tmp_path, mon
     assert LOGGER.filters == filters
 
 
-def test_a_strip_to_another_name_is_ultralytics_own(tmp_path, monkeypatch):
-    from ultralytics.engine import trainer
-
-    calls = []
-    monkeypatch.setattr(trainer, "strip_optimizer", lambda *args, **kwargs: calls.append((args, kwargs)))
-    (tmp_path / "last.pt").write_bytes(b"whole")
-    with whole_runs():
-        trainer.strip_optimizer(tmp_path / "last.pt", "other.pt", updates={})
-        trainer.strip_optimizer(tmp_path / "none.pt")
-    assert calls == [((tmp_path / "last.pt", "other.pt"), {"updates": {}}), ((tmp_path / "none.pt", ""), {})]
-
-
 @pytest.mark.parametrize("occupied", [True, False])
 def test_a_run_folder_that_cannot_be_written_is_refused_before_anything_is_made(
     made_data, tmp_path, monkeypatch, occupied
@@ -254,16 +240,3 @@ def test_a_run_folder_that_cannot_be_written_is_refused_before_anything_is_made(
             small_model(), data=made_data(), preset="cpu", project=str(project), name="run", epochs=1, **QUICK
         )
     assert [path.name for path in tmp_path.iterdir()] == (["deep"] if occupied else [])
-
-
-PLAIN = """
-import pickle, sys
-sys.modules["yolo_rocm"] = None
-print(type(pickle.loads(bytes.fromhex(sys.argv[1]))).__name__)
-"""
-
-
-def test_a_pickled_path_opens_where_this_package_is_not_installed(paths):
-    data = pickle.dumps(paths.last).hex()
-    done = subprocess.run([sys.executable, "-c", PLAIN, data], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == type(Path()).__name__

@@ -39,7 +39,7 @@ def test_callbacks_alone_take_a_training_over(yolo, made_data, tmp_path, log):
             yolo.model(torch.zeros(1, 3, 64, 64))
     assert yolo.trainer.batch_size == 2  # Ultralytics' default of 16 counts as not given
     assert "batch=2 from preset" in log.text
-    assert functions["teardown"].__self__.session.device == "cpu"  # heard from the trainer; the call is not ours
+    assert functions["teardown"].run.device == "cpu"  # heard from the trainer; the call is not ours
     assert (yolo.trainer.save_dir / "rocm.json").exists()
 
 
@@ -58,15 +58,15 @@ def test_the_device_is_that_of_the_newest_training_unless_a_run_has_said_it(of_r
     class Trainer:
         args = SimpleNamespace(device="", imgsz=640, resume=True)
 
-    def taken_over(session, trainer):
+    def taken_over(run, trainer):
         raise KeyboardInterrupt
 
-    events = yolo_rocm.callbacks("cpu")["teardown"].__self__
-    monkeypatch.setattr("yolo_rocm.session.training.TrainingRun", taken_over)
-    events.session.device = "cpu"
-    with pytest.raises(KeyboardInterrupt), run(events.session, {"device": "cpu"}) if of_run else nullcontext():
-        events.on_pretrain_routine_start(Trainer())
-    assert events.session.device == ("cpu" if of_run else "")
+    function = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"]
+    monkeypatch.setattr("yolo_rocm.session.training.Training", taken_over)
+    scope = run(function.run.session, {"device": "cpu"}) if of_run else nullcontext(function.run)
+    with pytest.raises(KeyboardInterrupt), scope as this:
+        function(Trainer())
+    assert this.device == ("cpu" if of_run else "")
 
 
 @pytest.mark.parametrize(
@@ -84,25 +84,23 @@ def test_bf16_is_refused_on_a_card_that_has_none(family, amp, device, refused, m
     trainer = type(
         "Trainer", (), {"args": SimpleNamespace(device="", imgsz=640, resume=True, amp=amp), "device": device}
     )()
-    events = yolo_rocm.callbacks("cpu")["teardown"].__self__
+    function = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"]
+    session = function.run.session
     gpu = Gpu("amd", "gfx1032", 8.0, "AMD Radeon RX 6600", family)
-    monkeypatch.setattr(
-        events.session, "machine", Machine(system="linux", overlays=("linux",), gpus=(gpu,), build="hip")
-    )
+    monkeypatch.setattr(session, "machine", Machine(system="linux", overlays=("linux",), gpus=(gpu,), build="hip"))
     if not refused:
-        check_amp(events.session.machine, trainer)
+        check_amp(session.machine, trainer)
         return
     with pytest.raises(ConfigError, match=rf"RX 6600 .* has no bf16 arithmetic \({family}\).*amp=True \(fp16\)"):
-        events.on_pretrain_routine_start(trainer)
+        function(trainer)
 
 
 def test_callbacks_travel_by_pickle():
     functions = yolo_rocm.callbacks("cpu", OURS)
     copies = pickle.loads(pickle.dumps(functions))
     assert set(copies) == set(functions)
-    assert len({id(function.__self__) for function in copies.values()}) == 1
-    events = functions["teardown"].__self__
-    assert copies["teardown"].__self__.session.settings.preset == events.session.settings.preset
+    assert len({id(function.run) for function in copies.values()}) == 1
+    assert copies["teardown"].run.session.settings.preset == functions["teardown"].run.session.settings.preset
 
 
 def test_a_training_that_fails_to_start_leaves_nothing_patched(yolo, tmp_path):

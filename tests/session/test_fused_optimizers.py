@@ -60,6 +60,7 @@ def train(project: Path, data: Path | None, ours=True, stop_in=None):
     return [row["train/box_loss"] for row in found], fused
 
 
+@pytest.mark.deep  # two whole trainings more; tests/ultralytics_hooks has the choice of the optimizer
 def test_losses_are_those_of_stock_which_goes_on_with_our_checkpoint(data, tmp_path):
     wanted, fused = train(tmp_path / "stock", data, ours=False)
     assert fused == [{False}] * EPOCHS

@@ -11,8 +11,8 @@ from ultralytics import YOLO
 import yolo_rocm
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.session.arguments import train_arguments
+from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
-from yolo_rocm.ultralytics_hooks import resuming
 
 from ..small_model import small_model
 
@@ -26,7 +26,7 @@ def asked(monkeypatch):
         found.append((yolo, session, kwargs))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("yolo_rocm.api.registration.run_method", stop)
+    monkeypatch.setattr("yolo_rocm.api.runs.run_method", stop)
     return found
 
 
@@ -54,17 +54,6 @@ def test_a_cfg_file_is_read_as_on_the_command_line(asked, made_data, tmp_path):
     assert (arguments["epochs"], arguments["data"]) == (1, data)
     assert train_arguments(session.settings, arguments)["freeze"] == 6
     assert asked_of(asked, cfg=str(cfg), preset="cpu")[1].settings.preset.name == "cpu"
-
-
-def test_a_cfg_file_may_hold_a_preset_alone(asked, made_data, tmp_path):
-    cfg, given = (
-        tmp_path / "cfg.yaml",
-        {"model": "yolov8n.yaml", "data": str(made_data()), "cfg": tmp_path / "cfg.yaml"},
-    )
-    cfg.write_text("preset: rx5600xt\n")
-    assert asked_of(asked, **given)[1].settings.preset.name == "rx5600xt"
-    cfg.write_text("rocm: {loader: {workers: 3}}\n")
-    assert asked_of(asked, **given)[1].settings.preset.loader.workers == 3
 
 
 @pytest.mark.parametrize(("given", "task"), [({}, "segment"), ({"task": "detect"}, "detect")], ids=["its own", "told"])
@@ -134,32 +123,10 @@ def test_an_object_that_resumes_a_checkpoint_keeps_its_callbacks(made_data, tmp_
     assert (events, yolo.trainer.epoch) == ([1], 1)
 
 
-def test_an_object_becomes_what_its_checkpoint_holds(monkeypatch):
-    """Of its class, as RT-DETR's, whose trainer is another one, and with its network where it had a file's name."""
-
-    class Other(YOLO):
-        pass
-
-    held, exported = Other("yolov8n.yaml"), YOLO("yolov8n.yaml")
-    held.ckpt = {"epoch": 1, "optimizer": {}}
-    vars(exported)["model"] = "best.onnx"
-    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.resuming.load_model", lambda last: held)
-    got = resuming.unfinished("last.pt", exported)
-    assert got is exported
-    assert type(got) is Other
-    assert got.model is held.model
-
-
-def test_an_empty_resume_is_none(asked, made_data):
-    """As of a variable of the shell that is not set."""
-    yolo, _, _ = asked_of(asked, model="yolov8n.yaml", data=str(made_data()), resume="", preset="cpu")
-    assert yolo.overrides["model"] == "yolov8n.yaml"
-
-
 def test_the_batch_is_that_of_the_checkpoints_images(asked, made_data, tmp_path):
     weights = tmp_path / "big.pt"
     torch.save({"model": YOLO("yolov8n.yaml").model, "epoch": -1, "train_args": {"imgsz": 1280}}, weights)
     for given, batch in (({}, 8), ({"imgsz": 640}, 32)):
         data = str(made_data())
-        _, session, arguments = asked_of(asked, model=str(weights), data=data, preset="rx7900xtx", **given)
-        assert train_arguments(session.settings, arguments)["batch"] == batch
+        yolo, session, arguments = asked_of(asked, model=str(weights), data=data, preset="rx7900xtx", **given)
+        assert train_arguments(Run(session, arguments, yolo).settings, arguments)["batch"] == batch

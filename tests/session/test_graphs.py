@@ -11,14 +11,12 @@ import torch
 import yolo_rocm
 from yolo_rocm.graphs import network, recorder
 from yolo_rocm.preset.schema import Preset
-from yolo_rocm.preset.step import graph_of
 from yolo_rocm.session.graphs import Graphs
 from yolo_rocm.ultralytics_hooks import probes, train_steps
 from yolo_rocm.ultralytics_hooks.models import load_model, plain_model
 
 from ..graphs.trained import stand_in
 from ..small_model import small_model
-from ..tables import each_row
 
 QUICK = {
     "epochs": 1,
@@ -121,17 +119,3 @@ def test_a_smaller_batch_after_a_lack_of_memory_lets_go_of_the_graphs_of_the_lar
     graphs.close()
     graphs.close()
     assert network.of(asked.model) is None
-
-
-@each_row(
-    ("engine", "written", "mode"),
-    [
-        ("auto", "auto", "auto"),
-        ("gemm", True, "on"),
-        ("auto", False, "off"),
-        ("vendor", "auto", "off"),
-        ("vendor", "on", "on"),
-    ],
-)
-def test_the_mode_of_a_preset(engine, written, mode):
-    assert graph_of(Preset(conv={"engine": engine}, step={"graph": written})) == mode

@@ -6,6 +6,7 @@ import csv
 import itertools
 import threading
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ultralytics.nn.tasks import BaseModel
 
 import yolo_rocm
 from yolo_rocm.graphs import inference
+from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import models, probes
 
@@ -48,7 +50,7 @@ def patched() -> tuple[bool, bool]:
 )
 def test_blocks_and_networks_are_ours_where_the_preset_says_so(rocm, on):
     session = Session("cpu", rocm)
-    with session.active():
+    with Run(session, {}).applied():
         assert patched() == (on, on)
     assert patched() == (False, False)
 
@@ -90,23 +92,23 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
     monkeypatch.setattr(
         type(session.inference), "_networks", property(lambda self: lambda model, run, x: seen.append(x) or run(x))
     )
-    trainer, x = torch.nn.Identity(), torch.ones(1, 3, 32, 32)
+    x = torch.ones(1, 3, 32, 32)
     network = a_network()
 
-    def computed():
-        with torch.no_grad(), session.inference.at_work():
+    def computed(*trainings):
+        run = Run(session, {})
+        run.trainings.extend(trainings)
+        with torch.no_grad(), run.going_on():
             network(x)
         return len(seen)
 
-    with session.active():
-        session.trainings[trainer] = object()
-        assert computed() == 0
-        del session.trainings[trainer]
+    with Run(session, {}).applied():
+        assert computed(SimpleNamespace(is_open=True)) == 0
         with torch.no_grad():
             network(x)
         assert seen == []  # no run is going on
         other = Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}})
-        with other.active(), session.inference.at_work(), other.inference.at_work(), torch.no_grad():
+        with Run(other, {}).applied(), session.inference.at_work(), other.inference.at_work(), torch.no_grad():
             network(x)
         assert seen == []
         assert computed() == 1
@@ -165,7 +167,7 @@ def test_a_training_whose_gradients_are_off_inside_has_the_plans_of_training(how
         network.model = network.model[:2]  # the blocks before anything is put together
         network.save = []
     run = torch.compile(network, backend="aot_eager") if how == "compiled" else network
-    with session.active(), session.inference.at_work() if "run" in how else nullcontext():
+    with Run(session, {}).applied(), session.inference.at_work() if "run" in how else nullcontext():
         for _ in range(2):
             own = x.clone().requires_grad_()
             y = run(own) if how == "compiled" else checkpoint(run, own, use_reentrant=True)
@@ -210,8 +212,8 @@ def test_of_sessions_inside_of_each_other_the_newest_decides():
         Session("cpu", {"conv": ON_CPU, "predict": FUSED}),
         Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}}),
     )
-    with torch.no_grad(), outer.active(), outer.inference.at_work():
-        with inner.active(), inner.inference.at_work():
+    with torch.no_grad(), Run(outer, {}).applied(), outer.inference.at_work():
+        with Run(inner, {}).applied(), inner.inference.at_work():
             network(x)
         assert not outer.inference.report.served
         assert set(inner.report.engines()) == {"aten"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import logging
-from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +12,8 @@ from ultralytics.engine.trainer import BaseTrainer
 
 import yolo_rocm
 from yolo_rocm.conv.report import ConvReport
-from yolo_rocm.session.training import TrainingRun, about_nan
-from yolo_rocm.ultralytics_hooks.arguments import knows_argument
+from yolo_rocm.session.listeners import LayerNames
+from yolo_rocm.session.training import about_nan
 
 from ..sick_vendor import sick_vendor
 from ..small_model import small_model
@@ -62,11 +61,11 @@ def test_no_hook_names_the_layers_of_a_compiled_model():
     """It would be compiled with the hook in the first batch, and once more without it in the second."""
     plain, compiled = torch.nn.Conv2d(3, 4, 1), torch.nn.Module()
     compiled._orig_mod = plain
-    run = SimpleNamespace(_naming=ExitStack(), _session=SimpleNamespace(reports=lambda: [ConvReport(1)]))
+    names = LayerNames(SimpleNamespace(reports=lambda: [ConvReport(1)]))
     for model, hooked in ((plain, True), (compiled, False)):
-        TrainingRun._name_layers(run, model)
+        names.name(model)
         assert bool(torch.nn.modules.module._global_forward_pre_hooks) is hooked
-    run._naming.close()
+    names.close()
 
 
 @pytest.mark.parametrize("amp", [True, False])
@@ -99,22 +98,3 @@ def test_freeze_close_mosaic_and_early_stopping_do_what_they_do_in_stock(made_da
     for mine, theirs in zip(got, wanted, strict=True):
         assert mine == pytest.approx(theirs, rel=2e-3, abs=2e-3)
     assert torch.equal(weights["model.0.conv.weight"], before[0])
-
-
-def test_a_time_limit_ends_the_training(made_data, tmp_path):
-    yolo = registered()
-    with sick_vendor():
-        rows, _ = table(yolo, made_data(), tmp_path, epochs=50, time=1e-4, val=False)
-    assert 1 <= len(rows) < 50
-
-
-@pytest.mark.skipif(not knows_argument("distill_model"), reason="this Ultralytics does not distil")
-def test_distillation_runs_teacher_and_student_under_the_preset(made_data, tmp_path):
-    from ultralytics import YOLO
-
-    teacher = tmp_path / "teacher.pt"
-    YOLO(small_model()).save(teacher)
-    yolo = registered()
-    with sick_vendor():
-        rows, _ = table(yolo, made_data(), tmp_path, epochs=1, distill_model=str(teacher))
-    assert any("dis" in name for name in rows[0])

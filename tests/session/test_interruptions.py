@@ -139,30 +139,7 @@ def test_sigterm_ends_everything_in_order(data, tmp_path):
     assert "Traceback" not in text
 
 
-@pytest.mark.timeout(300)
-def test_a_closed_terminal_ends_it_in_the_same_way(data, tmp_path, hangup_heard):
-    """Its output cannot be written by then, neither that of Ultralytics nor ours."""
-    import pty  # not on Windows
-
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT.replace("yolov8n.yaml", small_model()))
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execv(sys.executable, [sys.executable, str(script), str(data), str(tmp_path), "batch"])
-    seen = b""
-    while b"NOW" not in seen:
-        seen += os.read(terminal, 1 << 16)
-    workers = descendants(child)
-    os.close(terminal)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGHUP
-    assert torch.load(tmp_path / "run" / "weights" / "last.pt", weights_only=False)["epoch"] >= 0
-    assert (tmp_path / "run" / "report.html").stat().st_size > 1000
-    assert len(workers) >= 2
-    while alive(workers):
-        time.sleep(0.05)
-
-
+@pytest.mark.deep  # test_resume has the folder of that moment
 @pytest.mark.timeout(300)
 def test_a_kill_inside_the_writing_of_a_checkpoint_leaves_the_one_before(data, tmp_path):
     code, _ = interrupt(data, tmp_path, "saving", signal.SIGKILL)

@@ -19,7 +19,6 @@ from yolo_rocm.blocks.again import Again
 from yolo_rocm.norm import recipes
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
-from yolo_rocm.norm.pytorch import Torch
 from yolo_rocm.norm.seam import installed
 from yolo_rocm.session.convolutions import Convolutions
 from yolo_rocm.ultralytics_hooks import models, train_steps
@@ -100,17 +99,10 @@ def test_a_whole_run_with_sick_norm_leaves_a_plain_checkpoint(made_data, tmp_pat
 
 
 def test_losses_follow_stock_where_everything_is_sick(made_data, tmp_path):
-    stock = losses(made_data(), tmp_path, 20, patched=False, imgsz=32)
-    ours = losses(made_data(), tmp_path, 20, patched=True, under=sick, imgsz=32)
-    assert len(stock) == 20
-    assert ours == pytest.approx(stock, rel=1e-3)
-
-
-@pytest.mark.once
-def test_losses_with_frozen_layers_follow_stock(made_data, tmp_path):
-    options = {"imgsz": 32, "freeze": 2, "epochs": 2, "model": small_model()}
-    stock = losses(made_data(), tmp_path, 4, patched=False, **options)
-    ours = losses(made_data(), tmp_path, 4, patched=True, under=sick, **options)
+    options = {"imgsz": 32, "model": small_model()}
+    stock = losses(made_data(), tmp_path, 8, patched=False, **options)
+    ours = losses(made_data(), tmp_path, 8, patched=True, under=sick, **options)
+    assert len(stock) == 8
     assert ours == pytest.approx(stock, rel=1e-3)
 
 
@@ -135,29 +127,6 @@ def batch() -> dict[str, torch.Tensor]:
 def model(name: str) -> nn.Module:
     torch.manual_seed(0)
     return train_steps.detector(name)
-
-
-def buffers_after_steps(steps: int = 2) -> dict[str, torch.Tensor]:
-    module = model("yolov8n.yaml")
-    for _ in range(steps):
-        train_steps.loss_of(module, batch()).backward()
-    return {name: tensor.clone() for name, tensor in module.named_buffers() if "bn." in name}
-
-
-def assert_same_buffers(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert set(found) == set(wanted)
-    for name, tensor in wanted.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
-
-
-def test_buffers_are_updated_once_a_step_and_twice_would_be_seen(monkeypatch):
-    stock = buffers_after_steps()
-    with fused():
-        assert_same_buffers(buffers_after_steps(), stock)
-    forward = Torch.forward
-    monkeypatch.setattr(Torch, "forward", lambda *given: forward(*given) and forward(*given))
-    with fused(), pytest.raises(AssertionError, match=r"bn\."):
-        assert_same_buffers(buffers_after_steps(), stock)
 
 
 def test_lean_trains_with_the_same_numbers_to_the_last_bit(made_data, tmp_path, monkeypatch, recomputed):

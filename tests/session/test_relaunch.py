@@ -10,10 +10,8 @@ import pytest
 
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.session import relaunch
-from yolo_rocm.session.arguments import train_arguments
 from yolo_rocm.session.failures import is_lost_rank
 from yolo_rocm.session.relaunch import start
-from yolo_rocm.session.session import Session
 from yolo_rocm.utils.process_group import Place
 
 pytestmark = pytest.mark.once
@@ -75,12 +73,6 @@ def test_resume_auto_needs_a_name(yolo):
         start(yolo, {"resume": "auto"}, TIMEOUT_S, relaunched=False)
 
 
-def test_a_yolo_object_of_ones_own_is_not_resumed_by_name():
-    """Ultralytics would take the word for a missing file, and resume the newest run of all."""
-    with pytest.raises(ConfigError, match=r"resume=\"auto\" is for yolo_rocm\.train"):
-        train_arguments(Session("cpu", None).settings, {"resume": "auto"})
-
-
 @pytest.mark.parametrize(("then", "batch"), [(4, 16), (2, 32), (1, None)], ids=["of 4", "of 2", "of as many"])
 def test_fewer_ranks_get_as_many_images_each(yolo, checkpoint, then, batch):
     (checkpoint.folder / "rocm.json").write_text(json.dumps({"ranks": then, "batch": {"asked": 128, "used": 64}}))
@@ -91,7 +83,7 @@ def test_fewer_ranks_get_as_many_images_each(yolo, checkpoint, then, batch):
 def test_a_launcher_that_starts_again_is_known_by_its_note(yolo, checkpoint, launched):
     begin = start(yolo, {"epochs": 5}, TIMEOUT_S, relaunched=True)
     assert begin.arguments == {"epochs": 5}  # the first start
-    relaunch.remember(checkpoint.folder)
+    relaunch.write_note(checkpoint.folder)
     for told in ({"epochs": 5}, {"epochs": 5, "resume": None}):
         assert start(yolo, told, TIMEOUT_S, relaunched=True).yolo.path == checkpoint.last
     for told, once in (
@@ -99,12 +91,12 @@ def test_a_launcher_that_starts_again_is_known_by_its_note(yolo, checkpoint, lau
         ({"epochs": 5}, False),
     ):  # a word of the user; a script of many trainings
         assert start(yolo, told, TIMEOUT_S, relaunched=once).yolo is yolo
-    relaunch.forget()
+    relaunch.remove_note()
     assert start(yolo, {}, TIMEOUT_S, relaunched=True).yolo is yolo
 
 
 def test_a_note_of_another_launcher_with_the_same_number_is_not_taken(yolo, checkpoint, launched):
-    relaunch.remember(checkpoint.folder)
+    relaunch.write_note(checkpoint.folder)
     note = relaunch._note()
     assert str(os.getppid()) in note.name
     note.write_text(json.dumps({**json.loads(note.read_text()), "launcher_began": 1.0}))
@@ -115,11 +107,11 @@ def test_a_note_of_another_launcher_with_the_same_number_is_not_taken(yolo, chec
 
 def test_only_the_first_rank_of_a_machine_leaves_notes(launched, monkeypatch, tmp_path):
     monkeypatch.setenv("LOCAL_RANK", "1")
-    relaunch.remember(tmp_path)
+    relaunch.write_note(tmp_path)
     assert not relaunch._note().exists()
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")
     monkeypatch.setenv("LOCAL_RANK", "0")
-    relaunch.remember(tmp_path)  # no launcher
+    relaunch.write_note(tmp_path)  # no launcher
     assert relaunch._note() is None
 
 

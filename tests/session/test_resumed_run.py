@@ -62,16 +62,6 @@ def by_command(last: Path, *words: str) -> None:
     assert done.exit_code == 0
 
 
-def by_train(last: Path) -> None:
-    yolo_rocm.train(str(last), resume=True)
-
-
-def by_register(last: Path) -> None:
-    yolo = YOLO(str(last))
-    yolo_rocm.register(yolo)
-    yolo.train(resume=True)
-
-
 def by_callbacks(last: Path) -> None:
     yolo = YOLO(str(last))
     for event, function in yolo_rocm.callbacks().items():
@@ -86,19 +76,13 @@ def test_it_is_written_before_the_first_batch(killed):
     assert "convolutions" not in killed[2]
 
 
-@pytest.mark.parametrize("way", [by_command, by_train, by_register, by_callbacks])
+@pytest.mark.parametrize("way", [by_command, by_callbacks])
 def test_it_is_taken_up_in_one_line(way, last, log):
     way(last)
     assert log.text.count("resumes with ") == 1
     assert f"resumes with {WORDS}, as rocm.json of the run has it" in log.text
     assert final(last) == ("generic", "gemm", 3, 1)
     assert json.loads((last.parents[1] / "rocm.json").read_text())["given"]["rocm"] == REMEDY
-
-
-def test_words_of_now_win(last, log):
-    by_command(last, "preset=cpu", "rocm.conv.engine=aten", "workers=0")
-    assert f"resumes with {LIST} rocm.report.interval_s=3, as" in log.text
-    assert final(last) == ("cpu", "aten", 3, 0)
 
 
 def test_the_command_starts_again_with_the_variables_of_that_preset(last, monkeypatch):
@@ -129,13 +113,6 @@ def test_the_command_of_the_next_stop_has_them_all(last, log):
     assert f"yolo-rocm train model={last} {WORDS} device=cpu resume=true" in log.text
 
 
-def test_a_run_without_the_file_is_resumed_as_asked(last, log):
-    (last.parents[1] / "rocm.json").unlink()
-    yolo_rocm.train(str(last), preset="cpu", resume=True, workers=0)
-    assert "resumes with" not in log.text
-    assert final(last)[0] == "cpu"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -157,13 +134,6 @@ def test_a_strange_file_gives_nothing(tmp_path, text):
 @pytest.mark.parametrize(("model", "resume"), [("yolo11n.pt", None), ("last.pt", "auto"), (None, True), ("x", False)])
 def test_a_call_that_resumes_nothing_has_nothing_before_it(model, resume):
     assert given_before(model, resume) == Given()
-
-
-def test_a_training_that_begins_from_a_checkpoint_takes_nothing_up(last, made_data, tmp_path, log):
-    yolo = YOLO(str(last))
-    yolo_rocm.register(yolo, "cpu")
-    yolo.train(data=str(made_data()), project=str(tmp_path), name="new", **{**QUICK, "epochs": 1})
-    assert "resumes with" not in log.text
 
 
 def test_a_preset_file_that_has_gone_is_named(last):

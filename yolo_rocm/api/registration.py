@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..inference.engine_runs import EngineRuns
 from ..inference.ways import check_engine
-from ..session.events import Events
+from ..session.events import callbacks_of
 from ..session.process_wide import all_follow
-from ..session.run import run_method
+from ..session.resumed_run import with_resumed_preset
+from ..session.run import Run, run_method
 from ..session.session import Session
 from ..ultralytics_hooks import models, versions
 
@@ -31,21 +32,17 @@ class Registration:
     """A YOLO object whose modes run under a preset, until `remove()`."""
 
     def __init__(self, yolo: Any, session: Session, engine: str | None = None) -> None:
-        self._events = Events(session)
+        self._session = session
         self._engine_runs = None if engine is None else EngineRuns(session, engine)
         self._yolo = weakref.ref(yolo)
-        self._modes: list[ObjectMode] = []
+        self._is_bypassed = False
+        self._modes: list[ObjectMode] = models.wrap_modes(yolo, self._run)
         self._hold_variables(yolo)
-        self._attach(yolo)
 
     def __repr__(self) -> str:
         yolo = self._yolo() if self._modes else None
         of = "removed" if yolo is None else f"of a {type(yolo).__name__} object"
         return f"<Registration {of}, preset {self.settings.preset.name}>"
-
-    @property
-    def _session(self) -> Session:
-        return self._events.session
 
     def _hold_variables(self, yolo: Any) -> None:
         from ..engines.seam import keep_kernels  # imports torch, as the object has done
@@ -57,40 +54,34 @@ class Registration:
     def __getstate__(self) -> dict[str, Any]:
         """Travel with the YOLO object, by copy or by pickle: its copy is registered too, with a session of its own."""
         engine = None if self._engine_runs is None else self._engine_runs.engine
-        return {"yolo": self._yolo(), "events": self._events, "modes": self._modes, "engine": engine}
+        return {"yolo": self._yolo(), "session": self._session, "modes": self._modes, "engine": engine}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Belong to the copy."""
-        self._events, self._modes = state["events"], state["modes"]
+        self._session, self._modes, self._is_bypassed = state["session"], state["modes"], False
         self._engine_runs = None if state["engine"] is None else EngineRuns(self._session, state["engine"])
         self._yolo = weakref.ref(state["yolo"])
         self._hold_variables(state["yolo"])
 
-    def _attach(self, yolo: Any) -> None:
-        self._add_callbacks(yolo)
-        self._modes = models.wrap_modes(yolo, self._run)
-
-    def _add_callbacks(self, yolo: Any) -> None:
-        for event, function in self._events.callbacks().items():
-            if function not in yolo.callbacks[event]:
-                yolo.add_callback(event, function)
-
     def _run(self, yolo: Any, mode: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        self._add_callbacks(yolo)  # reset_callbacks() and clear_callback() are meant for the user's own
+        if self._is_bypassed:
+            return method(*args, **kwargs)
         if self._engine_runs is not None and mode in _PREDICTIONS:
             return self._engine_runs.run(yolo, mode, method, args, kwargs)
         if self._engine_runs is not None and mode == "train":
             self._engine_runs.close()  # it needs the memory, and brings other weights
+        if mode == "train":
+            self._session, kwargs = with_resumed_preset(self._session, yolo, kwargs)
         return run_method(self._session, yolo, mode, method, args, kwargs)
 
-    def _detach(self, yolo: Any) -> None:
-        for mode in self._modes:
-            mode.let_go()
-        self._modes = []
-        for event, function in self._events.callbacks().items():
-            # A new list: Ultralytics may be running through the old one, and would miss the next function.
-            if function in yolo.callbacks.get(event, []):
-                yolo.callbacks[event] = [other for other in yolo.callbacks[event] if other != function]
+    @contextmanager
+    def bypassed(self) -> Iterator[None]:
+        """Let the object's modes be its own while the context is open, as for a run under another preset."""
+        self._is_bypassed = True
+        try:
+            yield
+        finally:
+            self._is_bypassed = False
 
     @property
     def settings(self) -> Settings:
@@ -124,18 +115,20 @@ class Registration:
         self._session.inference.close()
         if self._engine_runs is not None:
             self._engine_runs.close()
+        for mode in self._modes:
+            mode.let_go()
+        self._modes = []
         yolo = self._yolo()
-        if yolo is not None:
-            self._detach(yolo)
-            if _registration_of(yolo) is self:
-                delattr(yolo, _ATTRIBUTE)
+        if yolo is not None and registration_of(yolo) is self:
+            delattr(yolo, _ATTRIBUTE)
 
 
 # Kept on the object, not in a table of ours: a table would keep the object alive through its wrapped methods.
 _ATTRIBUTE = "_yolo_rocm_registration"
 
 
-def _registration_of(yolo: Any) -> Registration | None:
+def registration_of(yolo: Any) -> Registration | None:
+    """Return the registration that an object has."""
     registration: Registration | None = vars(yolo).get(_ATTRIBUTE)
     return registration
 
@@ -178,27 +171,12 @@ def register(
     session = Session(preset, rocm)
     if engine is not None:
         check_engine(engine, session.machine)
-    before = _registration_of(yolo)
+    before = registration_of(yolo)
     if before is not None:
         before.remove()
     registration = Registration(yolo, session, engine)
     setattr(yolo, _ATTRIBUTE, registration)
     return registration
-
-
-@contextmanager
-def registered_for_one_run(yolo: Any, session: Session) -> Iterator[None]:
-    """Register for one call; a registration the object already has steps aside and comes back."""
-    before = _registration_of(yolo)
-    if before is not None:
-        before._detach(yolo)
-    own = Registration(yolo, session)
-    try:
-        yield
-    finally:
-        own.remove()
-        if before is not None:
-            before._attach(yolo)
 
 
 def callbacks(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = None) -> dict[str, Callable[[Any], None]]:
@@ -207,7 +185,7 @@ def callbacks(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = No
     Training and prediction are covered. Validation on its own is not: Ultralytics runs the model before the first
     validation event, so use `register` for it.
     """
-    return Events(Session(preset, rocm)).callbacks()
+    return callbacks_of(Run(Session(preset, rocm)))
 
 
 @contextmanager
@@ -224,7 +202,7 @@ def everywhere(preset: PresetSource = "auto", rocm: Mapping[str, Any] | None = N
 
         keep_kernels(session)
         try:
-            with all_follow(Events(session)):
+            with all_follow(session):
                 yield session
         finally:
             release_kernels(session)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..inference.exporting import export_checked, is_checked
 from ..inference.predictor import predictor
-from ..preset.cfg_file import TASKS, of_file, read
-from ..session.arguments import size_of_images
+from ..preset.cfg_file import TASKS, with_file
 from ..session.relaunch import AUTO, start
-from ..session.resumed_run import merge, take_up, with_newest
+from ..session.resumed_run import merge, with_newest, with_resumed_preset
 from ..session.run import run, run_method
 from ..session.session import Session
 from ..ultralytics_hooks import models, resuming, versions
-from ..ultralytics_hooks.arguments import check_arguments, check_data, check_mode, found_file
+from ..ultralytics_hooks.arguments import check_arguments, check_data, check_mode
 from ..ultralytics_hooks.log import say
-from .registration import PresetSource, registered_for_one_run
+from .registration import PresetSource, registration_of
 
 if TYPE_CHECKING:
     from ..conv.report import ConvReport
-    from ..preset.schema import Settings
 
 _MODEL: Final = TASKS["detect"]
 
@@ -35,14 +34,12 @@ class RunOutcome:
         result: What Ultralytics returned: metrics of `train` and `val`, the file of `export`, the table of
             `benchmark`, and how many images were predicted.
         report: What the convolutions were computed by.
-        settings: Final values of the preset.
         folder: The folder of a training.
         inference: What blocks were computed by where nothing was trained.
     """
 
     result: Any
-    report: ConvReport | None
-    settings: Settings
+    report: ConvReport | None = None
     folder: Path | None = None
     inference: ConvReport | None = None
 
@@ -85,7 +82,7 @@ def run_training(
     relaunched: bool = False,
     **arguments: Any,
 ) -> RunOutcome:
-    """Train like `train`, and return the run's report, settings and folder too.
+    """Train like `train`, and return the run's report and folder too.
 
     Args:
         model: As in `train`.
@@ -95,48 +92,36 @@ def run_training(
         relaunched: This process trains once; where torchrun has started it again, it goes on from its `last.pt`.
         **arguments: As in `train`.
     """
-    file = of_file(arguments.get("cfg"))
-    found = bool(file)
-    rocm = merge(file.pop("rocm", None), rocm)
-    of_cfg = file.pop("preset", None)
-    session = Session(of_cfg if of_cfg and preset == "auto" else preset, rocm, **{**file, **arguments})
-    resume = {**file, **arguments}.get("resume")
-    model = with_newest(model, resume) if file.get("model") is None else model
-    arguments = take_up(session, model or file.get("model"), arguments)
-    with session.environment():
-        versions.require()
-        cfg = arguments.pop("cfg", None)
-        if cfg is not None and not found:  # among Ultralytics' own, or nowhere
-            file = read(found_file(cfg))
-        # Not left to Ultralytics, which takes neither the model nor the task of the file, and would resume any run.
-        named = {"model": file.pop("model", None), "data": file.pop("data", None)}
-        if model is not None:
-            file.pop("task", None)  # a model that was given tells its own
-        arguments = {**file, **arguments}
-        check_arguments(arguments)
-        data = named["data"] if data is None else data
+    given = with_file(arguments)
+    rocm = merge(given.pop("rocm", None), rocm)
+    preset_of_file, model_of_file, data_of_file = (given.pop(name, None) for name in ("preset", "model", "data"))
+    if model is not None and "task" not in arguments:
+        given.pop("task", None)  # a model that was given tells its own
+    resume, data = given.get("resume"), data_of_file if data is None else data
+    # Not left to Ultralytics, which takes neither the model nor the task of the file, and would resume any run.
+    model = with_newest(model_of_file if model is None else model, resume)
+    session = Session(preset_of_file if preset_of_file and preset == AUTO else preset, rocm, **given)
+    session, given = with_resumed_preset(session, model, given)
+    last = resume if resume and isinstance(resume, str | Path) and resume != AUTO else None
+    task = given.get("task")
+    model = model or TASKS.get(str(task), _MODEL)
+    # The model is built under the preset too: Ultralytics runs it once to find its strides.
+    with run(session, given, trains=True):
+        check_arguments(given)
         check_data(data)
-        if data is not None:
-            arguments["data"] = data
-        task, resume = arguments.get("task"), arguments.get("resume")
-        last = resume if resume and isinstance(resume, str | Path) and resume != AUTO else None
-        if last is not None:
-            arguments["resume"] = True
-        model = model or named["model"] or TASKS.get(str(task), _MODEL)
-        # The model is built under the preset too: Ultralytics runs it once to find its strides.
-        with run(session, arguments, trains=True):
-            yolo = models.load_model(model, task) if last is None else resuming.unfinished(last, model)
-            begin = start(yolo, arguments, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
-            if begin.complete is not None:
-                say("run.complete", f"the training in {begin.complete} is complete: nothing is left to do")
-                return RunOutcome(None, session.report, session.settings, begin.complete)
-            yolo, arguments = begin.yolo, begin.arguments
-            session.settings = session.settings.for_images(size_of_images(session.settings, arguments, yolo))
-            if arguments.get("resume") is True:
-                resuming.check_resumable(yolo)
-            with registered_for_one_run(yolo, session):
-                metrics = yolo.train(**arguments)
-            return RunOutcome(metrics, session.report, session.settings, Path(yolo.trainer.save_dir))
+        given.update({name: value for name, value in (("data", data), ("resume", last and True)) if value is not None})
+        yolo = models.load_model(model, task) if last is None else resuming.unfinished(last, model)
+        begin = start(yolo, given, session.settings.preset.ranks.timeout_s, relaunched=relaunched)
+        if begin.complete is not None:
+            say("run.complete", f"the training in {begin.complete} is complete: nothing is left to do")
+            return RunOutcome(None, session.report, begin.complete)
+        yolo = begin.yolo
+        if begin.arguments.get("resume") is True:
+            resuming.check_resumable(yolo)
+        registered = registration_of(yolo)
+        with nullcontext() if registered is None else registered.bypassed():
+            metrics = run_method(session, yolo, "train", yolo.train, (), begin.arguments)
+        return RunOutcome(metrics, session.report, Path(yolo.trainer.save_dir))
 
 
 def run_mode(
@@ -165,17 +150,17 @@ def run_mode(
     arguments.pop("mode", None)  # a file made for another mode has it
     engine = arguments.pop("engine", None) if mode in ("predict", "track") else None
     session = Session(preset, rocm, **arguments)
-    with session.environment():
+    with session.environment(arguments.get("device")):
         versions.require()
         check_mode(mode, model, arguments)
         if mode == "export" and is_checked(model, arguments):
-            return RunOutcome(export_checked(model, task, **arguments), None, session.settings)
+            return RunOutcome(export_checked(model, task, **arguments))
         streams = mode in ("predict", "track")
         if streams and engine is not None:
             source = arguments.pop("source", None)
             chosen = predictor(model, engine, preset, rocm, task, **{"save": True, **arguments})
             results = getattr(chosen, "__call__" if mode == "predict" else mode)(source, stream=True)
-            return RunOutcome(sum(1 for _ in results), chosen.report, session.settings)
+            return RunOutcome(sum(1 for _ in results), chosen.report)
         if streams:  # a video of any length: one result at a time is in memory, not all of them
             arguments = {"save": True, **arguments, "stream": True}
         with run(session, arguments):
@@ -183,4 +168,4 @@ def run_mode(
             result = run_method(session, yolo, mode, getattr(yolo, mode), (), arguments)
             if streams:
                 result = sum(1 for _ in result)
-    return RunOutcome(result, session.report, session.settings, inference=session.inference.report)
+    return RunOutcome(result, session.report, inference=session.inference.report)

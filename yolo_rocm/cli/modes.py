@@ -50,13 +50,12 @@ def _command(mode: str) -> Callable[..., None]:
     ) -> None:
         # All before `restart_if_late`: it looks at what is imported.
         from ..api import run_mode, run_training
-        from ..preset.cfg_file import TASKS, parse, read
+        from ..preset.cfg_file import TASKS, parse, with_file
         from ..preset.restart import restart_if_late
         from ..session.resumed_run import Given, given_before, with_newest
-        from ..ultralytics_hooks.arguments import found_file
         from ..ultralytics_hooks.ranks import is_main_rank
 
-        given = parse(words or [])
+        given = with_file(parse(words or []))
         if not given:
             least = "data=" if mode == "train" else "model="
             raise typer.BadParameter(f"give a configuration file or key=value pairs, at least {least}")
@@ -65,9 +64,6 @@ def _command(mode: str) -> Callable[..., None]:
             given["model"] = with_newest(given.get("model"), given["resume"])
             under, _ = under.over(given_before(given["model"], given["resume"]))
         restart_if_late(under.preset, under.rocm, given.get("device"))
-        if given.get("cfg") is not None:
-            given = {**read(found_file(given["cfg"])), **given}
-        given.pop("cfg", None)
         if mode == "train" and given.get("task") in TASKS:
             given.setdefault("model", TASKS[given["task"]])
         began = time.perf_counter()

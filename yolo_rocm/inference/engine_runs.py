@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, Final
 
 from ..errors import ConfigError, EngineError, YoloRocmError
+from ..session.current_run import current
 from ..session.failures import says_out_of_memory
-from ..session.run import current, run_method
+from ..session.run import run_method
 from ..session.session import Session
 from ..ultralytics_hooks import exported_model, ncnn_precision, predicting
 from ..ultralytics_hooks.exported_model import ExportedModel

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import StackError
-from ..ultralytics_hooks import models, ncnn_precision, predicting, versions
+from ..ultralytics_hooks import models, ncnn_precision, predicting
 from ..utils.child_process import answer_parent
 from .predictions import Found, found_on, objects_in, save
 from .ways import Way
@@ -53,15 +53,13 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def _set_up(settings: dict[str, Any], way: Way) -> Iterator[Any]:
     """Yield what predicts a list of images."""
-    from ..session.run import run_method
+    from ..session.run import run, run_method
     from ..session.session import Session
 
     arguments = {**way.arguments(), "imgsz": settings["imgsz"], "verbose": False, "save": False}
     with ExitStack() as held:
-        session = Session(settings["preset"], settings["rocm"], device=arguments["device"])
-        held.enter_context(session.environment())
-        versions.require()
-        held.enter_context(session.active())
+        session = Session(settings["preset"], settings["rocm"])
+        held.enter_context(run(session, arguments))
         if way.engine == "ncnn":
             held.enter_context(ncnn_precision.ncnn_computes_in(way.dtype == "fp16"))
         yolo = models.load_model(settings["file"], settings["task"])

@@ -28,7 +28,7 @@ class Predictor:
         check_engine(engine, self._session.machine)
         held = self._session.set_early()
         weakref.finalize(self, held.close)
-        with self._session.environment():
+        with self._session.environment(arguments.get("device")):
             versions.require()
             self._yolo = models.load_model(model, task)
         if task is not None and self._yolo.task != task:

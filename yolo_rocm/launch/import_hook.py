@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..session.events import Events
+    from ..session.session import Session
 
 _making = threading.Lock()
 _followed = ExitStack()  # as long as the process
@@ -65,23 +65,22 @@ class AfterImport:
 
 
 @functools.lru_cache(maxsize=1)
-def _events() -> Events:
-    from ..session.events import Events
+def _session() -> Session:
     from ..session.handoff import described
 
-    return Events(described()[0])
+    return described()[0]
 
 
-def events_of_run() -> Events:
-    """Return the events of the session that the environment describes, made at its first use."""
+def session_of_run() -> Session:
+    """Return the session that the environment describes, made at its first use."""
     with _making:
-        return _events()
+        return _session()
 
 
 def _let_follow(name: str) -> None:
     from ..session.process_wide import one_follows
 
-    _followed.enter_context(one_follows(name, events_of_run))
+    _followed.enter_context(one_follows(name, session_of_run))
 
 
 # The keys of `process_wide.FOLLOWERS`, which is not imported before it is needed.

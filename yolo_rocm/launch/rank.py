@@ -9,7 +9,6 @@ import threading
 import time
 
 from ..errors import YoloRocmError
-from ..session.events import Events, lead_process
 from ..session.handoff import described
 from ..session.run import run
 
@@ -18,11 +17,10 @@ def main() -> None:
     """Run the file that Ultralytics has written for its ranks under the session described in the environment."""
     file = sys.argv[1]
     sys.argv = sys.argv[1:]
-    session, parent = described()
+    session, arguments, parent = described()
     _end_with_parents(parent)
-    lead_process(Events(session))
     try:
-        with run(session, None, trains=True):
+        with run(session, arguments, trains=True):
             runpy.run_path(file, run_name="__main__")
     except YoloRocmError as error:
         from ..utils.process_group import is_first_to

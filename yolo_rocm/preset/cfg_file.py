@@ -10,9 +10,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingFileError
 from ..utils.limited_files import UnreadableError, parse_yaml, read_yaml
-from .yolo_defaults import yolo_defaults
+from .yolo_defaults import own_file, yolo_defaults
 
 # Ultralytics' tasks, and their smallest models.
 TASKS: Final = {
@@ -233,6 +233,23 @@ def _literal(text: str) -> Any:
             return ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
+
+
+def with_file(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments over those of their `cfg=` file, which is here or among Ultralytics' own.
+
+    Raises:
+        MissingFileError: It is neither.
+        ConfigError: It cannot be read.
+    """
+    given = dict(arguments)
+    name = given.pop("cfg", None)
+    if name is None:
+        return given
+    path = next((path for path in (Path(str(name)), own_file(str(name))) if path.is_file()), None)
+    if path is None:
+        raise MissingFileError(f"configuration file {str(name)!r} does not exist. Give the path of a YAML file.")
+    return {**read(path), **given}
 
 
 def of_file(path: Any) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any 
     """Add the preset's Ultralytics arguments to those of a call. A resumed run keeps the ones it began with.
 
     Args:
-        settings: The preset.
+        settings: Those of the run.
         arguments: Those of the call.
         yolo: The YOLO object, where it is known: one that holds no unfinished training begins one, whatever `resume`
             says.
@@ -67,8 +67,6 @@ def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any 
         )
     if resume and not (resume is True and yolo is not None and resuming.epochs_in(yolo) is None):
         return dict(arguments)
-    if given.get("imgsz") is not None:
-        settings = settings.for_images(given["imgsz"])
     section = train_section(settings, given.get("device"))
     added = {name: value for name, value in section.items() if not _is_given(name, given)}
     if "batch" in added and added["batch"] != settings.preset.train["batch"]:

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from ..hardware import Machine
     from ..preset.schema import Settings
     from ..telemetry.wait_meter import Meter
-    from .session import Session
+    from .run import Run
 
 FACTS_FILE: Final = "rocm.json"
 
 
-def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, known: Mapping[str, Any]) -> None:
+def write_facts(trainer: Any, run: Run, meter: Meter, began: datetime, known: Mapping[str, Any]) -> None:
     """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine.
 
     Args:
         trainer: The trainer.
-        session: Its session.
+        run: Its run.
         meter: How long it has waited for data.
         began: When.
         known: What else the training knows, by key; of its `step` what sampled steps have shown besides their layers.
@@ -37,7 +37,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, k
     from ..engines.hip.available import in_words_so_far
     from ..engines.triton.available import in_words
 
-    norms = session.normalisations.report
+    session, norms = run.session, run.session.normalisations.report
     assert session.report is not None
     data = {
         "stack": {
@@ -46,7 +46,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, k
             "triton": in_words(str(trainer.device)),
             "hip_engine": in_words_so_far(str(trainer.device)),
         },
-        "settings": session.settings.as_dict(),
+        "settings": run.settings.as_dict(),
         "convolutions": session.report.as_dict(),
         "normalisations": norms.as_dict() if norms is not None else {},  # left to torch
         **known,
@@ -54,7 +54,7 @@ def write_facts(trainer: Any, session: Session, meter: Meter, began: datetime, k
         "broken_images": meter.broken,
         "loading": {"compute": meter.compute, "advice": meter.advice},
         "run": {"classes": trainers.class_names(trainer), "began": began.isoformat(timespec="minutes")},
-        **surroundings(session.machine, session.settings),
+        **surroundings(session.machine, run.settings),
     }
     write_file(Path(trainer.save_dir) / FACTS_FILE, json.dumps(data, indent=2, default=str) + "\n")
 

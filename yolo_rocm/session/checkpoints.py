@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ..errors import CheckpointError, LostRankError
 from ..ultralytics_hooks import checkpoints, ranks, resuming
 from ..utils.atomic import free_bytes, no_room, partial, write_file
+from .listeners import Listener
 
 if TYPE_CHECKING:
     from .run_command import RunCommand
 
 
-class Checkpoints:
-    """What is done when a trainer saves, resumes, and ends. Told of every event by `TrainingRun`.
+class Checkpoints(Listener):
+    """What is done when a trainer saves, resumes, and ends.
 
     Args:
         trainer: The trainer, before it has built anything.
@@ -32,10 +33,9 @@ class Checkpoints:
         self._complete = self._evaluated = False  # last.pt holds the last epoch; the final evaluation is done
         checkpoints.write_whole_checkpoints(trainer, self.write)
 
-    def begin(self) -> None:
+    def set_up(self, trainer: Any) -> None:
         """Clear away what an interrupted run left behind its checkpoint, once the trainer has resumed."""
-        trainer = self._trainer()
-        source = resuming.resumed_from(trainer) if trainer is not None and checkpoints.is_writer() else None
+        source = resuming.resumed_from(trainer) if checkpoints.is_writer() else None
         if source is None:
             return
         self._whole = trainer.start_epoch

@@ -49,6 +49,15 @@ class Convolutions(Operator["Patch"]):
         by_vendor = self._settings.preset.conv.engine == VENDOR
         return by_vendor and self.advice.vendor_library and not self.advice.conv_avoids
 
+    def bypass_seam(self) -> None:
+        """Leave convolutions to torch from now on where the vendor library computes everything.
+
+        The report knows them by then, and a seam that decides nothing costs the host time in each of them.
+        """
+        if self.are_the_vendors:
+            self._on.close()
+            self.is_bypassed = True
+
     @property
     def report(self) -> ConvReport | None:
         """What the convolutions of the newest run were computed by; None before the first."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from ..preset.step import AUTO, OFF, graph_of
 from ..ultralytics_hooks import models, network_calls
 from ..ultralytics_hooks.log import say
+from .listeners import Listener
 
 if TYPE_CHECKING:
     from ..graphs.network import NetworkGraphs
     from .session import Session
 
 
-class Graphs:
+class Graphs(Listener):
     """The device graphs of one training.
 
     Attributes:

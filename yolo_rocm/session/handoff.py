@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..utils.child_process import python_path
 from .session import Session
 
+if TYPE_CHECKING:
+    from .run import Run
+
 CHILD_VARIABLE: Final = "YOLO_ROCM_CHILD"
 
 
-def describe(session: Session) -> dict[str, str]:
-    """Return the variables a child process needs to build the same session again."""
+def describe(run: Run) -> dict[str, str]:
+    """Return the variables a child process needs to make the same run again."""
     path = python_path(os.environ.get("PYTHONPATH"))
-    told = {"preset": session.source, "rocm": session.rocm, "device": session.device, "workers": session.workers}
-    return {CHILD_VARIABLE: json.dumps({**told, "parent": os.getpid()}, default=str), "PYTHONPATH": path}
+    preset = {"preset": run.session.source, "rocm": run.session.rocm}
+    facts = {**preset, "device": run.device, "workers": run.workers, "parent": os.getpid()}
+    return {CHILD_VARIABLE: json.dumps(facts, default=str), "PYTHONPATH": path}
 
 
-def described() -> tuple[Session, int | None]:
-    """Return the session that a parent process has described, and the id of that process."""
-    told = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
-    session = Session(told.get("preset") or "auto", told.get("rocm"), device=told.get("device"))
-    session.workers = told.get("workers")
-    return session, told.get("parent")
+def described() -> tuple[Session, dict[str, Any], int | None]:
+    """Return the session that a parent process has described, the arguments of its run, and the id of that process."""
+    facts = json.loads(os.environ.get(CHILD_VARIABLE, "{}"))
+    arguments = {name: facts.get(name) for name in ("device", "workers")}
+    return Session(facts.get("preset") or "auto", facts.get("rocm")), arguments, facts.get("parent")

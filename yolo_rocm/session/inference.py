@@ -14,6 +14,7 @@ from ..ultralytics_hooks.inference_blocks import inference_blocks
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.network_calls import around_inference, inference_networks
 from .convolutions import Convolutions
+from .current_run import current
 from .operators import Operator
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
@@ -31,14 +32,13 @@ class Inference(Operator["InferencePatch"]):
     Args:
         settings: Of the session.
         convolutions: Of the session.
-        trains: Returns whether a training is going on: the weights of its model change, so nothing is recorded.
     """
 
     what: ClassVar[str] = "inference convolutions"
 
-    def __init__(self, settings: Settings, convolutions: Convolutions, trains: Callable[[], bool]) -> None:
+    def __init__(self, settings: Settings, convolutions: Convolutions) -> None:
         super().__init__(settings)
-        self._convolutions, self._trains = convolutions, trains
+        self._convolutions = convolutions
 
     @property
     def report(self) -> ConvReport | None:
@@ -91,7 +91,9 @@ class Inference(Operator["InferencePatch"]):
         from ..conv.inference import serving
 
         ours = self._patch is not None and serving(x.device.type) is self._patch
-        return run(x) if self._trains() or not ours else self._networks(model, run, x)
+        going_on = current()
+        trains = going_on is not None and going_on.open_trainings  # the weights change, so nothing is recorded
+        return run(x) if trains or not ours else self._networks(model, run, x)
 
     def _unmeasured(self) -> int:
         patch = self._patch

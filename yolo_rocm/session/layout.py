@@ -29,9 +29,10 @@ from ..ultralytics_hooks import layouts, train_steps
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.models import plain_model
 from ..utils.error_text import first_line
+from .listeners import Listener
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .run import Run
 
 _WARM_UP, _TIMED = 2, 5
 # Losses of the two layouts on the same weights: fp16 departs by some 1e-3, a kernel that is wrong by far more.
@@ -122,21 +123,21 @@ def measurable(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-class Layout:
+class Layout(Listener):
     """The layout of one training, where it is ours to decide.
 
     Args:
-        session: The session.
+        run: The run.
         trainer: The trainer; nothing of it is held.
     """
 
-    def __init__(self, session: Session, trainer: Any) -> None:
-        self._session = session
+    def __init__(self, run: Run, trainer: Any) -> None:
+        self._session = run.session
         self._waits = ExitStack()
         self._batch: Callable[[], dict[str, Any] | None] | None = None
-        self._wanted = layout_of(session.settings.preset) == AUTO and measurable(trainer.device)
+        self._wanted = layout_of(run.settings.preset) == AUTO and measurable(trainer.device)
 
-    def begin(self, trainer: Any) -> None:
+    def set_up(self, trainer: Any) -> None:
         """Begin in the layout that was faster in an earlier run; otherwise keep the first batch, to measure with."""
         if not self._wanted or layouts.layout_is_given(trainer):
             return
@@ -165,18 +166,14 @@ class Layout:
             say("layout.kept", f"layout {_SHOWN[now]}, as it is: {reason}")
             return False
         try:
-            with self._session.apart() as tune:
+            with self._session.unreported() as tune:
                 model, autocast = plain_model(trainer.model), layouts.autocast_of(trainer)
                 found = measure(model, batch, autocast, trainer.device, tune)
         except DeviceLostError:
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:  # memory, a model of the user
-            why = first_line(error)
-            say(
-                "layout.unmeasured",
-                f"layout {_SHOWN[now]}, as it is: the two could not be measured: {why}",
-                warning=True,
-            )
+            text = f"layout {_SHOWN[now]}, as it is: the two could not be measured: {first_line(error)}"
+            say("layout.unmeasured", text, warning=True)
             return False
         finally:
             del batch

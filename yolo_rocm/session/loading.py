@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ..preset.schema import Settings
 from ..ultralytics_hooks import trainers
 from ..ultralytics_hooks.log import say
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..data.policy import LoaderPolicy
     from ..data.reader import Trace
-    from ..telemetry.wait_meter import Meter
+    from .run import Run
 
 
-class Loads(Protocol):
-    """A training that is going on, as its loaders see it."""
-
-    meter: Meter
-
-    def device(self) -> Any:
-        """Return the device of its trainer, or None."""
-
-
-def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[Any, Loads]) -> LoaderPolicy:
+def loader_policy(run: Run) -> LoaderPolicy:
     """Return what a preset says about loaders, as the loaders take it.
 
     Args:
-        settings: The preset.
-        workers: Ultralytics' `workers` argument, where the user gave it.
-        trainings: Those going on, by trainer; asked when a loader starts and for each of its batches.
+        run: The run, whose trainings are asked for when a loader starts and for each of its batches.
     """
     from ..data.broken_files import naming
     from ..data.policy import LoaderPolicy
     from ..ultralytics_hooks.datasets import MODULES, UltralyticsAdapter
 
-    loader, tell = settings.preset.loader, partial(say, "loader.trouble", warning=True)
+    loader, workers, tell = run.settings.preset.loader, run.workers, partial(say, "loader.trouble", warning=True)
     name_broken = naming(tell)
 
     def observe(kind: str, trace: Trace, asked: float, got: float) -> None:
-        going_on = list(trainings.values())
-        for training in going_on:
+        trainings = run.open_trainings
+        for training in trainings:
             training.meter.observe(kind, trace, asked, got)
-        if not going_on:
+        if not trainings:
             name_broken(kind, trace, asked, got)
 
     return LoaderPolicy(
@@ -56,12 +43,13 @@ def loader_policy(settings: Settings, workers: int | None, trainings: Mapping[An
         timeout=loader.timeout,
         reproducible=loader.reproducible,
         skip_broken=loader.skip_broken,
-        skips_in_val=lambda: bool(trainings),  # which one image must not end; alone, it is what the numbers are for
-        device=lambda: _prefetch_device(loader.device_prefetch, trainings),
+        # One image must not end a training; validation alone is about just these images.
+        skips_in_val=lambda: bool(run.open_trainings),
+        device=lambda: _prefetch_device(loader.device_prefetch, run),
         adapter=UltralyticsAdapter(loader.mosaic_mb),
         modules=MODULES,
-        val_is_doubled=lambda: bool(trainings),
-        insist=workers is not None or "loader.workers" in settings.explicit,
+        val_is_doubled=lambda: bool(run.open_trainings),
+        insist=workers is not None or "loader.workers" in run.settings.explicit,
         tell=tell,
         observe=observe,
     )
@@ -87,9 +75,9 @@ def what_to_try(workers: int, batch: int, cached: bool) -> str:
     return ", ".join(tips) or FASTER_READING
 
 
-def _prefetch_device(wanted: bool | str, trainings: Mapping[Any, Loads]) -> Any:
+def _prefetch_device(wanted: bool | str, run: Run) -> Any:
     """Return the GPU that training batches are copied to ahead of time, or None."""
-    device = next((training.device() for training in list(trainings.values())), None)
+    device = next((training.device() for training in run.open_trainings), None)
     if device is None or device.type != "cuda":
         return None
     import torch

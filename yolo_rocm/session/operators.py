@@ -41,6 +41,7 @@ class Operator(ABC, Generic[PatchT]):
 
     Attributes:
         what: What it computes, in the plural.
+        is_bypassed: Whether the operator is left to torch until `patched` ends.
     """
 
     what: ClassVar[str]
@@ -49,6 +50,7 @@ class Operator(ABC, Generic[PatchT]):
         self._settings = settings
         self._patch: PatchT | None = None
         self._on = ExitStack()  # what keeps the patch on
+        self.is_bypassed = False
 
     @abstractmethod
     def _make(self) -> PatchT:
@@ -63,13 +65,10 @@ class Operator(ABC, Generic[PatchT]):
         """Compute the process's operator by the preset while the context is open."""
         if self._patch is None:
             self._patch = self._make()
+        self.is_bypassed = False
         with ExitStack() as self._on:
             self._on.enter_context(self._installed(self._patch))
             yield
-
-    def step_aside(self) -> None:
-        """Leave the operator to torch until `patched` ends; what was computed so far stays in the report."""
-        self._on.close()
 
     def renew(self) -> None:
         """Start a new report; plans are kept."""
@@ -77,7 +76,7 @@ class Operator(ABC, Generic[PatchT]):
             self._patch = self._patch.renewed()
 
     @contextmanager
-    def apart(self) -> Iterator[Callable[[], None]]:
+    def unreported(self) -> Iterator[Callable[[], None]]:
         """Compute with the same plans, out of the report; yields what measures the algorithms for that."""
         if self._patch is None:
             yield lambda: None

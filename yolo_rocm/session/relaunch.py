@@ -143,7 +143,7 @@ def _noted_folder() -> Path | None:
     return None
 
 
-def remember(folder: Path) -> None:
+def write_note(folder: Path) -> None:
     """Leave a note of a training that begins, for its next start by the same launcher."""
     note = _note_to_write()
     if note is not None:
@@ -151,7 +151,7 @@ def remember(folder: Path) -> None:
         write_file(note, json.dumps({"launcher_began": _launcher_began(), "folder": str(folder.resolve())}))
 
 
-def forget() -> None:
+def remove_note() -> None:
     """Take the note away: the training is complete."""
     note = _note_to_write()
     if note is not None:

@@ -20,6 +20,7 @@ from .relaunch import AUTO
 from .run_command import file_or_name, quoted, run_command
 
 if TYPE_CHECKING:
+    from .run import Run
     from .session import Session
 
 GIVEN: Final = "given"
@@ -68,26 +69,25 @@ def _left_out(sections: Mapping[str, Any], above: Any) -> dict[str, Any]:
     return {name: section for name, section in kept.items() if section}
 
 
-def given_to(session: Session) -> dict[str, Any]:
-    """Return what a session was given, for `rocm.json`."""
-    return asdict(
-        Given(None if session.source == AUTO else file_or_name(session.source), session.rocm, session.workers)
-    )
+def given_to(run: Run) -> dict[str, Any]:
+    """Return what a run was given, for `rocm.json`."""
+    source = None if run.session.source == AUTO else file_or_name(run.session.source)
+    return asdict(Given(source, run.session.rocm, run.workers))
 
 
-def keep_given(folder: Path, session: Session, *, fresh: bool) -> None:
+def keep_given(folder: Path, run: Run, *, fresh: bool) -> None:
     """Write what resuming needs before the first batch, so that a run that is killed has it.
 
     Args:
         folder: The run's folder.
-        session: Its session.
+        run: The run.
         fresh: The run begins; what the folder of a resumed run has already stays.
     """
     file, facts = folder / FACTS_FILE, {}
     if not fresh:
         with suppress(OSError, ValueError):
             facts = dict(json.loads(file.read_text(encoding="utf-8")))
-    facts.update({GIVEN: given_to(session), "settings": session.settings.as_dict()})
+    facts.update({GIVEN: given_to(run), "settings": run.settings.as_dict()})
     write_file(file, json.dumps(facts, indent=2, default=str) + "\n")
 
 
@@ -128,21 +128,18 @@ def with_newest(model: Any, resume: Any) -> Any:
     return max(found, key=os.path.getctime)
 
 
-def take_up(session: Session, model: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a session that is not active what the run was given that a call resumes; what is given now wins.
+def with_resumed_preset(session: Session, model: Any, arguments: Mapping[str, Any]) -> tuple[Session, dict[str, Any]]:
+    """Return session and arguments of a training: one that resumes has what its run was given; what is given now wins.
 
     Args:
-        session: The session.
+        session: The session; one that is active stays.
         model: The call's model.
         arguments: The arguments of the call.
-
-    Returns:
-        The arguments, with the workers of the run.
     """
     call = given_by_user(arguments)
     earlier = Given() if session.is_active else given_before(model, call.get("resume"))
     given, words = Given(session.source, session.rocm, call.get("workers")).over(earlier)
     if words:
         note = f"resumes with {words}, as {FACTS_FILE} of the run has it (what is given now wins)"
-        session.replace_preset(given.preset, given.rocm, {**call, "workers": given.workers}, note)
-    return {**arguments, **({} if given.workers is None else {"workers": given.workers})}
+        session = session.replaced(given.preset, given.rocm, {**call, "workers": given.workers}, note)
+    return session, {**arguments, **({} if given.workers is None else {"workers": given.workers})}

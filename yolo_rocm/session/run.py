@@ -2,12 +2,13 @@
 
 A run begins in this order:
 
-1. SIGTERM and SIGHUP are made to end it like Ctrl-C does (trainings only).
-2. The session becomes active: environment, check of versions, opening lines, vendor library, hooks, loaders,
-   convolutions, BatchNorm (`session.active`).
-3. The run is marked as going on in this thread. A run of the same session inside it, as from a callback, only has its
+1. Its arguments are settled: device, workers, and the preset's batch for its images.
+2. SIGTERM and SIGHUP are made to end it like Ctrl-C does (trainings only).
+3. The preset is applied: environment, check of versions, then the session becomes active: opening lines, vendor
+   library, hooks, loaders, convolutions, BatchNorm (`Session.active`).
+4. The run is marked as going on in this thread. A run of the same session inside it, as from a callback, only has its
    own arguments and is part of the outer one; whoever wraps every YOLO object of the process leaves it alone.
-4. Processes that Ultralytics starts follow the session.
+5. Processes that Ultralytics starts follow the session.
 
 It ends in this order, also after an error, Ctrl-C, SIGTERM and SIGHUP:
 
@@ -25,63 +26,154 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import YoloRocmError
-from ..ultralytics_hooks import checkpoints, children, probes, ranks
+from ..ultralytics_hooks import checkpoints, children, distributed, probes, ranks, versions
 from ..ultralytics_hooks.log import say
 from ..utils.atomic import no_room
 from ..utils.off_switch import enabled
 from . import sigterm
-from .arguments import given_by_user, size_of_images, train_arguments
+from .arguments import given_by_user, size_given_to, size_of_images, train_arguments
+from .current_run import CURRENT, current
+from .events import callbacks_of
 from .failures import is_lost_rank, say_diagnosis
 from .handoff import describe
-from .resumed_run import take_up
-from .session import Session
+from .resumed_run import with_resumed_preset
+from .run_command import RunCommand, run_command
 
-if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
-    from .training import TrainingRun
-
-_current: ContextVar[Run | None] = ContextVar("yolo_rocm_run", default=None)
-
-
-def current() -> Run | None:
-    """Return the run that is going on in this thread."""
-    return _current.get()
+if TYPE_CHECKING:  # training imports torch, and a preset's variables come first
+    from .session import Session
+    from .training import Training
 
 
 class Run:
-    """A run that is going on.
+    """One call of a mode, or one training that a trainer of the user's begins: what it was given, what belongs to it.
+
+    Args:
+        session: The preset and its operators.
+        arguments: Ultralytics' arguments of the call; None where a trainer is going to have them, as with callbacks
+            alone.
+        owner: The YOLO object whose trainer may be at work.
 
     Attributes:
-        session: Its session.
+        session: As given.
+        device: Ultralytics' `device` argument.
+        workers: Its `workers`, where the user has given them.
+        settings: Those of the session, with the batch for the images of this run.
         trainings: Those it has begun, the newest last.
+        awaits_trainer: It begins with a trainer, whose arguments are its own.
     """
 
-    def __init__(self, session: Session, owner: Any = None) -> None:
+    def __init__(self, session: Session, arguments: Mapping[str, Any] | None = None, owner: Any = None) -> None:
         self.session = session
-        self.trainings: list[TrainingRun] = []
+        self.awaits_trainer = arguments is None
+        self.device: Any = None
+        self.workers: int | None = None
+        self.settings = session.settings
+        self.trainings: list[Training] = []
         self._owner = owner
-        self._explains = current() is None
+        self._settle(given_by_user(arguments or {}), owner)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to the ranks of a distributed training, where all runs are one."""
+        return _arrive, (self.session, {"device": self.device, "workers": self.workers}, self.awaits_trainer)
+
+    def _settle(self, given: Mapping[str, Any], owner: Any) -> None:
+        self.device, self.workers = given.get("device", self.device), given.get("workers", self.workers)
+        self.settings = self.session.settings.for_images(size_of_images(self.session.settings, given, owner))
+
+    def settle_with(self, trainer: Any) -> None:
+        """Take over the device of a trainer where the call has named none."""
+        if self.device is None:
+            self.device = trainer.args.device
+
+    def begin_with(self, trainer: Any) -> None:
+        """Take over the arguments of a trainer that begins the run; one that resumes brings its preset."""
+        given = {"device": trainer.args.device, "imgsz": size_given_to(trainer)}
+        resume = {**given, "resume": trainer.args.resume}
+        self.session, resumed = with_resumed_preset(self.session, None, resume)
+        self._settle({**given, "workers": resumed.get("workers")}, None)
+
+    @contextmanager
+    def inside(self, arguments: Mapping[str, Any], owner: Any) -> Iterator[Run]:
+        """Have the arguments of a run inside this one; it inherits the device and workers that it does not name."""
+        before = self.device, self.workers, self.settings
+        self._settle(given_by_user(arguments), owner)
+        try:
+            yield self
+        finally:
+            self.device, self.workers, self.settings = before
+
+    @property
+    def command(self) -> RunCommand:
+        """The run as the command line has it, for whoever wants to go on with it."""
+        launched = None if distributed.runs_launched_file() else ranks.place_of_rank()
+        return run_command(self.session.source, self.session.rocm, self.device, self.workers, launched)
+
+    @property
+    def open_trainings(self) -> list[Training]:
+        """Those that are going on."""
+        return [training for training in self.trainings if training.is_open]
+
+    def training_of(self, trainer: Any) -> Training | None:
+        """Return what is held of a trainer; None where it is not of this run, or has been let go."""
+        return next((training for training in self.trainings if training.is_of(trainer)), None)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Apply the preset to this process: its environment first, as importing torch may be when that is read."""
+        with self.session.environment(self.device) as late:
+            versions.require()
+            with self.session.active(self, late) if enabled() else nullcontext():
+                yield
+
+    @contextmanager
+    def begun(self, *, trains: bool = False) -> Iterator[Run]:
+        """Run what is in this context.
+
+        Args:
+            trains: Whether it is a training, which SIGTERM and SIGHUP end in order.
+        """
+        self.session.suspend_stream()
+        self.session.start_reports()
+        with sigterm.orderly_end() if trains and enabled() else nullcontext(), self.applied():
+            if not enabled():
+                yield self
+                return
+            try:
+                with self.going_on(), children.children_follow(describe(self)), children.launch_is_possible():
+                    yield self
+            finally:
+                self._close()
+
+    def as_run(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a trainer's `train` that is this run; for trainers that no run has made."""
+
+        def run_it(*args: Any, **kwargs: Any) -> Any:
+            with self.begun(trains=True):
+                return train(*args, **kwargs)
+
+        return run_it
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
         """Mark what runs in this context, in this thread, as part of the run; say what ends it."""
-        token = _current.set(self)
+        outermost = current() is None
+        token = CURRENT.set(self)
         try:
             with self.session.inference.at_work():
                 yield
         except BaseException as error:
-            better = self._say(error)
-            if better is not None:
-                raise better from error
+            replacement = self._ended_by(error, outermost)
+            if replacement is not None:
+                raise replacement from error
             raise
         finally:
-            _current.reset(token)
+            CURRENT.reset(token)
 
-    def _say(self, error: BaseException) -> YoloRocmError | None:
+    def _ended_by(self, error: BaseException, outermost: bool) -> YoloRocmError | None:
         """Say what has ended the run; return what to raise in its place."""
         if isinstance(error, KeyboardInterrupt | sigterm.Terminated):
             for training in reversed(self.trainings):
@@ -91,26 +183,26 @@ class Run:
             return None
         for training in self.trainings:
             training.leave_page()
-        better: YoloRocmError | None = None
+        replacement: YoloRocmError | None = None
         if not isinstance(error, YoloRocmError):
             if self.trainings and isinstance(error, OSError) and no_room(error):
-                better = self.trainings[-1].no_room(error)
+                replacement = self.trainings[-1].no_room(error)
             elif self.trainings and is_lost_rank(error):
-                better = self.trainings[-1].lost_rank(error)
-            elif self._explains:
-                self._explains = False
+                replacement = self.trainings[-1].lost_rank(error)
+            elif outermost:
                 say_diagnosis(error)
-        if better is not None or isinstance(error, YoloRocmError):
+        if replacement is not None or isinstance(error, YoloRocmError):
             self._let_go()  # telemetry writes into the folder
             for folder in self._folders() if ranks.is_main_rank() else ():
                 checkpoints.discard_run_folder(folder)
-        return better
+        return replacement
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Let go of what the run has begun."""
         self._let_go()
         for folder in self._folders():
             checkpoints.forget_run_folder(folder)
+        self.trainings.clear()
 
     def _let_go(self) -> None:
         """Close the trainings: older Ultralytics runs no teardown after an error."""
@@ -123,53 +215,48 @@ class Run:
         folders = {training.folder for training in self.trainings}
         return folders if of_owner is None else {*folders, Path(of_owner)}
 
+    def stream(self, results: Any) -> Iterator[Any]:
+        """Compute the items of a stream under the session, which stays active from the first item to the last.
+
+        A stream that is closed or forgotten gives everything back then, and so does one between whose items another
+        run of the session begins, until the next item. What the caller does between two items is not part of the run.
+        """
+        with ExitStack() as held, closing(results):
+            while True:
+                self.session.keep_for_stream(held, self)
+                with self.going_on():
+                    try:
+                        item = next(results)
+                    except StopIteration:
+                        return
+                yield item
+
+
+def _arrive(session: Session, arguments: Mapping[str, Any], awaits_trainer: bool) -> Run:
+    """Return a run that was pickled; the one that is going on in a process of Ultralytics' own launcher."""
+    this = current()
+    if this is not None and distributed.runs_launched_file():
+        return this
+    return Run(session, None if awaits_trainer else arguments)
+
 
 @contextmanager
-def run(
-    session: Session, arguments: Mapping[str, Any] | None, *, trains: bool = False, owner: Any = None
-) -> Iterator[Run]:
-    """Run what is in this context under a session.
+def run(session: Session, arguments: Mapping[str, Any], *, trains: bool = False, owner: Any = None) -> Iterator[Run]:
+    """Run what is in this context under a session, as a run of its own or as part of the one that is going on.
 
     Args:
         session: The session.
-        arguments: Those of the call; None where they are the session's already.
+        arguments: Those of the call.
         trains: Whether it is a training, which SIGTERM and SIGHUP end in order.
         owner: The YOLO object whose trainer may be at work.
     """
     outer = current()
-    if not enabled():
-        yield Run(session)
-        return
     if outer is not None and outer.session is session:
-        with _its_own_arguments(session, arguments or {}):
-            yield outer
-        return
-    # A stream that nobody has read to its end: its arguments are not those of this run.
-    session.streaming.close()
-    session.streaming = ExitStack()
-    if arguments is not None:
-        given = given_by_user(arguments)
-        session.begin({**given, "imgsz": size_of_images(session.settings, given, owner)})
-        if not session.is_active:
-            session.renew()
-    this = Run(session, owner)
-    with sigterm.orderly_end() if trains else nullcontext(), session.active():
-        try:
-            with this.going_on(), children.children_follow(describe(session)), children.launch_is_possible():
-                yield this
-        finally:
-            this.close()
-
-
-@contextmanager
-def _its_own_arguments(session: Session, arguments: Mapping[str, Any]) -> Iterator[None]:
-    """Give a run inside another its own device and workers; it inherits what it does not name."""
-    before = session.device, session.workers
-    session.device, session.workers = arguments.get("device", before[0]), arguments.get("workers", before[1])
-    try:
-        yield
-    finally:
-        session.device, session.workers = before
+        scope = outer.inside(arguments, owner)
+    else:
+        scope = Run(session, arguments, owner).begun(trains=trains)
+    with scope as this:
+        yield this
 
 
 def run_method(
@@ -188,50 +275,25 @@ def run_method(
     if not enabled():
         return method(*args, **kwargs)
     trains = mode in ("train", "tune")
-    if mode == "train":
-        kwargs = take_up(session, yolo, kwargs)
     with run(session, kwargs, trains=trains, owner=yolo) as this:
         if trains:
-            kwargs = train_arguments(session.settings, kwargs, yolo)
+            kwargs = train_arguments(this.settings, kwargs, yolo)
         if mode == "tune" and probes.missing(probes.CHILDREN):
             say("children.off", f"{probes.CHILDREN} is left off: {probes.missing(probes.CHILDREN)[0]}", warning=True)
-        result = method(*args, **kwargs)
-    return _stream(this, result) if inspect.isgenerator(result) else result
+        with _heard(this, yolo) if mode == "train" else nullcontext():
+            result = method(*args, **kwargs)
+    return this.stream(result) if inspect.isgenerator(result) else result
 
 
-def _stream(this: Run, results: Any) -> Iterator[Any]:
-    """Compute the items of a stream under its session, which stays active from the first item to the last.
-
-    A stream that is closed or forgotten gives everything back then, and so does one between whose items another run of
-    the session begins, until the next item. What the caller does between two items is not part of the run.
-    """
-    with ExitStack() as active, closing(results):
-        while True:
-            if this.session.streaming is not active:
-                this.session.streaming.close()
-                active.enter_context(this.session.active())
-                this.session.streaming = active
-            with this.going_on():
-                try:
-                    item = next(results)
-                except StopIteration:
-                    return
-            yield item
-
-
-def led(session: Session, train: Callable[..., Any], training: TrainingRun | None = None) -> Callable[..., Any]:
-    """Return a trainer's `train` that is a run; for trainers that no run has made.
-
-    Args:
-        session: The session.
-        train: The trainer's method.
-        training: What is held of the trainer already.
-    """
-
-    def run_it(*args: Any, **kwargs: Any) -> Any:
-        with run(session, None, trains=True) as this:
-            if training is not None and training not in this.trainings:
-                this.trainings.append(training)
-            return train(*args, **kwargs)
-
-    return run_it
+@contextmanager
+def _heard(this: Run, yolo: Any) -> Iterator[None]:
+    """Let a run hear of the events of a YOLO object, before the functions of others: what it writes they may read."""
+    added = {event: each for event, each in callbacks_of(this).items() if each not in yolo.callbacks[event]}
+    # New lists: Ultralytics may be running through the old ones, and would miss or repeat a function.
+    for event, function in added.items():
+        yolo.callbacks[event] = [function, *yolo.callbacks[event]]
+    try:
+        yield
+    finally:
+        for event, function in added.items():
+            yolo.callbacks[event] = [other for other in yolo.callbacks[event] if other != function]

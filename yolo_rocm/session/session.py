@@ -1,12 +1,12 @@
-"""A session: one preset, and what it changes in this process while it is active. Undone with the last user."""
+"""A session: a preset resolved for this machine, and the operators that compute by it. Each of its runs is a `Run`."""
 
 from __future__ import annotations
 
 import threading
-import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +23,6 @@ from ..ultralytics_hooks import (
     loaders,
     memory_errors,
     optimizers,
-    ranks,
-    versions,
 )
 from ..ultralytics_hooks.fused_losses import fused_losses
 from ..ultralytics_hooks.log import say
@@ -33,68 +31,74 @@ from ..utils.log_lines import log_lines
 from ..utils.off_switch import enabled
 from .announcement import opening_lines
 from .convolutions import Convolutions
+from .events import on_trainer_created
 from .failures import says_out_of_memory
 from .inference import Inference
 from .loading import loader_policy
 from .normalisations import Normalisations
-from .run_command import RunCommand, run_command
 
 if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
     from ..conv.report import ConvReport
-    from ..data.policy import LoaderPolicy
     from ..norm.report import NormReport
+    from .run import Run
 
 
 class Session:
-    """A resolved preset. Nothing is changed until `active` is entered.
+    """A resolved preset. Nothing is changed until `active` is entered, by a `Run`.
+
+    Args:
+        preset: The preset's name, file or dictionary.
+        rocm: Sections over it.
+        notes: Lines for the user about where they come from.
+        **arguments: Ultralytics arguments of the call, where they are known.
 
     Attributes:
         source: The preset's name, file or dictionary.
         rocm: Sections over it.
+        machine: What it is resolved for.
         settings: Final values with their origins.
-        device: Ultralytics' `device` argument of the run.
-        workers: Its `workers`, where the user gave them.
         convolutions: What computes the convolutions.
         normalisations: What computes BatchNorm.
         inference: What computes blocks and networks where nothing is trained.
-        trainings: The `TrainingRun` of each training that is going on, by trainer.
-        take_over: Called with each trainer that a rank of a distributed training has made; whoever listens to
-            Ultralytics' events sets it.
     """
 
-    trainings: weakref.WeakKeyDictionary[Any, Any]
-    take_over: Callable[[Any], None]
-
     def __init__(
-        self, preset: str | Path | Mapping[str, Any] | None, rocm: Mapping[str, Any] | None, **arguments: Any
+        self,
+        preset: str | Path | Mapping[str, Any] | None,
+        rocm: Mapping[str, Any] | None,
+        *,
+        notes: Sequence[str] = (),
+        **arguments: Any,
     ) -> None:
         self.source, self.rocm = preset, rocm
         self.machine = detect()
-        self.settings: Settings = resolve(preset, rocm, arguments, machine=self.machine)
-        self.device = arguments.get("device")
-        self._start_inactive()
+        settings = resolve(preset, rocm, arguments, machine=self.machine)
+        self.settings: Settings = replace(settings, notes=(*settings.notes, *notes))
+        self._make_operators()
 
-    def _start_inactive(self) -> None:
-        self.workers: int | None = None
+    def _make_operators(self) -> None:
         self.convolutions = Convolutions(self.settings, self.machine)
         self.normalisations = Normalisations(self.settings, self.convolutions)
-        self.inference = Inference(self.settings, self.convolutions, lambda: bool(self.trainings))
-        self.trainings = weakref.WeakKeyDictionary()
-        self.take_over = lambda trainer: None
+        self.inference = Inference(self.settings, self.convolutions)
         self._lock = threading.RLock()
         self._users: list[object] = []
         self._switches = ExitStack()
-        self.streaming = ExitStack()  # what a stream holds between two items
+        self._stream = ExitStack()  # what a stream holds between two items
         self._announced = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process."""
-        return {name: getattr(self, name) for name in ("source", "rocm", "machine", "settings", "device")}
+        return {name: getattr(self, name) for name in ("source", "rocm", "machine", "settings")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Start inactive."""
         self.__dict__.update(state)
-        self._start_inactive()
+        self._make_operators()
+
+    def replaced(self, preset: Any, rocm: Mapping[str, Any] | None, arguments: Mapping[str, Any], note: str) -> Session:
+        """Return the session of another preset, with a line that says why; this one is not active, and lets go."""
+        self.inference.close()
+        return Session(preset, rocm, notes=(note,), **arguments)
 
     @property
     def report(self) -> ConvReport | None:
@@ -103,68 +107,51 @@ class Session:
 
     def reports(self) -> list[ConvReport | NormReport]:
         """Return what the newest run was computed by: its convolutions, and its BatchNorm; nothing before the first."""
-        found = self.convolutions.report, self.normalisations.report
-        return [report for report in found if report is not None]
+        reports = self.convolutions.report, self.normalisations.report
+        return [report for report in reports if report is not None]
 
     def summary(self) -> str:
         """Say in one line how many layers each engine computes; BatchNorm only where it is not left to torch."""
         convolutions, *others = self.reports()
         return "; ".join(report.summary() for report in (convolutions, *(each for each in others if each.served)))
 
-    def begin(self, arguments: Mapping[str, Any]) -> None:
-        """Take over what the user has given a run: device, workers, and the size of images, which decides the batch."""
-        self.device, self.workers = arguments.get("device"), arguments.get("workers")
-        self.settings = self.settings.for_images(arguments.get("imgsz"))
+    def start_reports(self) -> None:
+        """Start new reports for a run that begins, unless another one is going on; what has been planned stays."""
+        if not self.is_active:
+            for operator in (self.convolutions, self.normalisations, self.inference):
+                operator.renew()
 
-    def replace_preset(
-        self, preset: Any, rocm: Mapping[str, Any] | None, arguments: Mapping[str, Any], note: str
-    ) -> None:
-        """Have another preset from now on, with a line that says why; the session is not active."""
-        settings = resolve(preset, rocm, arguments, machine=self.machine)
-        self.inference.close()
-        self.source, self.rocm, take_over = preset, rocm, self.take_over
-        self.settings = replace(settings, notes=(*settings.notes, note))
-        self._start_inactive()
-        self.take_over = take_over
-
-    def renew(self) -> None:
-        """Start new reports for the next run; what has been planned stays planned."""
-        self.convolutions.renew()
-        self.normalisations.renew()
-        self.inference.renew()
+    def restart_reports(self) -> None:
+        """Forget what was reported so far: the model computes other shapes or layouts from now on."""
+        self.convolutions.restart_report()
+        self.normalisations.restart_report()
 
     def tune(self) -> None:
         """Measure the algorithms for everything computed so far."""
         self.convolutions.tune()
         self.normalisations.tune()
 
-    def step_aside(self) -> bool:
-        """Leave convolutions to torch from now on where the preset leaves them to the vendor library; return whether.
+    @contextmanager
+    def unreported(self) -> Iterator[Callable[[], None]]:
+        """Let copies of a model compute as the session has it, out of its reports.
 
-        The report knows them by then, and a seam that decides nothing costs the host time in each of them.
+        Yields:
+            A function that measures the algorithms for what has been computed meanwhile.
         """
-        if self.convolutions.are_the_vendors:
-            self.convolutions.step_aside()
-        return self.convolutions.are_the_vendors
+        with self.convolutions.unreported() as tune_convolutions, self.normalisations.unreported() as tune_norms:
 
-    @property
-    def loader_policy(self) -> LoaderPolicy:
-        """What the preset and the run's arguments say about loaders."""
-        return loader_policy(self.settings, self.workers, self.trainings)
+            def tune() -> None:
+                tune_convolutions()
+                tune_norms()
 
-    @property
-    def command(self) -> RunCommand:
-        """The run as the command line has it, for whoever wants to go on with it."""
-        launched = None if distributed.runs_launched_file() else ranks.place_of_rank()
-        return run_command(self.source, self.rocm, self.device, self.workers, launched)
-
-    def variables(self) -> list[variables.Decision]:
-        """Return what becomes of each environment variable; nothing is changed."""
-        return variables.plan(self.settings.preset, self.machine, self.device) if enabled() else []
+            yield tune
 
     @contextmanager
-    def environment(self) -> Iterator[list[str]]:
+    def environment(self, device: Any = None) -> Iterator[list[str]]:
         """Set the preset's environment variables that apply here, where that is still in time.
+
+        Args:
+            device: Ultralytics' `device` argument of the run.
 
         Yields:
             One line for each variable that came too late, or that the user has set to something else.
@@ -172,8 +159,8 @@ class Session:
         Raises:
             StackError: A variable came too late without which the card cannot train.
         """
-        decisions = self.variables()
-        on_gpu = str(self.device or "").lower() not in ("cpu", "mps")
+        decisions = self._variables(device)
+        on_gpu = str(device or "").lower() not in ("cpu", "mps")
         with variables.applied(decisions, system=self.machine.system, needs_gpu=on_gpu) as late:
             yield [*late, *(decision.said for decision in decisions if decision.said)]
 
@@ -184,28 +171,11 @@ class Session:
         ends the run, when the run begins: only then it is known whether it is for the GPU.
         """
         held = ExitStack()
-        held.enter_context(variables.applied(variables.early(self.variables()), needs_gpu=False))
+        held.enter_context(variables.applied(variables.early(self._variables(None)), needs_gpu=False))
         return held
 
-    @contextmanager
-    def apart(self) -> Iterator[Callable[[], None]]:
-        """Let copies of a model compute as the session has it, out of its reports.
-
-        Yields:
-            A function that measures the algorithms for what has been computed meanwhile.
-        """
-        with self.convolutions.apart() as tune_convolutions, self.normalisations.apart() as tune_normalisations:
-
-            def tune() -> None:
-                tune_convolutions()
-                tune_normalisations()
-
-            yield tune
-
-    def restart_reports(self) -> None:
-        """Forget what was reported so far: the model computes other shapes or layouts from now on."""
-        self.convolutions.restart_report()
-        self.normalisations.restart_report()
+    def _variables(self, device: Any) -> list[variables.Decision]:
+        return variables.plan(self.settings.preset, self.machine, device) if enabled() else []
 
     @property
     def is_active(self) -> bool:
@@ -213,17 +183,21 @@ class Session:
         return bool(self._users)
 
     @contextmanager
-    def active(self) -> Iterator[None]:
-        """Apply the preset to this process: environment, vendor library, hooks, loaders, operators, device graphs.
+    def active(self, run: Run, late: Sequence[str] = ()) -> Iterator[None]:
+        """Apply the preset to this process: vendor library, hooks, loaders, operators, device graphs.
 
         Nested use counts. Of several sessions that are active at the same time the newest decides.
+
+        Args:
+            run: The run it is for; what it was given decides for the loaders of all that are active with it.
+            late: Lines about its environment variables, for the user.
         """
         user = object()
         try:
             with self._lock:
-                if not self._users and enabled():
+                if not self._users:
                     with ExitStack() as switches:
-                        self._switch_on(switches)
+                        self._switch_on(switches, run, late)
                         self._switches = switches.pop_all()
                 self._users.append(user)
             yield
@@ -234,16 +208,26 @@ class Session:
                 if not self._users:
                     self._switches.pop_all().close()
 
-    def _switch_on(self, switches: ExitStack) -> None:
-        # The environment comes first: importing torch may be the moment at which it is read.
-        late = switches.enter_context(self.environment())
+    def keep_for_stream(self, held: ExitStack, run: Run) -> None:
+        """Stay active between two items of a stream, until another run begins: its arguments are not the stream's."""
+        if self._stream is not held:
+            self.suspend_stream()
+            held.enter_context(run.applied())
+            self._stream = held
+
+    def suspend_stream(self) -> None:
+        """Give back what a stream holds that nobody has read to its end, until its next item."""
+        self._stream.close()
+        self._stream = ExitStack()
+
+    def _switch_on(self, switches: ExitStack, run: Run, late: Sequence[str]) -> None:
+        preset = self.settings.preset
         switches.enter_context(log_lines(say))
-        versions.require()
         if not self._announced:
             self._announced = True
             for line in late:
                 say("environment.late", line, warning=True)
-            for line in (*opening_lines(self.settings, self.machine, self.device), *self.convolutions.lines):
+            for line in (*opening_lines(self.settings, self.machine, run.device), *self.convolutions.lines):
                 say("run.opening", line)
         for scope in (
             self.convolutions.vendor_library(),
@@ -251,12 +235,12 @@ class Session:
             memory_errors.memory_errors_recognised(says_out_of_memory),
             anchors.anchors_once(),
             optimizers.fused_optimizers(),
-            fused_losses() if "triton" in single_engines(self.settings.preset.conv.engine) else nullcontext(),
-            distributed.ranks_join(lambda trainer: self.take_over(trainer), self.settings.preset.ranks.timeout_s),
-            loaders.loaders_follow(self.loader_policy),
+            fused_losses() if "triton" in single_engines(preset.conv.engine) else nullcontext(),
+            distributed.ranks_join(partial(on_trainer_created, run), preset.ranks.timeout_s),
+            loaders.loaders_follow(loader_policy(run)),
             self.convolutions.patched(),
             self.normalisations.patched(),
             self.inference.patched(),
-            nullcontext() if graph_of(self.settings.preset) == OFF else graphed_networks(),
+            nullcontext() if graph_of(preset) == OFF else graphed_networks(),
         ):
             switches.enter_context(scope)

@@ -94,22 +94,6 @@ def check_data(data: Any) -> None:
     )
 
 
-def found_file(name: Any) -> Path:
-    """Return a configuration file that is here, or among Ultralytics' own.
-
-    Raises:
-        MissingFileError: It is neither.
-    """
-    if Path(str(name)).is_file():
-        return Path(str(name))
-    from ultralytics.utils import ROOT
-
-    own = Path(ROOT, "cfg", str(name))
-    if own.is_file():
-        return own
-    raise MissingFileError(f"configuration file {str(name)!r} does not exist. Give the path of a YAML file.")
-
-
 def check_mode(mode: str, model: Any, arguments: Mapping[str, Any]) -> None:
     """Refuse what a mode other than training cannot run with, before anything runs.
 

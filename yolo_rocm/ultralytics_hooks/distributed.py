@@ -25,7 +25,7 @@ from .ranks import rank
 
 _FOLDER_PATIENCE: Final = 10.0  # seconds a network file system may take to show a new folder
 _FIRST: Final = "torch_distributed_zero_first"
-TakeOver = Callable[[Any], None]
+OnTrainerCreated = Callable[[Any], None]
 
 
 def runs_launched_file() -> bool:
@@ -35,18 +35,18 @@ def runs_launched_file() -> bool:
 
 
 @contextmanager
-def ranks_join(take_over: TakeOver, patience_s: float = process_group.PATIENCE_S) -> Iterator[None]:
+def ranks_join(on_trainer_created: OnTrainerCreated, patience_s: float = process_group.PATIENCE_S) -> Iterator[None]:
     """Make every trainer of this process a rank of the launcher's training. Without a launcher nothing happens.
 
     Args:
-        take_over: Called with each trainer when it has been made: `on_pretrain_routine_start` is for rank 0 alone.
+        on_trainer_created: Called with each trainer when it has been made: the event for that is for rank 0 alone.
         patience_s: How long a rank waits for the others.
     """
     here = process_group.place()
     if here is None or rank() == -1:
         yield
         return
-    this = _Rank(here, take_over, patience_s)
+    this = _Rank(here, on_trainer_created, patience_s)
     trainer, base = "ultralytics.engine.trainer", "ultralytics.engine.trainer:BaseTrainer"
     with ExitStack() as undo:
         for target, name, make in (
@@ -74,8 +74,10 @@ def _once_for_all() -> list[str]:
 class _Rank:
     """What makes trainers of this process ranks. Its methods return what takes the place of Ultralytics' own."""
 
-    def __init__(self, here: Place, take_over: TakeOver, patience_s: float = process_group.PATIENCE_S) -> None:
-        self._here, self._take_over, self._patience_s = here, take_over, patience_s
+    def __init__(
+        self, here: Place, on_trainer_created: OnTrainerCreated, patience_s: float = process_group.PATIENCE_S
+    ) -> None:
+        self._here, self._on_trainer_created, self._patience_s = here, on_trainer_created, patience_s
         self._device: Any = None
 
     def _join(self, arguments: Any) -> None:
@@ -114,7 +116,7 @@ class _Rank:
             original(trainer, *args, **kwargs)
             self._take_place(trainer)
             _require_folder(Path(trainer.save_dir))
-            self._take_over(trainer)
+            self._on_trainer_created(trainer)
 
         return initialise
 

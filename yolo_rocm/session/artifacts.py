@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 from ..ultralytics_hooks import trainers, versions
 from ..ultralytics_hooks.log import say
 from ..utils.atomic import write_file
+from .current_run import OngoingRun
 
 if TYPE_CHECKING:
     from ..hardware import Machine
     from ..preset.schema import Settings
     from ..telemetry.wait_meter import Meter
-    from .run import Run
 
 FACTS_FILE: Final = "rocm.json"
 
 
-def write_facts(trainer: Any, run: Run, meter: Meter, began: datetime, known: Mapping[str, Any]) -> None:
+def write_facts(trainer: Any, run: OngoingRun, meter: Meter, began: datetime, known: Mapping[str, Any]) -> None:
     """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine.
 
     Args:

@@ -14,10 +14,9 @@ from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.probes import EVENTS
 from ..utils.off_switch import enabled
 from .arguments import add_to_trainer, check_amp
-from .current_run import current
+from .current_run import OngoingRun, current
 
 if TYPE_CHECKING:  # they import torch, and a preset's variables come first
-    from .run import Run
     from .training import Training
 
 
@@ -30,7 +29,7 @@ class Callback:
         event: Ultralytics' name of the event.
     """
 
-    run: Run
+    run: OngoingRun
     event: str
 
     def __call__(self, sender: Any) -> None:
@@ -49,12 +48,12 @@ class Callback:
             getattr(training, self.event)(sender)
 
 
-def callbacks_of(run: Run) -> dict[str, Callable[[Any], None]]:
+def callbacks_of(run: OngoingRun) -> dict[str, Callable[[Any], None]]:
     """Return a run as Ultralytics callbacks, by event."""
     return {event: Callback(run, event) for event in EVENTS}
 
 
-def on_trainer_created(run: Run, trainer: Any) -> None:
+def on_trainer_created(run: OngoingRun, trainer: Any) -> None:
     """Follow a trainer that does not announce itself: ranks do not, and some get no callbacks."""
     callbacks = callbacks_of(run)
     for event, function in callbacks.items():
@@ -63,7 +62,7 @@ def on_trainer_created(run: Run, trainer: Any) -> None:
     callbacks["on_pretrain_routine_start"](trainer)
 
 
-def _training_begins(run: Run, trainer: Any) -> None:
+def _training_begins(run: OngoingRun, trainer: Any) -> None:
     """Follow a training. Where no run is going on around it, as with callbacks alone, its `train` becomes one."""
     from .training import Training
 
@@ -89,7 +88,7 @@ def _training_begins(run: Run, trainer: Any) -> None:
         training.hold(partial(vars(trainer).pop, name, None))
 
 
-def _hold_late(run: Run, trainer: Any, training: Training) -> None:
+def _hold_late(run: OngoingRun, trainer: Any, training: Training) -> None:
     """Keep the preset applied for a training that has begun: nothing of it is left to wrap.
 
     Such releases run no teardown after an error; the trainer's own end is then the last chance to let go.
@@ -103,7 +102,7 @@ def _hold_late(run: Run, trainer: Any, training: Training) -> None:
     weakref.finalize(trainer, training.close)
 
 
-def _prediction_begins(run: Run, predictor: Any) -> None:
+def _prediction_begins(run: OngoingRun, predictor: Any) -> None:
     """Run a predictor's warm-up and inference under the preset, where no run does so already."""
     if not enabled() or run.session.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
         return
@@ -116,7 +115,7 @@ def _prediction_begins(run: Run, predictor: Any) -> None:
     object.__setattr__(predictor.model, "warmup", _applied(run, predictor.model.warmup))
 
 
-def _applied(run: Run, function: Callable[..., Any]) -> Callable[..., Any]:
+def _applied(run: OngoingRun, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with run.applied():

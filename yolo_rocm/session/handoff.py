@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..utils.child_process import python_path
+from .current_run import OngoingRun
 from .session import Session
-
-if TYPE_CHECKING:
-    from .run import Run
 
 CHILD_VARIABLE: Final = "YOLO_ROCM_CHILD"
 
 
-def describe(run: Run) -> dict[str, str]:
+def describe(run: OngoingRun) -> dict[str, str]:
     """Return the variables a child process needs to make the same run again."""
     path = python_path(os.environ.get("PYTHONPATH"))
     preset = {"preset": run.session.source, "rocm": run.session.rocm}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -29,10 +29,8 @@ from ..ultralytics_hooks import layouts, train_steps
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.models import plain_model
 from ..utils.error_text import first_line
+from .current_run import OngoingRun
 from .listeners import Listener
-
-if TYPE_CHECKING:
-    from .run import Run
 
 _WARM_UP, _TIMED = 2, 5
 # Losses of the two layouts on the same weights: fp16 departs by some 1e-3, a kernel that is wrong by far more.
@@ -131,7 +129,7 @@ class Layout(Listener):
         trainer: The trainer; nothing of it is held.
     """
 
-    def __init__(self, run: Run, trainer: Any) -> None:
+    def __init__(self, run: OngoingRun, trainer: Any) -> None:
         self._session = run.session
         self._waits = ExitStack()
         self._batch: Callable[[], dict[str, Any] | None] | None = None

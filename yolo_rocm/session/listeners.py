@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,11 +13,10 @@ from ..telemetry.wait_meter import EpochSummary, Meter
 from ..telemetry.watch import watch
 from ..ultralytics_hooks import checkpoints, models, ranks, step_places, trainers
 from ..ultralytics_hooks.log import say
+from .current_run import OngoingRun
 from .loading import what_to_try
 
 if TYPE_CHECKING:
-    from .graphs import Graphs
-    from .run import Run
     from .session import Session
 
 
@@ -83,12 +83,12 @@ class StepTimes(Listener):
 
     Args:
         session: Whose report gets the times.
-        graphs: Device graphs of the training.
+        are_replayed: Tells whether steps are replayed: one in which modules are watched would be another.
         wanted: False times nothing.
     """
 
-    def __init__(self, session: Session, graphs: Graphs, wanted: bool) -> None:
-        self._session, self._graphs = session, graphs
+    def __init__(self, session: Session, are_replayed: Callable[[], bool], wanted: bool) -> None:
+        self._session, self._are_replayed = session, are_replayed
         self.steps = SampledSteps(wanted)
 
     def epoch_starts(self, trainer: Any) -> None:
@@ -101,7 +101,7 @@ class StepTimes(Listener):
         if not timed or report is None:
             return
         watched = partial(step_places.step_watched, trainer) if step_places.can_watch_steps(trainer) else None
-        if timed == LAYERS and not self._graphs.are_replayed and not self._session.convolutions.is_bypassed:
+        if timed == LAYERS and not self._are_replayed() and not self._session.convolutions.is_bypassed:
             # A hook would make a compiled model compile anew.
             model = None if models.is_compiled(trainer.model) else models.plain_model(trainer.model)
             self.steps.begin(report, model, trainer.device, watched)
@@ -168,7 +168,7 @@ class Telemetry(Listener):
         run: The run.
     """
 
-    def __init__(self, folder: Path, run: Run) -> None:
+    def __init__(self, folder: Path, run: OngoingRun) -> None:
         self._folder, self._report = folder, run.settings.preset.report
         self.is_on = self._report.telemetry and checkpoints.is_writer()
         self._held = ExitStack()

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..ultralytics_hooks import trainers
 from ..ultralytics_hooks.log import say
+from .current_run import OngoingRun
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..data.policy import LoaderPolicy
     from ..data.reader import Trace
-    from .run import Run
 
 
-def loader_policy(run: Run) -> LoaderPolicy:
+def loader_policy(run: OngoingRun) -> LoaderPolicy:
     """Return what a preset says about loaders, as the loaders take it.
 
     Args:
@@ -75,7 +75,7 @@ def what_to_try(workers: int, batch: int, cached: bool) -> str:
     return ", ".join(tips) or FASTER_READING
 
 
-def _prefetch_device(wanted: bool | str, run: Run) -> Any:
+def _prefetch_device(wanted: bool | str, run: OngoingRun) -> Any:
     """Return the GPU that training batches are copied to ahead of time, or None."""
     device = next((training.device() for training in run.open_trainings), None)
     if device is None or device.type != "cuda":

@@ -56,7 +56,8 @@ def _own_session(callbacks: Mapping[str, list[Any]] | None) -> Session | None:
     """Return the session whose callbacks are among those of an object."""
     for function in (callbacks or {}).get("on_pretrain_routine_start", ()):
         if isinstance(function, Callback):
-            return function.run.session
+            session: Session = function.run.session
+            return session
     return None
 
 

@@ -16,11 +16,11 @@ from ..ultralytics_hooks import resuming
 from ..utils.atomic import write_file
 from .arguments import given_by_user
 from .artifacts import FACTS_FILE
+from .current_run import OngoingRun
 from .relaunch import AUTO
 from .run_command import file_or_name, quoted, run_command
 
 if TYPE_CHECKING:
-    from .run import Run
     from .session import Session
 
 GIVEN: Final = "given"
@@ -69,13 +69,13 @@ def _left_out(sections: Mapping[str, Any], above: Any) -> dict[str, Any]:
     return {name: section for name, section in kept.items() if section}
 
 
-def given_to(run: Run) -> dict[str, Any]:
+def given_to(run: OngoingRun) -> dict[str, Any]:
     """Return what a run was given, for `rocm.json`."""
     source = None if run.session.source == AUTO else file_or_name(run.session.source)
     return asdict(Given(source, run.session.rocm, run.workers))
 
 
-def keep_given(folder: Path, run: Run, *, fresh: bool) -> None:
+def keep_given(folder: Path, run: OngoingRun, *, fresh: bool) -> None:
     """Write what resuming needs before the first batch, so that a run that is killed has it.
 
     Args:

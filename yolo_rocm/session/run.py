@@ -37,13 +37,15 @@ from ..utils.off_switch import enabled
 from . import sigterm
 from .arguments import given_by_user, size_given_to, size_of_images, train_arguments
 from .current_run import CURRENT, current
-from .events import callbacks_of
+from .events import callbacks_of, on_trainer_created
 from .failures import is_lost_rank, say_diagnosis
 from .handoff import describe
+from .loading import loader_policy
 from .resumed_run import with_resumed_preset
 from .run_command import RunCommand, run_command
 
 if TYPE_CHECKING:  # training imports torch, and a preset's variables come first
+    from ..data.policy import LoaderPolicy
     from .session import Session
     from .training import Training
 
@@ -116,6 +118,14 @@ class Run:
     def open_trainings(self) -> list[Training]:
         """Those that are going on."""
         return [training for training in self.trainings if training.is_open]
+
+    def on_trainer_created(self, trainer: Any) -> None:
+        """Follow a trainer that does not announce itself."""
+        on_trainer_created(self, trainer)
+
+    def loader_policy(self) -> LoaderPolicy:
+        """Return how the loaders of this run load."""
+        return loader_policy(self)
 
     def training_of(self, trainer: Any) -> Training | None:
         """Return what is held of a trainer; None where it is not of this run, or has been let go."""
@@ -235,7 +245,7 @@ class Run:
 def _arrive(session: Session, arguments: Mapping[str, Any], awaits_trainer: bool) -> Run:
     """Return a run that was pickled; the one that is going on in a process of Ultralytics' own launcher."""
     this = current()
-    if this is not None and distributed.runs_launched_file():
+    if isinstance(this, Run) and distributed.runs_launched_file():
         return this
     return Run(session, None if awaits_trainer else arguments)
 
@@ -251,7 +261,7 @@ def run(session: Session, arguments: Mapping[str, Any], *, trains: bool = False,
         owner: The YOLO object whose trainer may be at work.
     """
     outer = current()
-    if outer is not None and outer.session is session:
+    if isinstance(outer, Run) and outer.session is session:
         scope = outer.inside(arguments, owner)
     else:
         scope = Run(session, arguments, owner).begun(trains=trains)

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,16 +30,14 @@ from ..utils.log_lines import log_lines
 from ..utils.off_switch import enabled
 from .announcement import opening_lines
 from .convolutions import Convolutions
-from .events import on_trainer_created
+from .current_run import OngoingRun
 from .failures import says_out_of_memory
 from .inference import Inference
-from .loading import loader_policy
 from .normalisations import Normalisations
 
 if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
     from ..conv.report import ConvReport
     from ..norm.report import NormReport
-    from .run import Run
 
 
 class Session:
@@ -183,7 +180,7 @@ class Session:
         return bool(self._users)
 
     @contextmanager
-    def active(self, run: Run, late: Sequence[str] = ()) -> Iterator[None]:
+    def active(self, run: OngoingRun, late: Sequence[str] = ()) -> Iterator[None]:
         """Apply the preset to this process: vendor library, hooks, loaders, operators, device graphs.
 
         Nested use counts. Of several sessions that are active at the same time the newest decides.
@@ -208,7 +205,7 @@ class Session:
                 if not self._users:
                     self._switches.pop_all().close()
 
-    def keep_for_stream(self, held: ExitStack, run: Run) -> None:
+    def keep_for_stream(self, held: ExitStack, run: OngoingRun) -> None:
         """Stay active between two items of a stream, until another run begins: its arguments are not the stream's."""
         if self._stream is not held:
             self.suspend_stream()
@@ -220,7 +217,7 @@ class Session:
         self._stream.close()
         self._stream = ExitStack()
 
-    def _switch_on(self, switches: ExitStack, run: Run, late: Sequence[str]) -> None:
+    def _switch_on(self, switches: ExitStack, run: OngoingRun, late: Sequence[str]) -> None:
         preset = self.settings.preset
         switches.enter_context(log_lines(say))
         if not self._announced:
@@ -236,8 +233,8 @@ class Session:
             anchors.anchors_once(),
             optimizers.fused_optimizers(),
             fused_losses() if "triton" in single_engines(preset.conv.engine) else nullcontext(),
-            distributed.ranks_join(partial(on_trainer_created, run), preset.ranks.timeout_s),
-            loaders.loaders_follow(loader_policy(run)),
+            distributed.ranks_join(run.on_trainer_created, preset.ranks.timeout_s),
+            loaders.loaders_follow(run.loader_policy()),
             self.convolutions.patched(),
             self.normalisations.patched(),
             self.inference.patched(),

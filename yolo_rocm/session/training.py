@@ -16,16 +16,16 @@ from ..ultralytics_hooks.log import say
 from . import relaunch, sigterm
 from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
+from .current_run import OngoingRun
 from .failures import says_out_of_memory
 from .graphs import Graphs
 from .layout import Layout
 from .listeners import DataWaits, LayerNames, StepTimes, Telemetry
-from .loading import loader_policy, start_workers_early
+from .loading import start_workers_early
 from .resumed_run import GIVEN, given_to, keep_given
 
 if TYPE_CHECKING:
     from ..telemetry.wait_meter import Meter
-    from .run import Run
 
 
 class Phase(Enum):
@@ -53,7 +53,7 @@ class Training:
         is_open: Whether its trainer is held.
     """
 
-    def __init__(self, run: Run, trainer: Any) -> None:
+    def __init__(self, run: OngoingRun, trainer: Any) -> None:
         self._run, self._session = run, run.session
         self._trainer: Callable[[], Any] = weakref.ref(trainer)
         self.folder = Path(trainer.save_dir)
@@ -61,14 +61,14 @@ class Training:
         self._began = datetime.now().astimezone()
         self._asked_batch: int | None = None
         self._held = ExitStack()
-        start_workers_early(loader_policy(run), trainer)
+        start_workers_early(run.loader_policy(), trainer)
         self._checkpoints = Checkpoints(trainer, run.command)
         self._layout = Layout(run, trainer)
         self._graphs = Graphs(run.session)
         self._layers = LayerNames(run.session)
         self._waits = DataWaits(self.folder, trainer)
         telemetry = Telemetry(self.folder, run)
-        self._times = StepTimes(run.session, self._graphs, telemetry.is_on)
+        self._times = StepTimes(run.session, lambda: self._graphs.are_replayed, telemetry.is_on)
         # In this order they hear of each event.
         self._listeners = (
             self._checkpoints, self._layout, telemetry, self._graphs, self._waits, self._times, self._layers,

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from yolo_rocm.bench import predict as module
-from yolo_rocm.errors import ConfigError, EngineError
+from yolo_rocm.errors import ConfigError
 from yolo_rocm.inference import chooser
 from yolo_rocm.inference.agreement import Agreement
 from yolo_rocm.inference.measure import Measured
@@ -121,6 +121,6 @@ def test_mistakes(weights, asked, options, words):
         module.bench_predict("yolov8n.yaml")
     with pytest.raises(ConfigError, match=r"'coco8.yaml' is no model"):
         module.bench_predict("coco8.yaml")
-    with pytest.raises(EngineError, match="engine=migraphx cannot be used"):
-        module.bench_predict(str(weights), engines="torch,migraphx")
+    with pytest.raises(ConfigError, match="unknown engine 'tensorrt'"):
+        module.bench_predict(str(weights), engines="torch,tensorrt")
     assert asked == []

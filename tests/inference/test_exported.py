@@ -10,7 +10,7 @@ import pytest
 
 from yolo_rocm.errors import ExportError
 from yolo_rocm.inference import exported as module
-from yolo_rocm.inference.exported import exported, folder_for, put_in_place
+from yolo_rocm.inference.exported import exported, put_in_place
 from yolo_rocm.utils.child_process import ChildResult
 
 pytestmark = pytest.mark.once
@@ -53,11 +53,6 @@ def test_it_is_made_once(file, made):
     assert left_in(first.file.parent) == {"busy_ncnn_model", "model.ncnn.bin", "made_from.json"}
 
 
-def test_other_arguments_are_another_file(file, made):
-    assert exported(file, "ncnn", SIZE).file != exported(file, "ncnn", {"imgsz": 64}).file
-    assert len(made) == 2
-
-
 def test_other_weights_under_the_same_name_are_exported_again(file, made):
     old = exported(file, "ncnn", SIZE)
     file.write_bytes(b"trained on")
@@ -98,12 +93,6 @@ def test_a_disk_without_room_is_told_before(file, made, monkeypatch):
     with pytest.raises(ExportError, match="Make room there"):
         exported(file, "ncnn", SIZE)
     assert made == []
-
-
-def test_beside_read_only_weights_there_is_the_cache(file, monkeypatch, tmp_path):
-    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(module, "problem_with", lambda folder: OSError("read-only"))
-    assert folder_for(file).is_relative_to(tmp_path / "cache")
 
 
 def test_a_whole_folder_takes_the_place_of_another(tmp_path):

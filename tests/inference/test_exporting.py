@@ -54,12 +54,6 @@ def test_what_agrees_is_delivered_beside_the_weights(stand_in, weights):
     assert file.read_text() == "new"
 
 
-def test_migraphx_is_an_onnx_file_of_one_shape(stand_in, weights):
-    _, asked = stand_in
-    assert module.export_checked(str(weights), format="migraphx", imgsz=64, batch=4).suffix == ".onnx"
-    assert asked == [("onnx", {"imgsz": 64, "batch": 4, "dynamic": False})]
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -47,7 +47,7 @@ def trial(busy_weights, photos, tmp_path_factory):
 
 def of_engine(trial, engine: str, file: Path | None = None) -> Measured:
     way = Way(engine)
-    return measure(trial, way, file or exported(trial.weights, way.format, way.export_arguments(64, 2)).file)
+    return measure(trial, way, file or exported(trial.weights, way.format, way.export_arguments(64)).file)
 
 
 @pytest.mark.skipif(not has("onnx", "onnxruntime"), reason="onnx and onnxruntime are not installed")
@@ -57,7 +57,7 @@ def test_onnx_agrees_and_its_copy_with_scaled_weights_is_refused(trial, tmp_path
 
     right = of_engine(trial, "onnx")
     assert (right.error, right.agreement.share) == ("", 1.0)
-    graph = onnx.load(str(exported(trial.weights, "onnx", Way("onnx").export_arguments(64, 2)).file))
+    graph = onnx.load(str(exported(trial.weights, "onnx", Way("onnx").export_arguments(64)).file))
     for tensor in graph.graph.initializer:
         if len(tensor.dims) == 4:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 1.1, tensor.name))
@@ -77,7 +77,7 @@ def test_images_for_an_exported_model_of_stride_8_are_padded_as_for_its_weights(
     liven(yolo.model)
     yolo.save(file)
     image = np.random.default_rng(0).integers(0, 255, (72, 96, 3), dtype=np.uint8)
-    made = exported(file, "onnx", Way("onnx").export_arguments(96, 1)).file
+    made = exported(file, "onnx", Way("onnx").export_arguments(96)).file
     (by_torch,), (by_onnx,) = (
         YOLO(model, task="detect").predict(image, imgsz=96, conf=0.05, max_det=20, device="cpu", verbose=False)
         for model in (file, made)
@@ -144,7 +144,3 @@ def test_sources_without_images(case, tmp_path):
         (folder / "a.jpg").write_bytes(b"no image")
     with pytest.raises(ConfigError, match=r"No images|holds no image|does not exist"):
         predicting.first_images(str(folder), 4)
-
-
-def test_a_camera_is_left_alone():
-    assert predicting.first_images("0", 4) == []

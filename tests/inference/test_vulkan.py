@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import yolo_rocm
 from yolo_rocm.diagnosis.vulkan import vulkan_devices
-from yolo_rocm.inference import chooser
-from yolo_rocm.inference.agreement import Agreement
-from yolo_rocm.inference.measure import Measured
 from yolo_rocm.inference.survey import survey
 from yolo_rocm.inference.ways import BASE, Way
 from yolo_rocm.ultralytics_hooks import predicting
-
-from .test_predictor import QUICK, assert_same, plain
 
 FP32, FP16 = Way("ncnn", "vulkan:0"), Way("ncnn", "vulkan:0", "fp16")
 
@@ -51,16 +45,3 @@ def test_fp32_finds_what_torch_finds_and_fp16_does_or_ends_in_its_own_process(we
     assert rows[FP32].agreement.objects >= 8
     # LLVM cannot compile fp16 for every processor, and aborts. Wrong boxes would be neither.
     assert rows[FP16].error.startswith("the process was ended by") or rows[FP16].agrees, rows[FP16]
-
-
-def test_a_registered_object_predicts_on_the_device(weights, photos, lines, monkeypatch):
-    from ultralytics import YOLO
-
-    right = Agreement(1.0, 9, 0.0)
-    rows = [Measured(way, images_per_s=1.0, median_ms=1.0, agreement=right) for way in (BASE, FP32)]
-    monkeypatch.setattr(chooser, "survey", lambda *args, **more: rows)
-    yolo = YOLO(weights)
-    handle = yolo_rocm.register(yolo, "cpu", engine="ncnn")
-    assert_same(yolo(str(photos), **{**QUICK, "device": "vulkan:0"}), plain(weights, str(photos)))
-    assert handle.choice.way == FP32
-    handle.remove()

@@ -6,17 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from yolo_rocm.diagnosis.predict_engines import PREDICT_ENGINES
+from yolo_rocm.diagnosis.predict_engines import NOT_OFFERED, PREDICT_ENGINES
 from yolo_rocm.diagnosis.vulkan import VulkanDevice
-from yolo_rocm.errors import ConfigError, EngineError
+from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Gpu
 from yolo_rocm.inference import ways as module
 from yolo_rocm.inference.ways import BASE, Way, candidates, check_engine, on_device, ways
-from yolo_rocm.preset.files import presets
-from yolo_rocm.preset.resolve import load_preset
 
 pytestmark = pytest.mark.once
-MIGRAPHX = ("onnx", "onnxruntime", "onnxruntime-ep-migraphx", "migraphx-libs")
 
 
 def machine(*packages, gfx=None, system="linux"):
@@ -58,15 +55,6 @@ def test_torch_on_a_gpu(monkeypatch):
     assert found[2].arguments() == {"device": "0", "half": True}
 
 
-@pytest.mark.parametrize(("gfx", "has"), [("gfx1010", False), ("gfx1031", False), ("gfx1100", True), ("gfx942", True)])
-def test_migraphx_is_for_cards_it_has_kernels_for(gfx, has, monkeypatch):
-    monkeypatch.setattr("sys.version_info", (3, 12, 0))
-    engine = PREDICT_ENGINES["migraphx"]
-    assert bool(engine.unfit(machine(*MIGRAPHX, gfx=gfx))) is not has
-    assert not has or engine.reasons_against(machine(*MIGRAPHX, gfx=gfx)) == []
-    assert "linux only" in engine.unfit(machine(*MIGRAPHX, gfx=gfx, system="windows"))[0]
-
-
 def test_what_is_missing_is_named():
     assert PREDICT_ENGINES["ncnn"].reasons_against(machine("ncnn")) == ["pnnx is not installed"]
     assert PREDICT_ENGINES["ncnn"].not_installed(machine("ncnn"), exports=False) == []
@@ -76,18 +64,11 @@ def test_what_is_missing_is_named():
 
 def test_no_install_line_can_replace_torch():
     """Neither torch itself nor what requires it may be asked of pip with its dependencies."""
-    lines = [line for engine in PREDICT_ENGINES.values() for line in engine.install.values() if "pip" in line]
+    lines = [engine.install_line(system) for engine in PREDICT_ENGINES.values() for system in ("linux", "windows")]
+    lines = [line for line in lines if line]
     assert lines
     assert all("--no-deps" in line for line in lines if "pnnx" in line)
     assert not any(f" {name} " in f"{line} " for line in lines for name in ("torch", "torchvision", "ultralytics"))
-
-
-def test_presets_name_migraphx_for_the_cards_it_has_kernels_for():
-    targets = PREDICT_ENGINES["migraphx"].gfx
-    for name in presets():
-        preset = load_preset(name)
-        for gfx in preset.match.gfx:
-            assert ("migraphx" in preset.predict.engines) is gfx.startswith(targets), (name, gfx)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +90,9 @@ def test_a_device_leaves_the_ways_on_it(asked, way, fits):
 def test_an_unknown_engine_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'ncnn'"):
         check_engine("ncn", machine())
-
-
-def test_an_engine_by_name_that_this_ultralytics_lacks_is_refused(monkeypatch):
-    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.predicting.compiles_predictions", lambda: False)
-    with pytest.raises(EngineError, match="the installed Ultralytics has no compile="):
-        check_engine("compile", machine())
+    for name, remedy in NOT_OFFERED.items():
+        with pytest.raises(ConfigError, match=f"engine={name} is not offered: {remedy}"):
+            check_engine(name, machine())
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,8 @@ def register(
         yolo: A `YOLO`, `RTDETR` or other Ultralytics model object.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         rocm: Sections over the preset, e.g. `{"conv": {"engine": "gemm"}}`.
-        engine: What computes `predict` and `track`: `auto`, or one of `torch`, `compile`, `torchscript`, `ncnn`,
-            `onnx`, `migraphx`, `openvino`, chosen and measured as `predictor` does it; torch under the preset by
+        engine: What computes `predict` and `track`: `auto`, or one of `torch`, `torchscript`, `ncnn`, `onnx`,
+            `openvino`, chosen and measured as `predictor` does it; torch under the preset by
             default. What is exported are the weights in memory. What `auto` finds no engine for, and whatever fails,
             is computed by torch, with one line in the log; with an engine by name it is an `EngineError`.
 

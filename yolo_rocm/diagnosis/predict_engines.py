@@ -1,25 +1,20 @@
-"""What can compute a prediction: what each engine needs, on which cards and systems, and what is known to be wrong."""
+"""What can compute a prediction: what each engine needs, how to install it, and what is known to be wrong."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
-
-from packaging.version import Version
 
 from ..hardware import Machine
 
 # As Ultralytics pins it: a newer one wrote models that crashed ncnn (pnnx#293).
 PNNX: Final = "20260526"
 _NCNN: Final = f"pip install --no-deps ncnn pnnx=={PNNX} portalocker tqdm"
-# As Ultralytics 8.4.190 pins them; AMD's own index, Linux on x86-64, Python 3.11 or newer.
-_MIGRAPHX: Final = (
-    "pip install onnx onnxruntime onnxruntime-ep-migraphx==1.0.0+rocm10.0.0 migraphx-libs==2.17.0+rocm10.0.0 "
-    "--extra-index-url https://stable.repo.amd.com/rocm/onnxruntime/whl-next/ "
-    "--extra-index-url https://stable.repo.amd.com/rocm/migraphx/whl-next/"
-)
+# Names that were never chosen by measurement, and what to do in their place.
+NOT_OFFERED: Final = {
+    "compile": "give Ultralytics' own compile=True to predict",
+    "migraphx": "export format=onnx and run it by ONNX Runtime with AMD's provider: this project has never run it",
+}
 
 
 @dataclass(frozen=True)
@@ -41,10 +36,8 @@ class PredictEngine:
         format: What the weights are exported to; empty where they are used as they are.
         packages: Distributions it needs.
         exporters: Distributions that the export needs besides.
-        install: The command that installs what is missing, by system; `""` is any other.
-        systems: Where it exists; nothing means everywhere.
-        gfx: Targets it has kernels for; nothing means that no GPU or any GPU will do.
-        python: The first Python it has wheels for.
+        install: The command that installs what is missing.
+        on_linux: What is added to it on Linux.
         faults: What is known to be wrong.
     """
 
@@ -53,49 +46,26 @@ class PredictEngine:
     format: str = ""
     packages: tuple[str, ...] = ()
     exporters: tuple[str, ...] = ()
-    install: Mapping[str, str] = field(default_factory=dict)
-    systems: tuple[str, ...] = ()
-    gfx: tuple[str, ...] = ()
-    python: str = ""
-    faults: tuple[KnownFault, ...] = ()
+    install: str = ""
+    on_linux: str = ""
+    faults: tuple[KnownFault, ...] = field(default=())
 
     def install_line(self, system: str) -> str:
         """Return the command that installs it on a system."""
-        return self.install.get(system, self.install.get("", ""))
-
-    def unfit(self, machine: Machine) -> list[str]:
-        """Return why it can never be used on a machine, whatever is installed."""
-        reasons = []
-        if self.systems and machine.system not in self.systems:
-            reasons.append(f"it exists for {' and '.join(self.systems)} only")
-        if self.python and Version(".".join(map(str, sys.version_info[:2]))) < Version(self.python):
-            reasons.append(f"it needs Python {self.python} or newer")
-        if self.gfx and not self.has_kernels_for(machine):
-            reasons.append(f"it has kernels for {', '.join(self.gfx)} only")
-        return reasons
+        return f"{self.install}{self.on_linux if system == 'linux' else ''}"
 
     def not_installed(self, machine: Machine, exports: bool = True) -> list[str]:
         """Return the packages it lacks; with `exports` those that an export needs are among them."""
         needed = (*self.packages, *(self.exporters if exports else ()))
         return [name for name in needed if machine.packages.version(name) is None]
 
-    def reasons_against(self, machine: Machine, exports: bool = True) -> list[str]:
-        """Return why it cannot be used on a machine; nothing where it can.
-
-        Args:
-            machine: The machine.
-            exports: Whether a model has to be exported too.
-        """
-        gone = self.not_installed(machine, exports)
-        told = [f"{' and '.join(gone)} {'is' if len(gone) == 1 else 'are'} not installed"] if gone else []
-        return [*self.unfit(machine), *told]
-
-    def has_kernels_for(self, machine: Machine) -> bool:
-        """Return whether one of the machine's GPUs is among its targets."""
-        return any(gpu.gfx is not None and gpu.gfx.startswith(self.gfx) for gpu in machine.gpus)
+    def reasons_against(self, machine: Machine) -> list[str]:
+        """Return why it cannot be used on a machine; nothing where it can."""
+        missing = self.not_installed(machine)
+        return [f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"] if missing else []
 
 
-_FP16_IN_VULKAN: Final = (
+_NCNN_FAULTS: Final = (
     KnownFault(
         "wrong boxes with Vulkan and fp16 on some drivers: fp16 and fp32 are two ways, each compared with the CPU",
         "https://github.com/Tencent/ncnn/issues/5990",
@@ -106,97 +76,51 @@ _FP16_IN_VULKAN: Final = (
         "https://github.com/Tencent/ncnn/issues/6818",
         gpu=True,
     ),
+    KnownFault(
+        f"a yolo26 written by pnnx 20260704 crashed ncnn 1.0.20260526: keep pnnx {PNNX}",
+        "https://github.com/pnnx/pnnx/issues/293",
+    ),
 )
-PREDICT_ENGINES: Final = {
-    engine.name: engine
-    for engine in (
-        PredictEngine("torch", "torch under the preset: GPU, CPU"),
-        PredictEngine(
-            "compile",
-            "torch.compile: GPU, CPU",
-            install={
-                "linux": "apt install g++ (the compiler of your distribution)",
-                "windows": "Visual Studio Build Tools, C++",
-            },
-            faults=(
-                KnownFault(
-                    "30 % slower than eager torch on a ResNet-18 and a 7900 XTX",
-                    "https://github.com/pytorch/pytorch/issues/187065",
-                    gpu=True,
-                ),
+_ALL: Final = (
+    PredictEngine("torch", "torch under the preset: GPU, CPU"),
+    PredictEngine("torchscript", "a traced torch model: GPU, CPU", format="torchscript"),
+    PredictEngine(
+        "ncnn",
+        "ncnn: every GPU with a Vulkan driver, no ROCm; CPU",
+        format="ncnn",
+        packages=("ncnn",),
+        exporters=("pnnx",),
+        install=_NCNN,
+        on_linux="; the GPU's driver: apt install mesa-vulkan-drivers libvulkan1, "
+        "dnf install mesa-vulkan-drivers vulkan-loader, or pacman -S vulkan-radeon vulkan-icd-loader",
+        faults=_NCNN_FAULTS,
+    ),
+    PredictEngine(
+        "onnx",
+        "ONNX Runtime: CPU",
+        format="onnx",
+        packages=("onnxruntime",),
+        exporters=("onnx",),
+        install="pip install onnx onnxslim onnxruntime",
+        faults=(
+            KnownFault(
+                "its ROCm provider no longer exists since 1.23",
+                "https://onnxruntime.ai/docs/execution-providers/ROCm-ExecutionProvider.html",
             ),
         ),
-        PredictEngine("torchscript", "a traced torch model: GPU, CPU", format="torchscript"),
-        PredictEngine(
-            "ncnn",
-            "ncnn: every GPU with a Vulkan driver, no ROCm; CPU",
-            format="ncnn",
-            packages=("ncnn",),
-            exporters=("pnnx",),
-            install={
-                "linux": f"{_NCNN}; the GPU's driver: apt install mesa-vulkan-drivers libvulkan1, "
-                "dnf install mesa-vulkan-drivers vulkan-loader, or pacman -S vulkan-radeon vulkan-icd-loader",
-                "": _NCNN,
-            },
-            faults=(
-                *_FP16_IN_VULKAN,
-                KnownFault(
-                    f"a yolo26 written by pnnx 20260704 crashed ncnn 1.0.20260526: keep pnnx {PNNX}",
-                    "https://github.com/pnnx/pnnx/issues/293",
-                ),
+    ),
+    PredictEngine(
+        "openvino",
+        "OpenVINO: CPU",
+        format="openvino",
+        packages=("openvino",),
+        install="pip install openvino",
+        faults=(
+            KnownFault(
+                "its queue of requests can hang on AMD and Intel CPUs; Ultralytics 8.4.190 asks one by one",
+                "https://github.com/ultralytics/ultralytics/issues/25923",
             ),
         ),
-        PredictEngine(
-            "onnx",
-            "ONNX Runtime: CPU",
-            format="onnx",
-            packages=("onnxruntime",),
-            exporters=("onnx",),
-            install={"": "pip install onnx onnxslim onnxruntime"},
-            faults=(
-                KnownFault(
-                    "its ROCm provider no longer exists since 1.23: on a GPU it is engine migraphx",
-                    "https://onnxruntime.ai/docs/execution-providers/ROCm-ExecutionProvider.html",
-                ),
-            ),
-        ),
-        PredictEngine(
-            "migraphx",
-            "ONNX Runtime with AMD's MIGraphX: GPU",
-            format="onnx",
-            packages=("onnxruntime", "onnxruntime-ep-migraphx", "migraphx-libs"),
-            exporters=("onnx",),
-            install={"linux": _MIGRAPHX},
-            systems=("linux",),
-            # rocm.docs.amd.com, ONNX Runtime for ROCm 10: neither RDNA1 nor RDNA2.
-            gfx=(
-                *("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1101", "gfx1102"),
-                *("gfx1150", "gfx1151", "gfx1152", "gfx1153", "gfx1200", "gfx1201"),
-            ),
-            python="3.11",
-            faults=(
-                KnownFault(
-                    "compiles for 92 to 1014 s at the first start, from release to release",
-                    "https://github.com/ROCm/AMDMIGraphX/issues/5234",
-                ),
-                KnownFault(
-                    "does not ask pip for the library it needs",
-                    "https://github.com/ROCm/AMDMIGraphX/issues/5235",
-                ),
-            ),
-        ),
-        PredictEngine(
-            "openvino",
-            "OpenVINO: CPU",
-            format="openvino",
-            packages=("openvino",),
-            install={"": "pip install openvino"},
-            faults=(
-                KnownFault(
-                    "its queue of requests can hang on AMD and Intel CPUs; Ultralytics 8.4.190 asks one by one",
-                    "https://github.com/ultralytics/ultralytics/issues/25923",
-                ),
-            ),
-        ),
-    )
-}
+    ),
+)
+PREDICT_ENGINES: Final = {engine.name: engine for engine in _ALL}

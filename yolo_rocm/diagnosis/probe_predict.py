@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ..hardware import Machine
-from .outcome import Limits, ProbeOutcome
+from ..utils.child_process import run_module
 from .predict_engines import PREDICT_ENGINES
-from .probe_runner import run_probes
-from .probes import DeviceProbe
 from .vulkan import VulkanDevice, vulkan_devices
 
-KIND: Final = "predict"
-AT: Final = "@"  # between engine and device in the `way` of a probe
-# Compilers and shaders take their time at the first start.
-_LIMITS: Final = Limits(start=90.0, probe=90.0, total=400.0)
+_CHILD: Final = "yolo_rocm.diagnosis.probe_predict_child"
+_LIMIT_S: Final = 90.0  # compilers and shaders take their time at the first start
+_LARGEST_ERROR: Final = {"fp32": 1e-3, "fp16": 2e-2}
 
 
 @dataclass(frozen=True)
@@ -49,73 +45,69 @@ class EngineState:
         return asdict(self)
 
 
-def child_command() -> list[str]:
-    """Return the command of the process that answers."""
-    return [sys.executable, "-m", "yolo_rocm.diagnosis.probe_predict_child"]
+def predict_probes(machine: Machine, devices: Sequence[VulkanDevice] = ()) -> Iterator[tuple[str, str, str]]:
+    """Yield engine, device and data type of what to ask; torch itself has probes of its own.
 
-
-def predict_probes(machine: Machine, devices: Sequence[VulkanDevice] = ()) -> tuple[DeviceProbe, ...]:
-    """Return what to ask the engines that are installed; torch itself has probes of its own."""
-    probes = []
-    for name in ("onnx", "openvino", "migraphx", "ncnn"):  # what may take a driver down comes last
-        if PREDICT_ENGINES[name].reasons_against(machine, exports=False):
-            continue
-        if name in ("onnx", "migraphx", "openvino") and machine.packages.version("onnx") is None:
-            continue  # the model of the probe is written with it, and so is the user's
-        places = [("gpu:0", "fp32")] if name == "migraphx" else [("cpu", "fp32")]
-        if name == "ncnn":
-            places += [(f"vulkan:{device.index}", dtype) for device in devices for dtype in ("fp32", "fp16")]
-        probes += [DeviceProbe(KIND, f"{name}{AT}{place}", dtype) for place, dtype in places]
-    return tuple(probes)
+    Args:
+        machine: The machine.
+        devices: Its Vulkan devices.
+    """
+    for name in ("onnx", "openvino", "ncnn"):  # what may take a driver down comes last
+        # The model of the first two is written with onnx, and so is the user's.
+        writes = name == "ncnn" or machine.packages.version("onnx") is not None
+        if writes and not PREDICT_ENGINES[name].not_installed(machine, exports=False):
+            yield name, "cpu", "fp32"
+            for device in devices if name == "ncnn" else ():
+                yield from ((name, f"vulkan:{device.index}", dtype) for dtype in ("fp32", "fp16"))
 
 
 def engine_states(
     machine: Machine,
     *,
     probes: bool = True,
-    command: Sequence[str] | None = None,
     devices: Sequence[VulkanDevice] | None = None,
     progress: Callable[[int, int], None] | None = None,
-    limits: Limits = _LIMITS,
 ) -> tuple[EngineState, ...]:
     """Return what is known of every engine of prediction on a machine.
 
     Args:
         machine: The machine.
         probes: Whether to let each compute something.
-        command: The process that answers; the package's own by default.
         devices: Vulkan devices; those of this machine by default, where probes are wanted.
         progress: Called with (answered, all).
-        limits: How long to wait.
     """
-    outcomes: tuple[ProbeOutcome, ...] = ()
+    works: dict[str, list[str]] = {name: [] for name in PREDICT_ENGINES}
+    failed: dict[str, list[str]] = {name: [] for name in PREDICT_ENGINES}
     if probes:
-        installed = machine.packages.version("ncnn") is not None
-        found = devices if devices is not None else vulkan_devices() if installed else ()
-        asked = predict_probes(machine, found)
-        # A death of one data type says nothing of the other: fp16 in ncnn is what dies where fp32 works.
-        outcomes = run_probes(asked, command or child_command(), limits, None, progress).outcomes if asked else ()
+        if devices is None:
+            devices = vulkan_devices() if machine.packages.version("ncnn") is not None else ()
+        asked = list(predict_probes(machine, devices))
+        for done, (engine, device, dtype) in enumerate(asked, 1):
+            why = _what_is_wrong(engine, device, dtype)
+            (failed if why else works)[engine].append(f"{device} {dtype}{f': {why}' if why else ''}")
+            if progress is not None:
+                progress(done, len(asked))
     states = []
-    for engine in PREDICT_ENGINES.values():
-        own = [outcome for outcome in outcomes if outcome.name.startswith(f"{KIND}/{engine.name}{AT}")]
-        works = tuple(_place(outcome) for outcome in own if outcome.status == "ok")
-        failed = tuple(f"{_place(o)}: {o.status}, {o.message}" for o in own if o.status not in ("ok", "skipped"))
-        reasons = engine.reasons_against(machine)
+    for name, engine_facts in PREDICT_ENGINES.items():
+        reasons = engine_facts.reasons_against(machine)
         states.append(
             EngineState(
-                engine.name,
-                engine.title,
-                not reasons and (not own or bool(works)),
+                name,
+                engine_facts.title,
+                not reasons and (not failed[name] or bool(works[name])),
                 tuple(reasons),
-                engine.install_line(machine.system) if reasons and not engine.unfit(machine) else "",
-                works,
-                failed,
-                tuple((fault.what, fault.source) for fault in engine.faults if machine.gpus or not fault.gpu),
+                engine_facts.install_line(machine.system) if reasons else "",
+                tuple(works[name]),
+                tuple(failed[name]),
+                tuple((fault.what, fault.source) for fault in engine_facts.faults if machine.gpus or not fault.gpu),
             )
         )
     return tuple(states)
 
 
-def _place(outcome: ProbeOutcome) -> str:
-    _, way, dtype = outcome.name.split("/")
-    return f"{way.partition(AT)[2]} {dtype}"
+def _what_is_wrong(engine: str, device: str, dtype: str) -> str:
+    result = run_module(_CHILD, {"engine": engine, "device": device, "fp16": dtype == "fp16"}, _LIMIT_S)
+    if result.error:
+        return result.error
+    error = float(result.answer["error"])
+    return "" if error <= _LARGEST_ERROR[dtype] else f"wrong, relative error {error:.1e}"  # a NaN is wrong

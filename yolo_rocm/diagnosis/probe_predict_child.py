@@ -1,21 +1,15 @@
-"""`python -m yolo_rocm.diagnosis.probe_predict_child NAMES`: lets engines of prediction compute one convolution each.
+"""`python -m yolo_rocm.diagnosis.probe_predict_child SETTINGS ANSWER`: one engine of prediction computes a convolution.
 
-Every engine gets the same small convolution, and answers with its distance from the fp64 result.
+Every engine gets the same small one, and answers with its distance from the fp64 result.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from .probe_child import NotSupportedError, answer_all, answers_only
-from .probe_predict import AT, KIND
-from .probes import DeviceProbe
-
-if TYPE_CHECKING:
-    import torch
+from ..utils.child_process import answer_parent
 
 _IN, _OUT, _SIZE = 3, 8, 16
 # ncnn's own text: a 3x3 convolution, padding 1, no bias.
@@ -26,21 +20,12 @@ _NCNN_PARAM: Final = (
 _RAW_FLOATS: Final = b"\0\0\0\0"  # before ncnn's weights: they are not packed
 
 
-def main(names: str) -> None:
-    """Answer the probes named on the command line."""
-    probes = [_probe(name) for name in names.split(",")]
-    with answers_only() as answers:
-        answer_all(probes, "cpu", answers, _ask)
+def main(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the relative error of an engine.
 
-
-def _probe(name: str) -> DeviceProbe:
-    kind, way, dtype = name.split("/")
-    if kind != KIND:
-        raise ValueError(f"not a probe of prediction: {name}")
-    return DeviceProbe(kind, way, dtype)
-
-
-def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any]]:
+    Args:
+        given: `engine`, `device` and `fp16`.
+    """
     import torch
 
     from ..engines.measure import relative_error
@@ -49,11 +34,10 @@ def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any
     x = torch.randn((1, _IN, _SIZE, _SIZE), generator=draw)
     weight = torch.randn((_OUT, _IN, 3, 3), generator=draw)
     exact = torch.nn.functional.conv2d(x.double(), weight.double(), padding=1)
-    engine, _, place = probe.way.partition(AT)
     with tempfile.TemporaryDirectory() as folder:
-        compute = {"ncnn": _ncnn, "onnx": _onnx, "migraphx": _migraphx, "openvino": _openvino}[engine]
-        got = compute(x.numpy(), weight.numpy(), place, probe.dtype == "fp16", Path(folder))
-    return relative_error(torch.from_numpy(got).reshape(exact.shape), exact), {}
+        compute = {"ncnn": _ncnn, "onnx": _onnx, "openvino": _openvino}[given["engine"]]
+        got = compute(x.numpy(), weight.numpy(), given["device"], given["fp16"], Path(folder))
+    return {"error": relative_error(torch.from_numpy(got).reshape(exact.shape), exact)}
 
 
 def _ncnn(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
@@ -101,21 +85,6 @@ def _onnx(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
     return session.run(None, {"x": x})[0]
 
 
-def _migraphx(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
-    import onnxruntime
-
-    from ..ultralytics_hooks.predicting import register_migraphx
-
-    provider = register_migraphx()
-    devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == provider]
-    if not devices:
-        raise NotSupportedError("MIGraphX finds no GPU")
-    options = onnxruntime.SessionOptions()
-    options.add_provider_for_devices(devices[:1], {})
-    session = onnxruntime.InferenceSession(_onnx_file(weight, folder), options, enable_fallback=0)
-    return session.run(None, {"x": x})[0]
-
-
 def _openvino(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
     import openvino
 
@@ -125,4 +94,4 @@ def _openvino(x: Any, weight: Any, place: str, fp16: bool, folder: Path) -> Any:
 
 
 if __name__ == "__main__":
-    main(sys.argv[-1])
+    answer_parent(main)

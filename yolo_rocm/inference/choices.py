@@ -20,7 +20,7 @@ from .measure import Measured
 from .ways import Way
 
 _LOCK_S: Final = 10.0
-_PACKAGES: Final = ("ncnn", "onnxruntime", "onnxruntime-ep-migraphx", "openvino", "torchvision")
+_PACKAGES: Final = ("ncnn", "onnxruntime", "openvino", "torchvision")
 
 
 class Choices:

@@ -13,8 +13,7 @@ from ..ultralytics_hooks import predicting
 from ..ultralytics_hooks.log import progress_bar, say
 from .choices import Choices, in_words, key_of
 from .exported import exported
-from .measure import LIMIT_S
-from .survey import COMPILE_LIMIT_S, fastest, survey
+from .survey import fastest, survey
 from .ways import AUTO, TORCH, Way, candidates, refusal
 
 _IMAGES: Final = 8  # that engines are compared on
@@ -91,7 +90,7 @@ class Chooser:
         """
         if not way.format:
             return None
-        return exported(weights, way.format, way.export_arguments(asked.imgsz, asked.batch)).file
+        return exported(weights, way.format, way.export_arguments(asked.imgsz)).file
 
     def _key(self, weights: Path, asked: Asked) -> str:
         preset = self._session.settings.preset
@@ -117,7 +116,6 @@ class Chooser:
         found = candidates(machine, self.engine, preset.predict.engines, asked.device)
         if not found:
             return self._none(f"nothing computes on device={asked.device}")
-        limit_s = COMPILE_LIMIT_S if self.engine == "migraphx" else LIMIT_S
         say(
             "predict.measures",
             f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}",
@@ -134,7 +132,6 @@ class Chooser:
                     seconds=_SECONDS,
                     preset=self._session.source,
                     rocm=self._session.rocm,
-                    limit_s=limit_s,
                     progress=show,
                 )
         except (YoloRocmError, OSError) as error:

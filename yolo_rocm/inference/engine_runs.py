@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import ConfigError, EngineError, YoloRocmError
@@ -25,6 +25,17 @@ from .ways import AUTO, TORCH, refusal
 _MOST_LOADED: Final = 4  # image sizes, batches and devices whose engines are kept in memory
 _END: Final = object()
 _Key = tuple[WeightsFile, str]
+
+
+@dataclass
+class _EngineCall:
+    """A call that an engine computes, and torch where it fails."""
+
+    choice: Choice
+    key: _Key | None
+    asked: Asked
+    by_torch: Callable[[], Any]
+    begin: Callable[[], Any] = lambda: None
 
 
 class EngineRuns:
@@ -71,40 +82,42 @@ class EngineRuns:
             args: Arguments of the call.
             kwargs: Keyword arguments of the call.
         """
-        by_torch = partial(run_method, self._session, yolo, mode, method, args, kwargs)
-        this = current()
+
+        def by_torch() -> Any:
+            return run_method(self._session, yolo, mode, method, args, kwargs)
+
+        outer = current()
         # Inside a run of the object it is part of that: its `track` calls its `predict`, and callbacks call anything.
-        if not enabled() or (this is not None and this.session is self._session):
+        if not enabled() or (outer is not None and outer.session is self._session):
             return by_torch()
         given = exported_model.named_arguments(mode, args, kwargs)
         asked = self._asked(yolo, given)
         with self._lock:
             choice, key = self._choose(yolo, given, asked)
-            try:
-                twin = self._load(yolo, choice, key, asked)
-            except Exception as error:
-                choice = self._failed(choice, key, asked, error)
+            call = _EngineCall(choice, key, asked, by_torch)
+            if choice.way is not None and key is not None:
+                try:
+                    predicts = self._loaded_model(yolo, choice, key, asked)
+                except Exception as error:
+                    self._failed(call, error)
+                    return by_torch()
         if choice.way is None:
             self.choice = choice
             return by_torch()
-        begin = partial(self._begin, yolo if twin is None else twin, choice, mode, method, given, asked)
-        failed = partial(self._failed, choice, key, asked)
+        arguments = {name: value for name, value in given.items() if name not in exported_model.PRECISION}
+        arguments |= {**choice.way.arguments(), "imgsz": asked.imgsz}
+        call.begin = lambda: run_method(
+            self._session, predicts, mode, method if predicts is yolo else getattr(predicts, mode), (), arguments
+        )
         if given.get("stream"):
-            return self._stream(begin, by_torch, choice, failed)
+            return self._stream(call)
         try:
-            with self._precision(choice):
-                found = begin()
-        except YoloRocmError:
-            raise
+            with _precision(choice):
+                results = call.begin()
         except Exception as error:
-            if says_out_of_memory(str(error)):  # torch may have none either, but has it once the engine is gone
-                failed(error)
-                return by_torch()
-            found = by_torch()  # what torch cannot do either is no fault of the engine: a source, a callback
-            failed(error)
-            return found
+            return self._by_torch_after(call, error)
         self.choice = choice
-        return found
+        return results
 
     def _asked(self, yolo: Any, given: dict[str, Any]) -> Asked:
         device = given.get("device", yolo.overrides.get("device"))
@@ -117,22 +130,19 @@ class EngineRuns:
         reason = exported_model.only_torch(yolo, given)
         if reason:
             return self._torch(reason), None
-        while True:
-            try:
-                weights = self._weights.file(yolo)
-                if self._made and next(iter(self._made))[0] != weights:
-                    self._made.clear()
-                    self._loaded.clear()
-                key = weights, repr(asked)
-                if key not in self._made:
-                    self._made[key] = self._chooser.choose(weights.path, yolo.task, given.get("source"), asked)
-                # Measuring takes minutes, in which another process may write other weights to the file.
-                if self._weights.file(yolo) == weights:
-                    return self._made[key], key
-            except YoloRocmError as error:
-                if self.engine != AUTO or (self._strict and isinstance(error, ConfigError)):
-                    raise
-                return self._torch(str(error)), None
+        try:
+            weights = self._weights.file(yolo)
+            if self._made and next(iter(self._made))[0] != weights:
+                self._made.clear()
+                self._loaded.clear()
+            key = weights, repr(asked)
+            if key not in self._made:
+                self._made[key] = self._chooser.choose(weights.path, yolo.task, given.get("source"), asked)
+            return self._made[key], key
+        except YoloRocmError as error:
+            if self.engine != AUTO or (self._strict and isinstance(error, ConfigError)):
+                raise
+            return self._torch(str(error)), None
 
     def _torch(self, why: str) -> Choice:
         if self.engine != AUTO:
@@ -142,10 +152,11 @@ class EngineRuns:
             say("predict.torch", f"predicting with torch: {why}")
         return Choice(None, None, why)
 
-    def _load(self, yolo: Any, choice: Choice, key: _Key | None, asked: Asked) -> Any:
-        """Return the object that predicts in the place of `yolo`; None where that is `yolo` itself."""
-        if choice.way is None or choice.file is None or key is None:
-            return None
+    def _loaded_model(self, yolo: Any, choice: Choice, key: _Key, asked: Asked) -> Any:
+        """Return the object that predicts in the place of `yolo`, which it is itself where nothing was exported."""
+        assert choice.way is not None
+        if choice.file is None:
+            return yolo
         if key not in self._loaded:
             # Asked again: the file may have been replaced since by what others have exported.
             file = self._chooser.made(key[0].path, choice.way, asked)
@@ -156,76 +167,54 @@ class EngineRuns:
             self._loaded.popitem(last=False)
         return self._loaded[key].following(yolo)
 
-    def _begin(
-        self,
-        yolo: Any,
-        choice: Choice,
-        mode: str,
-        method: Callable[..., Any],
-        given: dict[str, Any],
-        asked: Asked,
-    ) -> Any:
-        assert choice.way is not None
-        given = {name: value for name, value in given.items() if name not in exported_model.PRECISION}
-        given = {**given, **choice.way.arguments(), "imgsz": asked.imgsz}
-        call = method if choice.file is None else getattr(yolo, mode)
-        return run_method(self._session, yolo, mode, call, (), given)
+    def _by_torch_after(self, call: _EngineCall, error: Exception) -> Any:
+        """Return what torch computes after an engine has failed, which is then let go of.
 
-    def _precision(self, choice: Choice) -> AbstractContextManager[None]:
-        """Let ncnn compute as it was measured; it makes its networks at the first image."""
-        if choice.way is None or choice.engine != "ncnn":
-            return nullcontext()
-        return ncnn_precision.ncnn_computes_in(choice.way.dtype == "fp16")
+        Raises:
+            YoloRocmError: The engine's error was one of ours.
+            Exception: What torch cannot do either, a source or a callback: that is no fault of the engine.
+        """
+        if isinstance(error, YoloRocmError):
+            raise error
+        if says_out_of_memory(str(error)):  # torch may have none either, but has it once the engine is gone
+            self._failed(call, error)
+            return call.by_torch()
+        results = call.by_torch()
+        self._failed(call, error)
+        return results
 
-    def _failed(self, choice: Choice, key: _Key | None, asked: Asked, error: Exception, forget: bool = True) -> Choice:
+    def _failed(self, call: _EngineCall, error: Exception, forget: bool = True) -> None:
         """Forget what was chosen, also for later processes, and say that torch predicts.
 
         Raises:
             EngineError: The engine was asked for by name.
         """
-        assert choice.way is not None
-        torch, why = Choice(None, None, f"{choice.way.name} has failed"), f"{type(error).__name__}: {error}"
-        if key is not None:
+        assert call.choice.way is not None
+        torch, why = Choice(None, None, f"{call.choice.way.name} has failed"), f"{type(error).__name__}: {error}"
+        if call.key is not None:
             with self._lock:
                 if forget:
-                    self._chooser.forget(key[0].path, asked)
-                self._loaded.pop(key, None)
-                self._made.pop(key)
+                    self._chooser.forget(call.key[0].path, call.asked)
+                self._loaded.pop(call.key, None)
+                self._made.pop(call.key)
                 if self.engine == AUTO:
-                    self._made[key] = torch
+                    self._made[call.key] = torch
         if self.engine != AUTO:
             raise EngineError(f"{torch.why} at what torch predicts ({why}). engine=torch predicts this.") from error
         say("predict.failed", f"{torch.why} ({why}): torch predicts", warning=True)
         self.choice = torch
-        return torch
 
-    def _stream(
-        self,
-        begin: Callable[[], Iterator[Any]],
-        by_torch: Callable[[], Any],
-        choice: Choice,
-        failed: Callable[..., Choice],
-    ) -> Iterator[Any]:
+    def _stream(self, call: _EngineCall) -> Iterator[Any]:
         """Yield the results of a stream; one whose first item fails is torch's from its beginning."""
         try:
-            with self._precision(choice):
-                results: Any = begin()
+            with _precision(call.choice):
+                results: Any = call.begin()
                 first = next(results, _END)
-        except YoloRocmError:
-            raise
         except Exception as error:
-            is_memory = says_out_of_memory(str(error))
-            if is_memory:
-                failed(error)
-            with closing(by_torch()) as results:
-                first = next(results, _END)
-                if not is_memory:
-                    failed(error)
-                if first is not _END:
-                    yield first
-                    yield from results
+            results = self._by_torch_after(replace(call, by_torch=lambda: _begun(call.by_torch())), error)
+            yield from results
             return
-        self.choice = choice
+        self.choice = call.choice
         with closing(results):
             if first is _END:
                 return
@@ -234,5 +223,25 @@ class EngineRuns:
                 yield from results
             except Exception as error:  # what was read of the source is gone: the caller has to begin again
                 if self.engine == AUTO:
-                    failed(error, forget=False)  # by the engine, the source or the caller: it is not known
+                    self._failed(call, error, forget=False)  # by the engine, the source or the caller: unknown
                 raise
+
+
+def _begun(results: Iterator[Any]) -> Iterator[Any]:
+    """Return a stream whose first item was computed: what cannot be done at all fails here."""
+    first = next(results, _END)
+
+    def rest() -> Iterator[Any]:
+        with closing(results):  # type: ignore[type-var]
+            if first is not _END:
+                yield first
+                yield from results
+
+    return rest()
+
+
+def _precision(choice: Choice) -> AbstractContextManager[None]:
+    """Let ncnn compute as it was measured; it makes its networks at the first image."""
+    if choice.way is None or choice.engine != "ncnn":
+        return nullcontext()
+    return ncnn_precision.ncnn_computes_in(choice.way.dtype == "fp16")

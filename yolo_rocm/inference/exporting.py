@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..diagnosis.predict_engines import PREDICT_ENGINES
 from ..errors import ExportError
-from ..hardware import Machine, detect
+from ..hardware import detect
 from ..ultralytics_hooks import models, predicting
 from ..ultralytics_hooks.log import progress_bar, say
 from .exported import new_export, put_in_place
@@ -19,7 +19,7 @@ from .ways import Way
 
 _BUILT_IN_CONF: Final = 0.25  # Ultralytics' own, in models that are exported with nms=True
 _IMAGES: Final = 4
-_FORMATS: Final = ("torchscript", "ncnn", "onnx", "migraphx", "openvino")
+_FORMATS: Final = ("torchscript", "ncnn", "onnx", "openvino")
 
 
 def is_checked(model: Any, arguments: Mapping[str, Any]) -> bool:
@@ -33,17 +33,17 @@ def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Pat
     Args:
         model: Weights.
         task: Their task, where the file does not tell.
-        **arguments: Ultralytics' arguments of `export`. `format` may be `migraphx` too: an ONNX file of a fixed shape.
+        **arguments: Ultralytics' arguments of `export`.
 
     Raises:
         ExportError: It cannot be exported, or does not agree; nothing is left behind, an older file stays.
     """
     engine = str(arguments.pop("format", "torchscript"))
     machine = detect()
-    gone = PREDICT_ENGINES["onnx" if engine == "migraphx" else engine].not_installed(machine)
-    if gone:
-        line = PREDICT_ENGINES["onnx" if engine == "migraphx" else engine].install_line(machine.system)
-        raise ExportError(f"format={engine} needs {' and '.join(gone)}. Run: {line}")
+    lacking = PREDICT_ENGINES[engine].not_installed(machine)
+    if lacking:
+        line = PREDICT_ENGINES[engine].install_line(machine.system)
+        raise ExportError(f"format={engine} needs {' and '.join(lacking)}. Run: {line}")
     yolo = models.load_model(model, task)
     weights = predicting.weights_of(yolo)
     if weights is None:
@@ -53,23 +53,13 @@ def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Pat
     if asked and imgsz != asked:
         say("export.imgsz", f"imgsz={imgsz} in place of {asked}: a multiple of the stride, as weights predict with")
     way = Way(engine)
-    given = {**(way.export_arguments(imgsz, arguments.get("batch", 1)) if engine == "migraphx" else {}), **arguments}
     with progress_bar(f"exporting to {engine}, then comparing with torch") as show:
         show(0, 2)
-        with new_export(weights, way.format, given, weights.parent) as product:
+        with new_export(weights, way.format, arguments, weights.parent) as product:
             show(1, 2)
-            by = _checking_way(engine, machine)
-            row = _compared(weights, yolo.task, product, by, given)
-            _judge(row, engine, given)
+            _judge(_compared(weights, yolo.task, product, way, arguments), engine, arguments)
             put_in_place(product, weights.parent / product.name)
         return weights.parent / product.name
-
-
-def _checking_way(engine: str, machine: Machine) -> Way:
-    """Return what computes the exported model: the CPU, where MIGraphX or its GPU is not here."""
-    if engine != "migraphx":
-        return Way(engine)
-    return Way("onnx") if PREDICT_ENGINES[engine].reasons_against(machine) else Way(engine, "cuda:0")
 
 
 def _compared(weights: Path, task: str, product: Path, way: Way, given: Mapping[str, Any]) -> Measured:
@@ -96,8 +86,7 @@ def _judge(row: Measured, engine: str, given: Mapping[str, Any]) -> None:
             f"the exported model was not compared with torch: on {_IMAGES} photographs it finds nothing",
         )
     elif row.agreement.agrees:
-        by = "" if row.way.engine == engine else f", computed by {row.way.name}"
-        say("export.agrees", f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same{by}")
+        say("export.agrees", f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same")
     elif given.get("int8") or str(given.get("quantize", "")) in ("8", "int8"):
         say("export.int8", f"in int8 {share:.3f} of {objects} objects are those of torch", warning=True)
     else:

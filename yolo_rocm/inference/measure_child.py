@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import StackError
-from ..ultralytics_hooks import models, ncnn_precision, predicting
+from ..ultralytics_hooks import models, ncnn_precision
 from ..utils.child_process import answer_parent
 from .predictions import Found, found_on, objects_in, save
 from .ways import Way
@@ -67,13 +66,7 @@ def _set_up(settings: dict[str, Any], way: Way) -> Iterator[Any]:
         def predict(images: list[Any], **more: Any) -> Any:
             return run_method(session, yolo, "predict", yolo.predict, (images,), {**arguments, **more})
 
-        def checked(images: list[Any], **more: Any) -> Any:
-            results = predict(images, **more)
-            if way.engine == "migraphx" and not any("MIGraphX" in each for each in predicting.providers_of(yolo)):
-                raise StackError(f"ONNX Runtime computed with {predicting.providers_of(yolo)}, not with MIGraphX")
-            return results
-
-        yield checked
+        yield predict
 
 
 def _enough(predict: Any, batches: list[Any]) -> float:

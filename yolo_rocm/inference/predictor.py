@@ -33,7 +33,7 @@ class Predictor:
             self._yolo = models.load_model(model, task)
         if task is not None and self._yolo.task != task:
             raise ConfigError(f"{model} is a model for {self._yolo.task}, not for {task}. Leave task= out.")
-        needs_file = engine not in (AUTO, TORCH, "compile") and isinstance(model, str | Path)
+        needs_file = engine not in (AUTO, TORCH) and isinstance(model, str | Path)
         if needs_file and predicting.weights_of(self._yolo) is None:
             raise ConfigError(f"engine={engine} needs the weights of a model, a .pt file; got {str(model)!r}.")
         from ..engines.seam import keep_kernels  # imports torch, as the model has done
@@ -86,7 +86,7 @@ def predictor(
 
     Args:
         model: Weights, or a YOLO object.
-        engine: `auto`, or one of `torch`, `compile`, `torchscript`, `ncnn`, `onnx`, `migraphx`, `openvino`.
+        engine: `auto`, or one of `torch`, `torchscript`, `ncnn`, `onnx`, `openvino`.
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         rocm: Sections over the preset.
         task: The model's task, where its file does not tell.

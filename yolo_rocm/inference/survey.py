@@ -6,14 +6,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ..errors import ExportError
 from .exported import exported
 from .measure import LIMIT_S, Measured, Trial, keep_images, measure, reference
 from .ways import BASE, Way
-
-COMPILE_LIMIT_S: Final = 1800.0  # MIGraphX compiles for up to 17 minutes (AMDMIGraphX#5234)
 
 
 def survey(
@@ -71,7 +69,7 @@ def _one(trial: Trial, way: Way, limit_s: float) -> Measured:
     file, export_s = trial.weights, 0.0
     if way.format:
         try:
-            made = exported(trial.weights, way.format, way.export_arguments(trial.imgsz, trial.batch))
+            made = exported(trial.weights, way.format, way.export_arguments(trial.imgsz))
         except ExportError as error:
             return Measured(way, error=str(error))
         file, export_s = made.file, made.seconds

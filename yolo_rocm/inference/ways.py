@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..diagnosis.predict_engines import PREDICT_ENGINES
+from ..diagnosis.predict_engines import NOT_OFFERED, PREDICT_ENGINES
 from ..diagnosis.vulkan import vulkan_devices
 from ..errors import ConfigError, EngineError, nearest
 from ..hardware import Machine
@@ -43,19 +43,13 @@ class Way:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments with which Ultralytics predicts this way."""
-        found: dict[str, Any] = {"device": self.device.removeprefix("cuda:")}
-        if self.dtype == "fp16" and self.engine in (TORCH, "compile", "torchscript"):
-            found["half"] = True
-        if self.engine == "compile":
-            found["compile"] = True
-        return found
+        half = {"half": True} if self.dtype == "fp16" and self.engine in (TORCH, "torchscript") else {}
+        return {"device": self.device.removeprefix("cuda:"), **half}
 
-    def export_arguments(self, imgsz: Any, batch: int) -> dict[str, Any]:
+    def export_arguments(self, imgsz: Any) -> dict[str, Any]:
         """Return the arguments with which the weights are exported for this way."""
         if self.engine in ("onnx", "openvino"):  # any size: images are not padded to a square
             return {"imgsz": imgsz, "dynamic": True}
-        if self.engine == "migraphx":  # compiled for one shape
-            return {"imgsz": imgsz, "batch": batch, "dynamic": False}
         return {"imgsz": imgsz}
 
 
@@ -69,19 +63,14 @@ def check_engine(engine: str, machine: Machine) -> str:
         ConfigError: There is none of that name.
         EngineError: This machine cannot use it, or lacks its packages.
     """
+    if engine in NOT_OFFERED:
+        raise ConfigError(f"engine={engine} is not offered: {NOT_OFFERED[engine]}. Engines: {', '.join(ENGINES)}.")
     if engine not in ENGINES:
         raise ConfigError(f"unknown engine {engine!r}{nearest(str(engine), ENGINES)} Allowed: {', '.join(ENGINES)}.")
-    if engine == AUTO:
-        return engine
-    asked = PREDICT_ENGINES[engine]
-    reasons = asked.reasons_against(machine)
-    if engine == "compile" and not predicting.compiles_predictions():
-        reasons.append("the installed Ultralytics has no compile=; update it")
+    reasons = [] if engine == AUTO else PREDICT_ENGINES[engine].reasons_against(machine)
     if reasons:
-        line = "" if asked.unfit(machine) else asked.install_line(machine.system)
-        raise refusal(
-            engine, "; ".join(reasons), f"To install it: {line}" if asked.not_installed(machine) and line else ""
-        )
+        line = PREDICT_ENGINES[engine].install_line(machine.system)
+        raise refusal(engine, "; ".join(reasons), f"To install it: {line}")
     return engine
 
 
@@ -123,20 +112,13 @@ def ways(
 
 
 def _of_engine(name: str, software: bool) -> Iterator[Way]:
-    if name == "compile" and not predicting.compiles_predictions():
-        return
-    if name != "migraphx":
-        yield Way(name)
+    yield Way(name)
+    devices: list[str] = []
     if name == "ncnn" and predicting.takes_vulkan():
-        for device in vulkan_devices():
-            if device.is_software and not software:
-                continue
-            yield from (Way(name, f"vulkan:{device.index}", dtype) for dtype in ("fp32", "fp16"))
-    if name in (TORCH, "compile", "torchscript", "migraphx"):
-        for gpu in _torch_gpus():
-            yield Way(name, gpu)
-            if name != "migraphx":
-                yield Way(name, gpu, "fp16")
+        devices = [f"vulkan:{each.index}" for each in vulkan_devices() if software or not each.is_software]
+    elif name in (TORCH, "torchscript"):
+        devices = _torch_gpus()
+    yield from (Way(name, device, dtype) for device in devices for dtype in ("fp32", "fp16"))
 
 
 def _torch_gpus() -> list[str]:

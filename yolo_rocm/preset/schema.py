@@ -126,7 +126,7 @@ class Step(_Section):
 class Predict(_Section):
     """What predicts, and how networks are computed in prediction and validation."""
 
-    engines: list[Literal["compile", "torchscript", "ncnn", "onnx", "migraphx", "openvino"]] = Field(
+    engines: list[Literal["torchscript", "ncnn", "onnx", "openvino"]] = Field(
         default=["ncnn", "onnx", "openvino"],
         description="what `predict engine=auto` measures next to torch, where it is installed",
     )

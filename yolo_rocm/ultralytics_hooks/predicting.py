@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ConfigError, StackError
+from ..errors import ConfigError
 from ..utils.error_text import first_line
-from .arguments import check_source, knows_argument
+from .arguments import check_source
 from .models import load_model
-from .probes import MIGRAPHX, VULKAN, missing
+from .probes import VULKAN, missing
 
 _LEAST_STRIDE: Final = 32  # AutoBackend's, for weights
 
@@ -112,29 +112,3 @@ def _padded_as_weights() -> Iterator[None]:
 def takes_vulkan() -> bool:
     """Return whether the installed Ultralytics can let ncnn use a GPU."""
     return not missing(VULKAN)
-
-
-def compiles_predictions() -> bool:
-    """Return whether the installed Ultralytics can compile a model that predicts."""
-    return knows_argument("compile")
-
-
-def register_migraphx() -> str:
-    """Make AMD's MIGraphX known to ONNX Runtime in this process; return the name of its provider.
-
-    Raises:
-        StackError: The installed Ultralytics does not know it.
-    """
-    if missing(MIGRAPHX):
-        raise StackError(f"{'. '.join(missing(MIGRAPHX))}. Run: pip install -U --no-deps ultralytics")
-    import onnxruntime
-    from ultralytics.nn.backends.onnx import _register_migraphx_ep
-
-    return str(_register_migraphx_ep(onnxruntime))
-
-
-def providers_of(yolo: Any) -> list[str]:
-    """Return what ONNX Runtime computes a model with that has predicted; nothing where it does not compute it."""
-    backend = getattr(getattr(yolo, "predictor", None), "model", None)
-    session = getattr(backend, "session", None)
-    return list(session.get_providers()) if session is not None else []

@@ -43,7 +43,6 @@ FUSED_LOSSES: Final = "losses in few kernels"
 FUSED_OPTIMIZERS: Final = "SGD in one kernel"
 STEP_PLACES: Final = "the step by class of operator in the report"
 VULKAN: Final = "predict engine=ncnn on a GPU"
-MIGRAPHX: Final = "predict engine=migraphx"
 CHOSEN_ENGINE: Final = "predict engine=auto"
 
 
@@ -265,12 +264,6 @@ PROBES: Final[tuple[Need, ...]] = (
         VULKAN,
         "choosing the device of ncnn",
         says=("vulkan",),
-    ),
-    Need(
-        ("ultralytics.nn.backends.onnx._register_migraphx_ep",),
-        MIGRAPHX,
-        "letting ONNX Runtime use an AMD GPU",
-        takes=("onnxruntime",),
     ),
     Need(
         ("ultralytics.data.build.load_inference_source",),

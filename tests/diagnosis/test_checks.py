@@ -257,7 +257,11 @@ def test_fires_where_it_should_and_only_there(tmp_path, id, sick, well):
 
 
 @pytest.mark.parametrize("tree", TREES)
-@pytest.mark.parametrize("torch", [make_torch, old_torch, None], ids=["new", "old", "none"])
+@pytest.mark.parametrize(
+    "torch",
+    [make_torch, *(pytest.param(torch, marks=pytest.mark.deep) for torch in (old_torch, None))],
+    ids=["new", "old", "none"],
+)
 def test_every_tree_can_be_examined(ward, tree, torch):
     """Nothing fails, every error has a remedy, and a card whose kernels the wheel lacks is told the right wheel."""
     patient = ward.admit(*TREES[tree], torch=torch)

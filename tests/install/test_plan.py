@@ -137,6 +137,10 @@ def test_two_kinds_of_cards_get_kernels_for_both(linux):
     assert "torch[device-gfx1100,device-gfx1201]" in commands(linux(fake_trees.RX7900XTX, fake_trees.RX9070XT))[1]
 
 
+def test_a_stack_has_kernels_for_all_cards(linux):
+    assert planned(linux(fake_trees.RX5600XT, fake_trees.RX7900XTX)).stack == "multi-arch"
+
+
 def test_without_a_gpu_and_with_one_that_no_wheel_knows(linux):
     machine = linux()
     assert planned(machine).stack == "cpu"

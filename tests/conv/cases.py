@@ -86,6 +86,7 @@ DEPTHWISE = {
     "depthwise, two for each": conv((1, 6, 5, 6), 12, (3, 3), (2, 1), ONE, groups=6),
     "depthwise, dilated by its stride": conv((1, 4, 9, 8), 4, (3, 3), (2, 2), (2, 1), (2, 4), groups=4),
     "depthwise, 7x7": conv((1, 4, 8, 9), 4, (7, 7), ONE, (3, 3), groups=4),
+    "depthwise, more padding than kernel": conv((1, 6, 5, 4), 6, (3, 3), ONE, (4, 3), groups=6),
     "depthwise, one pixel": conv((2, 9, 1, 1), 9, (3, 3), ONE, ONE, groups=9),
 }
 TRANSPOSED = {

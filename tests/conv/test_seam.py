@@ -88,7 +88,7 @@ def test_an_interrupt_inside_a_convolution_restores_and_arrives(layer, monkeypat
     def interrupted(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("yolo_rocm.conv.gemm.columns.Columns.forward", interrupted)
+    monkeypatch.setattr("yolo_rocm.conv.gemm.columns.NhwcColumns.forward", interrupted)
     with pytest.raises(KeyboardInterrupt), yolo_rocm.patched(CPU, "gemm"):
         F.conv2d(*layer)
 

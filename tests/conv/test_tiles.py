@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from yolo_rocm.conv.triton import tiles
-from yolo_rocm.conv.triton.tiles import ROW_SIZES, SIZES, Measured, block, fits, measured
+from yolo_rocm.conv.triton.tiles import ROW_SIZES, SIZES, MeasuredSizes, block, fits, measured
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
 
 from ..tables import each_row
@@ -25,7 +25,7 @@ def test_every_case_has_a_row_and_every_row_a_case():
 @pytest.mark.parametrize("half", [False, True], ids=["fp32", "half"])
 @pytest.mark.parametrize("kernel", ["gather", "weight", "rows"])
 def test_channels_last_is_read_as_it_is_in_every_size(family, half, kernel):
-    assert measured(family, True, half, kernel, 64, 3) == Measured(SIZES, ())
+    assert measured(family, True, half, kernel, 64, 3) == MeasuredSizes(SIZES, ())
 
 
 NCHW = {
@@ -45,7 +45,7 @@ NCHW = {
 def test_nchw(name):
     families, half, kernel, channels, width, stored, copied = NCHW[name]
     for family in families:
-        assert measured(family, False, half, kernel, channels, width) == Measured(stored, copied)
+        assert measured(family, False, half, kernel, channels, width) == MeasuredSizes(stored, copied)
 
 
 def test_tiles_that_are_mostly_padding_or_far_too_narrow_do_not_fit():

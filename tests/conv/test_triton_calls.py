@@ -20,7 +20,7 @@ import torch
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton import calls
 from yolo_rocm.conv.triton.calls import Dot, strides
-from yolo_rocm.conv.triton.tiles import Block, SplitK, Tile, block
+from yolo_rocm.conv.triton.tiles import DepthwiseBlock, SplitK, Tile, block
 from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import NVIDIA
@@ -158,7 +158,7 @@ def test_splits_cover_every_pixel_once(processors, step):
 def test_a_depthwise_gradient_has_a_block_of_its_own(processors):
     problem = conv((64, 24, 40, 40), outs=24, groups=24)
     x, y = (strides(shape, False) for shape in (problem.input_shape, problem.output_shape))
-    each = Block(64, 8, 2, 128, 4, 1)
+    each = DepthwiseBlock(64, 8, 2, 128, 4, 1)
     call, splits = calls.depthwise_weight(problem, y, x, each, processors)
     assert (call.warps, call.constants["BLOCK_P"], call.constants["BLOCK_C"]) == (1, 128, 4)
     assert call.grid == (6, splits, 1)

@@ -7,7 +7,7 @@ name it are measured again. The order breaks ties where nothing has been measure
 from __future__ import annotations
 
 from .base import Algorithm
-from .gemm.columns import Columns
+from .gemm.columns import NhwcColumns
 from .gemm.depthwise import DepthwiseKernel
 from .gemm.planes import Planes
 from .gemm.pointwise import Pointwise
@@ -20,7 +20,7 @@ from .hip.few_channels import HipFewChannels
 from .hip.gemm import HipGemm
 from .hip.tiles import TILES
 from .hip.winograd import HipWinograd
-from .native import Aten, Vendor
+from .native import AtenConvolution, VendorConvolution
 from .triton.channels_last import TritonChannelsLast
 from .triton.depthwise import TritonDepthwise
 from .triton.gemm import TritonFlat, TritonGemm, TritonInference, TritonRows
@@ -31,11 +31,11 @@ _TRITON_TILES = (*(TritonGemm(size) for size in SIZES), *(TritonRows(size) for s
 _HIP_TILES = tuple(HipGemm(name, *pair) for name, pair in TILES.items())
 
 ALGORITHMS: tuple[Algorithm, ...] = (
-    Vendor(),
+    VendorConvolution(),
     DepthwiseKernel(),
     *_ANYTHING_DIRECT,
     Planes(),
-    Columns(),
+    NhwcColumns(),
     ShiftRows(),
     Winograd4(),
     TransposedShuffle(),
@@ -50,7 +50,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     *_HIP_TILES,
     HipWinograd(),
     KernelTransposed(_HIP_TILES[-1]),
-    Aten(),
+    AtenConvolution(),
 )
 # Of a network that only computes: no rows, which are of a gradient, but tiles for small batches.
 INFERENCE_ALGORITHMS: tuple[Algorithm, ...] = (

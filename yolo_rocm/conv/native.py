@@ -42,7 +42,7 @@ def native_convolution_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
     return result
 
 
-class Vendor(Algorithm):
+class VendorConvolution(Algorithm):
     """MIOpen on AMD, cuDNN on NVIDIA, oneDNN on a CPU: what torch would have done."""
 
     name: ClassVar[str] = "vendor"
@@ -100,7 +100,7 @@ class Vendor(Algorithm):
         return grads[0], grads[1]
 
 
-class Aten(Vendor):
+class AtenConvolution(VendorConvolution):
     """torch's own kernels with the vendor library off, in forward and in backward.
 
     The backend is chosen again from the global flag when backward runs, so both passes are wrapped.

@@ -123,7 +123,7 @@ class Convolution(Operator[ConvProblem, Algorithm]):
         return chunking.smallest_workspace(algorithm, problem)
 
 
-class Inference(Convolution):
+class InferenceConvolution(Convolution):
     """Convolution, bias and activation as one, `act(conv(x))`, of a network that only computes: a forward pass alone.
 
     Kernels with the activation in their epilogue write their result once; of the others torch's activation follows.
@@ -153,4 +153,4 @@ class Planner(BasePlanner[ConvProblem, Algorithm]):
 class InferencePlanner(Planner):
     """Chooses algorithms for convolutions with their activations, of a network that only computes."""
 
-    operator = Inference()
+    operator = InferenceConvolution()

@@ -13,7 +13,7 @@ from ..problem import ConvProblem
 from .correlating import Correlating, Window
 
 
-class Columns(Correlating):
+class NhwcColumns(Correlating):
     """A window of an NHWC image is `kh` runs of `kw * channels` neighbours, so the copy is a fast one."""
 
     name: ClassVar[str] = "columns"

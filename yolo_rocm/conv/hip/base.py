@@ -23,7 +23,7 @@ _LARGEST = 2**31
 
 
 @dataclass(frozen=True)
-class Steps:
+class PassCalls:
     """The launches of a pass: of its kernel, and of what comes before (a packed weight) or after it (a sum).
 
     Attributes:
@@ -51,7 +51,7 @@ class HipAlgorithm(Algorithm):
         src: Strides,
         weight: Strides,
         out: Strides,
-    ) -> Steps:
+    ) -> PassCalls:
         """Describe forward, or with `back` grad-input; tensors of the kernel: source, weight, bias or None, result."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ import torch
 
 from ...engines.activations import ACTIVATIONS, IDENTITY
 from ..problem import ConvProblem, cdiv
-from .tiles import Tile
+from .tiles import HipTile
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
@@ -45,14 +45,14 @@ def activation(problem: ConvProblem, back: bool) -> dict[str, int | str]:
     return {"ACT": ACTIVATIONS.index(kind), "SLOPE": f"{slope:.9e}f"}
 
 
-def forward(problem: ConvProblem, x: Strides, y: Strides, tile: Tile) -> HipCall:
+def forward(problem: ConvProblem, x: Strides, y: Strides, tile: HipTile) -> HipCall:
     """Describe the forward pass; tensors: input, packed weight, bias or None, output."""
     sizes = (problem.output_size, problem.output_size, problem.input_size)
     channels, outputs = problem.group_channels
     return _gather_gemm(problem, *sizes, channels, outputs, x, y, tile, False)
 
 
-def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> HipCall:
+def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: HipTile) -> HipCall:
     """Describe the gradient of the input, all its stride phases; tensors: gradient, packed weight, None, result."""
     channels, outputs = problem.group_channels
     phase = tuple(cdiv(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
@@ -61,13 +61,13 @@ def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: Tile) -> 
     )
 
 
-def packed_shape(problem: ConvProblem, tile: Tile, back: bool) -> tuple[int, int, int, int]:
+def packed_shape(problem: ConvProblem, tile: HipTile, back: bool) -> tuple[int, int, int, int]:
     """Return the shape of a packed weight: taps, channels, groups, outputs, the second and last in whole tiles."""
     channels, outputs = reversed(problem.group_channels) if back else problem.group_channels
     return (math.prod(problem.kernel), cdiv(channels, tile.k) * tile.k, problem.groups, cdiv(outputs, tile.n) * tile.n)
 
 
-def pack_weight(problem: ConvProblem, weight: Strides, tile: Tile, back: bool) -> HipCall:
+def pack_weight(problem: ConvProblem, weight: Strides, tile: HipTile, back: bool) -> HipCall:
     """Describe the copy of a weight into the order that `gather_gemm` reads; tensors: weight, packed weight."""
     channels, outputs = reversed(problem.group_channels) if back else problem.group_channels
     taps, packed_channels, groups, packed_outputs = shape = packed_shape(problem, tile, back)
@@ -77,7 +77,7 @@ def pack_weight(problem: ConvProblem, weight: Strides, tile: Tile, back: bool) -
     return HipCall("pack_weight", defines, (cdiv(elements, 256), 1, 1), 256, (*sizes, *weight))
 
 
-def grad_weight(problem: ConvProblem, grad: Strides, x: Strides, tile: Tile, processors: int) -> tuple[HipCall, int]:
+def grad_weight(problem: ConvProblem, grad: Strides, x: Strides, tile: HipTile, processors: int) -> tuple[HipCall, int]:
     """Describe the partial sums of the gradient of the weight, and say how many; tensors: gradient, input, partials."""
     channels, outputs = problem.group_channels
     width = math.prod(problem.kernel) * channels
@@ -103,7 +103,7 @@ def grad_weight(problem: ConvProblem, grad: Strides, x: Strides, tile: Tile, pro
     )
 
 
-def split_k(pixels: int, blocks: int, tile: Tile, processors: int) -> tuple[int, int]:
+def split_k(pixels: int, blocks: int, tile: HipTile, processors: int) -> tuple[int, int]:
     """Return how many pixels a split of grad-weight has, and how many splits there are: every processor has work."""
     splits = max(1, min(cdiv(tile.split_blocks * processors, blocks), cdiv(pixels, 16 * tile.k), 65535))
     split_pixels = cdiv(cdiv(pixels, splits), tile.k) * tile.k
@@ -128,7 +128,7 @@ def _gather_gemm(
     outputs: int,
     src: Strides,
     out: Strides,
-    tile: Tile,
+    tile: HipTile,
     back: bool,
 ) -> HipCall:
     area = math.prod(phase)
@@ -161,7 +161,7 @@ def _geometry(problem: ConvProblem) -> tuple[int, ...]:
     return (*problem.kernel, *problem.stride, *problem.padding, *problem.dilation)
 
 
-def _defines(problem: ConvProblem, tile: Tile, **more: int | str) -> tuple[tuple[str, int | str], ...]:
+def _defines(problem: ConvProblem, tile: HipTile, **more: int | str) -> tuple[tuple[str, int | str], ...]:
     return (("T", STORAGE[problem.dtype]), *tile.defines().items(), *more.items())
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...engines.devices import processors
 from ..problem import ConvProblem
 from . import calls
-from .base import HipAlgorithm, Steps, hip_reasons
+from .base import HipAlgorithm, PassCalls, hip_reasons
 from .calls import HipCall, Strides
 
 # Grad-weight keeps a sum for every tap: with more of them than this, registers run out.
@@ -38,9 +38,9 @@ class HipDepthwise(HipAlgorithm):
         src: Strides,
         weight: Strides,
         out: Strides,
-    ) -> Steps:
+    ) -> PassCalls:
         """Describe forward or grad-input."""
-        return Steps(calls.depthwise(problem, src, weight, out, back))
+        return PassCalls(calls.depthwise(problem, src, weight, out, back))
 
     def weight_steps(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[HipCall, int]:
         """Describe the partial sums of grad-weight."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...engines.names import Pass
 from ..problem import ConvProblem
 from . import calls
-from .base import Steps, hip_reasons
+from .base import PassCalls, hip_reasons
 from .calls import Strides
 from .gemm import HipGemm
 from .tiles import TILES
@@ -48,8 +48,8 @@ class HipFewChannels(HipGemm):
         src: Strides,
         weight: Strides,
         out: Strides,
-    ) -> Steps:
+    ) -> PassCalls:
         """Describe forward by this kernel, grad-input by the plain one."""
         if back:
             return super().gather_steps(problem, back, src, weight, out)
-        return Steps(calls.few_channels(problem, src, weight, out))
+        return PassCalls(calls.few_channels(problem, src, weight, out))

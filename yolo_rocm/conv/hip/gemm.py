@@ -9,9 +9,9 @@ from ...engines.devices import processors
 from ...engines.names import Pass
 from ..problem import ConvProblem
 from . import calls
-from .base import HipAlgorithm, Steps, hip_reasons
+from .base import HipAlgorithm, PassCalls, hip_reasons
 from .calls import HipCall, Strides
-from .tiles import Tile, fits
+from .tiles import HipTile, fits
 
 
 class HipGemm(HipAlgorithm):
@@ -19,7 +19,7 @@ class HipGemm(HipAlgorithm):
 
     kernel: ClassVar[str | None] = "hip_gemm"
 
-    def __init__(self, name: str, gather: Tile, weight: Tile) -> None:
+    def __init__(self, name: str, gather: HipTile, weight: HipTile) -> None:
         """Take the tile of forward and grad-input, and that of grad-weight."""
         self.name = f"hip_{name}"  # type: ignore[misc]
         self.gather, self.weight = gather, weight
@@ -45,14 +45,14 @@ class HipGemm(HipAlgorithm):
         src: Strides,
         weight: Strides,
         out: Strides,
-    ) -> Steps:
+    ) -> PassCalls:
         """Describe forward or grad-input, and the packing of the weight before it."""
         if back:
             kernel = calls.grad_input(problem, src, out, self.gather)
         else:
             kernel = calls.forward(problem, src, out, self.gather)
         pack = calls.pack_weight(problem, weight, self.gather, back)
-        return Steps(kernel, pack, math.prod(calls.packed_shape(problem, self.gather, back)))
+        return PassCalls(kernel, pack, math.prod(calls.packed_shape(problem, self.gather, back)))
 
     def weight_steps(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[HipCall, int]:
         """Describe the partial sums of grad-weight."""

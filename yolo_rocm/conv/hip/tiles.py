@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True)
-class Tile:
+class HipTile:
     """Sizes of a matrix product's tile, and what of it a thread computes.
 
     Attributes:
@@ -48,13 +48,13 @@ class Tile:
 # of 128x32 cost 1 % of all convolutions there; with twice as many, LDS left an RDNA card room for 3 waves of a SIMD, or
 # 2. Compiled for RDNA cards (clang 19; hiprtc 5.2 for gfx1010 and gfx1030), none spills, and all have 4 waves or more.
 # For gfx90a and gfx942, grad-weight of 256x32 in NCHW spills a few scalar registers.
-TILES: Final[dict[str, tuple[Tile, Tile]]] = {
-    "256x16": (Tile(256, 16, 8, 8, 4, 4), Tile(16, 32, 16, 4, 4, 16, 32)),
-    "128x32": (Tile(128, 32, 16, 8, 4, 4), Tile(32, 32, 16, 4, 4, 8, 16)),
-    "256x32": (Tile(256, 32, 8, 8, 8, 3), Tile(128, 64, 16, 8, 8, 3, 6)),
-    "64x64": (Tile(64, 64, 16, 8, 4, 4), Tile(64, 64, 16, 8, 4, 4, 4)),
-    "128x64": (Tile(128, 64, 16, 8, 8, 4), Tile(64, 128, 16, 8, 8, 3, 6)),
-    "128x80": (Tile(128, 80, 16, 4, 20, 3), Tile(80, 128, 16, 20, 4, 3, 6)),
+TILES: Final[dict[str, tuple[HipTile, HipTile]]] = {
+    "256x16": (HipTile(256, 16, 8, 8, 4, 4), HipTile(16, 32, 16, 4, 4, 16, 32)),
+    "128x32": (HipTile(128, 32, 16, 8, 4, 4), HipTile(32, 32, 16, 4, 4, 8, 16)),
+    "256x32": (HipTile(256, 32, 8, 8, 8, 3), HipTile(128, 64, 16, 8, 8, 3, 6)),
+    "64x64": (HipTile(64, 64, 16, 8, 4, 4), HipTile(64, 64, 16, 8, 4, 4, 4)),
+    "128x64": (HipTile(128, 64, 16, 8, 8, 4), HipTile(64, 128, 16, 8, 8, 3, 6)),
+    "128x80": (HipTile(128, 80, 16, 4, 20, 3), HipTile(80, 128, 16, 20, 4, 3, 6)),
 }
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ...engines.names import Pass
 from ..problem import ConvProblem, cdiv
-from .base import Steps, hip_reasons
+from .base import PassCalls, hip_reasons
 from .calls import STORAGE, HipCall, Strides, activation
 from .gemm import HipGemm
 from .tiles import TILES
@@ -55,7 +55,7 @@ class HipWinograd(HipGemm):
         src: Strides,
         weight: Strides,
         out: Strides,
-    ) -> Steps:
+    ) -> PassCalls:
         """Describe forward or grad-input, and the transform of the weight before it."""
         sizes = (problem.input_size, problem.output_size)
         src_size, out_size = reversed(sizes) if back else sizes
@@ -96,4 +96,4 @@ class HipWinograd(HipGemm):
             256,
             (channels, packed_channels, outputs, packed_outputs, *weight),
         )
-        return Steps(kernel, pack, 16 * elements)
+        return PassCalls(kernel, pack, 16 * elements)

@@ -16,7 +16,7 @@ from ...engines.layout import strides as strides
 from ...engines.triton.call import Call
 from ..problem import ConvProblem, cdiv
 from .steps import steps
-from .tiles import DEPTHWISE_SPLIT, GEMM_SPLIT, Block, SplitK, Tile, layout_name
+from .tiles import DEPTHWISE_SPLIT, GEMM_SPLIT, DepthwiseBlock, SplitK, Tile, layout_name
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
@@ -249,7 +249,7 @@ def depthwise(
     weight: Strides,
     out: Strides,
     bias: bool,
-    block: Block,
+    block: DepthwiseBlock,
     back: bool,
 ) -> Call:
     """Describe a depthwise forward pass, or with `back` the gradient of the input; tensors as for the GEMMs."""
@@ -281,7 +281,7 @@ def depthwise(
 
 
 def depthwise_weight(
-    problem: ConvProblem, grad: Strides, x: Strides, block: Block, processors: int
+    problem: ConvProblem, grad: Strides, x: Strides, block: DepthwiseBlock, processors: int
 ) -> tuple[Call, int]:
     """Describe the partial sums of a depthwise gradient of the weight; tensors: input, gradient, partial sums."""
     tiles = cdiv(problem.out_channels, block.weight_channels)

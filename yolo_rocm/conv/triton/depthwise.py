@@ -13,7 +13,7 @@ from . import calls
 from .base import TritonAlgorithm
 from .calls import Strides, is_half
 from .common import triton_reasons
-from .tiles import Block, block
+from .tiles import DepthwiseBlock, block
 
 # Grad-weight keeps a sum for every tap: with more of them than this, registers run out.
 _MOST_TAPS = 64
@@ -47,5 +47,5 @@ class TritonDepthwise(TritonAlgorithm):
         return calls.depthwise_weight(problem, grad, x, _block(problem), processors(problem.device))
 
 
-def _block(problem: ConvProblem) -> Block:
+def _block(problem: ConvProblem) -> DepthwiseBlock:
     return block(family(problem.device), problem.channels_last, is_half(problem), math.prod(problem.kernel))

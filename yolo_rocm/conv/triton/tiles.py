@@ -62,7 +62,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Block:
+class DepthwiseBlock:
     """Pixels and channels of a depthwise tile: of forward and grad-input, and of grad-weight.
 
     Attributes:
@@ -215,18 +215,18 @@ _UNROLLED: Final = range(10, 37)
 _AMD: Final = "amd"
 _BLOCKS: Final = {
     # cards, layout, half precision
-    (NVIDIA, "nchw", False): Block(128, 8, 2, 128, 4, 1),
-    (NVIDIA, "nchw", True): Block(256, 8, 2, 128, 4, 1),
-    (NVIDIA, "nhwc", False): Block(32, 32, 2, 64, 32, 1),
-    (NVIDIA, "nhwc", True): Block(32, 64, 2, 32, 32, 1),
-    (_AMD, "nchw", False): Block(256, 4, 4, 128, 4, 2),
-    (_AMD, "nchw", True): Block(256, 4, 4, 128, 4, 2),
-    (_AMD, "nhwc", False): Block(32, 32, 4, 32, 32, 2),
-    (_AMD, "nhwc", True): Block(64, 32, 4, 32, 32, 2),
+    (NVIDIA, "nchw", False): DepthwiseBlock(128, 8, 2, 128, 4, 1),
+    (NVIDIA, "nchw", True): DepthwiseBlock(256, 8, 2, 128, 4, 1),
+    (NVIDIA, "nhwc", False): DepthwiseBlock(32, 32, 2, 64, 32, 1),
+    (NVIDIA, "nhwc", True): DepthwiseBlock(32, 64, 2, 32, 32, 1),
+    (_AMD, "nchw", False): DepthwiseBlock(256, 4, 4, 128, 4, 2),
+    (_AMD, "nchw", True): DepthwiseBlock(256, 4, 4, 128, 4, 2),
+    (_AMD, "nhwc", False): DepthwiseBlock(32, 32, 4, 32, 32, 2),
+    (_AMD, "nhwc", True): DepthwiseBlock(64, 32, 4, 32, 32, 2),
 }
 
 
-def block(family: str, channels_last: bool, half: bool, taps: int = 9) -> Block:
+def block(family: str, channels_last: bool, half: bool, taps: int = 9) -> DepthwiseBlock:
     """Return the depthwise tile of a family."""
     found = _BLOCKS[NVIDIA if family == NVIDIA else _AMD, layout_name(channels_last), half]
     return replace(found, pixels=found.pixels // 4) if taps in _UNROLLED else found
@@ -237,7 +237,7 @@ def layout_name(channels_last: bool) -> str:
     return "nhwc" if channels_last else "nchw"
 
 
-class Measured(NamedTuple):
+class MeasuredSizes(NamedTuple):
     """Sizes of tiles that are worth a measurement, before those that do not fit the layer's channels are dropped.
 
     Attributes:
@@ -255,19 +255,19 @@ class Measured(NamedTuple):
 _ANY, _ALL, _OTHER, _NONE = None, SIZES, SIZES[::2], ()
 _MEASURED: Final = (
     # layout, cards,  dtype,  kernel,   layer             -> as stored, on a copy; the first row that applies counts
-    (("nhwc", _ANY,   _ANY,   _ANY,     _ANY),           Measured(_ALL, _NONE)),
-    (("nchw", _ANY,   "fp32", "gather", _ANY),           Measured(_ALL, _NONE)),
-    (("nchw", NVIDIA, "half", "gather", _ANY),           Measured(SIZES[:1], _ALL)),
-    (("nchw", _AMD,   "half", "gather", _ANY),           Measured(_OTHER, _ALL)),
-    (("nchw", NVIDIA, _ANY,   "weight", "few channels"), Measured(_ALL, _ALL)),
-    (("nchw", NVIDIA, _ANY,   "weight", _ANY),           Measured(_NONE, _ALL)),
-    (("nchw", _AMD,   _ANY,   "weight", "3 wide"),       Measured(_OTHER, _NONE)),
-    (("nchw", _AMD,   _ANY,   "weight", _ANY),           Measured(_OTHER, _ALL)),
-    (("nchw", _ANY,   _ANY,   "rows",   _ANY),           Measured(_NONE, _ALL)),
+    (("nhwc", _ANY,   _ANY,   _ANY,     _ANY),           MeasuredSizes(_ALL, _NONE)),
+    (("nchw", _ANY,   "fp32", "gather", _ANY),           MeasuredSizes(_ALL, _NONE)),
+    (("nchw", NVIDIA, "half", "gather", _ANY),           MeasuredSizes(SIZES[:1], _ALL)),
+    (("nchw", _AMD,   "half", "gather", _ANY),           MeasuredSizes(_OTHER, _ALL)),
+    (("nchw", NVIDIA, _ANY,   "weight", "few channels"), MeasuredSizes(_ALL, _ALL)),
+    (("nchw", NVIDIA, _ANY,   "weight", _ANY),           MeasuredSizes(_NONE, _ALL)),
+    (("nchw", _AMD,   _ANY,   "weight", "3 wide"),       MeasuredSizes(_OTHER, _NONE)),
+    (("nchw", _AMD,   _ANY,   "weight", _ANY),           MeasuredSizes(_OTHER, _ALL)),
+    (("nchw", _ANY,   _ANY,   "rows",   _ANY),           MeasuredSizes(_NONE, _ALL)),
 )  # fmt: skip
 
 
-def measured(family: str, channels_last: bool, half: bool, kernel: str, channels: int, width: int) -> Measured:
+def measured(family: str, channels_last: bool, half: bool, kernel: str, channels: int, width: int) -> MeasuredSizes:
     """Return the sizes that are worth a measurement.
 
     Args:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from yolo_rocm.bench.layers import model_layers
-from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
+from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, INFERENCE_ALGORITHMS
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
@@ -80,6 +80,14 @@ def test_nothing_much_larger_than_the_layer_is_tried(served):
     assert not BY_NAME["triton_rows_s"].worth_measuring(narrow, "forward")
     assert BY_NAME["triton_flat"].worth_measuring(conv((2, 3, 9, 11)), "forward")
     assert not BY_NAME["triton_flat"].worth_measuring(conv((2, 3, 9, 11)), "grad_weight")
+
+
+def test_tiles_of_inference_are_no_deeper_than_the_layer_has_channels(served):
+    served(NVIDIA)
+    (deep,) = (a for a in INFERENCE_ALGORITHMS if a.name == "triton_128x128")
+    for channels, worth in ((24, False), (64, True)):
+        problem = replace(conv((2, channels, 9, 11), outs=128), dtype=torch.float16)
+        assert deep.worth_measuring(problem, "forward") == worth
 
 
 # Why it is not: every reason by its name.

@@ -50,6 +50,7 @@ def test_a_patch_stays_where_nobody_keeps_its_handle():
     for handle in list(create._patches):
         handle.undo()
     assert DataLoader.__init__ is original
+    assert not create._patches
 
 
 def test_what_the_caller_sets_stays():

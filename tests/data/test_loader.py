@@ -412,3 +412,7 @@ def test_what_workers_drew_ahead_does_not_count_where_batches_are_strict():
         loader.close()
     assert seen[0] == seen[1]
     assert seen[0][0] != seen[0][1]
+    longer = endless(0)
+    epoch(longer), epoch(longer)
+    longer.reset()
+    assert epoch(longer) != seen[0][0]  # what was given does count

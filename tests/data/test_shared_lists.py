@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import pickle
 from pathlib import Path
@@ -32,6 +33,7 @@ def test_a_shared_list_reads_like_the_list(items):
     for mine, theirs in zip(shared, items, strict=True):
         assert isinstance(mine, type(theirs))
         np.testing.assert_equal(mine, theirs)
+        assert not isinstance(mine, dict) or copy.deepcopy(mine) is mine  # it is new: nobody has to copy it again
     if items:
         np.testing.assert_equal(shared[-1], items[-1])
         np.testing.assert_equal(shared[2:5], items[2:5])

@@ -33,13 +33,13 @@ def test_the_newest_policy_decides_and_the_class_is_put_back_in_any_order():
 
 
 def test_loaders_end_with_their_policy_unless_it_only_built_them():
+    with loaders_built_by(LoaderPolicy()):
+        built = made()
+    next(iter(built))
     with loaders_follow(LoaderPolicy()):
         followed = made()
         next(iter(followed))
     assert followed.iterator is None
-    with loaders_built_by(LoaderPolicy()):
-        built = made()
-    next(iter(built))
     assert built.iterator is not None
     built.close()
 

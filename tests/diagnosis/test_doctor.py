@@ -184,6 +184,7 @@ def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
     ):
         assert secret not in text, secret
     assert "yolosecret" not in text
+    assert "YOLO_AUTH_TOKEN" not in text
     assert "fish" not in text
     for word in ("RX 5600 XT", "gfx1010", "MIOPEN_USER_DB_PATH: ~/miopen", "arch-not-in-torch", "MIOpen(HIP): Error"):
         assert word in text

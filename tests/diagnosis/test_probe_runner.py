@@ -254,6 +254,12 @@ def test_there_is_more_time_where_triton_compiles(tmp_path):
     assert [(o.name.split("/")[1], o.status) for o in answers.outcomes[1:]] == [("triton", "ok"), ("gemm", "hang")]
 
 
+@pytest.mark.once
+def test_the_first_probe_has_the_time_in_which_torch_is_imported(tmp_path):
+    (only,) = run_probes(PROBES[1:2], child(tmp_path, "time.sleep(2)"), QUICK).outcomes
+    assert only.status == "ok"
+
+
 def test_numbers_are_judged_by_the_dtype():
     for dtype, fine, wrong in (("fp32", 9e-5, 2e-4), ("fp16", 4e-3, 6e-3), ("bf16", 3e-2, 5e-2)):
         probe = DeviceProbe("conv", "vendor", dtype, "nchw", "1x1")

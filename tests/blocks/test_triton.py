@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from yolo_rocm.blocks.again import Again
 from yolo_rocm.blocks.block import conv_norm_act
+from yolo_rocm.blocks.recomputed import RecomputedBlock
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.patch import Route
@@ -31,14 +31,16 @@ def test_a_step_has_the_bits_of_the_two_functions(amp):
         assert {entry.plan.engine for report in (patch.report, norms.report) for entry in report.served.values()} == {
             "triton"
         }
-        assert [known.is_cast for known in norms.fused().values() if hasattr(known, "is_cast")] == [False]
+        assert [known.is_cast for known in norms.cache("conv_norm_act").values() if hasattr(known, "is_cast")] == [
+            False
+        ]
 
 
 @pytest.mark.parametrize("amp", [pytest.param(False, marks=pytest.mark.deep), True], ids=["fp32", "autocast"])
 def test_lean_memory_has_the_bits_of_full_memory(amp, monkeypatch):
     """Activations are computed again by the kernels that computed them first."""
-    again, made = Again._made_again, []
-    monkeypatch.setattr(Again, "_made_again", lambda self: made.append(self) or again(self))
+    again, made = RecomputedBlock._made_again, []
+    monkeypatch.setattr(RecomputedBlock, "_made_again", lambda self: made.append(self) or again(self))
     with interpreter(), served("triton") as (_, norms), lean.installed():
         wanted, _ = chained(by_one, on=False, amp=amp)
         assert not made
@@ -53,7 +55,7 @@ def test_a_weight_is_converted_to_the_layout_that_is_read():
     x, three = sample(2, 4, 7, 8), layers(padding=1)
     with interpreter(), served("triton") as (_, norms), torch.autocast("cpu", dtype=torch.bfloat16):
         y = conv_norm_act(x, *three)
-        (known,) = norms.fused().values()
+        (known,) = norms.cache("conv_norm_act").values()
         weight = y.grad_fn.saved_tensors[0]
         assert weight.dtype == torch.bfloat16
         assert weight.is_contiguous(memory_format=torch.channels_last)
@@ -98,7 +100,7 @@ def test_where_two_passes_read_two_layouts_a_weight_stays_as_it_is():
 def test_with_other_engines_autocast_is_switched_off():
     with served("gemm") as (_, norms):
         conv_norm_act(sample(), *layers())
-        assert [known.is_cast for known in norms.fused().values()] == [True]
+        assert [known.is_cast for known in norms.cache("conv_norm_act").values()] == [True]
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = conv_norm_act(sample(), *layers())
     assert found.dtype == torch.bfloat16

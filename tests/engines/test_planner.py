@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -35,19 +33,6 @@ def slow(result: torch.Tensor) -> torch.Tensor:
     for _ in range(300):
         result = result + 0
     return result
-
-
-@pytest.mark.once
-def test_the_room_knows_no_operator():
-    """In a process of its own, where nothing else has imported one."""
-    code = (
-        "import sys; import yolo_rocm.engines.planner, tests.engines.toy as toy\n"
-        "planner = toy.planner_of(toy.Products(toy.Plain()), remember=False)\n"
-        "assert len(planner.tune([toy.Product(5)])[toy.Product(5)]) == 2\n"
-        "print([name for name in sys.modules if name.startswith(('yolo_rocm.conv', 'ultralytics'))])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_from_heuristics_to_measured_plans_that_the_next_process_reads(folder):

@@ -47,7 +47,7 @@ def interrupted(read: Callable[[], Any], at: int, meet: Callable[[], None]) -> b
     return steps > at
 
 
-@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("named", [pytest.param(False, marks=pytest.mark.deep), True])
 @pytest.mark.parametrize("kind", REPORTS)
 @pytest.mark.parametrize("name", READS)
 def test_a_report_can_be_read_at_any_time(kind: Any, name: str, named: bool) -> None:

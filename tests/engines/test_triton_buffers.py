@@ -82,7 +82,7 @@ print(kernel_assembly.assembly(kernel, "gfx1010")[0].count("buffer_store"))
 """
 
 
-@pytest.mark.once
+@pytest.mark.deep
 def test_a_knob_that_was_set_in_python_does_not_bring_descriptors_back(tmp_path):
     if not hasattr(getattr(pytest.importorskip("triton.knobs"), "amd", None), KNOB):
         pytest.skip("this Triton has no such knob")

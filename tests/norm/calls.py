@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from yolo_rocm.engines.layout import laid_out
-from yolo_rocm.norm.base import Parameters, Statistics
+from yolo_rocm.engines.layout import is_channels_last, laid_out
+from yolo_rocm.norm.base import Parameters
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.problem import LEAKY_RELU, RELU, SILU, NormProblem
 
@@ -78,7 +78,7 @@ def in_fp64(problem: NormProblem, tensors: dict) -> dict[str, torch.Tensor]:
     y = activation_of(problem, z)
     grads = torch.autograd.grad(y, list(leaves.values()), wide["grad"])
     results = {"y": y, "mean": mean, "invstd": invstd, **{f"grad_{k}": g for k, g in zip(leaves, grads, strict=True)}}
-    if problem.training:
+    if problem.training and wide["running_mean"] is not None and problem.rows > 1:
         rows = problem.rows
         unbiased = var * rows / (rows - 1)
         results["running_mean"] = wide["running_mean"] * (1 - MOMENTUM) + MOMENTUM * mean
@@ -106,19 +106,44 @@ def computed(algorithm, problem: NormProblem, tensors: dict) -> dict[str, torch.
     assert int(batches) == (1 if problem.training else 0)
     results = {"y": y, "mean": statistics.mean, "invstd": statistics.invstd}
     results |= {f"grad_{name}": g for name, g in zip(("x", "weight", "bias"), grads, strict=True) if g is not None}
-    if problem.training:
+    if problem.training and held["running_mean"] is not None:
         results |= {"running_mean": held["running_mean"], "running_var": held["running_var"]}
-    return results
+    return {name: value.cpu() for name, value in results.items()}
 
 
-def half(problem: NormProblem) -> bool:
-    """Return whether values are in half precision."""
-    return problem.dtype in (torch.float16, torch.bfloat16)
+# Roundings of what sums are computed in. torch's own on a CPU are plain ones where one thread adds up channels_last.
+ROUNDINGS = {"gemm": 8.0, "triton": 16.0, "hip": 32.0, "aten": 200.0, "vendor": 200.0}
+
+
+def assert_exact(algorithm, problem, tensors, exact=None):
+    """Check everything against fp64: a few roundings, times what a large mean costs any algorithm."""
+    assert algorithm.not_supported_reasons(problem) == []
+    exact = exact or in_fp64(problem, tensors)
+    results = computed(algorithm, problem, tensors)
+    x = tensors["x"].double().cpu()
+    # A value of fp32 has lost this much of what is left when its mean is taken away.
+    mean = x.mean([0, *range(2, x.dim())])
+    lost = float((1 + mean.abs() * exact["invstd"]).max()) if problem.training else 3.0
+    own, wide = (torch.finfo(dtype).eps for dtype in (problem.dtype, problem.statistics_dtype))
+    usual = {"y": 1.0, "grad_x": float(exact["invstd"].max())}
+    assert results.keys() >= exact.keys()
+    for name, result in ((name, results[name]) for name in exact):
+        size = max(_size(exact[name]), usual.get(name, problem.rows**0.5 if name.startswith("grad") else 0.0))
+        room = ROUNDINGS[algorithm.engine] * wide * (lost if name not in ("mean", "running_mean") else 1.0)
+        if name in usual or (own > wide and name.startswith("grad")):  # sums over gradients that were rounded
+            room += own
+        error = _size(result.double() - exact[name]) / size
+        assert error <= room, (algorithm.name, str(problem), name, error, room)
+        if name in usual:
+            assert result.dtype == problem.dtype
+            assert is_channels_last(result) == is_channels_last(tensors["x"])
+    return results, exact
+
+
+def _size(values):
+    return float(values.square().mean().sqrt())
 
 
 def made(shape=(4, 6, 9, 7), dtype=torch.float32, **options) -> NormProblem:
     """Return a problem on the CPU."""
     return replace(NormProblem(shape, dtype, "cpu"), **options)
-
-
-__all__ = ["EPS", "MOMENTUM", "NormProblem", "Only", "Statistics", "computed", "drawn", "half", "in_fp64", "made"]

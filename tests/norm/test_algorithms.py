@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yolo_rocm.engines.layout import is_channels_last
 from yolo_rocm.norm.algorithms import ALGORITHMS, BY_NAME
 from yolo_rocm.norm.base import Parameters
 from yolo_rocm.norm.native import reachable
@@ -19,7 +18,7 @@ from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, RELU, NormProblem
 from yolo_rocm.norm.seam import installed
 from yolo_rocm.ultralytics_hooks import models
 
-from .calls import EPS, computed, drawn, half, in_fp64, made
+from .calls import EPS, assert_exact, computed, drawn, in_fp64, made
 
 HERE = [a for a in ALGORITHMS if a.engine not in ("triton", "hip")]  # those run in ways of their own
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -41,59 +40,33 @@ def runs(algorithm, problem) -> bool:
     return True
 
 
-def assert_exact(algorithm, problem, tensors, exact=None):
-    """Check everything against fp64: a few roundings, times what a large mean costs any algorithm."""
-    exact = exact or in_fp64(problem, tensors)
-    results = computed(algorithm, problem, tensors)
-    x = tensors["x"].double()
-    reduced = [0, *range(2, x.dim())]
-    # A value of fp32 has lost this much of what is left when its mean is taken away.
-    lost = float((1 + x.mean(reduced).abs() * exact["invstd"]).max()) if problem.training else 3.0
-    own, wide = (torch.finfo(dtype).eps for dtype in (problem.dtype, problem.statistics_dtype))
-    # torch's own sums on a CPU are plain ones where a single thread adds up channels_last.
-    times = 8.0 if algorithm.engine == "gemm" else 200.0
-    usual = {"y": 1.0, "grad_x": float(exact["invstd"].max())}
-    assert results.keys() == exact.keys()
-    for name, result in results.items():
-        size = max(_size(exact[name]), usual.get(name, problem.rows**0.5 if name.startswith("grad") else 0.0))
-        room = times * wide * (lost if name not in ("mean", "running_mean") else 1.0)
-        if name in usual or (half(problem) and name.startswith("grad")):  # sums over gradients that were rounded
-            room += own
-        error = _size(result.double() - exact[name]) / size
-        assert error <= room, (algorithm.name, name, error, room)
-        if name in usual:
-            assert result.dtype == problem.dtype
-            assert is_channels_last(result) == is_channels_last(tensors["x"])
-    return results, exact
+# Each data type, activation and layout, in training and in eval mode: not their product, which `test_drawn_problems`
+# draws from.
+KINDS = [
+    (dtype, activation, bool(number % 2), number % 3 > 0)
+    for number, (dtype, activation) in enumerate(zip(DTYPES * 3, 3 * ACTIVATIONS[1:] + ACTIVATIONS[:3], strict=True))
+]
 
 
-def _size(values):
-    return float(values.square().mean().sqrt())
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("dtype", "activation", "channels_last", "training"), KINDS, ids=str)
 @pytest.mark.parametrize("algorithm", HERE, ids=lambda a: a.name)
-def test_all_kinds(poisoned, algorithm, activation, training, channels_last, dtype):
-    problem = made(
-        dtype=dtype, channels_last=channels_last, training=training, activation=activation,
-        slope=0.1 if activation == "leaky_relu" else 0.0,
-    )  # fmt: skip
+def test_kinds(poisoned, algorithm, dtype, activation, channels_last, training):
+    slope = 0.1 if activation == LEAKY_RELU else 0.0
+    problem = made(dtype=dtype, channels_last=channels_last, training=training, activation=activation, slope=slope)
     if not runs(algorithm, problem):
         pytest.skip("torch 1.13 has no BatchNorm of fp16 on a CPU")
-    tensors = drawn(problem)
-    assert_exact(algorithm, problem, tensors)
+    assert_exact(algorithm, problem, drawn(problem))
 
 
 @pytest.mark.parametrize("shape", MODEL_SHAPES, ids=str)
-@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("algorithm", HERE, ids=lambda a: a.name)
-def test_shapes_of_models(algorithm, shape, channels_last):
-    problem = made(shape, channels_last=channels_last, activation="silu")
+def test_shapes_of_models(shape):
+    """Layouts and algorithms take turns."""
+    number = MODEL_SHAPES.index(shape)
+    problem = made(shape, channels_last=bool(number % 2), activation="silu")
     tensors = drawn(problem, mean=0.5)
-    assert_exact(algorithm, problem, tensors)
+    for algorithm in (BY_NAME["torch"], HERE[number % len(HERE)]):
+        if not algorithm.not_supported_reasons(problem):
+            assert_exact(algorithm, problem, tensors)
 
 
 OTHERS = [pytest.param(name, marks=pytest.mark.deep) for name in ("yolov8n", "yolo11n", "yolov8n-seg")]
@@ -137,7 +110,7 @@ def problems(draw) -> NormProblem:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problem=problems(), mean=st.sampled_from([0.0, 1.0, -30.0]), std=st.sampled_from([1.0, 1e-3]))
 def test_drawn_problems(problem, mean, std):
     if problem.activation in (RELU, LEAKY_RELU):  # at the bend a rounding decides about the gradient
@@ -149,7 +122,7 @@ def test_drawn_problems(problem, mean, std):
             assert_exact(algorithm, problem, tensors, exact)
 
 
-@pytest.mark.parametrize(("mean", "std"), [(1e4, 1.0), (-1e3, 1e-2), (0.0, 1e-4), (1e4, 1e4)])
+@pytest.mark.parametrize(("mean", "std"), [(1e4, 1.0), (-1e3, 1e-2)])
 @pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("algorithm", HERE, ids=lambda a: a.name)
 def test_large_means_and_tiny_variances(algorithm, channels_last, mean, std):
@@ -174,31 +147,21 @@ def test_statistics_of_half_precision_are_those_of_fp32(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-def test_the_same_call_gives_the_same_bits(dtype, channels_last):
-    problem = made((5, 7, 12, 10), dtype, channels_last=channels_last, activation="silu")
+def test_the_same_bits_again_and_the_same_numbers_in_pieces(monkeypatch, dtype):
+    problem = made((5, 4, 6, 6), dtype, channels_last=dtype == torch.float64, activation="silu")
     tensors = drawn(problem, 2.0)
     first, second = (computed(BY_NAME["torch"], problem, tensors) for _ in range(2))
+    monkeypatch.setattr("yolo_rocm.norm.pytorch._PIECE", 2 * 4 * 36)
+    pieces = computed(BY_NAME["torch"], problem, tensors)
     for name, value in first.items():
         assert torch.equal(value, second[name]), name
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("activation", ["identity", "silu"])
-def test_pieces_of_the_batch_give_the_same(monkeypatch, dtype, activation):
-    problem = made((5, 4, 6, 6), dtype, activation=activation)
-    tensors = drawn(problem)
-    whole = computed(BY_NAME["torch"], problem, tensors)
-    monkeypatch.setattr("yolo_rocm.norm.pytorch._PIECE", 2 * 4 * 36)
-    for name, value in computed(BY_NAME["torch"], problem, tensors).items():
-        torch.testing.assert_close(value, whole[name])
+        torch.testing.assert_close(pieces[name], value)
 
 
 @pytest.mark.parametrize("wanted", [(True, False, False), (False, True, False), (False, False, True)])
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("activation", ["identity", "relu"])
+@pytest.mark.parametrize(("training", "activation"), [(True, "identity"), (False, "relu")])
 @pytest.mark.parametrize("algorithm", HERE, ids=lambda a: a.name)
-def test_only_what_is_wanted(algorithm, activation, training, wanted):
+def test_only_what_is_wanted(algorithm, training, activation, wanted):
     problem = made(training=training, activation=activation)
     t = drawn(problem)
     p = Parameters(t["weight"], t["bias"], t["running_mean"], t["running_var"], 0.1, EPS)

@@ -19,7 +19,7 @@ from yolo_rocm.norm.plan import NORMALISATION, PASSES, NormPlanner
 from yolo_rocm.norm.problem import ACTIVATIONS, LEAKY_RELU, RELU, NormProblem
 from yolo_rocm.norm.seam import installed, patched
 
-from .calls import Only, computed, drawn
+from .calls import Only
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 GPU = ("cuda",)
@@ -73,29 +73,6 @@ def test_every_algorithm_against_fp64(shape, training, channels_last, dtype):
                 result = NORMALISATION.run(BY_NAME[name], problem, which, operands)
                 error = NORMALISATION.distance(problem, which, result, exact)
                 assert error <= (2e-4 if dtype == torch.float32 else 2e-2), (name, which, activation, error)
-
-
-@pytest.mark.parametrize("channels_last", [False, True], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_same_call_gives_the_same_bits(dtype, channels_last):
-    problem = made((8, 24, 40, 40), dtype, channels_last=channels_last, activation="silu")
-    tensors = drawn(problem, 1.0)
-    for name in names(problem):
-        first, second = (computed(BY_NAME[name], problem, tensors) for _ in range(2))
-        for part, value in first.items():
-            assert torch.equal(value, second[part]), (name, part)
-
-
-@pytest.mark.parametrize(("mean", "std"), [(1e4, 1.0), (0.0, 1e-4)])
-def test_large_means_and_tiny_variances(mean, std):
-    problem = made((8, 5, 32, 32))
-    tensors = drawn(problem, mean, std)
-    x = tensors["x"].double()
-    invstd = x.var((0, 2, 3), unbiased=False).add(1e-3).rsqrt()
-    for name in names(problem):
-        found = computed(BY_NAME[name], problem, tensors)
-        torch.testing.assert_close(found["invstd"].double(), invstd, rtol=1e-4, atol=0, msg=name)
-        torch.testing.assert_close(found["mean"].double(), x.mean((0, 2, 3)), rtol=1e-6, atol=1e-7, msg=name)
 
 
 def layer_and_input(channels_last, dtype):

@@ -12,14 +12,14 @@ from yolo_rocm.engines.measure import relative_error
 from yolo_rocm.engines.triton import direct
 from yolo_rocm.engines.triton.available import triton_version
 from yolo_rocm.norm.algorithms import ALGORITHMS
+from yolo_rocm.norm.base import Parameters
 from yolo_rocm.norm.problem import ACTIVATIONS, SILU, NormProblem
 
-from .cases import Exact, drawn, parameters
+from .calls import EPS, MOMENTUM, assert_exact, computed, drawn, in_fp64
 
 DEVICE = "cuda:0"
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 ALL = (True, True, True)
-FULL = 4e-6  # what is computed in fp32, relative to its size
 # Layers of yolov8n, and sizes that are multiples of nothing.
 SHAPES = [
     (8, 16, 160, 160), (4, 32, 80, 80), (8, 80, 40, 40), (8, 64, 40, 40), (8, 256, 20, 20), (2, 128, 20, 20),
@@ -31,56 +31,29 @@ def of_engine(engine):
     return [algorithm for algorithm in ALGORITHMS if algorithm.engine == engine]
 
 
-def allowed(problem):
-    return FULL if problem.dtype == torch.float32 else torch.finfo(problem.dtype).eps
+def parameters(tensors):
+    """Return what the layer of some tensors holds."""
+    own = (tensors[name] for name in ("weight", "bias", "running_mean", "running_var"))
+    return Parameters(*own, MOMENTUM, EPS, torch.tensor(41, device=DEVICE))
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_size_against_fp64(engine, shape, dtype, last):
+def test_every_size_against_fp64_and_the_same_bits_again(engine, shape, dtype, last):
+    """Also the activation that is recomputed, and whichever way a launch is made."""
     number = SHAPES.index(shape)
     activation = SILU if number % 2 == 0 else ACTIVATIONS[number // 2 % 4]
     for training in (True, False):
         problem = NormProblem(shape, dtype, DEVICE, last, training, True, activation, 0.1)
-        x, grad = drawn(problem)
-        exact = Exact(problem, x, grad, parameters(problem))
-        for algorithm in of_engine(engine):
-            p = parameters(problem, count=True)
-            y, statistics = algorithm.forward(problem, x, p)
-            grads = algorithm.backward(problem, grad, x, p, statistics, ALL)
-            # The gradient of one of two values is what is left of numbers that nearly cancel.
-            most = allowed(problem) * (4 if training and problem.rows <= 2 else 1)
-            found = [(y, exact.y, allowed(problem)), (grads.x, exact.grads.x, most)]
-            found += [(getattr(statistics, name), getattr(exact, name), FULL) for name in ("mean", "invstd")]
-            found += [(p.running_mean, exact.running_mean, FULL), (p.running_var, exact.running_var, FULL)]
-            errors = [relative_error(value.cpu(), truth) / most for value, truth, most in found]
-            for value, truth in zip(grads[1:], exact.grads[1:], strict=True):
-                size = truth.norm().clamp_min(0.1 * float(grad.double().norm()))
-                errors.append(float((value.cpu().double() - truth).norm() / size) / FULL)
-            assert max(errors) <= 1, (algorithm.name, str(problem), errors)
-            assert int(p.batches) == 41 + training
-
-
-@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_the_same_bits_again(engine, dtype, last):
-    """Also the activation that is recomputed, and whichever way a launch is made."""
-    for shape in ((8, 64, 40, 40), (4, 80, 80, 80), (3, 5, 37, 29)):
-        problem = NormProblem(shape, dtype, DEVICE, last, True, True, SILU)
-        x, grad = drawn(problem)
+        tensors = drawn(problem, 0.5, 2.0)
+        exact = in_fp64(problem, tensors)
         for algorithm in of_engine(engine):
             STATE.clear()
-            kept = []
-            for _ in range(3):
-                p = parameters(problem, count=True)
-                y, statistics = algorithm.forward(problem, x, p)
-                grads = algorithm.backward(problem, grad, x, p, statistics, ALL)
-                again = algorithm.activate(problem, x, p, statistics)
-                assert torch.equal(again, y), algorithm.name
-                kept.append([y, *statistics, *grads, p.running_mean, p.running_var, p.batches])
-            for other in kept[1:]:
-                assert all(torch.equal(one, two) for one, two in zip(kept[0], other, strict=True)), algorithm.name
+            results, _ = assert_exact(algorithm, problem, tensors, exact)
+            for _ in range(2):
+                again = computed(algorithm, problem, tensors)
+                assert all(torch.equal(value, again[name]) for name, value in results.items()), algorithm.name
     if engine == "triton" and direct.OLDEST <= triton_version() <= direct.NEWEST:
         assert direct.given_up() is None
 
@@ -88,20 +61,19 @@ def test_the_same_bits_again(engine, dtype, last):
 def test_large_means_and_tiny_variances(engine):
     for last in (False, True):
         problem = NormProblem((8, 16, 80, 80), torch.float32, DEVICE, last)
-        x, grad = drawn(problem, mean=1000.0, deviation=0.01)
-        p = parameters(problem, eps=1e-12)
-        exact = Exact(problem, x, grad, p)
+        tensors = drawn(problem, 1000.0, 0.01)
+        exact = in_fp64(problem, tensors)
         for algorithm in of_engine(engine):
-            _, statistics = algorithm.forward(problem, x, parameters(problem, eps=1e-12))
-            assert relative_error(statistics.mean.cpu(), exact.mean) <= 1e-7
-            assert relative_error(statistics.invstd.cpu(), exact.invstd) <= 1e-5
+            results = computed(algorithm, problem, tensors)
+            assert relative_error(results["mean"], exact["mean"]) <= 1e-7
+            assert relative_error(results["invstd"], exact["invstd"]) <= 1e-5
 
 
 def test_in_a_graph(engine):
     """Recorded and replayed: every launch is among what is recorded."""
     problem = NormProblem((4, 32, 40, 40), torch.float16, DEVICE, True, True, True, SILU)
-    x, grad = drawn(problem)
-    p = parameters(problem, count=True)
+    tensors = drawn(problem)
+    x, grad, p = tensors["x"], tensors["grad"], parameters(tensors)
     for algorithm in of_engine(engine):
         y, statistics = algorithm.forward(problem, x, p)
         expected = algorithm.backward(problem, grad, x, p, statistics, ALL)
@@ -127,7 +99,7 @@ def test_beyond_2_to_the_31(engine, last):
     layout = torch.channels_last if last else torch.contiguous_format
     x = torch.zeros(shape, dtype=torch.float16, device=DEVICE).contiguous(memory_format=layout)
     x[-1, :, -1, -4:] = torch.arange(8.0, device=DEVICE).view(2, 4)
-    p = parameters(problem)
+    p = parameters(drawn(small))
     tail = x[-1:, :, -1:, -4:].contiguous(memory_format=layout)
     for algorithm in of_engine(engine)[:2]:
         y, _ = algorithm.forward(problem, x, p)

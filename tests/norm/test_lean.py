@@ -61,7 +61,10 @@ def _gradients(network: Any, images: torch.Tensor, on: bool, amp: bool) -> list[
 
 @pytest.mark.parametrize(
     ("name", "amp", "channels_last"),
-    [*((name, False, False) for name in NETWORKS), ("yolo11n", False, True), ("yolo26n", True, True)],
+    [
+        ("yolo26n", True, True),
+        *(pytest.param(name, False, last, marks=pytest.mark.deep) for name in NETWORKS for last in (False, True)),
+    ],
 )
 def test_gradients_of_a_network_are_the_same_to_the_last_bit(
     name: str, amp: bool, channels_last: bool, networks: dict[str, Any]

@@ -79,7 +79,7 @@ def stepped(module, inputs, layout) -> list[tuple[torch.Tensor, float]]:
     return found
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(call=calls())
 def test_any_module_against_fp64(call):
     module, dtype, layout, inputs = call

@@ -289,7 +289,7 @@ def test_layout_and_shape_are_those_of_the_first_time() -> None:
     assert torch.equal(again, y[:, 1:])
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(n, marks=pytest.mark.deep) for n in range(6, 25))])
 def test_random_networks(seed: int) -> None:
     same(lambda layers, x: _random_network(random.Random(seed), layers, x), count=12)
 

@@ -45,9 +45,16 @@ LAYOUTS = {
 }
 
 
+# Each layout in fp32 and each data type in NCHW; other pairs are deep.
+KINDS = [
+    pytest.param(layout, *dtypes, marks=[] if layout == "nchw" or dtypes == DTYPES[0] else [pytest.mark.deep])
+    for layout in LAYOUTS
+    for dtypes in DTYPES
+]
+
+
 @pytest.mark.parametrize("engine", ["gemm", pytest.param("aten", marks=needs_native)])
-@pytest.mark.parametrize(("dtype", "parameters"), DTYPES, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "dtype", "parameters"), KINDS, ids=str)
 def test_forward_and_backward_on_either_side_of_a_patch(engine, dtype, parameters, layout):
     """Values, data types, shapes and strides of everything the operators return, in training and in eval mode."""
     aten, patch = torch.ops.aten, patch_of(engine)

@@ -22,9 +22,9 @@ from ..norm import recipes
 from ..norm.base import Parameters, Statistics
 from ..norm.fused import activated, kinds, of_this_call
 from ..norm.seam import serving as serving_norms
-from .again import Again
+from .block_plan import BlockPlan, find
 from .call import Call, LeanCall
-from .known import Known, find
+from .recomputed import RecomputedBlock
 
 # Where torch does not say whether a graph is going to be used again, what is kept for it goes through torch's hooks.
 _keeps_graph: Final[Callable[[], bool] | None] = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)
@@ -64,9 +64,9 @@ def conv_norm_act(x: torch.Tensor, conv: nn.Module | None, norm: nn.BatchNorm2d,
         own["padding"], own["dilation"], own["groups"], own["padding_mode"], type(act), slope,
         *kinds(weight, bias, mean, var, batches),
     )  # fmt: skip
-    found = norms.fused()
+    found = norms.cache("conv_norm_act")
     try:
-        known: Known | None = found.get(key)
+        known: BlockPlan | None = found.get(key)
     except TypeError:  # a stride or a padding that somebody has set to a list
         return None
     if known is None or not known.is_current(patch):
@@ -122,7 +122,7 @@ class _Block(torch.autograd.Function):
         ctx.call = call
         if isinstance(call, LeanCall):
             if call.offers:
-                call.again = Again(known, y, p, statistics, result.stride())
+                call.again = RecomputedBlock(known, y, p, statistics, result.stride())
             if call.holds:
                 call.hold(filters, x, y, statistics)
                 return result
@@ -149,7 +149,7 @@ _apply: Final[Any] = super(torch.autograd.Function, _Block).apply
 
 
 def _computed(
-    known: Known, x: torch.Tensor, kernel: torch.Tensor, offset: torch.Tensor | None, p: Parameters
+    known: BlockPlan, x: torch.Tensor, kernel: torch.Tensor, offset: torch.Tensor | None, p: Parameters
 ) -> tuple[torch.Tensor, torch.Tensor, Statistics]:
     """Return the output of the convolution, that of the block, and the statistics."""
     convolve, normalise = known.conv.forward, known.norm.forward  # type: ignore[union-attr]

@@ -8,8 +8,8 @@ import torch
 
 from ..norm.base import Parameters, Statistics
 from ..norm.keeping import Keeping, changed
-from .again import Again
-from .known import Known
+from .block_plan import BlockPlan
+from .recomputed import RecomputedBlock
 
 _SECOND_TIME: Final = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
@@ -33,7 +33,7 @@ class Call:
 
     version: int
 
-    def __init__(self, known: Known, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None) -> None:
+    def __init__(self, known: BlockPlan, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None) -> None:
         self.known, self.p, self.kernel, self.offset = known, p, kernel, offset
 
     def check_kernel(self) -> None:
@@ -68,10 +68,10 @@ class LeanCall(Call):
     _versions: tuple[int, ...]
 
     def __init__(
-        self, known: Known, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None, offers: bool
+        self, known: BlockPlan, p: Parameters, kernel: torch.Tensor, offset: torch.Tensor | None, offers: bool
     ) -> None:
         self.known, self.p, self.kernel, self.offset, self.offers = known, p, kernel, offset, offers
-        self.again: Again | None = None
+        self.again: RecomputedBlock | None = None
         self.keeping: Keeping | None = None
         self.holds = False
 

@@ -55,7 +55,7 @@ def norm_act(x: torch.Tensor, norm: nn.BatchNorm2d, act: nn.Module) -> torch.Ten
         return None
     slope = act.negative_slope if type(act) is nn.LeakyReLU else 0.0
     key = (x.shape, x.stride(), x.dtype, x.device, type(act), slope, *kinds(weight, bias, mean, var, batches))
-    found = patch.fused()
+    found = patch.cache("norm_act")
     try:
         known: _Known | None = found[key]
     except KeyError:

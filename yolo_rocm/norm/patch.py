@@ -80,7 +80,7 @@ class NormPatch:
         self.report = NormReport()
         self._routes: dict[NormProblem, NormRoute] = {}
         self._calls: dict[tuple[Any, ...], NormCall | None] = {}
-        self._fused: dict[tuple[Any, ...], Any] = {}
+        self._caches: dict[str, dict[tuple[Any, ...], Any]] = {}
         self._generation = planner.generation
 
     @property
@@ -148,11 +148,12 @@ class NormPatch:
         self._calls[key] = call
         return call
 
-    def fused(self) -> dict[tuple[Any, ...], Any]:
-        """Return what fused calls have found out about themselves; empty again when plans have changed."""
+    def cache(self, owner: str) -> dict[tuple[Any, ...], Any]:
+        """Return the cache of one kind of fused calls, which nobody else writes to; empty when plans have changed."""
         if self._generation != self.planner.generation:
             self._forget_old_plans()
-        return self._fused
+        cache = self._caches.get(owner)
+        return self._caches.setdefault(owner, {}) if cache is None else cache
 
     def renewed(self) -> NormPatch:
         """Return the same patch with an empty report; what has been planned stays planned."""
@@ -161,7 +162,7 @@ class NormPatch:
     def _forget_old_plans(self) -> None:
         if self._generation != self.planner.generation:
             self._generation = self.planner.generation
-            self._routes, self._calls, self._fused = {}, {}, {}
+            self._routes, self._calls, self._caches = {}, {}, {}
 
 
 def _kind(tensor: torch.Tensor | None) -> Any:

@@ -17,8 +17,7 @@ from yolo_rocm.norm.plan import NORMALISATION
 from yolo_rocm.norm.problem import LEAKY_RELU, SILU, NormProblem
 
 from ...conv.hip import on_host
-from ..calls import computed, drawn, in_fp64
-from ..test_algorithms import assert_exact
+from ..calls import assert_exact, computed, drawn, in_fp64
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(on_host.COMPILER is None, reason="no C++ compiler")]
 SOURCE = Path(batch_norm.__file__).with_name("batch_norm.hip.cpp")

@@ -20,7 +20,7 @@ _NO_OUTPUT_PADDING: Final = (0, 0)
 _BY_NAME: Final = {torch.float16: torch.Tensor.half, torch.bfloat16: torch.Tensor.bfloat16}
 
 
-class Known:
+class BlockPlan:
     """How calls of one kind are computed. Whatever decides that is part of the key that this is found by.
 
     Attributes:
@@ -67,7 +67,7 @@ class Known:
 
 def find(
     patch: Patch, norms: NormPatch, x: torch.Tensor, modules: tuple[Any, Any, Any], slope: float, to: torch.dtype | None
-) -> Known:
+) -> BlockPlan:
     """Find out how such calls are computed.
 
     Args:
@@ -78,7 +78,7 @@ def find(
         slope: Of a leaky ReLU.
         to: Data type of autocast; None where it is off.
     """
-    known = Known(patch)
+    known = BlockPlan(patch)
     conv, norm, act = modules
     weight, bias = conv.weight, conv.bias
     given = [tensor for tensor in (x, weight, bias) if tensor is not None]

@@ -8,10 +8,10 @@ import torch
 
 from ..norm.base import Parameters, Statistics
 from ..norm.keeping import Activation, changed, laid_out_again
-from .known import Known
+from .block_plan import BlockPlan
 
 
-class Again(Activation):
+class RecomputedBlock(Activation):
     """How an output is computed again.
 
     Args:
@@ -30,7 +30,7 @@ class Again(Activation):
     __slots__ = ("_known", "_versions", "p", "statistics", "y")
 
     def __init__(
-        self, known: Known, y: torch.Tensor, p: Parameters, statistics: Statistics, strides: tuple[int, ...]
+        self, known: BlockPlan, y: torch.Tensor, p: Parameters, statistics: Statistics, strides: tuple[int, ...]
     ) -> None:
         weight, bias = p.weight, p.bias
         self.steps = 0

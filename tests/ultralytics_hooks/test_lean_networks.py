@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from ultralytics.nn import tasks
 
-from yolo_rocm.blocks.again import Again
+from yolo_rocm.blocks.recomputed import RecomputedBlock
 from yolo_rocm.norm import recipes
 from yolo_rocm.norm.keeping import Activation, _Recipe
 from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
@@ -52,7 +52,7 @@ def _everything(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[type]:
     """The activations that are computed once more."""
     found: list[type] = []
-    for kind in (_Recipe, Again):
+    for kind in (_Recipe, RecomputedBlock):
         real = vars(kind)["_made_again"]
 
         def made_again(self, real=real):

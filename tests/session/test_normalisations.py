@@ -41,8 +41,8 @@ def recomputed(monkeypatch):
     """Keep recipes of the smallest activations too, and list those that are computed once more."""
     found, noted = [], recipes.noted
     monkeypatch.setattr(recipes, "noted", lambda *_: noted(0, 0))
-    made = Again._made_again
-    monkeypatch.setattr(Again, "_made_again", lambda self: found.append(type(self)) or made(self))
+    made = RecomputedBlock._made_again
+    monkeypatch.setattr(RecomputedBlock, "_made_again", lambda self: found.append(type(self)) or made(self))
     return found
 
 

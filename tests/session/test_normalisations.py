@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import yolo_rocm
+from yolo_rocm.blocks.recomputed import RecomputedBlock
 from yolo_rocm.norm import recipes
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner

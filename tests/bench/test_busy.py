@@ -68,7 +68,7 @@ def test_work_has_the_class_of_who_asked_for_it(kind):
 @pytest.mark.parametrize(("room", "kind"), [("conv", "convolution"), ("norm", "normalisation")])
 def test_kernels_of_ours_are_known_by_name(room, kind):
     """Each that is launched, and none of the functions that they call."""
-    sources = list((Path(yolo_rocm.__file__).parent / room / "kernels").glob("*.py"))
+    sources = list((Path(yolo_rocm.__file__).parent / room / "triton" / "kernels").glob("*.py"))
     functions = [f for source in sources for f in ast.walk(ast.parse(source.read_text())) if isinstance(f, FUNCTION)]
     launched = [f.name for f in functions for mark in f.decorator_list if ast.unparse(mark).startswith("triton.jit(")]
     assert len(launched) >= 8

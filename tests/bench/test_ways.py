@@ -17,6 +17,7 @@ from yolo_rocm.errors import ConfigError
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.layout import measurable
+from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
 
 from .made_ways import BOTH
@@ -132,7 +133,7 @@ def test_ours_switches_on_what_a_session_does(monkeypatch, kind, memory, graph):
         pass
     of_the_way = [*entered, "fused_optimizers"]  # the bench makes its optimizer itself, and has it fused
     entered.clear()
-    with Session("generic", {"step": {"memory": memory, "graph": graph}}).active():
+    with Run(Session("generic", {"step": {"memory": memory, "graph": graph}}), {}).applied():
         pass
     assert set(entered) - AROUND_STEPS == set(of_the_way) - AROUND_STEPS
 

@@ -103,6 +103,9 @@ def test_a_whole_folder_takes_the_place_of_another(tmp_path):
     put_in_place(new, place)
     assert (place / "file").read_text() == "new"
     assert sorted(os.listdir(tmp_path)) == ["place"]
+    with pytest.raises(ExportError, match="cannot be written"):
+        put_in_place(tmp_path / "nothing", place)
+    assert (place / "file").read_text() == "new"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit to a file's size")

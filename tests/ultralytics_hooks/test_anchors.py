@@ -7,6 +7,7 @@ import torch
 from ultralytics.utils import loss
 from ultralytics.utils.tal import make_anchors
 
+from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import anchors
 from yolo_rocm.ultralytics_hooks.anchors import anchors_once
@@ -93,7 +94,7 @@ def test_not_many_are_remembered(calls, strides, monkeypatch):
 
 def test_a_session_makes_them_once_and_leaves_nothing_behind_after_an_error(calls, strides):
     original = loss.make_anchors
-    with pytest.raises(KeyboardInterrupt), Session("cpu", {}).active():
+    with pytest.raises(KeyboardInterrupt), Run(Session("cpu", {}), {}).applied():
         for _ in range(2):
             loss.make_anchors(feats(), strides)
         raise KeyboardInterrupt

@@ -11,6 +11,7 @@ from ultralytics.utils import tal
 
 from yolo_rocm.bench.ways import ways
 from yolo_rocm.losses import proof
+from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import probes, train_steps
 from yolo_rocm.ultralytics_hooks.fused_losses import fused_losses
@@ -193,7 +194,7 @@ def test_candidates_that_want_gradients_get_them(launched):
 @known
 @pytest.mark.parametrize(("engine", "fused"), [("auto", True), ("gemm", False)])
 def test_sessions_and_ways_with_triton_have_it(engine, fused):
-    with pytest.raises(KeyboardInterrupt), Session("cpu", {"conv": {"engine": engine}}).active():
+    with pytest.raises(KeyboardInterrupt), Run(Session("cpu", {"conv": {"engine": engine}}), {}).applied():
         assert (losses.BboxLoss.forward is not FORWARD) is fused
         raise KeyboardInterrupt
     assert losses.BboxLoss.forward is FORWARD

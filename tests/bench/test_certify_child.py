@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +12,8 @@ from yolo_rocm.bench import certify_child
 from yolo_rocm.bench.certify_child import PROBLEMS, compare, main
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.plan import CONVOLUTION
+from yolo_rocm.norm.plan import NORMALISATION
+from yolo_rocm.norm.pytorch import Torch
 
 GIVEN = {"part": "kernels", "device": "cpu", "engine": "gemm", "dtype": "fp32"}
 
@@ -43,15 +48,45 @@ def spoiled(value: float, shape: str = "3x3"):
     class Spoiled(type(BY_NAME["columns"])):
         def grad_weight(self, *args, **kwargs):
             result = super().grad_weight(*args, **kwargs)
-            result.view(-1)[-1] += value
+            result[-1, -1, -1, -1] += value  # whatever its layout is
             return result
 
-    return compare(CONVOLUTION, Spoiled(), [PROBLEMS["conv"][shape]], "fp32")
+    return compare(CONVOLUTION, Spoiled(), {shape: PROBLEMS["conv"][shape]}, "fp32")
 
 
 @pytest.mark.parametrize("value", [1e-1, float("nan")])
 def test_a_wrong_element_is_noticed(value):
-    assert "grad_weight of" in spoiled(value)["wrong"]
+    assert re.match("grad_weight of .* is off by", spoiled(value)["wrong"])
+
+
+class VarianceFromSquares(Torch):
+    """Has fp32's digits alone for a variance that is small next to the mean."""
+
+    def forward(self, problem, x, p):
+        y, statistics = super().forward(problem, x, p)
+        if not problem.training:
+            return y, statistics
+        variance = x.float().square().mean((0, 2, 3)) - x.float().mean((0, 2, 3)).square()
+        statistics = statistics._replace(invstd=(variance + p.eps).rsqrt())
+        return self.activate(problem, x, p, statistics), statistics
+
+
+class SumsInHalf(Torch):
+    """Cannot hold a bias's gradient above 65504."""
+
+    def backward(self, *args):
+        grads = super().backward(*args)
+        return grads._replace(bias=grads.bias if grads.bias is None else grads.bias.half().float())
+
+
+@pytest.mark.parametrize("algorithm", [VarianceFromSquares(), SumsInHalf()])
+def test_digits_lost_in_large_values_are_noticed(algorithm):
+    problems = {name: replace(problem, dtype=torch.float16) for name, problem in PROBLEMS["norm"].items()}
+    assert (
+        "is off by"
+        in compare(NORMALISATION, algorithm, {"large-values": problems.pop("large-values")}, "fp16")["wrong"]
+    )
+    assert "wrong" not in compare(NORMALISATION, algorithm, problems, "fp16")
 
 
 def test_an_algorithm_that_raises_is_recorded():
@@ -59,7 +94,7 @@ def test_an_algorithm_that_raises_is_recorded():
         def grad_input(self, *_, **__):
             raise RuntimeError("miopenStatusUnknownError\nmore")
 
-    wrong = compare(CONVOLUTION, Failing(), [PROBLEMS["conv"]["3x3"]], "fp32")["wrong"]
+    wrong = compare(CONVOLUTION, Failing(), {"3x3": PROBLEMS["conv"]["3x3"]}, "fp32")["wrong"]
     assert wrong.startswith("grad_input of")
     assert "miopenStatusUnknownError" in wrong
 

@@ -39,10 +39,15 @@ class Operands(NamedTuple):
     invstd: torch.Tensor
 
     @classmethod
-    def of(cls, problem: NormProblem, seed: int = 0) -> Operands:
+    def of(cls, problem: NormProblem, seed: int = 0, mean_of_input: float = 0.0) -> Operands:
         """Draw them: another mean and spread for each channel, and a gradient that depends on what is normalised.
 
         A gradient of pure noise has next to nothing that the statistics take away from it.
+
+        Args:
+            problem: The problem.
+            seed: Of the random numbers.
+            mean_of_input: What the means of the channels lie around.
         """
         device, dtype = torch.device(problem.device), problem.statistics_dtype
         generator = torch.Generator(device=device).manual_seed(seed)
@@ -55,7 +60,7 @@ class Operands(NamedTuple):
         running_var, spread = (draw(problem.channels).abs_().add_(0.5) for _ in range(2))
         x = draw(*problem.shape)
         grad = draw(*problem.shape).add_(x).add_(1.0)
-        x = x.mul_(spread.view(per_channel)).add_(shift.view(per_channel)).to(problem.dtype)
+        x = x.mul_(spread.view(per_channel)).add_(shift.add_(mean_of_input).view(per_channel)).to(problem.dtype)
         if problem.training:
             reduced = [0, *range(2, x.dim())]
             var, mean = torch.var_mean(x.to(dtype), reduced, unbiased=False)

@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from yolo_rocm.hardware import INTEGRATED, Machine, family_of
 from yolo_rocm.preset.files import FAMILY, config_root, read, shipped_presets
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.preset.schema import SECTIONS, Preset
+from yolo_rocm.utils.switch import Switch
 
 from .compiled import executed
 from .evidence import run_on_such_cards
@@ -171,8 +172,20 @@ def _fields(model: type[BaseModel]) -> str:
         default = field.get_default(call_default_factory=True)
         empty = default is None or isinstance(default, BaseModel) or default in ("", [])
         shown = "must be given" if field.is_required() else "-" if empty else code(_as_yaml(default))
-        rows.append((code(name), _values(field.annotation), shown, field.description or ""))
+        if field.annotation is Switch:
+            values = ", ".join(code(each) for each in Switch if _accepts(model, name, each))
+        else:
+            values = _values(field.annotation)
+        rows.append((code(name), values, shown, field.description or ""))
     return table(("key", "values", "default", "meaning"), rows)
+
+
+def _accepts(model: type[BaseModel], name: str, value: object) -> bool:
+    try:
+        model.model_validate({name: value})
+    except ValidationError:
+        return False
+    return True
 
 
 def _as_yaml(value: object) -> str:

@@ -30,6 +30,7 @@ from ..graphs import network
 from ..norm.triton.passes import free_memory
 from ..ultralytics_hooks import train_steps
 from ..utils.error_text import first_line
+from ..utils.switch import Switch
 from . import busy
 from .checks import LEAST_OF_A_STEP, check, loaded
 from .faster import FEWEST_ROUNDS, settle_layout
@@ -217,7 +218,7 @@ class TrainBench:
             batch["img"] = batch["img"].contiguous(memory_format=layout)
             trainee = Trainee(module, batch, self.amp, self.device, way)
             if way.graph != OFF:
-                network.NetworkGraphs(module, way.graph, way.said.append)
+                network.NetworkGraphs(module, Switch(way.graph), way.said.append)
             del module, batch
             try:
                 yield trainee

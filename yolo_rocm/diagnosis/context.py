@@ -19,6 +19,7 @@ from ..install.shell import line
 from ..install.table import table
 from ..preset import variables as environment
 from ..preset.schema import Preset
+from ..utils.switch import Switch
 from .known_failures import ANY_GFX
 
 _IMPORT_S: Final = 60
@@ -87,7 +88,7 @@ class Context:
     @property
     def uses_miopen(self) -> bool:
         """Whether convolutions would run with MIOpen."""
-        return self.hip and self.preset.conv.vendor == "on" and "vendor" in single_engines(self.preset.conv.engine)
+        return self.hip and self.preset.conv.vendor == Switch.ON and "vendor" in single_engines(self.preset.conv.engine)
 
     @property
     def has_torchvision(self) -> bool:

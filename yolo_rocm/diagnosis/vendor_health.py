@@ -19,6 +19,7 @@ from ..utils.file_lock import locked
 from ..utils.limited_files import read_json
 from ..utils.log_lines import log
 from ..utils.paths import cache_folder
+from ..utils.switch import Switch
 from .outcome import DEATHS, ProbeOutcome
 from .probes import DTYPES
 
@@ -139,7 +140,7 @@ def advise(conv: Conv, health: Health | None, explicit: bool = False) -> Advice:
         health: What was learned.
         explicit: Whether the user has set `conv.vendor`; the memory never turns on what they have turned off.
     """
-    on, auto = conv.vendor == "on", conv.engine == "auto"
+    on, auto = conv.vendor == Switch.ON, conv.engine == "auto"
     if health is None or not health.known:
         return Advice(on)
     trains_in = _TRAINS_IN[conv.devices[0]]

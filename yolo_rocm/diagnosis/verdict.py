@@ -10,6 +10,7 @@ from ..hardware import Machine
 from ..preset.schema import Preset
 from ..preset.step import AUTO, CHANNELS_LAST, layout_of
 from ..ultralytics_hooks.versions import behaves
+from ..utils.switch import Switch
 from .findings import Finding
 from .outcome import DEATHS, ProbeOutcome
 from .probes import COMPILED_WAYS
@@ -58,7 +59,7 @@ class Setup:
         last = layout in (CHANNELS_LAST, AUTO)  # `auto` runs both
         if layout is None:
             last = machine.system != "windows" and behaves(machine.ultralytics, "channels_last by itself")
-        return cls(conv.engine, conv.vendor == "on", gpu and bool(train.get("amp", True)), gpu and last)
+        return cls(conv.engine, conv.vendor == Switch.ON, gpu and bool(train.get("amp", True)), gpu and last)
 
     def groups(self) -> set[str]:
         """Return the probes that must be healthy, as beginnings of their names."""

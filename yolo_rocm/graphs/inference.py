@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
+from ..utils.switch import Switch
 from .captured import Run
 from .pool import Pool
 from .recorded_forward import RecordedForward
@@ -22,7 +23,6 @@ from .signature import InferenceSignature
 from .tree import flattened
 from .trial import departure_of, timed
 
-Mode = Literal["auto", "on", "off"]
 LAYOUTS: Final = {"nchw": torch.contiguous_format, "channels_last": torch.channels_last}
 # Calls of a shape before it is decided: where algorithms have yet to be measured, and where they are known.
 CALLS_BEFORE_MEASURING: Final = 25
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
         layout: One of `LAYOUTS`, or `auto`.
     """
 
-    graph: Mode = "auto"
+    graph: Switch = Switch.AUTO
     layout: str = "auto"
 
 
@@ -148,7 +148,7 @@ class _Network(Recorder):
     def _next(self, model: torch.nn.Module, run: Run, x: torch.Tensor, calls: int) -> _Way | int | None:
         """Count a call, or decide how the shape is computed from now on."""
         waiting = calls < CALLS_BEFORE_RECORDING or (
-            calls < CALLS_BEFORE_MEASURING and self._owner.unmeasured() > 0 and self._owner.wanted.graph != "on"
+            calls < CALLS_BEFORE_MEASURING and self._owner.unmeasured() > 0 and self._owner.wanted.graph != Switch.ON
         )
         if waiting:
             return calls + 1
@@ -185,7 +185,7 @@ class _Network(Recorder):
         if eager is None:
             return None, "departs from itself: it is computed as it is"
         said = f"takes {times[eager]:.2f} ms in {eager.layout}"
-        reason = why_not(device) if wanted.graph != "off" else "rocm.predict.graph=off"
+        reason = why_not(device) if wanted.graph != Switch.OFF else "rocm.predict.graph=off"
         reason = reason or effects.reason()
         if reason is not None or not self._records:
             return eager, f"{said}, not recorded: {reason or 'an earlier pass could not be'}"
@@ -201,7 +201,7 @@ class _Network(Recorder):
             return eager, f"{said}, not recorded: what is recorded computes something else"
         best = min(recorded, key=times.__getitem__)
         said += f", {times[best]:.2f} ms recorded in {best.layout}"
-        worth = wanted.graph == "on" or times[best] < CLEARLY * times[eager]
+        worth = wanted.graph == Switch.ON or times[best] < CLEARLY * times[eager]
         return (best, said) if worth else (eager, f"{said}: it is not recorded")
 
 

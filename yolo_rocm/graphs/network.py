@@ -6,10 +6,11 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import torch
 
+from ..utils.switch import Switch
 from .attributes import tensors_of
 from .captured import Captured, Gradient, Passes, Run, autocast_of_now, gradients, kept
 from .leaves import fresh_leaves
@@ -29,7 +30,6 @@ from .signature import TrainingSignature
 from .tree import flattened
 from .trial import departure_of, finite, timed
 
-Mode = Literal["auto", "on"]
 _MOST_TIMES: Final = 2  # that a shape is recorded, where its loss changes which outputs it uses
 # A shape that comes more rarely, as an epoch's last batch, has not paid for its recording after dozens of epochs.
 _NEAR: Final = 4
@@ -53,7 +53,7 @@ class NetworkGraphs(Recorder):
         say: Called with each decision.
     """
 
-    def __init__(self, model: torch.nn.Module, mode: Mode, say: Callable[[str], object]) -> None:
+    def __init__(self, model: torch.nn.Module, mode: Switch, say: Callable[[str], object]) -> None:
         super().__init__("step.graph", TrainingSignature)
         self._mode, self._say = mode, say
         self._shapes: dict[Any, Captured | Seen | None] = {}
@@ -136,7 +136,7 @@ class NetworkGraphs(Recorder):
 
     def _forget_rare(self) -> None:
         """Keep no gradients of shapes that have not come for some calls: with `auto` these begin anew."""
-        if self._mode == "auto":
+        if self._mode == Switch.AUTO:
             for each in self._shapes.values():
                 if isinstance(each, Seen) and self._calls - each.call > _NEAR:
                     each.grads = None
@@ -197,7 +197,7 @@ class NetworkGraphs(Recorder):
         if reason is not None:
             return None, reason
         said = f"forward and backward take {eager_ms:.1f} ms, the host {host_ms:.1f} ms of it to launch them"
-        if self._mode == "auto" and host_ms < _HOST_BOUND * eager_ms:
+        if self._mode == Switch.AUTO and host_ms < _HOST_BOUND * eager_ms:
             return None, said
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved(x.device)
@@ -212,10 +212,10 @@ class NetworkGraphs(Recorder):
         departure = departure_of(found, expected)
         if departure > LARGEST_DEPARTURE:
             return None, f"what is recorded computes something else, relative difference {departure:.1e}"
-        if self._mode == "auto" and graph_ms > CLEARLY * eager_ms:
+        if self._mode == Switch.AUTO and graph_ms > CLEARLY * eager_ms:
             return None, said
         free = torch.cuda.mem_get_info(x.device)[0]
-        if self._mode == "auto" and free < self._taken:  # the last batch of an epoch has another shape
+        if self._mode == Switch.AUTO and free < self._taken:  # the last batch of an epoch has another shape
             step = _gib(self._taken)
             return None, f"{said}; a step that is not recorded takes {step}, and {_gib(free)} are free beside it"
         return captured, said

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import PresetError
 from ..hardware import Machine, detect
+from ..utils.switch import Switch
 from .batch import batch_of
 from .evidence import evidence_for, in_short
 from .files import config_root, find, read, user_presets
@@ -181,7 +182,7 @@ def _chain(
 
 
 def _check_consistent(preset: Preset, origins: Mapping[str, str]) -> None:
-    if "vendor" in preset.conv.engine.split("+") and preset.conv.vendor == "off":
+    if "vendor" in preset.conv.engine.split("+") and preset.conv.vendor == Switch.OFF:
         raise PresetError(
             f"conv.engine 'vendor' (from {origins.get('conv.engine', 'default')}) asks for the vendor library, "
             f"conv.vendor 'off' (from {origins.get('conv.vendor', 'default')}) switches it off. "

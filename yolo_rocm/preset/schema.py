@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 
 from ..engines.names import ENGINES, SINGLE, single_engines
 from ..errors import PresetError, nearest
 from ..utils.process_group import PATIENCE_S
+from ..utils.switch import Switch
 from . import allowed_variables
 
 # Arguments that say what is run, not how: a model is code, and so is the `download:` of a data set.
@@ -72,9 +74,19 @@ def _known_engine(value: str) -> str:
     return value
 
 
-def _word(value: Any) -> Any:
+def _switch(value: Any) -> Any:
     """Return a switch as YAML has it written: there `on` and `off` are truth values."""
-    return {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value
+    return (Switch.ON if value else Switch.OFF) if isinstance(value, bool) else value
+
+
+def _not_auto(value: Switch) -> Switch:
+    if value == Switch.AUTO:
+        raise PydanticCustomError("literal_error", "Input should be 'on' or 'off'")
+    return value
+
+
+_AnySwitch = Annotated[Switch, BeforeValidator(_switch)]
+_OnOff = Annotated[_AnySwitch, AfterValidator(_not_auto)]
 
 
 class Conv(_Section):
@@ -84,19 +96,14 @@ class Conv(_Section):
         default="auto", description=f"one of {', '.join(ENGINES)}, or several of the last {len(SINGLE)} joined by +"
     )
     devices: list[Literal["cuda", "cpu"]] = Field(default=["cuda"], min_length=1)
-    vendor: Literal["on", "off"] = Field(default="off", description="MIOpen/cuDNN for the whole run, BatchNorm too")
+    vendor: _OnOff = Field(default=Switch.OFF, description="MIOpen/cuDNN for the whole run, BatchNorm too")
     memory_mb: int | None = Field(default=None, ge=1, description="workspace of one convolution, MiB")
-    tune: Literal["auto", "on", "off"] = Field(default="auto", description="measure algorithms; auto: on a GPU")
+    tune: _AnySwitch = Field(default=Switch.AUTO, description="measure algorithms; auto: on a GPU")
 
     @field_validator("devices", mode="before")
     @classmethod
     def _one_name_is_a_list(cls, value: Any) -> Any:
         return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
-
-    @field_validator("vendor", "tune", mode="before")
-    @classmethod
-    def _yaml_reads_on_as_true(cls, value: Any) -> Any:
-        return _word(value)
 
 
 class Step(_Section):
@@ -111,16 +118,11 @@ class Step(_Section):
         description="auto: the faster of both, measured once on a GPU; with engine `vendor` what Ultralytics does. Its "
         "own argument `channels_last` wins",
     )
-    graph: Literal["auto", "on", "off"] = Field(
-        default="off",
+    graph: _AnySwitch = Field(
+        default=Switch.OFF,
         description="record the network's passes as device graphs and replay them; auto: where the GPU waits for the "
         "host, a step gets faster and there is enough memory, measured once. One GPU, torch 2.4 or newer",
     )
-
-    @field_validator("graph", mode="before")
-    @classmethod
-    def _yaml_reads_on_as_true(cls, value: Any) -> Any:
-        return _word(value)
 
 
 class Predict(_Section):
@@ -130,14 +132,14 @@ class Predict(_Section):
         default=["ncnn", "onnx", "openvino"],
         description="what `predict engine=auto` measures next to torch, where it is installed",
     )
-    fuse: Literal["on", "off"] = Field(
-        default="on", description="convolution, BatchNorm and activation in one kernel, chosen by measurement"
+    fuse: _OnOff = Field(
+        default=Switch.ON, description="convolution, BatchNorm and activation in one kernel, chosen by measurement"
     )
     layout: Literal["auto", "nchw", "channels_last"] = Field(
         default="auto", description="of activations; auto: the faster of both, measured once a shape on a GPU"
     )
-    graph: Literal["auto", "on", "off"] = Field(
-        default="off",
+    graph: _AnySwitch = Field(
+        default=Switch.OFF,
         description="record the network as a device graph and replay it; auto: where it is faster, measured after "
         "the first calls of a shape. At most 4 shapes, torch 2.4 or newer, not for models in training",
     )
@@ -146,11 +148,6 @@ class Predict(_Section):
     @classmethod
     def _one_name_is_a_list(cls, value: Any) -> Any:
         return [word.strip() for word in value.split(",")] if isinstance(value, str) else value
-
-    @field_validator("fuse", "graph", mode="before")
-    @classmethod
-    def _yaml_reads_on_as_true(cls, value: Any) -> Any:
-        return _word(value)
 
 
 class Loader(_Section):

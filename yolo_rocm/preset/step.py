@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from ..hardware import Machine
+from ..utils.switch import Switch
 from .schema import Preset
 from .select import card_memory
 
 FULL, LEAN = "full", "lean"
-NCHW, CHANNELS_LAST, AUTO, OFF = "nchw", "channels_last", "auto", "off"
+NCHW, CHANNELS_LAST, AUTO = "nchw", "channels_last", "auto"
 # Below this the batch is small for want of memory: computing activations again costs less than another step.
 LEAN_BELOW_GB: Final = 12
 
@@ -50,7 +51,7 @@ def layout_of(preset: Preset) -> str | None:
     return None if preset.conv.engine == "vendor" else AUTO
 
 
-def graph_of(preset: Preset) -> str:
-    """Return whether a preset records steps as device graphs: `auto`, `on` or `off`."""
+def graph_of(preset: Preset) -> Switch:
+    """Return whether a preset records steps as device graphs."""
     vendor = preset.conv.engine == "vendor"  # what its library does while it is recorded is not ours to try
-    return OFF if vendor and preset.step.graph == AUTO else preset.step.graph
+    return Switch.OFF if vendor and preset.step.graph == Switch.AUTO else preset.step.graph

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..preset.step import AUTO, OFF, graph_of
+from ..preset.step import graph_of
 from ..ultralytics_hooks import models, network_calls
 from ..ultralytics_hooks.log import say
+from ..utils.switch import Switch
 from .listeners import Listener
 
 if TYPE_CHECKING:
@@ -32,17 +33,15 @@ class Graphs(Listener):
         from ..graphs.network import NetworkGraphs
         from ..graphs.recorder import why_not
 
-        if self._mode == OFF:
+        if self._mode == Switch.OFF:
             return
         reason = why_not(trainer.device) or network_calls.why_not_graphed(trainer)
         if reason:
-            if self._mode != AUTO:
+            if self._mode != Switch.AUTO:
                 self._say(f"device graph off: {reason}")
             return
         self._batch = trainer.batch_size
-        self._graphs = NetworkGraphs(
-            models.plain_model(trainer.model), "auto" if self._mode == AUTO else "on", self._say
-        )
+        self._graphs = NetworkGraphs(models.plain_model(trainer.model), self._mode, self._say)
 
     @property
     def are_replayed(self) -> bool:

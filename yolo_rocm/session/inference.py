@@ -13,6 +13,7 @@ from ..preset.schema import Settings
 from ..ultralytics_hooks.inference_blocks import inference_blocks
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.network_calls import around_inference, inference_networks
+from ..utils.switch import Switch
 from .convolutions import Convolutions
 from .current_run import current
 from .operators import Operator
@@ -49,7 +50,7 @@ class Inference(Operator["InferencePatch"]):
     def patched(self) -> Iterator[None]:
         """Compute the networks of runs by the preset while the context is open, as measured."""
         conv, wanted = self._settings.preset.conv, self._settings.preset.predict
-        if wanted.fuse == "off" or set(single_engines(conv.engine)) <= set(NATIVE):
+        if wanted.fuse == Switch.OFF or set(single_engines(conv.engine)) <= set(NATIVE):
             yield
             return
         with super().patched():
@@ -97,7 +98,7 @@ class Inference(Operator["InferencePatch"]):
 
     def _unmeasured(self) -> int:
         patch = self._patch
-        if patch is None or self._settings.preset.conv.tune == "off" or not patch.planner.tunable:
+        if patch is None or self._settings.preset.conv.tune == Switch.OFF or not patch.planner.tunable:
             return 0
         return len(patch.planner.unmeasured(list(patch.report.served)))
 

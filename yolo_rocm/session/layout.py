@@ -29,6 +29,7 @@ from ..ultralytics_hooks import layouts, train_steps
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.models import plain_model
 from ..utils.error_text import first_line
+from ..utils.switch import Switch
 from .current_run import OngoingRun
 from .listeners import Listener
 
@@ -140,7 +141,7 @@ class Layout(Listener):
         if not self._wanted or layouts.layout_is_given(trainer):
             return
         reason = layouts.why_layout_stays(trainer)
-        if not reason and self._session.settings.preset.conv.tune == "off":
+        if not reason and self._session.settings.preset.conv.tune == Switch.OFF:
             reason = "rocm.conv.tune=off"
         if reason:
             say("layout.kept", f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..preset.schema import Settings
 from ..ultralytics_hooks.log import progress_bar, say
+from ..utils.switch import Switch
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..engines.planner import BasePlanner
@@ -98,11 +99,11 @@ class Operator(ABC, Generic[PatchT]):
 
     def _tune(self, patch: PatchT) -> None:
         wanted = self._settings.preset.conv.tune
-        if wanted == "off" or not patch.planner.tunable:
+        if wanted == Switch.OFF or not patch.planner.tunable:
             return
         from ..engines.planner import DEFAULT_TUNE_SECONDS
 
-        problems = [p for p in list(patch.report.served) if wanted == "on" or p.device.startswith("cuda")]
+        problems = [p for p in list(patch.report.served) if wanted == Switch.ON or p.device.startswith("cuda")]
         if not problems:
             return
         state = random.getstate()  # rich draws numbers when it is imported; the training must draw its own

@@ -14,7 +14,7 @@ from ..hardware import detect
 from ..preset import variables
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
-from ..preset.step import OFF, graph_of
+from ..preset.step import graph_of
 from ..ultralytics_hooks import (
     anchors,
     checkpoints,
@@ -28,6 +28,7 @@ from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.network_calls import graphed_networks
 from ..utils.log_lines import log_lines
 from ..utils.off_switch import enabled
+from ..utils.switch import Switch
 from .announcement import opening_lines
 from .convolutions import Convolutions
 from .current_run import OngoingRun
@@ -238,6 +239,6 @@ class Session:
             self.convolutions.patched(),
             self.normalisations.patched(),
             self.inference.patched(),
-            nullcontext() if graph_of(preset) == OFF else graphed_networks(),
+            nullcontext() if graph_of(preset) == Switch.OFF else graphed_networks(),
         ):
             switches.enter_context(scope)

@@ -89,7 +89,7 @@ class Replayed:
 def cpu_has_graphs(monkeypatch):
     monkeypatch.setattr(recorder, "DEVICES", ["cpu"])
     monkeypatch.setattr(recorder, "OLDEST", (1, 13))
-    monkeypatch.setattr(inference, "Pool", StandIn)
+    monkeypatch.setattr(inference, "GraphPool", StandIn)
     monkeypatch.setattr(trial, "_REPEATS", 1)
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: None)

@@ -11,7 +11,7 @@ from torch import nn
 
 from yolo_rocm.graphs import network, recorder, trial
 from yolo_rocm.graphs.network import NetworkGraphs
-from yolo_rocm.graphs.pool import Pool
+from yolo_rocm.graphs.pool import GraphPool
 
 
 class Network(nn.Module):
@@ -106,7 +106,7 @@ def recorded(model, mode="on"):
 recording = []  # not empty while the stand-in records
 
 
-class StandIn(Pool):
+class StandIn(GraphPool):
     """Records functions by keeping them, and replays them by calling them again into the memory of the first call.
 
     A replay computes with the leaves that were there when it was recorded. A forward pass spoils the memory of the
@@ -194,7 +194,7 @@ def stand_in(monkeypatch):
     """Let a CPU have device graphs."""
     monkeypatch.setattr(recorder, "DEVICES", ["cuda", "cpu"])
     monkeypatch.setattr(recorder, "OLDEST", (1, 13))
-    monkeypatch.setattr(network, "Pool", StandIn)
+    monkeypatch.setattr(network, "GraphPool", StandIn)
     monkeypatch.setattr(trial, "_REPEATS", 1)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)

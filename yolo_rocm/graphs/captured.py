@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .pool import SECOND_BACKWARD, Pool
+from .pool import SECOND_BACKWARD, GraphPool
 from .tree import flattened, rebuilt
 
 Gradient = torch.Tensor | None
@@ -49,7 +49,7 @@ class Captured:
         leaves: Sequence[torch.Tensor],
         state: Sequence[torch.Tensor],
         grads: Sequence[torch.Tensor | None],
-        pool: Pool,
+        pool: GraphPool,
     ) -> None:
         self._parameters, self._state, self.pool = list(parameters), list(state), pool
         self.is_outgrown = False

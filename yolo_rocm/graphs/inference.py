@@ -16,7 +16,7 @@ import torch
 
 from ..utils.switch import Switch
 from .captured import Run
-from .pool import Pool
+from .pool import GraphPool
 from .recorded_forward import RecordedForward
 from .recorder import CLEARLY, LARGEST_DEPARTURE, MOST_SHAPES, HostEffects, Recorder, recordable, shape_text, why_not
 from .signature import InferenceSignature
@@ -189,7 +189,7 @@ class _Network(Recorder):
         reason = reason or effects.reason()
         if reason is not None or not self._records:
             return eager, f"{said}, not recorded: {reason or 'an earlier pass could not be'}"
-        self._pool = self._pool or Pool(device)
+        self._pool = self._pool or GraphPool(device)
         for name in inputs:
             way = _Way(name, RecordedForward(run, x, LAYOUTS[name], InferenceSignature(model).tensors, self._pool))
             found, milliseconds = _timed(way.recorded, x)

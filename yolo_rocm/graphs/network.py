@@ -14,7 +14,7 @@ from ..utils.switch import Switch
 from .attributes import tensors_of
 from .captured import Captured, Gradient, Passes, Run, autocast_of_now, gradients, kept
 from .leaves import fresh_leaves
-from .pool import Pool
+from .pool import GraphPool
 from .recorder import (
     CLEARLY,
     LARGEST_DEPARTURE,
@@ -201,7 +201,7 @@ class NetworkGraphs(Recorder):
             return None, said
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved(x.device)
-        self._pool = self._pool or Pool(x.device)
+        self._pool = self._pool or GraphPool(x.device)
         with fresh_leaves(model) as leaves:
             captured = Captured(run, x, parameters, leaves, state, grads, self._pool)
         torch.cuda.empty_cache()

@@ -25,7 +25,7 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-class Pool:
+class GraphPool:
     """Memory that all graphs of a model share: only one of their steps is going on at a time.
 
     Args:

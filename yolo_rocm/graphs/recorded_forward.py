@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .captured import Run
-from .pool import Pool
+from .pool import GraphPool
 from .tree import flattened, rebuilt
 
 
@@ -30,7 +30,7 @@ class RecordedForward:
     """
 
     def __init__(
-        self, run: Run, x: torch.Tensor, layout: torch.memory_format, held: Sequence[torch.Tensor], pool: Pool
+        self, run: Run, x: torch.Tensor, layout: torch.memory_format, held: Sequence[torch.Tensor], pool: GraphPool
     ) -> None:
         with torch.inference_mode(False):  # each later call writes to it, whatever mode this one has
             self._x = x.detach().clone(memory_format=layout)

@@ -12,7 +12,7 @@ from ..engines.devices import alive, on
 from ..errors import DeviceLostError
 from ..utils.error_text import first_line
 from .attributes import Attributes
-from .pool import Pool
+from .pool import GraphPool
 from .signature import ModelSignature
 
 DEVICES: Final = ["cuda"]  # types that have device graphs
@@ -83,7 +83,7 @@ class Recorder:
     def __init__(self, setting: str, signature_of: Callable[[torch.nn.Module], ModelSignature]) -> None:
         self._setting, self._signature_of = setting, signature_of
         self._signature: ModelSignature | None = None
-        self._pool: Pool | None = None
+        self._pool: GraphPool | None = None
         self._is_over = False
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ _ANY: Final = "any"
 
 
 @dataclass(frozen=True)
-class Row:
+class PresetRow:
     """One preset of the list."""
 
     name: str
@@ -24,9 +24,9 @@ class Row:
     evidence: str
 
 
-def grouped(machine: Machine) -> list[tuple[str, list[Row]]]:
+def grouped(machine: Machine) -> list[tuple[str, list[PresetRow]]]:
     """Return (group, presets) in the order of the families' age; the user's own first, those for any card last."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[PresetRow]] = {}
     own = user_presets()
     for name in {**own, **shipped_presets()}:
         try:
@@ -34,15 +34,15 @@ def grouped(machine: Machine) -> list[tuple[str, list[Row]]]:
         except PresetError as error:
             if name not in own:
                 raise
-            row = Row(name, (), f"cannot be used: {error}", "none")  # one broken file must not hide the others
+            row = PresetRow(name, (), f"cannot be used: {error}", "none")  # one broken file must not hide the others
         groups.setdefault(OWN if name in own else group, []).append(row)
     order = [OWN, *sorted(group for group in groups if group not in (OWN, _ANY)), _ANY]
     return [(group, groups[group]) for group in order if group in groups]
 
 
-def _row(name: str, machine: Machine) -> tuple[str, Row]:
+def _row(name: str, machine: Machine) -> tuple[str, PresetRow]:
     preset = resolve(name, machine=machine).preset
     gfx = tuple(preset.match.gfx)
     family = family_of(gfx[0]) if gfx else None
     inside = ", inside processors" if gfx and gfx[0] in INTEGRATED else ""
-    return f"{family.upper()}{inside}" if family else _ANY, Row(name, gfx, preset.title, preset.evidence)
+    return f"{family.upper()}{inside}" if family else _ANY, PresetRow(name, gfx, preset.title, preset.evidence)

@@ -15,7 +15,7 @@ from .batch import batch_of
 from .evidence import evidence_for, in_short
 from .files import config_root, find, read, user_presets
 from .schema import SECTIONS, Preset, Settings, validate
-from .select import PRESET_VARIABLE, Choice, choose, wanted_by_user
+from .select import PRESET_VARIABLE, PresetChoice, choose, wanted_by_user
 from .step import memory_of
 
 
@@ -135,7 +135,7 @@ def _settle_evidence(layers: _Layers, shipped: str) -> None:
 
 def _chain(
     source: str | Path | Mapping[str, Any], machine: Machine, above: tuple[Path, ...] = (), ask_user: bool = True
-) -> tuple[Choice, list[tuple[dict[str, Any], str]]]:
+) -> tuple[PresetChoice, list[tuple[dict[str, Any], str]]]:
     """Return what was chosen and why, and its layers from the deepest base up.
 
     Args:
@@ -147,7 +147,7 @@ def _chain(
     wanted = wanted_by_user() if ask_user and source == "auto" else None
     if wanted:
         choice, layers = _chain(wanted, machine, above, ask_user=False)
-        return Choice(choice.name, f"{choice.why} ({PRESET_VARIABLE})", choice.notes), layers
+        return PresetChoice(choice.name, f"{choice.why} ({PRESET_VARIABLE})", choice.notes), layers
     path: Path | None = None
     notes: tuple[str, ...] = ()
     if isinstance(source, int) and not isinstance(source, bool):
@@ -164,7 +164,7 @@ def _chain(
     else:
         # Below a preset of the user's own, a name means the shipped preset: their `rx5600xt` may have ours as its base.
         own = not any(each in user_presets().values() for each in above)
-        chosen = choose(machine, own=own) if source == "auto" else Choice(source, f"preset {source}, as asked")
+        chosen = choose(machine, own=own) if source == "auto" else PresetChoice(source, f"preset {source}, as asked")
         path, origin = find(chosen.name, own=own)
         data, why, notes = read(path), chosen.why, chosen.notes
         if not origin.startswith("configs/"):
@@ -178,7 +178,7 @@ def _chain(
         below = _chain(base, machine, (*above, path) if path else above, ask_user)[1]
         if not shipped and "name" not in data:
             data["name"] = below[-1][0].get("name", "custom")
-    return Choice(str(data.get("name", source)), why, notes), [*below, (data, origin)]
+    return PresetChoice(str(data.get("name", source)), why, notes), [*below, (data, origin)]
 
 
 def _check_consistent(preset: Preset, origins: Mapping[str, str]) -> None:

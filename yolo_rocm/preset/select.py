@@ -16,7 +16,7 @@ PRESET_VARIABLE: Final = "YOLO_ROCM_PRESET"
 
 
 @dataclass(frozen=True)
-class Choice:
+class PresetChoice:
     """A preset's name, why it was chosen, and what is worth saying."""
 
     name: str
@@ -30,7 +30,7 @@ def wanted_by_user() -> str | None:
     return wanted if wanted and wanted != "auto" else None
 
 
-def choose(machine: Machine, *, own: bool = True) -> Choice:
+def choose(machine: Machine, *, own: bool = True) -> PresetChoice:
     """Pick the preset for a machine: by true gfx target, then by name, then by memory.
 
     Args:
@@ -39,17 +39,17 @@ def choose(machine: Machine, *, own: bool = True) -> Choice:
     """
     gpu = machine.gpu
     if gpu is None:
-        return Choice("cpu", f"preset cpu: {machine.no_gpu_reason}")
+        return PresetChoice("cpu", f"preset cpu: {machine.no_gpu_reason}")
     if gpu.vendor == "nvidia":
-        return Choice("nvidia", f"preset nvidia: {gpu}, {stack(machine)}")
+        return PresetChoice("nvidia", f"preset nvidia: {gpu}, {stack(machine)}")
     notes: list[str] = []
     for presets, whose in ((user_presets() if own else {}, "your own "), (shipped_presets(), "")):
         fitting = sorted(_fitting(presets, gpu, notes, tolerant=bool(whose)))
         if fitting:
             another_name, _, name = fitting[0]
             how = f" is nearest by memory to {name}" if another_name and len(fitting) > 1 else ""
-            return Choice(name, f"{whose}preset {name}: {gpu}{how}, {stack(machine)}", tuple(notes))
-    return Choice("generic", f"preset generic: no preset of its own for {gpu}, {stack(machine)}", tuple(notes))
+            return PresetChoice(name, f"{whose}preset {name}: {gpu}{how}, {stack(machine)}", tuple(notes))
+    return PresetChoice("generic", f"preset generic: no preset of its own for {gpu}, {stack(machine)}", tuple(notes))
 
 
 def _fitting(

@@ -140,6 +140,24 @@ def test_a_loss_that_changes_an_output_in_place(device):
         torch.testing.assert_close(one.grad, other.grad)
 
 
+def test_a_changed_output_that_its_own_gradient_is_computed_from(device):
+    """Torch refuses that; a graph would compute with what is there now."""
+    plain, model = made(device), made(device)
+    graphs, _ = recorded(model)
+    for each in (plain, model):
+        each.second[2] = torch.nn.Tanh()
+        train(each, batches(device, 4))
+        outputs = each(batches(device, 1)[0])
+        if each is plain:
+            outputs["all"][0] = outputs["all"][0] * 0.5
+        else:
+            assert graphs.recorded == 1
+            outputs["all"][0].mul_(0.5)
+        loss_of(outputs).backward()
+    for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+
+
 def test_gradients_that_are_zeroed_in_place(device):
     plain, model = made(device), made(device)
     graphs, _ = recorded(model)
@@ -237,6 +255,7 @@ def test_a_layer_that_is_replaced_or_put_into_eval_mode_is_seen(device):
         lambda model: setattr(model.first[1], "eps", 0.5),
         lambda model: setattr(model.first[0], "padding", (1, 1)),
         lambda model: setattr(model.second, "scale", torch.ones(1)),
+        lambda model: setattr(model.first[1], "running_mean", model.first[1].running_mean.clone()),
     ],
 )
 def test_a_module_that_is_set_otherwise_is_seen(device, change):

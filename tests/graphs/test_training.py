@@ -143,7 +143,7 @@ def test_a_loss_that_changes_an_output_in_place(device):
 def test_a_changed_output_that_its_own_gradient_is_computed_from(device):
     """Torch refuses that; a graph would compute with what is there now."""
     plain, model = made(device), made(device)
-    graphs, _ = recorded(model)
+    graphs, said = recorded(model)
     for each in (plain, model):
         each.second[2] = torch.nn.Tanh()
         train(each, batches(device, 4))
@@ -156,6 +156,8 @@ def test_a_changed_output_that_its_own_gradient_is_computed_from(device):
         loss_of(outputs).backward()
     for one, other in zip(plain.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad)
+    train(model, batches(device, 4))
+    assert len(said) == 2  # recorded again: that step was computed without the graph
 
 
 def test_gradients_that_are_zeroed_in_place(device):

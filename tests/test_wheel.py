@@ -62,12 +62,26 @@ def wheel(tmp_path_factory):
     return built
 
 
-def test_a_wheel_has_the_sources_of_kernels(wheel):
-    found = (path for end in ("*.h", "*.cpp") for path in (PROJECT / "yolo_rocm").rglob(end))
-    sources = {path.relative_to(PROJECT).as_posix() for path in found}
-    assert "yolo_rocm/engines/hip/prelude.h" in sources
+@pytest.fixture(scope="module")
+def metadata(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        assert sources <= set(archive.namelist())
+        (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
+        return message_from_string(archive.read(name).decode())
+
+
+def test_what_the_code_reads_is_in_the_wheel(wheel):
+    """Sources of kernels, what the doctor knows, the template of the report, and of the path only what `run` puts."""
+    found = (path for end in ("*.h", "*.cpp") for path in (PROJECT / "yolo_rocm").rglob(end))
+    sources = {path.relative_to(PROJECT / "yolo_rocm").as_posix() for path in found}
+    assert "engines/hip/prelude.h" in sources
+    sources |= {"diagnosis/known_failures.yaml", *(f"report/templates/page.{end}" for end in ("html", "css", "js"))}
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (entry,) = [name for name in names if name.endswith("entry_points.txt")]
+        assert "yolo-rocm = yolo_rocm.cli.main:main" in archive.read(entry).decode()
+    assert {f"yolo_rocm/{name}" for name in sources} <= set(names)
+    startup = [name for name in names if "/startup/" in name]
+    assert startup == ["yolo_rocm/launch/startup/sitecustomize.py"]
 
 
 def test_an_installed_wheel_finds_its_presets(wheel, tmp_path):
@@ -123,10 +137,8 @@ def test_wrong_use_is_reported_line_by_line(check_types):
     assert lines == [number for number, line in enumerate(MISTAKES.splitlines(), 1) if line and "import" not in line]
 
 
-def test_the_licence_is_named_and_enclosed(wheel):
+def test_the_licence_is_named_and_enclosed(wheel, metadata):
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
-        metadata = message_from_string(archive.read(name).decode())
         (licence,) = [n for n in archive.namelist() if n.endswith("licenses/LICENSE")]
         text = " ".join(archive.read(licence).decode().split())
     assert metadata["License-Expression"] == "AGPL-3.0-only"
@@ -134,35 +146,8 @@ def test_the_licence_is_named_and_enclosed(wheel):
     assert not [line for line in metadata.get_all("Classifier") if line.startswith("License")]
 
 
-def test_what_the_doctor_knows_is_in_the_wheel(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        assert "yolo_rocm/diagnosis/known_failures.yaml" in archive.namelist()
-
-
-def test_the_template_of_the_report_is_in_the_wheel(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        for name in ("page.html", "page.css", "page.js"):
-            assert f"yolo_rocm/report/templates/{name}" in archive.namelist()
-
-
-def test_what_run_puts_on_the_path_is_in_the_wheel(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        assert [name for name in archive.namelist() if "/startup/" in name] == [
-            "yolo_rocm/launch/startup/sitecustomize.py"
-        ]
-
-
-def test_the_entry_point(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [n for n in archive.namelist() if n.endswith("entry_points.txt")]
-        assert "yolo-rocm = yolo_rocm.cli.main:main" in archive.read(name).decode()
-
-
-def test_no_dependency_reaches_torch(wheel):
+def test_no_dependency_reaches_torch(metadata):
     """With a ROCm torch and no torchvision, pip would answer a requirement of either with a CUDA torch from PyPI."""
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = [n for n in archive.namelist() if n.endswith("METADATA")]
-        metadata = message_from_string(archive.read(name).decode())
     waiting = [Requirement(text) for text in metadata.get_all("Requires-Dist") or []]
     reached: set[str] = set()
     while waiting:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ from tools.kernel import DTYPES, TARGETS
 from yolo_rocm.engines.triton.available import FMA, MFMA, WMMA, amd_family, missing_reason
 
 from ..pages import PROJECT
+from ..thinning import deep_but
 from .child import python
 from .samples import ROTATION, listed, sample
 
 pytestmark = pytest.mark.once
 with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
-NORMS = ["norm statistics", "norm activation", "norm sums", "norm gradient"]  # each with two tiles
 GEMMS = {"forward", "grad_input", "grad_weight", "grad_weight_rows", "forward_flat"}
 
 
@@ -74,74 +73,14 @@ def names(rows) -> list[tuple[str, ...]]:
     return [tuple(row[key] for key in ("target", "kernel", "tile", "dtype", "layout")) for row in rows]
 
 
-# Every kernel and every tile for every target, both layouts and the data types that have tiles of their own for every
-# family; docs/compiled.csv has every combination. gfx1030 in fp32 also runs on gfx1010.
-COMPILED = {
-    "gfx1010": ("nhwc", "fp16"),
-    "gfx1030": ("nchw", "fp32"),
-    "gfx1100": ("nhwc", "fp32"),
-    "gfx1151": ("nchw", "bf16"),
-    "gfx1201": ("nhwc", "fp16"),
-    "gfx90a": ("nchw", "fp16"),
-    "gfx942": ("nhwc", "fp32"),
-}
-
-
-def chosen(target: str) -> list[tuple[str, ...]]:
-    """Return what is compiled for a target: kernels that have the same tiles take turns, from target to target."""
-    layout, dtype = COMPILED[target]
-    turn, seen, kept = list(COMPILED).index(target), Counter(), []
-    for row in listed([target], [dtype], [layout]):
-        name = row[1]
-        number, seen[name] = seen[name], seen[name] + 1
-        if name in ("forward", "grad_input"):
-            left_out = (number + turn + (name == "forward")) % 2
-        elif name in NORMS:
-            left_out = (number + turn + NORMS.index(name)) % 2
-        elif name.startswith("depthwise"):
-            side, _, which = name.removeprefix("depthwise ").partition(" ")
-            left_out = (int(side[0]) // 2 + ("", "grad_input", "grad_weight").index(which) + turn) % 3
-        else:
-            left_out = 0
-        if not left_out:
-            kept.append(row)
-    return kept
-
-
 @with_triton
-def test_every_kernel_compiles(tmp_path):
-    """Each for one target and each target for some: a sample that changes from day to day."""
-    wanted = sample(ROTATION)
+@pytest.mark.parametrize("later", deep_but(range(8), 0))
+def test_every_kernel_compiles(tmp_path, later):
+    """Each for one target and each target for some: a sample that changes from day to day; the page has them all."""
+    wanted = sample(ROTATION + later)
     rows = compile_them(tmp_path, wanted)
-    assert sorted(names(rows)) == sorted(wanted), f"YOLO_ROCM_ROTATION={ROTATION}"
+    assert sorted(names(rows)) == sorted(wanted), f"YOLO_ROCM_ROTATION={ROTATION + later}"
     check(rows)
-
-
-@with_triton
-@pytest.mark.deep
-@pytest.mark.parametrize("target", COMPILED)
-def test_every_tile_compiles(tmp_path, target):
-    wanted = chosen(target)
-    rows = compile_them(tmp_path, wanted)
-    assert sorted(names(rows)) == sorted(wanted)
-    check(rows)
-
-
-def test_what_is_compiled_has_every_kernel_and_tile_of_every_target():
-    for target, (layout, dtype) in COMPILED.items():
-        kept, every = chosen(target), listed([target], [dtype], [layout])
-        assert {tile for _, _, tile, *_ in kept} == {tile for _, _, tile, *_ in every}
-        kernels = [{name.replace("5x5", "3x3").replace("7x7", "3x3") for _, name, *_ in rows} for rows in (kept, every)]
-        assert kernels[0] == kernels[1]
-
-
-def test_every_target_is_compiled_for():
-    assert list(COMPILED) == list(TARGETS)
-    assert len(COMPILED) == 7
-    for family in (FMA, WMMA, MFMA):
-        own = [what for target, what in COMPILED.items() if amd_family(target) == family]
-        assert {layout for layout, _ in own} == {"nhwc", "nchw"}
-        assert {"fp32", "fp16"} <= {dtype for _, dtype in own}
 
 
 NOT_WIDENED = """

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -14,8 +11,8 @@ from tools.conv_kernels import curated_inference
 from tools.kernel import TARGETS
 from yolo_rocm.engines.triton.available import missing_reason
 
-from ..pages import PROJECT
 from ..tables import each_row
+from .child import python
 
 pytestmark = pytest.mark.once
 with_triton = pytest.mark.skipif(missing_reason() is not None, reason=str(missing_reason()))
@@ -36,9 +33,7 @@ print(json.dumps([dataclasses.asdict(row) for row in rows]))
 
 
 def built(how, wanted, tmp_path):
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(PROJECT)}
-    command = [sys.executable, "-c", RUN, how, json.dumps(wanted)]
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT, env=environment, timeout=600)
+    ended = python(tmp_path, RUN, how, json.dumps(wanted))
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout.splitlines()[-1])
 

@@ -26,16 +26,6 @@ WORDS = ("preset=cpu", "rocm.conv.engine=gemm", "rocm.conv.devices=[cpu]", "imgs
 CONF = 1e-5  # the model has learned nothing: its boxes are unsure
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    from ultralytics import YOLO
-
-    torch.manual_seed(0)
-    path = tmp_path_factory.mktemp("weights") / "model.pt"
-    torch.save({"model": YOLO("yolov8n.yaml").model, "train_args": {}}, path)  # YOLO.save() of 8.3.0 cannot
-    return path
-
-
 @pytest.fixture
 def log(caplog):
     """Capture Ultralytics' logger, which does not propagate."""
@@ -227,10 +217,6 @@ def test_words_that_belong_together_are_put_together(words):
     assert len(given) == sum(word.strip("-")[0].isalpha() for word in words)
 
 
-def test_an_open_bracket_takes_no_other_key():
-    assert parse(["source=a[1.jpg", "model=m.pt", "name="]) == {"source": "a[1.jpg", "model": "m.pt", "name": ""}
-
-
 def test_a_file_of_cfg_is_read_as_one_that_comes_first(tmp_path):
     """Ultralytics' `YOLO.train(cfg=)` takes neither the model nor the task of it, and other modes nothing."""
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
@@ -281,18 +267,6 @@ def test_a_cfg_file_is_looked_for_where_ultralytics_looks(command, monkeypatch):
     assert asked[0]["model"] == "m.pt"
     assert asked[0]["iou"] == 0.1
     assert asked[0]["warmup_epochs"] == DEFAULT_CFG_DICT["warmup_epochs"]
-
-
-def test_no_text_loses_what_python_takes_for_a_comment():
-    words = ["source=3#4", "source=2024 #1", "source='a #b'", "classes=[0, 1]  # two", "source=2in1.mp4", "cache=~"]
-    assert [parse([word])[word.partition("=")[0]] for word in words] == [
-        "3#4", "2024 #1", "a #b", [0, 1], "2in1.mp4", None,
-    ]  # fmt: skip
-
-
-def test_values_that_yaml_reads_otherwise_are_read_as_yolo_reads_them():
-    given = parse(["lr0=1e-4", "conf=.5E+0", "format=-", "name=1e", "source=0", "classes=[0, 2]"])
-    assert given == {"lr0": 1e-4, "conf": 0.5, "format": "-", "name": "1e", "source": 0, "classes": [0, 2]}
 
 
 def test_mistakes_end_the_command_with_1_and_no_words_with_2(monkeypatch, capsys):

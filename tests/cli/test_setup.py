@@ -164,11 +164,12 @@ def test_key_value_is_an_option_where_there_is_one(words, meant):
         (["checks"], ["env"]),
         (["version"], ["--version"]),
         (["help"], ["--help"]),
-        (["train", "mode=val"], ["train", "mode=val"]),
+        (["detect", "train", "data=x"], ["train", "task=detect", "data=x"]),
+        *((kept, kept) for kept in (["train", "mode=val"], [], ["doctor"], ["run", "detect", "train"], ["a=x", "val"])),
     ],
     ids=str,
 )
-def test_more_words_of_ultralytics(words, meant):
+def test_words_in_the_order_of_ultralytics(words, meant):
     from yolo_rocm.cli.options import in_our_order
 
     assert in_our_order(words) == meant

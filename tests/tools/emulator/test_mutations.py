@@ -15,7 +15,6 @@ import pytest
 from tools.emulator import Deadlock, EmulationError, Endless, MemoryFault, NotWaitedFor, Race, machine
 from yolo_rocm.engines.triton.available import missing_reason
 
-from ...thinning import deep_but
 from .compiled import Compiled, Wanted, compile_all
 
 pytestmark = [
@@ -74,17 +73,12 @@ LOOP = r"s_waitcnt vmcnt\(0\)|s_wait_loadcnt 0x0"
 MUTATIONS = (
     # Operands and registers.
     Mutation("factor and sum swapped", "fma", rf"(v_fmac_f32_e32) ({V}), ({V}), ", r"\1 \3, \2, ", (WRONG,)),
-    Mutation(
-        "difference swapped", "fma", rf"(v_sub_nc_u32_e32 {V}), ({V}), ({V})$",
-        r"\1, \3, \2", (WRONG, MemoryFault),
-    ),
     Mutation("A and B of WMMA swapped", "wmma", r"(v_wmma\S+ v\S+), (v\S+), (v\S+), ", r"\1, \3, \2, ", (WRONG,)),
     Mutation("A and B of MFMA swapped", "mfma", r"(v_mfma\S+ a\S+), (v\S+), (v\S+), ", r"\1, \3, \2, ", (WRONG,)),
     Mutation(
         "next register", "fma", rf"(v_fmac_f32_e32 {V}, {V}, v)(\d+)",
         lambda m: m[1] + str(int(m[2]) + 1), (WRONG,),
     ),
-    Mutation("sum starts again", "mfma", r"(v_mfma\S+ a\S+, v\d+, v\d+), a\S+", r"\1, 0", (WRONG,), -1),
     Mutation("sum starts at one", "wmma", rf"(v_mov_b32_e32 {V}), 0$", r"\1, 1.0", (WRONG,), -1),
     Mutation(
         "pixels outside are read", "wmma", rf"v_cndmask_b32_e64 ({V}), 0x80000000, ({V}), .*",
@@ -96,31 +90,15 @@ MUTATIONS = (
         r"\1 \4\3 \2", (WRONG, Race, MemoryFault),
     ),
     Mutation("upper half lost", "rdna4", r"ds_load_u16_d16_hi", "ds_load_u16_d16", (WRONG,)),
-    Mutation("other half", "depthwise", r"(v_fma_mix_f32 .*) op_sel_hi", r"\1 op_sel:[1,0,0] op_sel_hi", (WRONG,), 4),
     Mutation("other type", "depthwise", r"(v_fma_mix_f32 .* op_sel_hi:\[)1", r"\g<1>0", (WRONG,), 4),
-    Mutation(
-        "factor of a scalar product", "fma", rf"(s_mul_i32 {S}), ({S}), {S}$",
-        r"\1, \2, \2", (WRONG, MemoryFault), 0, LOOP,
-    ),
     # Constants.
     Mutation("one tap too few", "fma", rf"s_mul_i32 {S}, {S}, (6)$", more(-1), (WRONG,)),
-    Mutation("one tap too many", "fma", rf"s_mul_i32 {S}, {S}, (6)$", more(1), (MemoryFault, WRONG)),
     Mutation("shift", "fma", r"v_lshlrev_b64 \S+, (2),", more(-1), (WRONG, MemoryFault), 0, LOOP),
-    Mutation("shift in a sum", "mfma", r"v_lshl_add_u64 \S+ \S+, (2),", more(1), (WRONG, MemoryFault)),
     Mutation("LDS offset", "fma", r"ds_read_b128 .* offset:(16)$", more(16), (WRONG,)),
     Mutation("LDS offset behind the end", "fma", r"ds_read_b128 .* offset:(16)$", more(65504), (MemoryFault,)),
     Mutation("unaligned LDS offset", "wmma", r"ds_store_b16 .* offset:(256)$", more(1), (MemoryFault,)),
-    Mutation("LDS store elsewhere", "wmma", r"ds_store_b16 .* offset:(256)$", more(2), (Race, MemoryFault, WRONG)),
     Mutation("second LDS offset", "mfma", r"ds_read2_b32 .* offset1:(8)$", more(1), (WRONG, MemoryFault)),
-    Mutation(
-        "second LDS offset of a store", "fma", r"ds_write2st64_b32 .* offset1:(1)$",
-        more(1), (Race, MemoryFault, WRONG),
-    ),
     Mutation("offset of a load", "fma", r"(global_load_dword .*, off)$", r"\1 offset:4", (WRONG, MemoryFault)),
-    Mutation(
-        "offset of a store", "wmma", r"((?:global|buffer)_store_b16 .*, (?:off|0 offen))$",
-        r"\1 offset:2", (WRONG, Race, MemoryFault),
-    ),
     Mutation(
         "offset of a load of a buffer", "wmma", r"(buffer_load_u16 .* offen)$",
         r"\1 offset:2", (WRONG, MemoryFault),
@@ -130,10 +108,6 @@ MUTATIONS = (
     Mutation(
         "edge of the image", "fma", rf"v_cmp_gt_i32_e(32|64) ({S}|vcc_lo), ({S}), ",
         r"v_cmp_ge_i32_e\1 \2, \3, ", (WRONG, MemoryFault), 0, LOOP,
-    ),
-    Mutation(
-        "mask inverted", "fma", rf"(v_cndmask_b32_e32 {V}), ({V}), ({V}), vcc_lo",
-        r"\1, \3, \2, vcc_lo", (WRONG, MemoryFault),
     ),
     Mutation("all lanes load", "fma", r"s_and_saveexec_b32 .*", DROP, (MemoryFault, WRONG), 0, LOOP),
     Mutation("lanes stay away", "fma", r"s_or_b32 exec_lo, exec_lo, .*", DROP, (WRONG, MemoryFault), 1, LOOP),
@@ -147,23 +121,17 @@ MUTATIONS = (
         "carry lost", "fma", rf"v_add_co_ci_u32_e64 ({V}), {S}, (\S+), (\S+), {S}",
         r"v_add_nc_u32_e32 \1, \2, \3", (MemoryFault,), 0, LOOP,
     ),
-    Mutation("scalar carry lost", "fma", rf"s_addc_u32 ({S}, {S}, 0)", r"s_add_u32 \1", (WRONG,)),
     # Waits.
     Mutation("no wait for arguments", "fma", r"s_waitcnt lgkmcnt\(0\)", DROP, (NotWaitedFor,)),
-    Mutation("arguments come in any order", "fma", r"s_waitcnt lgkmcnt\(0\)", "s_waitcnt lgkmcnt(1)", (NotWaitedFor,)),
     Mutation("no wait for loads", "fma", r"s_waitcnt vmcnt\(0\)", DROP, (NotWaitedFor,)),
-    Mutation("wait for one load less", "wmma", r"s_waitcnt vmcnt\(0\)", "s_waitcnt vmcnt(1)", (NotWaitedFor,)),
     Mutation("wait for one LDS read less", "fma", r"s_waitcnt lgkmcnt\(([1-9])\)", more(1), (NotWaitedFor,)),
-    Mutation("no wait for LDS before WMMA", "wmma", r"s_waitcnt lgkmcnt\(0\)", DROP, (NotWaitedFor,), -2),
     Mutation("no wait for loads of CDNA", "mfma", r"s_waitcnt vmcnt\(0\)", DROP, (NotWaitedFor,)),
-    Mutation("no wait for arguments of gfx12", "rdna4", r"s_wait_kmcnt 0x0", DROP, (NotWaitedFor,)),
     Mutation("no wait for loads of gfx12", "rdna4", r"s_wait_loadcnt 0x0", DROP, (NotWaitedFor,)),
     Mutation("no wait for LDS of gfx12", "rdna4", r"s_wait_dscnt 0x0", DROP, (NotWaitedFor,), -1),
     Mutation("no wait before the barrier", "fma", r"s_waitcnt lgkmcnt\(0\)", DROP, (NotWaitedFor,), 0, "ds_write"),
     Mutation("no wait before the signal", "rdna4", r"s_wait_loadcnt_dscnt 0x0", DROP, (NotWaitedFor,)),
     # Barriers.
     Mutation("no barrier before reads", "fma", r"s_barrier", DROP, (Race,), 0, "ds_write"),
-    Mutation("no barrier before writes", "fma", r"s_barrier", DROP, (Race,), 0, "ds_read"),
     Mutation("no barrier of CDNA", "mfma", r"s_barrier", DROP, (Race,)),
     Mutation("barrier not signalled", "rdna4", r"s_barrier_signal -1", DROP, (Deadlock,)),
     Mutation("barrier not waited for", "rdna4", r"s_barrier_wait -1", DROP, (Deadlock, Race)),
@@ -209,8 +177,7 @@ def mutated(text: str, executed: set[int], mutation: Mutation) -> str:
     return "\n".join(lines)
 
 
-# Of neighbours, which are alike, one by default.
-@pytest.mark.parametrize("mutation", deep_but(MUTATIONS, *MUTATIONS[::2]), ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_mutation_is_caught(bases, executed, mutation, monkeypatch):
     base = bases[mutation.base]
     text = mutated(base.text, executed[mutation.base], mutation)

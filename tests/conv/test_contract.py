@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,11 @@ import torch
 from tools.exactness import allowed_error, in_doubles, native_passes
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, INFERENCE_ALGORITHMS, Algorithm
 from yolo_rocm.conv.gemm import depthwise
+from yolo_rocm.conv.hip import base as hip_base
 from yolo_rocm.conv.inference import InferencePatch
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, InferencePlanner, Operands
-from yolo_rocm.conv.problem import ConvProblem
+from yolo_rocm.conv.problem import ConvProblem, laid_out, suggests_channels_last
 from yolo_rocm.conv.triton import calls
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
@@ -43,6 +44,33 @@ GEMM = [a for a in ALGORITHMS if a.engine == "gemm" and a.name != "depthwise_ker
 OF_INFERENCE = [a for a in INFERENCE_ALGORITHMS if a not in ALGORITHMS]
 TRITON = [a for a in ALGORITHMS if a.engine == "triton"]
 HIP = [a for a in ALGORITHMS if a.engine == "hip"]
+
+
+def _within(x: torch.Tensor, around: Sequence[tuple[int, int]], steps: Sequence[int] = (1, 1, 1, 1)) -> torch.Tensor:
+    """Return the same values as part of a larger tensor in the same layout, whose others are not a number."""
+    shape = [before + size * step + after for size, step, (before, after) in zip(x.shape, steps, around, strict=True)]
+    wide = laid_out(x.new_full(shape, float("nan")), suggests_channels_last(x))
+    parts = zip(x.shape, steps, around, strict=True)
+    return wide[tuple(slice(b, b + size * step, step) for size, step, (b, _) in parts)].copy_(x)
+
+
+# What a source may be instead of a whole tensor.
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "channels": lambda x: _within(x, ((0, 0), (4, 8), (0, 0), (0, 0))),
+    "every second sample": lambda x: _within(x, ((0, 0),) * 4, (2, 1, 1, 1)),
+    "a window": lambda x: _within(x, ((0, 0), (0, 0), (4, 1), (4, 3))),
+    "every second column": lambda x: _within(x, ((0, 0),) * 4, (1, 1, 1, 2)),
+    "turned": lambda x: laid_out(x.transpose(2, 3), suggests_channels_last(x)).transpose(2, 3),
+    "channels outside": lambda x: x.transpose(0, 1).contiguous().transpose(0, 1),
+    "the same sample": lambda x: x[:1].expand(x.shape),
+    "the same channel": lambda x: x[:, :1].expand(x.shape),
+    "the same row": lambda x: x[:, :, :1].expand(x.shape),
+    "one number": lambda x: x[:1, :1, :1, :1].expand(x.shape),
+}
+
+# Those that a kernel does not read where they are: one of channels_last values, and one of whole planes.
+NO_VECTORS = ("channels outside", "one number", "the same channel")
+NO_PLANES = ("a window", "every second column", "one number", "the same row", "turned")
 
 
 def own_passes(algorithm: Algorithm) -> Sequence[str]:
@@ -317,8 +345,41 @@ class TestHip:
         CONTRACT.check_workspace(algorithm, problem)
         CONTRACT.check_large_means(algorithm, problem)
 
-    def test_views(self) -> None:
-        CONTRACT.check_views(BY_NAME["hip_256x16"], CASES["1x1"])
+    @pytest.mark.parametrize(
+        ("name", "case", "copied"),
+        [
+            ("hip_256x16", "3x3", ((), NO_VECTORS)),
+            ("hip_256x16", "whole vectors of pixels, 1x1", (NO_PLANES, NO_VECTORS)),
+            ("hip_few_channels", "image", ((), ())),
+            ("hip_depthwise", "depthwise", ((), NO_VECTORS)),
+            ("hip_winograd", "3x3", ((), NO_VECTORS)),
+        ],
+    )
+    def test_views(self, monkeypatch: pytest.MonkeyPatch, name: str, case: str, copied: Any) -> None:
+        """Every stride counts; a view that only another kernel could read is copied, as is one at an odd address."""
+        copies = []
+        readable = hip_base.readable
+        monkeypatch.setattr(hip_base, "readable", lambda x: copies.append(x) or readable(x))
+        CONTRACT.check_views(BY_NAME[name], CASES[case])
+        for last in (False, True):
+            problem = replace(CASES[case], channels_last=last)
+            operands = Operands.of(problem)
+            for kind, view in VIEWS.items():
+                given = Operands(view(operands.x), operands.weight, view(operands.grad))
+                copies.clear()
+                CONTRACT.check_values(BY_NAME[name], problem, FORWARD, given)
+                assert bool(copies) == (kind in copied[last]), (kind, last)
+                if name != "hip_few_channels":
+                    CONTRACT.check_values(BY_NAME[name], problem, ("grad_input",), given)
+
+    def test_a_stride_beyond_32_bits_is_not_given_to_a_kernel(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The stride of a size of 1 may be anything."""
+        problem, copies = CASES["a row of pixels"], []
+        monkeypatch.setattr(hip_base, "readable", lambda x: copies.append(x) or laid_out(x, False))
+        operands = Operands.of(problem)
+        odd = operands.x.as_strided(problem.input_shape, (45, 9, 2**33, 1))
+        CONTRACT.check_values(BY_NAME["hip_256x16"], problem, FORWARD, operands._replace(x=odd))
+        assert len(copies) == 1
 
     @pytest.mark.parametrize("activation", ACTIVATIONS)
     @pytest.mark.parametrize("name", ["hip_256x16", "hip_few_channels", "hip_depthwise", "hip_winograd"])
@@ -332,18 +393,6 @@ class TestHip:
             algorithm, problem = BY_NAME[name], activated(case, activation, slope, bias)
             INFERENCE.check_values(algorithm, problem)
             assert algorithm.activates
-
-    @pytest.mark.parametrize("name", ["hip_256x16", "hip_depthwise"])
-    def test_some_channels_of_a_tensor_with_bias_and_silu(self, name: str) -> None:
-        """Read where they are, if the address allows it."""
-        problem = replace(activated(CASES["depthwise" if "depthwise" in name else "3x3"]), channels_last=True)
-        whole, channels = Operands.of(problem), problem.in_channels
-        for start in (channels, 2):
-            wide = torch.randn(problem.batch, 3 * channels, *problem.input_size)
-            wide = wide.contiguous(memory_format=torch.channels_last)
-            wide[:, start : start + channels] = whole.x
-            view = wide[:, start : start + channels]
-            INFERENCE.check_values(BY_NAME[name], problem, operands=whole._replace(x=view))
 
     def test_extreme_values_stay_what_torch_makes_of_them(self) -> None:
         problem = activated(conv((1, 16, 1, 4), 16, (1, 1)), bias=False)

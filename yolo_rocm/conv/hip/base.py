@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from operator import mul
 from typing import ClassVar
 
 import torch
@@ -118,10 +119,15 @@ class Gather:
         self._shape = problem.input_shape if back else problem.output_shape
         self._strides = strides(self._shape, problem.channels_last)
         self._known: tuple[object, ...] = ()
+        self._source: Strides = ()
+        self._in_place = False
 
     def __call__(self, src: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Compute the pass; the weight is packed first, where the kernel reads it so."""
-        src = readable_view(src)
+        if src.stride() != self._source:
+            self._source, self._in_place = src.stride(), self._is_read_in_place(src)
+        if not self._in_place or src.data_ptr() % (4 * src.element_size()):
+            src = readable(src)
         found = self._known
         if not found or found[0] != src.stride() or found[1] != weight.stride():
             found = self._known = self._look_up(src.stride(), weight.stride())
@@ -136,6 +142,20 @@ class Gather:
         at = 0 if bias is None else bias.data_ptr()
         kernel(src.data_ptr(), weight.data_ptr(), at, out.data_ptr())  # type: ignore[operator]
         return out
+
+    def _is_read_in_place(self, src: torch.Tensor) -> bool:
+        """Return whether a source is whole, or a view for the kernel of whole ones: no other one was examined."""
+        problem, shape, by = self._problem, tuple(src.shape), src.stride()
+        if by in (strides(shape, False), strides(shape, True)):
+            return True
+        # Offsets have 32 bits: see `hip_reasons`. A stride of a size of 1 may be anything.
+        reach = by[0] * (2 + 512 // max(1, math.prod(shape[2:]))) + sum(map(mul, shape[1:], by[1:]))
+        weight = strides(problem.weight_shape, problem.channels_last)
+        view, whole = (
+            self._algorithm.gather_steps(problem, self._back, each, weight, self._strides).kernel
+            for each in (by, strides(shape, problem.channels_last))
+        )
+        return reach < _LARGEST and view.defines == whole.defines
 
     def _look_up(self, src: Strides, weight: Strides) -> tuple[object, ...]:
         steps = self._algorithm.gather_steps(self._problem, self._back, src, weight, self._strides)
@@ -182,13 +202,6 @@ def _backward(
 ) -> Grads:
     for_weight = grad_weight(grad, x) if wanted[1] else None  # first: see `Algorithm.backward`
     return grad_input(grad, weight, None) if wanted[0] else None, for_weight
-
-
-def readable_view(x: torch.Tensor) -> torch.Tensor:
-    """Return a source that kernels read: a view as it is where its address and the distance of its samples allow it."""
-    aligned = x.data_ptr() % (4 * x.element_size()) == 0
-    near = x.stride(0) * (2 + 512 // max(1, math.prod(x.shape[2:]))) < _LARGEST  # as `hip_reasons` has it
-    return x if aligned and near else readable(x)
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor:

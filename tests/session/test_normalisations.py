@@ -24,9 +24,10 @@ from yolo_rocm.session.convolutions import Convolutions
 from yolo_rocm.ultralytics_hooks import models, train_steps
 from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 
+from ..short_life import PLAIN
 from ..sick_vendor import MESSAGE, sick, sick_norm
 from ..small_model import small_model
-from .test_training import OURS, PLAIN, QUICK, an_image, losses
+from .test_training import OURS, QUICK, an_image, losses
 
 MODELS = ("yolov8n.yaml", "yolo11n.yaml", "yolo26n.yaml")
 
@@ -75,12 +76,12 @@ def test_a_whole_run_with_sick_norm_leaves_a_plain_checkpoint(made_data, tmp_pat
         best, image = str(tmp_path / "run" / "weights" / "best.pt"), an_image(made_data())
         yolo = YOLO(best)
         yolo_rocm.register(yolo, "cpu", OURS)
-        (ours,) = yolo.predict(image, imgsz=64, device="cpu", verbose=False, conf=0.00001)
+        options = {"imgsz": 64, "device": "cpu", "verbose": False, "conf": 0.00001}
+        (ours,) = yolo.predict(image, **options)
     norms = {name for name, layer in yolo.model.named_modules() if isinstance(layer, nn.BatchNorm2d)}
     assert len(norms) > 10
-    done = subprocess.run(
-        [sys.executable, "-c", PLAIN, best, image], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+    command = [sys.executable, "-c", PLAIN, best, image, json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     plain = torch.tensor(json.loads(done.stdout.partition("BOXES ")[2]))
     assert plain.numel() > 0

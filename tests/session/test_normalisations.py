@@ -100,7 +100,7 @@ def test_a_whole_run_with_sick_norm_leaves_a_plain_checkpoint(made_data, tmp_pat
 
 
 def test_losses_follow_stock_where_everything_is_sick(made_data, tmp_path):
-    options = {"imgsz": 32, "model": small_model()}
+    options = {"imgsz": 32, "model": small_model(), "epochs": 4}  # as many as there are steps for
     stock = losses(made_data(), tmp_path, 8, patched=False, **options)
     ours = losses(made_data(), tmp_path, 8, patched=True, under=sick, **options)
     assert len(stock) == 8

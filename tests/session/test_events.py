@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,9 @@ from yolo_rocm.conv import seam
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.session.arguments import check_amp
-from yolo_rocm.session.run import run
+from yolo_rocm.session.current_run import current
+from yolo_rocm.session.run import run, run_method
+from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import probes
 
 from ..sick_vendor import MESSAGE, sick_vendor
@@ -39,7 +42,6 @@ def test_callbacks_alone_take_a_training_over(yolo, made_data, tmp_path, log):
             yolo.model(torch.zeros(1, 3, 64, 64))
     assert yolo.trainer.batch_size == 2  # Ultralytics' default of 16 counts as not given
     assert "batch=2 from preset" in log.text
-    assert functions["teardown"].run.device == "cpu"  # heard from the trainer; the call is not ours
     assert (yolo.trainer.save_dir / "rocm.json").exists()
 
 
@@ -52,21 +54,66 @@ def test_callbacks_alone_cover_prediction(yolo, made_data):
 
 
 @pytest.mark.parametrize("of_run", [False, True])
-def test_the_device_is_that_of_the_newest_training_unless_a_run_has_said_it(of_run, monkeypatch):
+def test_the_device_is_that_of_the_trainer_unless_a_run_has_said_it(of_run, monkeypatch):
     """From it come the command that resumes, and variables."""
 
     class Trainer:
         args = SimpleNamespace(device="", imgsz=640, resume=True)
 
     def taken_over(run, trainer):
+        seen.append(run.device)
         raise KeyboardInterrupt
 
+    seen = []
     function = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"]
     monkeypatch.setattr("yolo_rocm.session.training.Training", taken_over)
-    scope = run(function.run.session, {"device": "cpu"}) if of_run else nullcontext(function.run)
-    with pytest.raises(KeyboardInterrupt), scope as this:
+    with pytest.raises(KeyboardInterrupt), run(function.run.session, {"device": "cpu"}) if of_run else nullcontext():
         function(Trainer())
-    assert this.device == ("cpu" if of_run else "")
+    assert seen == ["cpu" if of_run else ""]
+
+
+def test_each_trainer_with_the_same_callbacks_has_a_run_of_its_own(monkeypatch, tmp_path):
+    """Two of them are made before the first one trains."""
+
+    class Followed:
+        is_open, folder = True, tmp_path
+
+        def __init__(self, run, trainer):
+            self.trainer, self.hold = trainer, lambda undo: None
+
+        def is_of(self, trainer):
+            return self.is_open and trainer is self.trainer
+
+        def close(self):
+            self.is_open = False
+
+    def train(trainer):
+        this = current()
+        seen.append((this.device, [training.trainer for training in this.open_trainings] == [trainer]))
+
+    monkeypatch.setattr("yolo_rocm.session.training.Training", Followed)
+    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.trainers.callbacks_fire_in_train", lambda: False)
+    begins, seen, made = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"], [], []
+    for device in ("cpu", "mps"):
+        made.append(SimpleNamespace(args=SimpleNamespace(device=device, imgsz=640, resume=True), get_model=None))
+        made[-1].get_model, made[-1].train = (lambda: None), partial(train, made[-1])
+        begins(made[-1])
+    for trainer in made:
+        assert begins.run.training_of(trainer) is not None
+        trainer.train()
+        assert begins.run.training_of(trainer) is None
+    assert seen == [("cpu", True), ("mps", True)]
+
+
+def test_a_run_hears_of_each_event_once_also_by_callbacks_of_its_own():
+    """As of a YOLO object with callbacks alone inside `everywhere`; those of another session are heard behind it."""
+    functions, other = yolo_rocm.callbacks("cpu"), Session("cpu", None)
+    yolo = SimpleNamespace(callbacks={event: [function] for event, function in functions.items()}, overrides={})
+    for session, heard in ((functions["teardown"].run.session, [1]), (other, [0, 1])):
+        seen = []
+        run_method(session, yolo, "train", lambda s=seen, **_: s.append(yolo.callbacks["teardown"]), (), {"epochs": 1})
+        assert [int(each is functions["teardown"]) for each in seen[0]] == heard
+        assert yolo.callbacks["teardown"] == [functions["teardown"]]
 
 
 @pytest.mark.parametrize(

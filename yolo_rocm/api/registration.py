@@ -36,8 +36,8 @@ class Registration:
         self._engine_runs = None if engine is None else EngineRuns(session, engine)
         self._yolo = weakref.ref(yolo)
         self._is_bypassed = False
-        self._modes: list[ObjectMode] = models.wrap_modes(yolo, self._run)
         self._hold_variables(yolo)
+        self._modes: list[ObjectMode] = models.wrap_modes(yolo, self._run)
 
     def __repr__(self) -> str:
         yolo = self._yolo() if self._modes else None
@@ -71,7 +71,10 @@ class Registration:
         if self._engine_runs is not None and mode == "train":
             self._engine_runs.close()  # it needs the memory, and brings other weights
         if mode == "train":
-            self._session, kwargs = with_resumed_preset(self._session, yolo, kwargs)
+            session, kwargs = with_resumed_preset(self._session, yolo, kwargs)
+            if self._engine_runs is not None and session is not self._session:
+                self._engine_runs = EngineRuns(session, self._engine_runs.engine)
+            self._session = session
         return run_method(self._session, yolo, mode, method, args, kwargs)
 
     @contextmanager

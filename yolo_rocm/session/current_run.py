@@ -34,8 +34,8 @@ class OngoingRun(Protocol):
     def training_of(self, trainer: Any) -> Any:
         """Return what is held of a trainer, or None."""
 
-    def begin_with(self, trainer: Any) -> None:
-        """Take over the arguments of a trainer that begins the run."""
+    def of_trainer(self, trainer: Any) -> OngoingRun:
+        """Begin a run with a trainer, which has its arguments."""
 
     def settle_with(self, trainer: Any) -> None:
         """Take over the device of a trainer where the call has named none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -53,11 +53,16 @@ def callbacks_of(run: OngoingRun) -> dict[str, Callable[[Any], None]]:
     return {event: Callback(run, event) for event in EVENTS}
 
 
+def hears(run: OngoingRun, functions: Iterable[Any]) -> bool:
+    """Return whether a run hears of an event by one of its functions; those of callbacks alone pass events on to it."""
+    return any(isinstance(each, Callback) and each.run.session is run.session for each in functions)
+
+
 def on_trainer_created(run: OngoingRun, trainer: Any) -> None:
     """Follow a trainer that does not announce itself: ranks do not, and some get no callbacks."""
     callbacks = callbacks_of(run)
     for event, function in callbacks.items():
-        if function not in trainer.callbacks[event]:
+        if not hears(run, trainer.callbacks[event]):
             trainer.add_callback(event, function)
     callbacks["on_pretrain_routine_start"](trainer)
 
@@ -70,7 +75,7 @@ def _training_begins(run: OngoingRun, trainer: Any) -> None:
         return
     going_on = current() is run
     if run.awaits_trainer and not going_on:
-        run.begin_with(trainer)
+        run = run.of_trainer(trainer)
         add_to_trainer(run.settings, trainer)
     run.settle_with(trainer)
     check_amp(run.session.machine, trainer)
@@ -96,6 +101,7 @@ def _hold_late(run: OngoingRun, trainer: Any, training: Training) -> None:
     if not run.session.is_active:
         text = "callbacks alone hear of a training late with this Ultralytics: register() covers its start"
         say("callbacks.late", text)
+    run.session.start_reports()
     held = ExitStack()
     held.enter_context(run.applied())
     training.hold(held.close)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ConfigError
 from ..ultralytics_hooks import resuming
 from ..utils.atomic import write_file
+from ..utils.off_switch import enabled
 from .arguments import given_by_user
 from .artifacts import FACTS_FILE
 from .current_run import OngoingRun
@@ -137,7 +138,7 @@ def with_resumed_preset(session: Session, model: Any, arguments: Mapping[str, An
         arguments: The arguments of the call.
     """
     call = given_by_user(arguments)
-    earlier = Given() if session.is_active else given_before(model, call.get("resume"))
+    earlier = Given() if session.is_active or not enabled() else given_before(model, call.get("resume"))
     given, words = Given(session.source, session.rocm, call.get("workers")).over(earlier)
     if words:
         note = f"resumes with {words}, as {FACTS_FILE} of the run has it (what is given now wins)"

@@ -37,7 +37,7 @@ from ..utils.off_switch import enabled
 from . import sigterm
 from .arguments import given_by_user, size_given_to, size_of_images, train_arguments
 from .current_run import CURRENT, current
-from .events import callbacks_of, on_trainer_created
+from .events import callbacks_of, hears, on_trainer_created
 from .failures import is_lost_rank, say_diagnosis
 from .handoff import describe
 from .loading import loader_policy
@@ -65,7 +65,7 @@ class Run:
         workers: Its `workers`, where the user has given them.
         settings: Those of the session, with the batch for the images of this run.
         trainings: Those it has begun, the newest last.
-        awaits_trainer: It begins with a trainer, whose arguments are its own.
+        awaits_trainer: It is that of callbacks alone: each trainer that they are given to begins a run of its own.
     """
 
     def __init__(self, session: Session, arguments: Mapping[str, Any] | None = None, owner: Any = None) -> None:
@@ -75,6 +75,7 @@ class Run:
         self.workers: int | None = None
         self.settings = session.settings
         self.trainings: list[Training] = []
+        self._of_trainers: list[Run] = []
         self._owner = owner
         self._settle(given_by_user(arguments or {}), owner)
 
@@ -91,12 +92,13 @@ class Run:
         if self.device is None:
             self.device = trainer.args.device
 
-    def begin_with(self, trainer: Any) -> None:
-        """Take over the arguments of a trainer that begins the run; one that resumes brings its preset."""
+    def of_trainer(self, trainer: Any) -> Run:
+        """Begin a run with a trainer, which has its arguments; one that resumes brings its preset."""
         given = {"device": trainer.args.device, "imgsz": size_given_to(trainer)}
-        resume = {**given, "resume": trainer.args.resume}
-        self.session, resumed = with_resumed_preset(self.session, None, resume)
-        self._settle({**given, "workers": resumed.get("workers")}, None)
+        session, resumed = with_resumed_preset(self.session, None, {**given, "resume": trainer.args.resume})
+        this = Run(session, {**given, "workers": resumed.get("workers")})
+        self._of_trainers = [*(run for run in self._of_trainers if run.open_trainings), this]
+        return this
 
     @contextmanager
     def inside(self, arguments: Mapping[str, Any], owner: Any) -> Iterator[Run]:
@@ -129,7 +131,8 @@ class Run:
 
     def training_of(self, trainer: Any) -> Training | None:
         """Return what is held of a trainer; None where it is not of this run, or has been let go."""
-        return next((training for training in self.trainings if training.is_of(trainer)), None)
+        trainings = (training for run in (self, *self._of_trainers) for training in run.trainings)
+        return next((training for training in trainings if training.is_of(trainer)), None)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -298,7 +301,7 @@ def run_method(
 @contextmanager
 def _heard(this: Run, yolo: Any) -> Iterator[None]:
     """Let a run hear of the events of a YOLO object, before the functions of others: what it writes they may read."""
-    added = {event: each for event, each in callbacks_of(this).items() if each not in yolo.callbacks[event]}
+    added = {event: each for event, each in callbacks_of(this).items() if not hears(this, yolo.callbacks[event])}
     # New lists: Ultralytics may be running through the old ones, and would miss or repeat a function.
     for event, function in added.items():
         yolo.callbacks[event] = [function, *yolo.callbacks[event]]

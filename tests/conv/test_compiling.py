@@ -96,6 +96,21 @@ def test_results_are_laid_out_as_promised(vendor):
     assert not all(check_promises("cpu", "gemm", vendor))  # torch promises something else
 
 
+def test_what_torch_promises_of_an_empty_batch_stays():
+    """No engine computes one."""
+    geometry = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    calls = [
+        (laid(torch.rand(0, 4, 5, 5), last), laid(torch.rand(4, 4, 3, 3), True), geometry) for last in (False, True)
+    ]
+    with vendor_off("cpu"):
+        forget_promises()
+        before = promised(calls)
+        with yolo_rocm.patched(CPU, "gemm"):
+            ours = promised(calls)
+    for one, other in zip(before, ours, strict=True):
+        assert [each.stride() for each in one] == [each.stride() for each in other]
+
+
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
 @pytest.mark.parametrize("shapes", [((1, 8, 3, 3), (4, 1, 3, 3)), ((8, 8, 6, 6), (8, 4, 1, 1))], ids=str)
 def test_what_comes_after_one_channel_or_one_pixel_is_laid_out_as_promised(shapes, last):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import multiprocessing
@@ -14,6 +15,7 @@ import torch
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.names import PASSES
+from yolo_rocm.conv.patch import Patch
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.engines import planner as planner_module
@@ -71,6 +73,38 @@ def test_tuning_chooses_per_pass_and_says_so(folder, clock):
     assert made["forward"].reason == "fastest when measured"
     assert "by heuristics" in before["forward"].reason
     assert planner.generation == 1
+
+
+def test_a_patch_follows_what_was_chosen_since(folder, monkeypatch):
+    """Also where each gradient is computed by an algorithm of its own."""
+    planner, (x, weight, grad), asked = Planner("gemm"), Operands.of(problem()), []
+    for name, which in itertools.product(("windows", "columns"), PASSES[1:]):
+        kind = type(BY_NAME[name])
+        compute = getattr(kind, which)
+
+        def noted(self, *operands, compute=compute, which=which):
+            asked.append((self.name, which))
+            return compute(self, *operands)
+
+        monkeypatch.setattr(kind, which, noted)
+    patch, geometry = Patch(("cpu",), planner), ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    before = patch.lookup(x, weight, geometry)
+    assert patch.lookup(x, weight, geometry) is before
+    planner.use({problem(): {"forward": "planes", "grad_input": "windows", "grad_weight": "columns"}})
+    route = patch.lookup(x, weight, geometry)
+    assert route is not before
+    asked.clear()  # of the examination
+    route.backward(grad, x, weight, (True, True))
+    assert asked == [("columns", "grad_weight"), ("windows", "grad_input")]
+
+
+def test_a_problem_of_inference_has_a_name_of_its_own():
+    plain = problem()
+    leaky = replace(plain, bias=True, activation="leaky_relu", slope=0.1)
+    assert str(leaky) == f"{plain} with bias leaky_relu 0.1"
+    names = {str(each) for each in (plain, leaky, replace(leaky, bias=False), replace(plain, bias=True))}
+    assert len(names) == 4  # plans on disk go by it
+    assert leaky.plain == plain
 
 
 @pytest.mark.parametrize("for_training", [True, False])

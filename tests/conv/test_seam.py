@@ -13,8 +13,9 @@ import torch.nn.functional as F
 
 import yolo_rocm
 from yolo_rocm.conv import seam
+from yolo_rocm.conv.inference import InferencePatch, computing
 from yolo_rocm.conv.patch import Patch
-from yolo_rocm.conv.plan import Planner
+from yolo_rocm.conv.plan import InferencePlanner, Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.report import ConvReport
 from yolo_rocm.conv.seam import installed
@@ -287,6 +288,22 @@ def test_a_patch_may_be_on_twice(layer):
         F.conv2d(*layer)
     F.conv2d(*layer)
     assert [served.forward_calls for served in patch.report.served.values()] == [2]
+
+
+def test_a_network_that_computes_is_told_apart_by_layer_while_layers_are_named():
+    """Its own patch serves its convolutions, but for calls that are named or timed."""
+    patch, inference = (
+        kind(CPU, planner("gemm", remember=False))
+        for kind, planner in ((Patch, Planner), (InferencePatch, InferencePlanner))
+    )
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)).requires_grad_(False)
+    with installed(patch), computing(inference), torch.no_grad():
+        with patch.report.naming(network):
+            network(torch.randn(1, 3, 8, 8))
+        assert not inference.report.served
+        assert [row.name for row in patch.report.layers()] == ["0"]
+        network(torch.randn(1, 3, 8, 8))
+        assert [served.forward_calls for served in inference.report.served.values()] == [1]
 
 
 def test_a_convolution_without_elements_is_left_to_torch():

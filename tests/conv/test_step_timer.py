@@ -101,6 +101,16 @@ def test_time_is_divided_as_the_forward_calls_were(monkeypatch):
     assert times.step() == {"sampled_steps": 1, "step_ms": pytest.approx(4800), "steps": [1]}
 
 
+def test_steps_of_the_warm_up_are_dropped_once_there_are_others():
+    times = step_timer.LayerTimes()
+    times.warm_from = 3
+    for number, steps in ((1, [1]), (2, [1, 2]), (3, [3]), (4, [3, 4])):
+        timer = StepTimer(number, CPU)
+        timer.end()
+        times.take(timer)
+        assert times.step()["steps"] == steps
+
+
 def test_without_names_layers_of_a_shape_share_alike():
     model, x = network(), torch.randn(2, 4, 12, 12)
     with patched(("cpu",), "gemm") as report:

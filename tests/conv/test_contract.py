@@ -228,6 +228,27 @@ hip = [
 ]
 
 
+def check_activation(algorithm: Algorithm, activation: str) -> None:
+    """A kernel's own activation, without bias in NCHW and with one in NHWC."""
+    assert algorithm.activates
+    slope = 0.3 if activation == LEAKY_RELU else 0.0
+    name = next((case for case in ("image", "depthwise") if BY_KERNEL[str(algorithm.kernel)][0] == case), "3x3")
+    for turn in (False, True):
+        case = replace(CASES[name], channels_last=turn)
+        INFERENCE.check_values(algorithm, activated(case, activation, slope, bias=turn))
+
+
+def check_extreme_values(algorithm: Algorithm) -> None:
+    """SiLU of what is no number, or far from zero, is what torch makes of it."""
+    problem = activated(conv((1, 16, 1, 4), 16, (1, 1)), bias=False)
+    x = torch.zeros(1, 16, 1, 4)
+    x[:, 0] = torch.tensor([float("nan"), -1e30, 1e30, 0.0])
+    operands = Operands(x, torch.eye(16).view(16, 16, 1, 1).clone(), x)
+    result = INFERENCE.operator.run(algorithm, problem, Pass.FORWARD, operands)[0, 0, 0]
+    assert result[0].isnan()
+    assert torch.equal(result[1:], torch.tensor([-0.0, 1e30, 0.0]))
+
+
 class TestTriton:
     """Kernels of Triton, in its interpreter."""
 
@@ -285,15 +306,7 @@ class TestTriton:
     @pytest.mark.parametrize("activation", ACTIVATIONS)
     @pytest.mark.parametrize("name", ["triton_m", "triton_flat", "triton_depthwise"])
     def test_every_activation_with_and_without_bias(self, name: str, activation: str) -> None:
-        slope = 0.3 if activation == LEAKY_RELU else 0.0
-        for turn, bias in enumerate((False, True)):
-            case = replace(
-                CASES["depthwise" if "depthwise" in name else "image" if "flat" in name else "3x3"],
-                channels_last=bool(turn),
-            )
-            algorithm, problem = BY_NAME[name], activated(case, activation, slope, bias)
-            INFERENCE.check_values(algorithm, problem)
-            assert algorithm.activates
+        check_activation(BY_NAME[name], activation)
 
     @pytest.mark.parametrize("name", ["triton_m", "triton_depthwise"])
     def test_some_channels_of_a_tensor_with_bias_and_silu(self, name: str) -> None:
@@ -308,13 +321,7 @@ class TestTriton:
             INFERENCE.check_values(BY_NAME[name], problem, operands=whole._replace(x=view))
 
     def test_extreme_values_stay_what_torch_makes_of_them(self) -> None:
-        problem = activated(conv((1, 16, 1, 4), 16, (1, 1)), bias=False)
-        x = torch.zeros(1, 16, 1, 4)
-        x[:, 0] = torch.tensor([float("nan"), -1e30, 1e30, 0.0])
-        operands = Operands(x, torch.eye(16).view(16, 16, 1, 1).clone(), x)
-        result = INFERENCE.operator.run(BY_NAME["triton_s"], problem, Pass.FORWARD, operands)[0, 0, 0]
-        assert result[0].isnan()
-        assert torch.equal(result[1:], torch.tensor([-0.0, 1e30, 0.0]))
+        check_extreme_values(BY_NAME["triton_s"])
 
     @pytest.mark.parametrize("algorithm", OF_INFERENCE, ids=lambda a: a.name)
     def test_every_tile_of_inference(self, algorithm: Algorithm) -> None:
@@ -384,24 +391,10 @@ class TestHip:
     @pytest.mark.parametrize("activation", ACTIVATIONS)
     @pytest.mark.parametrize("name", ["hip_256x16", "hip_few_channels", "hip_depthwise", "hip_winograd"])
     def test_every_activation_with_and_without_bias(self, name: str, activation: str) -> None:
-        slope = 0.3 if activation == LEAKY_RELU else 0.0
-        for turn, bias in enumerate((False, True)):
-            case = replace(
-                CASES["depthwise" if "depthwise" in name else "image" if "few" in name else "3x3"],
-                channels_last=bool(turn),
-            )
-            algorithm, problem = BY_NAME[name], activated(case, activation, slope, bias)
-            INFERENCE.check_values(algorithm, problem)
-            assert algorithm.activates
+        check_activation(BY_NAME[name], activation)
 
     def test_extreme_values_stay_what_torch_makes_of_them(self) -> None:
-        problem = activated(conv((1, 16, 1, 4), 16, (1, 1)), bias=False)
-        x = torch.zeros(1, 16, 1, 4)
-        x[:, 0] = torch.tensor([float("nan"), -1e30, 1e30, 0.0])
-        operands = Operands(x, torch.eye(16).view(16, 16, 1, 1).clone(), x)
-        result = INFERENCE.operator.run(BY_NAME["hip_256x16"], problem, Pass.FORWARD, operands)[0, 0, 0]
-        assert result[0].isnan()
-        assert torch.equal(result[1:], torch.tensor([-0.0, 1e30, 0.0]))
+        check_extreme_values(BY_NAME["hip_256x16"])
 
     def test_a_weight_is_read_at_each_pass(self) -> None:
         """Also where it was changed behind torch's back."""

@@ -233,8 +233,9 @@ def callbacks_travel() -> bool:
 
 
 @pytest.mark.once
-def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(first_weights, made_data, tmp_path):
-    done = launch("register", tmp_path, first_weights, made_data())
+@pytest.mark.parametrize("way", ["register", pytest.param("callbacks", marks=pytest.mark.deep)])
+def test_ultralytics_own_launcher_takes_the_preset_to_every_rank(way, first_weights, made_data, tmp_path):
+    done = launch(way, tmp_path, first_weights, made_data())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "STARTED None NAMES 2" in done.stdout
     seen = seen_by(tmp_path)

@@ -85,6 +85,17 @@ def test_it_is_taken_up_in_one_line(way, last, log):
     assert json.loads((last.parents[1] / "rocm.json").read_text())["given"]["rocm"] == REMEDY
 
 
+def test_predictions_by_an_engine_follow_it(last, monkeypatch):
+    seen = []
+    monkeypatch.setattr("yolo_rocm.api.registration.run_method", lambda *_: None)
+    monkeypatch.setattr("yolo_rocm.inference.engine_runs.run_method", lambda session, *_: seen.append(session))
+    yolo = YOLO(str(last))
+    yolo_rocm.register(yolo, engine="torch")
+    yolo.train(resume=True)
+    yolo.predict("image.jpg")
+    assert [session.settings.preset.name for session in seen] == ["generic"]
+
+
 def test_the_command_starts_again_with_the_variables_of_that_preset(last, monkeypatch):
     """Before anything is imported that would read them."""
     asked = []

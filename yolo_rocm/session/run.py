@@ -23,6 +23,7 @@ It ends in this order, also after an error, Ctrl-C, SIGTERM and SIGHUP:
 
 from __future__ import annotations
 
+import atexit
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
@@ -246,11 +247,18 @@ class Run:
 
 
 def _arrive(session: Session, arguments: Mapping[str, Any], awaits_trainer: bool) -> Run:
-    """Return a run that was pickled; the one that is going on in a process of Ultralytics' own launcher."""
+    """Return a run that was pickled; in a process of Ultralytics' own launcher the one that is going on there.
+
+    Callbacks alone get there without another: it goes on until the process ends, as only rank 0 hears of its training.
+    """
+    if not distributed.runs_launched_file() or not enabled():
+        return Run(session, None if awaits_trainer else arguments)
     this = current()
-    if isinstance(this, Run) and distributed.runs_launched_file():
-        return this
-    return Run(session, None if awaits_trainer else arguments)
+    if not isinstance(this, Run):
+        held = ExitStack()
+        this = held.enter_context(Run(session, arguments).begun())
+        atexit.register(held.close)
+    return this
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from .ways import COMPILE, OFF_KIND, PRESET, STOCK_KIND
 
 def footnote(rows: Sequence[TrainRow]) -> str:
     """Explain the words and the numbers that are in a table."""
-    said = []
+    sentences = []
     if any(row.of_preset for row in rows):
-        said.append(f"*: what the preset {PRESET} runs.")
+        sentences.append(f"*: what the preset {PRESET} runs.")
     if any(row.way.endswith("channels_last") for row in rows):
-        said.append("NHWC: channels_last.")
-    said.append(
+        sentences.append("NHWC: channels_last.")
+    sentences.append(
         "A step is forward, loss, backward, clipping and SGD; the median of interleaved turns, TF32 off, the vendor "
         "library searching for its fastest kernels (cudnn.benchmark)."
     )
@@ -26,11 +26,11 @@ def footnote(rows: Sequence[TrainRow]) -> str:
     if peers:
         memory = ", in time and in memory" if any(row.peak_mb for row in rows) else ""
         compiled = ", but for what is compiled" if any(COMPILE in row.way and row.step_ms for row in rows) else ""
-        said.append(f"Ratios are to the faster layout of {' and of '.join(peers)}{memory};")
-        said.append(f"those of times are medians of the ratios of each round{compiled}.")
+        sentences.append(f"Ratios are to the faster layout of {' and of '.join(peers)}{memory};")
+        sentences.append(f"those of times are medians of the ratios of each round{compiled}.")
     if any(row.loss is not None for row in rows):
-        said.append("Loss: after two steps.")
-    return " ".join(said)
+        sentences.append("Loss: after two steps.")
+    return " ".join(sentences)
 
 
 def warnings(ways: Sequence[Way], rounds: int) -> list[str]:
@@ -40,27 +40,18 @@ def warnings(ways: Sequence[Way], rounds: int) -> list[str]:
         ways: What has run.
         rounds: How many turns each of them was to take.
     """
-    return [*_other_layout(ways), *_single_steps(ways, rounds)]
-
-
-def _other_layout(ways: Sequence[Way]) -> list[str]:
-    """Tell of ways that have taken another layout than that of the preset: they had to, before all rounds were done."""
-    chosen = preset_way(ways)
-    if chosen is None:
-        return []
-    following = [way for way in ways if way.follows == chosen.kind and way.step_ms is not None]
-    apart = [way for way in following if way.channels_last != chosen.channels_last]
-    if not apart:
-        return []
-    kinds, layout = ", ".join(way.kind for way in apart), apart[0].layout
-    return [
-        f"{kinds}: measured in {layout}, in which {chosen.kind} had its fastest step until then, while the row of the "
-        f"preset is {chosen.layout} by all rounds. Compare with {chosen.kind} {layout}."
-    ]
-
-
-def _single_steps(ways: Sequence[Way], rounds: int) -> list[str]:
     ran = [way for way in ways if way.step_ms is not None]
-    if rounds >= FEWEST_ROUNDS or len(ran) < 2:
-        return []
-    return ["With so few steps ratios are of single steps, and tables and summary may contradict: give steps=30."]
+    lines = []
+    chosen = preset_way(ways)
+    apart = [way for way in ran if chosen and way.follows == chosen.kind and way.channels_last != chosen.channels_last]
+    if chosen and apart:  # they had to take a layout before all rounds were done
+        kinds, layout = ", ".join(way.kind for way in apart), apart[0].layout
+        lines.append(
+            f"{kinds}: measured in {layout}, in which {chosen.kind} had its fastest step until then, while the row of "
+            f"the preset is {chosen.layout} by all rounds. Compare with {chosen.kind} {layout}."
+        )
+    if rounds < FEWEST_ROUNDS and len(ran) > 1:
+        lines.append(
+            "With so few steps ratios are of single steps, and tables and summary may contradict: give steps=30."
+        )
+    return lines

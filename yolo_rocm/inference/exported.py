@@ -52,11 +52,11 @@ def digest(weights: Path) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _digest(weights: Path, mtime_ns: int, size: int) -> str:
-    found = hashlib.sha256()
+    digested = hashlib.sha256()
     with weights.open("rb") as file:
         while chunk := file.read(_CHUNK):
-            found.update(chunk)
-    return found.hexdigest()[:32]
+            digested.update(chunk)
+    return digested.hexdigest()[:32]
 
 
 def folder_for(weights: Path) -> Path:
@@ -106,13 +106,20 @@ def _versions() -> dict[str, str | None]:
 def _turn(folder: Path) -> Iterator[None]:
     """Let processes that export the same weights wait for each other."""
     with contextlib.ExitStack() as held:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+        with _written_in(folder):
             held.enter_context(locked(folder / ".lock"))
-        except OSError as error:
-            why = error.strerror or error
-            raise ExportError(f"nothing can be written in {folder}: {why}. Make room there.") from error
         yield
+
+
+@contextmanager
+def _written_in(folder: Path) -> Iterator[None]:
+    """Make a folder, and have its refusal as an error of the export."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        why = error.strerror or error
+        raise ExportError(f"nothing can be written in {folder}: {why}. Make room there.") from error
 
 
 def _usable(place: Path, facts: Mapping[str, Any]) -> Path | None:
@@ -146,11 +153,8 @@ def new_export(
             f"an export of {weights.name} needs about {need >> 20} MB where it goes, and {where} has {free >> 20} MB. "
             "Make room there."
         )
-    try:
-        where.mkdir(parents=True, exist_ok=True)
+    with _written_in(where):
         stage = Path(tempfile.mkdtemp(prefix=".export-", dir=where))
-    except OSError as error:
-        raise ExportError(f"nothing can be written in {where}: {error.strerror or error}. Make room there.") from error
     try:
         settings = {"weights": str(weights), "format": format, "arguments": dict(arguments), "folder": str(stage)}
         ended = run_module("yolo_rocm.inference.export_child", settings, limit_s)

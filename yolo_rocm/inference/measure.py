@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import ConfigError
 from ..utils.child_process import ChildResult, run_module
 from .agreement import Agreement, agreement
-from .predictions import Found, load
+from .predictions import load
 from .ways import Way
 
 CHILD: Final = "yolo_rocm.inference.measure_child"
@@ -123,12 +123,8 @@ def measure(trial: Trial, way: Way, file: Path, limit_s: float = LIMIT_S) -> Mea
     assert trial.conf is not None
     got = load(_file(trial, way.name))
     # A runtime with a fixed input pads to a square, others to a multiple of the stride: that is no fault of either.
-    compared = [agreement(_found(trial, canvas), got, trial.conf) for canvas in CANVASES]
+    compared = [agreement(load(_file(trial, f"reference-{canvas}")), got, trial.conf) for canvas in CANVASES]
     return Measured(way, **ended.answer, agreement=max(compared, key=lambda each: each.share))
-
-
-def _found(trial: Trial, canvas: str) -> list[Found]:
-    return load(_file(trial, f"reference-{canvas}"))
 
 
 def _file(trial: Trial, name: str) -> Path:

@@ -97,8 +97,8 @@ def here(tmp_path, monkeypatch):
     """A folder, and a plan that writes a file there."""
     monkeypatch.chdir(tmp_path)
     note = "open('ran', 'a').write('x')"
-    steps = [plan.Step(f"step {code}", (sys.executable, "-c", f"{note}; exit({code})")) for code in (0, 1)]
-    made = plan.Plan(("card: made",), "cpu", "torch", "because", "https://x", (), tuple(steps))
+    steps = [plan.InstallStep(f"step {code}", (sys.executable, "-c", f"{note}; exit({code})")) for code in (0, 1)]
+    made = plan.InstallPlan(("card: made",), "cpu", "torch", "because", "https://x", (), tuple(steps))
     monkeypatch.setattr(plan, "make_plan", lambda *_, **__: made)
     monkeypatch.setattr(shell, "to_run", lambda plan, env: list(plan.steps))
     return tmp_path

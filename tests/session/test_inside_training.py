@@ -98,3 +98,27 @@ def test_freeze_close_mosaic_and_early_stopping_do_what_they_do_in_stock(made_da
     for mine, theirs in zip(got, wanted, strict=True):
         assert mine == pytest.approx(theirs, rel=2e-3, abs=2e-3)
     assert torch.equal(weights["model.0.conv.weight"], before[0])
+
+
+def test_every_listener_is_closed_whatever_another_raises(tmp_path):
+    """A file that cannot be closed leaves no trainer wrapped."""
+    from contextlib import ExitStack
+
+    from yolo_rocm.session.training import Training
+
+    class Listener:
+        def __init__(self, error=None):
+            self.closed, self.error = False, error
+
+        def close(self):
+            self.closed = True
+            if self.error:
+                raise self.error
+
+    training, gave_back = Training.__new__(Training), []
+    first, second = Listener(OSError("disk full")), Listener()
+    training._listeners, training._held = [first, second], ExitStack()
+    training.hold(lambda: gave_back.append(True))
+    with pytest.raises(OSError, match="disk full"):
+        training.close()
+    assert (first.closed, second.closed, gave_back, training.is_open) == (True, True, [True], False)

@@ -12,22 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 from ..ultralytics_hooks import trainers, versions
 from ..ultralytics_hooks.log import say
 from ..utils.atomic import write_file
-from .current_run import OngoingRun
 
 if TYPE_CHECKING:
     from ..hardware import Machine
     from ..preset.schema import Settings
     from ..telemetry.wait_meter import Meter
+    from .session import Session
 
 FACTS_FILE: Final = "rocm.json"
 
 
-def write_facts(trainer: Any, run: OngoingRun, meter: Meter, began: datetime, known: Mapping[str, Any]) -> None:
+def write_facts(
+    trainer: Any, session: Session, settings: Settings, meter: Meter, began: datetime, known: Mapping[str, Any]
+) -> None:
     """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine.
 
     Args:
         trainer: The trainer.
-        run: Its run.
+        session: Its session.
+        settings: Final values of its preset.
         meter: How long it has waited for data.
         began: When.
         known: What else the training knows, by key; of its `step` what sampled steps have shown besides their layers.
@@ -37,7 +40,7 @@ def write_facts(trainer: Any, run: OngoingRun, meter: Meter, began: datetime, kn
     from ..engines.hip.available import in_words_so_far
     from ..engines.triton.available import in_words
 
-    session, norms = run.session, run.session.normalisations.report
+    norms = session.normalisations.report
     assert session.report is not None
     data = {
         "stack": {
@@ -46,7 +49,7 @@ def write_facts(trainer: Any, run: OngoingRun, meter: Meter, began: datetime, kn
             "triton": in_words(str(trainer.device)),
             "hip_engine": in_words_so_far(str(trainer.device)),
         },
-        "settings": run.settings.as_dict(),
+        "settings": settings.as_dict(),
         "convolutions": session.report.as_dict(),
         "normalisations": norms.as_dict() if norms is not None else {},  # left to torch
         **known,
@@ -54,7 +57,7 @@ def write_facts(trainer: Any, run: OngoingRun, meter: Meter, began: datetime, kn
         "broken_images": meter.broken,
         "loading": {"compute": meter.compute, "advice": meter.advice},
         "run": {"classes": trainers.class_names(trainer), "began": began.isoformat(timespec="minutes")},
-        **surroundings(session.machine, run.settings),
+        **surroundings(session.machine, settings),
     }
     write_file(Path(trainer.save_dir) / FACTS_FILE, json.dumps(data, indent=2, default=str) + "\n")
 

@@ -55,6 +55,7 @@ class Training:
 
     def __init__(self, run: OngoingRun, trainer: Any) -> None:
         self._run, self._session = run, run.session
+        self._settings = run.settings  # a run inside another gives its own back before an interruption is heard of
         self._trainer: Callable[[], Any] = weakref.ref(trainer)
         self.folder = Path(trainer.save_dir)
         self.phase, self.is_open = Phase.FIRST_BATCH, True
@@ -162,7 +163,7 @@ class Training:
         self._checkpoints.finished()
         relaunch.remove_note()
         if self._write_facts(trainer):
-            write_run_page(trainer, self._run.settings)
+            write_run_page(trainer, self._settings)
             self.phase = Phase.DONE
 
     def teardown(self, trainer: Any) -> None:
@@ -181,7 +182,7 @@ class Training:
             "ranks": 1 if here is None else here.world,
             "batch": {"asked": self._asked_batch, "used": getattr(trainer, "batch_size", None)},
         }
-        write_facts(trainer, self._run, self.meter, self._began, facts)
+        write_facts(trainer, self._session, self._settings, self.meter, self._began, facts)
         return True
 
     def say_stopped(self, stop: BaseException, *, newest: bool) -> None:
@@ -209,7 +210,7 @@ class Training:
                 say("report.failed", f"no report was written: {type(error).__name__}: {error}", warning=True)
             else:
                 if is_written:
-                    write_run_page(trainer, self._run.settings, pictures=False)
+                    write_run_page(trainer, self._settings, pictures=False)
 
     def no_room(self, error: OSError) -> CheckpointError:
         """Return the error that says what is whole, and how to go on, when a file of the run does not fit the disk."""
@@ -222,9 +223,10 @@ class Training:
     def close(self) -> None:
         """Let go of the trainer; safe to call twice."""
         self.is_open = False
-        for listener in self._listeners:
-            listener.close()
-        self._held.close()
+        with ExitStack() as ends:  # each is closed, whatever another raises
+            ends.push(self._held)
+            for listener in reversed(self._listeners):
+                ends.callback(listener.close)
 
 
 def about_nan(trainer: Any) -> str:

@@ -101,6 +101,17 @@ def block():
     return made
 
 
+def test_a_bias_before_the_norm_is_scaled_with_the_weight():
+    module, x = block(), torch.randn(1, 8, 6, 6)
+    module.conv.bias = nn.Parameter(torch.rand(16) + 1, requires_grad=False)
+    patch = InferencePatch(("cpu",), InferencePlanner("gemm", remember=False))
+    with torch.no_grad(), inference_blocks():
+        with computing(patch):
+            found = module(x)
+        assert torch.allclose(found, module(x), atol=1e-4)
+    assert patch.report.served
+
+
 @pytest.mark.parametrize("engine", ["gemm", "triton"])
 @pytest.mark.parametrize("how", CHANGES)
 def test_a_weight_that_changes_is_seen(how, engine):

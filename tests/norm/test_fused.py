@@ -14,6 +14,7 @@ from yolo_rocm.norm.fused import norm_act
 from yolo_rocm.norm.fusible import fusible
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
+from yolo_rocm.norm.pytorch import Torch
 from yolo_rocm.norm.seam import installed
 
 from ..tables import each_row
@@ -152,6 +153,22 @@ def test_an_input_with_gaps_and_a_gradient_that_is_one_number():
     torch.testing.assert_close(ours, whole.grad, rtol=1e-4, atol=1e-5)
 
 
+def test_the_sign_of_a_gradient_is_applied_before_an_algorithm_reads_it(monkeypatch):
+    """Kernels read what is in memory."""
+    signs, backward = [], Torch.backward
+
+    def noted(self, problem, grad, *given):
+        signs.append(grad.is_neg())
+        return backward(self, problem, grad, *given)
+
+    monkeypatch.setattr(Torch, "backward", noted)
+    with served():
+        y = norm_act(sample(2, 6, 4, 4).requires_grad_(), layer(), nn.SiLU())
+        signs.clear()  # planning has compared it
+        y.backward(torch._neg_view(torch.ones_like(y)))
+    assert signs == [False]
+
+
 def test_under_autocast_bits_are_those_of_a_call_without_it():
     x, norm = sample(2, 6, 4, 4, dtype=torch.bfloat16), layer()
     with served():
@@ -264,6 +281,13 @@ def test_what_torch_refuses_or_is_unusual_is_left_to_it():
     apart.weight = weight
     assert refused(sample(2, 6, 4, 4), apart)
     assert not refused(sample(2, 6, 4, 4), layer())
+
+
+@pytest.mark.parametrize("odd", [{"momentum": None}, {"track_running_stats": False}, {"eps": 0.0}], ids=str)
+def test_layers_that_compute_something_else_are_not_fused(odd):
+    assert fusible(layer(), nn.SiLU())
+    assert not fusible(layer(**odd), nn.SiLU())
+    assert not fusible(layer().eval(), nn.SiLU())
 
 
 ODD_TENSORS = {

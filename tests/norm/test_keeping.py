@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from yolo_rocm.norm import keeping, lean, recipes
-from yolo_rocm.norm.keeping import Activation, Derived, View
+from yolo_rocm.norm.keeping import Activation, Derived, Kept, View
 
 
 class Noted:
@@ -88,9 +88,11 @@ def test_whoever_changes_it_has_it_alone(activation: Activation, source: torch.T
 
 def test_a_source_that_was_changed_is_refused_until_it_was_read(activation: Activation, source: torch.Tensor) -> None:
     used(activation, 1)
+    kept = Kept(source, source._version)
     source.add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        activation.value()
+    for each in (activation, kept):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            each.value()
 
 
 def test_parts_are_computed_once_for_a_result_and_for_others(

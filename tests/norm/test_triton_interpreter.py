@@ -139,12 +139,7 @@ def test_layers_that_have_less(poisoned, request, parts):
     """Without parameters, without running statistics, and with those in place of the batch's."""
     if parts:
         request.getfixturevalue("small_tiles")
-    for training, affine, track in (
-        (True, False, True),
-        (True, True, False),
-        (False, True, True),
-        (False, False, True),
-    ):
+    for training, affine, track in LESS:
         problem = norm((4, 2, 9, 11), torch.float32, affine, training, affine)
         tensors = drawn(problem)
         assert_right(TRITON[0], problem, tensors if track else {**tensors, "running_mean": None, "running_var": None})

@@ -64,6 +64,7 @@ def test_batches_are_pinned_by_a_thread_in_their_order_and_observed(pinning, wor
         got = list(made)
         assert [pinned.batch["index"].tolist() for pinned in got] == [list(range(4 * i, 4 * i + 4)) for i in range(6)]
         assert {pinned.thread for pinned in got} == {"loader-pin"}
+        assert list(made) == []  # it has ended for good
     assert observed == list(range(12))
     assert pinning == [3, 3]
     made.close()

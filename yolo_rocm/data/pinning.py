@@ -104,6 +104,7 @@ class Pinner:
         """Return the next batch in pinned memory, with its trace."""
         result = self._ready.get()
         if isinstance(result, BaseException):
+            self._ready.put(StopIteration())  # for whoever asks again: the thread has ended
             raise result
         return result
 

@@ -14,6 +14,11 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 
+def worker_pids(loader) -> list[int]:
+    """Return the process ids of a loader's workers."""
+    return [process.pid for process in loader.iterator.pool.processes]
+
+
 class Numbers(Dataset):
     """Sample i is i, three random draws, and a picture of 64 KB."""
 

@@ -34,6 +34,7 @@ from .samples import (
     leave_the_second_time,
     refuse,
     shared_memory,
+    worker_pids,
 )
 
 # The quickest start method there is: a process that has started its GPU cannot be forked.
@@ -64,10 +65,10 @@ def test_every_sample_once_in_order_with_the_same_workers_each_epoch(context):
     loader = create_dataloader(Numbers(), 4, num_workers=2, context=context)
     assert isinstance(loader, DataLoader)
     assert indices(loader) == list(range(40))
-    pids = loader.iterator.pool.pids
+    pids = worker_pids(loader)
     assert len(set(pids)) == 2
     assert indices(loader) == list(range(40))
-    assert loader.iterator.pool.pids == pids
+    assert worker_pids(loader) == pids
     loader.close()
     assert alive(pids) == []
 
@@ -77,9 +78,9 @@ def test_an_epoch_left_early_does_not_leak_into_the_next():
     for number, _batch in enumerate(loader):
         if number == 2:
             break
-    pids = loader.iterator.pool.pids
+    pids = worker_pids(loader)
     assert indices(loader) == list(range(40))
-    assert loader.iterator.pool.pids == pids
+    assert worker_pids(loader) == pids
     loader.close()
 
 
@@ -87,7 +88,7 @@ def test_workers_end_with_each_epoch_if_asked():
     loader = create_dataloader(Numbers(), 4, num_workers=1, context=QUICK, persistent=False)
     iterator = iter(loader)
     next(iterator)
-    pids = loader.iterator.pool.pids
+    pids = worker_pids(loader)
     list(iterator)
     assert loader.iterator is None
     assert alive(pids) == []
@@ -146,7 +147,7 @@ def test_an_error_of_the_code_arrives_as_its_own_type_and_ends_the_workers():
     loader = create_dataloader(Faulty(), 4, num_workers=2, context=QUICK, skip_broken=True)
     iterator = iter(loader)
     next(iterator)
-    pids = loader.iterator.pool.pids
+    pids = worker_pids(loader)
     with pytest.raises(KeyError, match="colour"):
         list(iterator)
     assert alive(pids) == []
@@ -174,7 +175,7 @@ def test_the_fourth_death_ends_the_loader_with_the_remedy(tmp_path):
         list(loader)
     assert [line.endswith("lower num_workers or the batch.") for line in told] == [True] * 3
     assert time.monotonic() - began < 20
-    assert loader.iterator.pool.pids == []
+    assert worker_pids(loader) == []
 
 
 def test_a_stuck_worker_is_reported_with_its_stack():
@@ -182,7 +183,7 @@ def test_a_stuck_worker_is_reported_with_its_stack():
     loader = create_dataloader(Stuck(), 4, num_workers=2, context=QUICK, timeout=timeout)
     iterator = iter(loader)
     next(iterator)
-    pids = loader.iterator.pool.pids
+    pids = worker_pids(loader)
     began = time.monotonic()
     with pytest.raises(LoaderError) as caught:
         list(iterator)

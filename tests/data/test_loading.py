@@ -19,7 +19,7 @@ from yolo_rocm.data import batches
 from yolo_rocm.data.transport import HAS_MEMFD
 
 from ..small_model import small_model
-from .samples import shared_memory
+from .samples import shared_memory, worker_pids
 
 QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False, "workers": 2}
 STRICT = {"loader": {"context": "fork", "reproducible": "strict"}}
@@ -63,7 +63,7 @@ def test_spawned_workers_train_validate_and_leave_their_times(data, tmp_path):
 
     def note_pids(trainer) -> None:
         if trainer.train_loader.iterator is not None:
-            pids.append(tuple(trainer.train_loader.iterator.pool.pids))
+            pids.append(tuple(worker_pids(trainer.train_loader)))
 
     run = train(
         data,
@@ -110,7 +110,7 @@ def test_a_killed_worker_costs_nothing_but_time(data, tmp_path, undisturbed):
     def kill(trainer) -> None:
         if trainer.epoch == 0 and not getattr(trainer, "killed", False):
             trainer.killed = True
-            os.kill(trainer.train_loader.iterator.pool.pids[0], signal.SIGKILL)
+            os.kill(worker_pids(trainer.train_loader)[0], signal.SIGKILL)
 
     run = train(data, tmp_path, "killed", {"on_train_batch_end": kill})
     assert losses(run) == undisturbed
@@ -174,10 +174,11 @@ def test_rectangular_validation_keeps_no_memory_of_the_shapes_it_has_seen(tmp_pa
 
 SCRIPT = """
 import sys, yolo_rocm
+from tests.data.samples import worker_pids
 def tell(trainer):
     if trainer.train_loader.iterator is not None:
         with open("pids", "w") as file:
-            print(*trainer.train_loader.iterator.pool.pids, file=file)
+            print(*worker_pids(trainer.train_loader), file=file)
 from ultralytics import YOLO
 yolo = YOLO("yolov8n.yaml")
 yolo.add_callback("on_train_batch_end", tell)

@@ -117,14 +117,14 @@ SERVER = """
     from multiprocessing import forkserver
     from yolo_rocm import create_dataloader
     from yolo_rocm.data.worker_start import _own_server, start_server
-    from tests.data.samples import Numbers
+    from tests.data.samples import Numbers, worker_pids
     print("top level")
     server, everybodys = _own_server(), forkserver._forkserver
     start_server(["torch", "no_such_module"])
     early = server._forkserver_pid
     loader = create_dataloader(Numbers(), 10, num_workers=2, context="forkserver")
     next(iter(loader))
-    workers = loader.iterator.pool.pids
+    workers = worker_pids(loader)
     print(early == server._forkserver_pid, everybodys._forkserver_pid)
     print({int(open(f"/proc/{pid}/stat").read().split()[3]) for pid in workers} == {early})
     loader.close()
@@ -167,7 +167,7 @@ def test_a_temporary_folder_too_long_for_the_servers_socket_means_spawned_worker
 def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
     from yolo_rocm import create_dataloader
 
-    from .samples import Numbers
+    from .samples import Numbers, worker_pids
 
     pids, descriptors = {os.getpid()}, None
     for cycle in range(10 if context == "forkserver" else 2):  # a spawned worker imports torch
@@ -176,7 +176,7 @@ def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
         for _ in range(3):
             next(batches)
         workers = [worker.process._popen for worker in loader.iterator.pool._workers]
-        pids.update(loader.iterator.pool.pids)
+        pids.update(worker_pids(loader))
         del batches
         loader.close()
         assert {popen.returncode for popen in workers} <= {0, -signal.SIGKILL}
@@ -195,11 +195,11 @@ CTRL_C = """
     import faulthandler, signal, time
     faulthandler.register(signal.SIGUSR1)
     from yolo_rocm import create_dataloader
-    from tests.data.samples import Numbers
+    from tests.data.samples import Numbers, worker_pids
     loader = create_dataloader(Numbers(4000), 8, num_workers=2, context="{context}")
     for number, batch in enumerate(loader):
         if number == 2:
-            print(*loader.iterator.pool.pids, flush=True)
+            print(*worker_pids(loader), flush=True)
             while True:
                 time.sleep(0.1)
 """

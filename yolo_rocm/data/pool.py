@@ -93,11 +93,6 @@ class Pool:
                     self._ask(worker)
 
     @property
-    def pids(self) -> list[int]:
-        """Process ids of the workers."""
-        return [worker.process.pid for worker in self._workers]
-
-    @property
     def processes(self) -> list[Any]:
         """Process objects of the workers."""
         return [worker.process for worker in self._workers]

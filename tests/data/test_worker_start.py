@@ -325,6 +325,21 @@ def test_a_second_ctrl_c_while_workers_are_asked_to_leave_kills_them(tmp_path):
 
 
 @pytest.mark.once
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has no -P")
+@pytest.mark.parametrize("context", ["spawn", pytest.param("forkserver", marks=needs_posix)])
+def test_files_named_like_modules_of_python_in_the_current_folder_do_not_reach_workers(tmp_path, monkeypatch, context):
+    """The script is in another folder, so the training process itself does not see them."""
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    folder = tmp_path / "current"
+    folder.mkdir()
+    for name in ("queue.py", "socket.py"):
+        (folder / name).write_text("raise SystemError('in the current folder')")
+    code = LONG.replace("forkserver", context)
+    ended = run(f"    import os\n    os.chdir({str(folder)!r})\n" + code.lstrip("\n"), tmp_path)
+    assert (ended.stdout, ended.stderr) == ("40\n", "")
+
+
+@pytest.mark.once
 def test_entries_of_the_search_path_that_python_passes_over_do_not_reach_workers(tmp_path):
     """A `Path` in `sys.path` is a common mistake."""
     ended = run(

@@ -43,12 +43,12 @@ def start_server(modules: Sequence[str]) -> str:
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return "this system has no fork server"
-    with _server_lock, explained():
+    with _server_lock, explained(), _prepared(False):
         resource_tracker.ensure_running()  # starting it would end the block below
         server = _own_server()
         try:
             server.set_forkserver_preload(list(modules))
-            with _prepared(False), interrupts.blocked():  # workers inherit the block, until they ignore Ctrl-C
+            with interrupts.blocked():  # workers inherit the block, until they ignore Ctrl-C
                 server.ensure_running()
         except OSError as error:
             return str(error)
@@ -112,7 +112,7 @@ def worker_context(method: str) -> contexts.BaseContext:
 
 @contextmanager
 def _prepared(needs_main: bool) -> Iterator[None]:
-    """Start processes in this thread that import the user's script, which may have no main guard, only if needed."""
+    """Start processes in this thread that import what we mean: Python's own modules, and the script only if needed."""
 
     def prepare(original: Callable[[str], dict[str, Any]], name: str) -> dict[str, Any]:
         data = original(name)
@@ -120,8 +120,23 @@ def _prepared(needs_main: bool) -> Iterator[None]:
         data["sys_path"] = [entry for entry in data["sys_path"] if isinstance(entry, str)]
         return {key: value for key, value in data.items() if needs_main or not key.startswith("init_main")}
 
-    with _replaced_in_this_thread("multiprocessing.spawn", "get_preparation_data", prepare):
+    def flags(original: Callable[[], list[str]]) -> list[str]:
+        # `python -c` looks into the current folder first, where the user's `queue.py` would be taken for Python's own.
+        safe = sys.version_info >= (3, 11) and _shadows_the_standard_library(os.curdir)
+        return [*original(), "-P"] if safe else original()
+
+    with (
+        _replaced_in_this_thread("multiprocessing.spawn", "get_preparation_data", prepare),
+        _replaced_in_this_thread("multiprocessing.util", "_args_from_interpreter_flags", flags),
+    ):
         yield
+
+
+def _shadows_the_standard_library(folder: str) -> bool:
+    try:
+        return any(name.removesuffix(".py") in sys.stdlib_module_names for name in os.listdir(folder))
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -86,7 +86,7 @@ pytestmark = pytest.mark.once
         (
             {"wait_share": 0.01, "compute": "CPU", "host": 1.0},
             "compute",
-            ("CPU-bound", "in use to 100%, by which programs was not measured"),
+            ("CPU-bound", "100% busy, with this run or other programs"),
         ),
         ({"wait_share": 0.01, "host": 1.0, "busy": FILLED}, "compute", ("GPU-bound",)),
         ({"wait_share": 1.0}, "data", ("100.0%",)),

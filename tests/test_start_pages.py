@@ -28,26 +28,6 @@ def script():
     return module
 
 
-def test_there_is_a_page_for_each_of_five():
-    assert {path.stem for path in START} == {"rx5600xt", "rx7900xtx_windows", "strix_halo", "mi300x", "own_script"}
-
-
-@every_page
-def test_steps_are_numbered_and_nothing_of_what_a_reader_needs_is_missing(path):
-    text = path.read_text(encoding="utf-8")
-    steps = [int(number) for number in re.findall(r"^(\d+)\. \*\*", text, re.MULTILINE)]
-    assert steps == list(range(1, len(steps) + 1))
-    for words in (
-        "report",
-        "doctor",
-        "## What to expect",
-        "## When something stops you",
-        "place of AMD's",
-        "git clone ",
-    ):
-        assert words in text
-
-
 @each_row("path", [PROJECT / "README.md", *START], ids=lambda path: path.stem)
 def test_what_no_amd_card_has_run_is_said_before_anything_is_typed(path):
     top = path.read_text(encoding="utf-8").partition("```")[0]

@@ -75,8 +75,3 @@ def test_products_are_thinned_on_each_machine_and_lists_are_not(marked):
     assert sum(name.startswith("test_whole") for name in kept) == 10
     assert sum(name.startswith("test_list") for name in kept) == 20
     assert sum(name.startswith("test_small") for name in kept) == 4
-
-
-def test_a_case_that_is_asked_for_by_its_name_is_kept(marked):
-    (deep, *_) = [name for name, mark in marked() if mark == "deep"]
-    assert marked(f"test_cases.py::{deep}") == [[deep, "kept"]]

@@ -8,7 +8,6 @@ from yolo_rocm.errors import EvidenceError
 from yolo_rocm.preset.evidence import seal
 
 from ..certificates import certificate, write
-from ..pages import PROJECT
 
 pytestmark = pytest.mark.once
 EXECUTED = (
@@ -56,18 +55,6 @@ def test_evidence_gets_into_the_table_of_cards_and_the_page_of_what_was_run(sent
     assert "a quick run, which proves nothing" in lines[2]
 
 
-def test_many_files_of_a_card_are_few_words_in_the_table_of_cards(sent, tmp_path):
-    from making.presets import cards
-
-    other = certificate(preset="cpu", date="2026-12-03")  # not with a preset of this family
-    failed = certificate(failed=("kernels",), presents_as="gfx1030")
-    sent(a=certificate(), b=certificate(date="2026-12-01"), c=failed, d=other)
-    link = "(docs/tested.md#certified-cards)"
-    told = f"[Radeon RX 5600 XT passed (2 files)]{link}, [Radeon RX 5600 XT as gfx1030 failed (1 file)]{link}"
-    assert last_cells(cards(tmp_path))["RDNA1: RX 5000"] == told
-    assert "## Certified cards" in (PROJECT / "docs" / "tested.md").read_text(encoding="utf-8")
-
-
 def test_only_right_kernels_of_triton_have_run_on_a_card(sent, tmp_path):
     from making.compiled import rungs
 
@@ -99,15 +86,6 @@ def test_text_of_strangers_is_no_markup(sent, tmp_path):
         assert said.replace("|", "\\|") not in made
         assert "<img" not in made.replace("\\<img", "")
         assert "](https" not in made.replace("\\](https", "")
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"), [("a", "`a`"), ("a `b`", "`` a `b` ``"), ("``` <b>", "```` ``` <b> ````")], ids=str
-)
-def test_code_cannot_be_left(text, shown, generate):
-    from making.markdown import code
-
-    assert code(text) == shown
 
 
 def test_no_page_is_made_from_an_edited_file(sent, tmp_path):

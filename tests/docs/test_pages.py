@@ -34,19 +34,6 @@ def test_generated_pages_are_fresh(generate, capsys):
     assert (code, capsys.readouterr().out) == (0, "")
 
 
-def test_a_stale_page_is_named_and_written(generate, capsys, monkeypatch, tmp_path):
-    good = generate.filled((PROJECT / "docs" / "environment.md").read_text(encoding="utf-8"), generate.BLOCKS)
-    stale = tmp_path / "environment.md"
-    stale.write_text(good.replace("`YOLO_ROCM_CACHE`", "`YOLO_ROCM_HOARD`"), encoding="utf-8")
-    monkeypatch.setattr(generate, "PROJECT", tmp_path)
-    monkeypatch.setattr(generate, "pages", lambda: [stale])
-    monkeypatch.setattr(generate, "FILES", {})
-    assert generate.main(["--check"]) == 1
-    assert "stale: environment.md" in capsys.readouterr().out
-    assert generate.main([]) == 0
-    assert stale.read_text(encoding="utf-8") == good
-
-
 def test_every_block_is_on_a_page_and_none_is_broken(generate):
     from making.blocks import BlockError, filled
 
@@ -58,92 +45,6 @@ def test_every_block_is_on_a_page_and_none_is_broken(generate):
     ):
         with pytest.raises(BlockError, match=r"no-such|cards"):
             filled(broken, generate.BLOCKS)
-
-
-def test_benchmarks_of_every_shape_are_shown(generate, tmp_path):
-    """Layer by layer as `bench conv` writes them, summed as it sums; any other file as it is."""
-    from making.benchmarks import picture_rows, tables
-    from making.picture_convolutions import convolutions
-
-    from yolo_rocm.bench.conv import Row, write_csv
-
-    ways = {"vendor": 2.0, "vendor off": 8.0, "auto": 3.0, "unfold + matmul": 9.0, "planes": 1.0}
-    rows = [Row("model.0", 2, "conv 3x3", "forward", way, ms, 1.0) for way, ms in ways.items()]
-    name = "conv-yolov8n-fp32-nchw-b64-640.csv"
-    write_csv(tmp_path / name, rows, "cpu", "yolo-rocm bench conv yolov8n.yaml engine=auto")
-    measured = (tmp_path / name).read_text(encoding="utf-8")
-    (tmp_path / name).write_text(re.sub(r"cpu-\d+-threads", "NVIDIA H200", measured), encoding="utf-8")
-    (tmp_path / "train-h200.csv").write_text(
-        "way,layout,step_ms,peak_mb,loss,device,torch,date,command\n"
-        "stock,nchw,137.123456,9000,1.5,NVIDIA H200,2.11,2026-11-15,yolo-rocm bench train\n"
-        "ours|all,nchw,150.5,9100,1.5,NVIDIA H200,2.11,2026-11-15,yolo-rocm bench train\n"
-    )
-    sums = (PROJECT / "docs/benchmarks/h200-conv-sums.csv").read_text(encoding="utf-8")
-    (tmp_path / "h200-conv-sums.csv").write_text(sums, encoding="utf-8")
-    text = tables(tmp_path)
-    assert "| yolov8n | fp32 | nchw | 64 | 640 | 4.0 | 16.0 | 18.0 | `auto` | 6.0 | 1.50x |" in text
-    assert f"[{name}](benchmarks/{name}): `yolo-rocm bench conv yolov8n.yaml engine=auto`" in text
-    assert "device: NVIDIA H200; torch: 2.11; layout: nchw; date: 2026-11-15; command: `yolo-rocm bench train`" in text
-    assert "| way | step ms | peak mb | loss |" in text
-    assert "| stock | 137.1 | 9000 | 1.5 |" in text
-    assert "| ours\\|all | 150.5 | 9100 | 1.5 |" in text
-    drawn = dict(picture_rows(tmp_path)[0])
-    assert drawn["yolov8n fp32"] == {"vendor": 4.0, "gemm": 90.7, "unfold + matmul": 18.0, "auto": 6.0}
-    assert convolutions(tmp_path).count("No AMD card was measured") == 1
-    amd = (tmp_path / name).read_text(encoding="utf-8").replace("NVIDIA H200", "AMD Radeon RX 7900 XTX")
-    (tmp_path / name).write_text(amd, encoding="utf-8")
-    assert "No AMD card" not in convolutions(tmp_path)
-    assert dict(picture_rows(tmp_path)[0])["yolov8n fp32"]["gemm"] == 90.7
-    assert drawn["yolov8n fp16"] == {"vendor": 18.7, "gemm": 30.7, "unfold + matmul": 166.0}
-
-
-def test_the_picture_of_steps_shows_what_the_preset_runs_in_its_faster_layout(generate, tmp_path):
-    from making.picture_steps import FILE, step_rows, steps
-
-    ways = {
-        "stock channels_last": (1.0, 1.0),
-        "ours NCHW": (0.9, 0.5),
-        "ours channels_last": (0.65, 0.75),
-        "ours lean channels_last": (0.7, 0.45),
-        "ours + graph channels_last": (0.5, 0.95),
-        "stock + compile NCHW": (1.25, 0.8),
-    }
-    lines = [
-        f"{model},{precision},{batch},{way},{time},{peak},NVIDIA H200,2.11,2026-11-{day}"
-        for model, precision, batch, day in (("b", "AMP", 8, 18), ("a", "AMP", 64, 17), ("b", "fp32", 64, 18))
-        for way, (time, peak) in ways.items()
-        if "compile" not in way or batch == 8
-    ]
-    head = "model,precision,batch,way,to_stock,peak_to_stock,device,torch,date"
-    (tmp_path / FILE).write_text("\n".join([head, *lines]), encoding="utf-8")
-    found = step_rows(tmp_path)
-    assert [name for name, _ in found] == ["b fp32, 64 images", "b AMP, 8 images", "a AMP, 64 images"]
-    ours = {"to_stock": 0.65, "peak_to_stock": 0.75}
-    assert [ratios["ours"] for _, ratios in found] == [ours] * 3
-    assert [list(ratios) for _, ratios in found] == [
-        ["ours", "ours lean"],
-        ["ours", "ours lean", "stock + compile"],
-        ["ours", "ours lean"],
-    ]
-    drawn = steps(tmp_path)
-    assert drawn.count("<circle") == 3 + 2 * 7
-    assert [drawn.count(f">{figure}<") for figure in ("0.65", "0.75", "0.45", "1.25", "0.90", "0.95")] == [
-        3,
-        3,
-        3,
-        1,
-        0,
-        0,
-    ]
-    assert "NVIDIA H200, torch 2.11, 2026-11-17 to 2026-11-18. No AMD card was measured." in drawn
-
-
-def test_labels_of_points_do_not_touch(generate):
-    from making.picture import Spot, dots
-
-    drawn = dots(100, [Spot(x, str(x), "ours") for x in (30, 10, 20, 50)])
-    labels = [re.search(r'x="([\d.]+)" y="([\d.]+)".*>(\d+)<', part).groups() for part in drawn if "<text" in part]
-    assert labels == [("10.0", "89.0", "10"), ("20.0", "120.0", "20"), ("50.0", "120.0", "30"), ("50.0", "89.0", "50")]
 
 
 def test_the_readme_fits_a_screen():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
 
 from yolo_rocm.bench.busy import Busy
@@ -43,23 +41,3 @@ def test_a_file_is_shown_as_the_command_prints_it(generate, folder):
     assert f"- ours + compile NCHW: {INTERRUPTED}\n" in f"{text}\n"
     assert "- ours channels_last: 2 steps overflowed" in text
     assert "- stock" not in text
-
-
-def test_columns_have_the_heads_of_their_classes(generate, folder):
-    """What `bench train` adds to its classes has to be added to the page."""
-    from making.training_steps import _TIME
-
-    assert [column for column, _, _ in _TIME][-len(CLASSES) :] == [f"{kind}_ms" for kind in CLASSES]
-
-
-def test_a_note_is_above_and_without_memory_there_is_one_table(generate, folder):
-    from making.benchmarks import tables
-
-    with (folder / NAME).open(encoding="utf-8", newline="") as file:
-        found = list(csv.DictReader(file))
-    for row in found:
-        row.update(peak_mb="", note="On a slow host.")
-    write_csv(folder / NAME, found, {})
-    text = tables(folder)
-    assert "640 px\n\nOn a slow host.\n\ndevice: " in text
-    assert "Memory" not in text

@@ -34,15 +34,15 @@ def of_kind(name: str, kind: str) -> list[str]:
 
 @every_image
 def test_it_installs_what_setup_would(name):
-    plan = make_plan(LINUX, card=CARDS[name], processor="x86_64", look=False)
+    plan = make_plan(LINUX, card=CARDS[name], processor="x86_64")
     arguments = dict(text.split("=", 1) for text in of_kind(name, "ARG"))
     typed = [text.removeprefix("pip install --no-cache-dir ") for text in of_kind(name, "RUN") if "pip" in text]
     for argument, value in arguments.items():
         typed = [text.replace(f"${argument}", value) for text in typed]
     told = [
-        line(step.words[2:], "linux").replace('".[', '"/opt/yolo-rocm[')
+        line(step.command[2:], "linux").replace('".[', '"/opt/yolo-rocm[')
         for step in plan.steps
-        if step.words[1:2] == ("install",)
+        if step.command[1:2] == ("install",)
     ]
     assert typed == told
     (base,) = of_kind(name, "FROM")

@@ -21,20 +21,15 @@ _SYSTEMS: Final = {"linux": "Linux", "windows": "Windows", "macos": "macOS", "ws
 
 def plan(machine: Machine, card: str, stack: str | None = None) -> InstallPlan:
     """Return the plan for a card on a machine about which nothing else is known."""
-    return make_plan(machine, card=card, stack=stack, processor="x86_64", look=False)
+    return make_plan(machine, card=card, stack=stack, processor="x86_64")
 
 
 def commands(name: str, machine: Machine, card: str, stack: str | None = None) -> str:
     """Return what `yolo-rocm setup` prints for a card, without what a person does by hand, as a block with a name."""
     windows = machine.system == "windows"
     lines = []
-    for step in plan(machine, card, stack).steps:
-        if step.words and not step.by_hand:
-            lines += (
-                [f"# {step.text}", line(step.words, machine.system)]
-                if step.text
-                else [line(step.words, machine.system)]
-            )
+    for step in plan(machine, card, stack).commands:
+        lines += [f"# {step.text}", line(step.command, machine.system)]
     return "\n".join([f"<!-- commands: {name} -->", f"```{'powershell' if windows else 'bash'}", *lines, "```"])
 
 

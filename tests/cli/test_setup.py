@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from yolo_rocm.cli import main
 from yolo_rocm.cli.main import app
-from yolo_rocm.install import plan, shell
+from yolo_rocm.install import plan
 
 from ..tables import each_row
 
@@ -100,7 +100,6 @@ def here(tmp_path, monkeypatch):
     steps = [plan.InstallStep(f"step {code}", (sys.executable, "-c", f"{note}; exit({code})")) for code in (0, 1)]
     made = plan.InstallPlan(("card: made",), "cpu", "torch", "because", "https://x", (), tuple(steps))
     monkeypatch.setattr(plan, "make_plan", lambda *_, **__: made)
-    monkeypatch.setattr(shell, "to_run", lambda plan, env: list(plan.steps))
     return tmp_path
 
 
@@ -119,6 +118,9 @@ def test_run_ends_with_the_verdict_of_the_last_command(here):
     assert done.exit_code == 1
     assert (here / "ran").read_text() == "xx"
     assert "[2 of 2]" in done.output
+    (here / ".venv").mkdir()
+    refused = CliRunner().invoke(app, ["setup", "--run", "--yes"])  # pip would keep the torch in it
+    assert "is there already" in str(refused.exception)
 
 
 def test_env_is_ready_to_paste_and_hides_names(monkeypatch):

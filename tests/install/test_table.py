@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
-from yolo_rocm.install.table import Table, table
+from yolo_rocm.install.table import table
 from yolo_rocm.preset.files import read, shipped_presets
 
 pytestmark = pytest.mark.once
@@ -27,24 +26,10 @@ def test_rows_name_stacks_that_have_kernels_for_their_cards():
             assert found.cards_of(target) is not None
 
 
-def test_a_row_without_a_source_is_refused():
-    whole = table().model_dump()
-    for part in ("cards", "before"):
-        rows = [{**row} for row in whole[part]]
-        del rows[0]["source"]
-        with pytest.raises(ValidationError, match="source"):
-            Table.model_validate({**whole, part: rows})
-    with pytest.raises(ValidationError, match="pattern"):
-        Table.model_validate({**whole, "cards": [{**whole["cards"][0], "source": "somebody said so"}]})
-
-
 def test_the_oldest_torch_keeps_numpy_1_in_both_commands():
     """Ultralytics brings an OpenCV that brings numpy 2, under which torch 1.13.1 fails."""
     old = table().stacks["rocm5.2"]
     assert "numpy<2" in old.packages
     assert "torch1" in old.extras
     assert old.pythons == ("3.10",)
-
-
-def test_which_stacks_pip_installs_by_one_command():
-    assert {name for name, stack in table().stacks.items() if not stack.has_one_command} == {"rocm5.2"}
+    assert [name for name, stack in table().stacks.items() if not stack.has_one_command] == ["rocm5.2"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,21 +41,26 @@ def setup(
     """
     from ..errors import ConfigError
     from ..hardware import detect
-    from ..install.plan import as_dict, make_plan, package_source
-    from ..install.shell import run, script, to_run
+    from ..install.plan import make_plan, package_source
+    from ..install.shell import run, script
 
     machine = detect()
-    plan = make_plan(machine, card=card, stack=stack, index=index, environment=env, package=package_source())
+    running = machine.python.rpartition(".")[0]
+    plan = make_plan(
+        machine, card=card, stack=stack, index=index, environment=env, package=package_source(), python=running
+    )
     if as_json:
         if execute:
             raise typer.BadParameter("--json prints, --run executes: give one of them")
-        print_json(as_dict(plan))
+        print_json({"schema": 1, **dataclasses.asdict(plan)})
         return
     for line in script(plan, machine.system):
         out.print(Text(line, style="dim" if line.startswith("#") else ""))
     if not execute:
         return
-    steps = to_run(plan, env)
+    if Path(env).exists():  # with a torch that pip would keep, and perhaps another Python
+        raise ConfigError(f"{env} is there already. Remove it, or give another folder with --env.")
+    steps = plan.commands
     if not yes:
         if not sys.stdin.isatty():
             raise ConfigError("there is nobody to ask: add --yes to run the commands without asking.")

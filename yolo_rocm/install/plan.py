@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import os
+import importlib.metadata
+import json
 import platform
 import re
-import shutil
-import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from ..errors import ConfigError, nearest
-from ..hardware import Gpu, Machine, at_least
+from ..hardware import Machine, at_least
 from ..utils.paths import is_clone
 from .cards import is_nvidia, targets_of
-from .table import Table, TorchStack, table
+from .table import TorchStack, table
 
 ENVIRONMENT: Final = ".venv"
 _PROCESSORS: Final = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -31,17 +33,15 @@ class InstallStep:
 
     Attributes:
         text: What it is for.
-        words: The command, word by word; empty where a person has to act.
+        command: The command, word by word; empty where a person has to act.
         by_hand: A person types it, because it needs their rights, or a restart.
         source: Where the need for it is documented.
-        python: The Python of the environment, for the command that makes it.
     """
 
     text: str
-    words: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
     by_hand: bool = False
     source: str = ""
-    python: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,11 @@ class InstallPlan:
     others: tuple[str, ...]
     steps: tuple[InstallStep, ...]
 
+    @property
+    def commands(self) -> list[InstallStep]:
+        """The steps that need no person."""
+        return [step for step in self.steps if step.command and not step.by_hand]
+
 
 def make_plan(
     machine: Machine,
@@ -76,7 +81,7 @@ def make_plan(
     environment: str = ENVIRONMENT,
     package: str = ".",
     processor: str | None = None,
-    look: bool = True,
+    python: str | None = None,
 ) -> InstallPlan:
     """Plan an installation.
 
@@ -88,74 +93,57 @@ def make_plan(
         environment: Folder of the virtual environment.
         package: Where pip takes this package from: a clone's folder, or its name.
         processor: `x86_64` or `aarch64`; this machine's by default.
-        look: Whether the Python that runs here is taken where it will do; without, the best one is named.
+        python: Version of the Python at hand, which is taken where it will do; without, the stack's best one is named.
 
     Raises:
         ConfigError: There is no such card, or the stack is unknown or has nothing for this card, system or processor.
     """
-    rows = table()
     processor = _processor(processor)
     targets = targets_of(machine, card)
-    name, why, source, others = _choose(rows, machine, card, targets, processor, stack)
-    chosen = rows.stacks[name]
+    name, why, source, others = _choose(machine, card, targets, processor, stack)
+    chosen = table().stacks[name]
+    version = python if python in chosen.pythons else chosen.pythons[0]
+    starts = ("py", f"-{version}") if machine.system == "windows" else (f"python{version}",)
     steps = (
-        *_before(rows, machine, targets if chosen.targets else ()),
-        _environment(chosen, machine, environment, look),
+        *(_before(machine, targets) if chosen.targets else ()),
+        InstallStep(f"An environment with Python {version}", (*starts, "-m", "venv", environment)),
         *_packages(chosen, machine, targets, environment, package, index),
     )
     return InstallPlan(_about(machine, card, targets), name, chosen.title, why, source, others, steps)
 
 
 def _choose(
-    rows: Table, machine: Machine, card: str | None, targets: Sequence[str], processor: str, wanted: str | None
+    machine: Machine, card: str | None, targets: Sequence[str], processor: str, asked: str | None
 ) -> tuple[str, str, str, tuple[str, ...]]:
     """Return a stack's name, why it is taken, the source of that, and the names of the others that would do."""
-    if wanted is not None and wanted not in rows.stacks:
-        raise ConfigError(f"unknown stack '{wanted}'{nearest(wanted, rows.stacks)} Known: {', '.join(rows.stacks)}.")
-    reason = ""
-    possible: list[str] = []
-    source = rows.stacks[_WITHOUT_GPU[0]].source
-    row = rows.cards_of(targets[0]) if targets else None
-    if row is not None:
-        possible = [name for name in row.stacks if _runs(rows.stacks[name], machine, processor, targets)]
-        reason, source = row.why, row.source
-        if row.stacks and not possible:
-            reason = f"no wheels for {', '.join(targets)} exist on {place(machine)} with {processor}"
-        elif row.stacks and possible[0] != row.stacks[0]:
-            reason = f"{row.stacks[0]} has nothing for {place(machine)} with {processor}"
+    stacks, row = table().stacks, table().cards_of(targets[0]) if targets else None
+    names, source = (), stacks["cpu"].source
+    if asked is not None:
+        if asked not in stacks:
+            raise ConfigError(f"unknown stack '{asked}'{nearest(asked, stacks)} Known: {', '.join(stacks)}.")
+        names, why, source = (asked,), "asked for with --stack", stacks[asked].source
+    elif row is not None:
+        names, why, source = row.stacks, row.why, row.source
     elif targets:
-        reason = f"no published wheel has kernels for {targets[0]}"
-    elif card is not None and is_nvidia(card):
-        if wanted is None and not _runs(rows.stacks["nvidia"], machine, processor, ()):
-            raise ConfigError(f"{card} is an NVIDIA GPU: install the torch that pytorch.org names, then Ultralytics.")
-        possible, reason = ["nvidia"], f"{card} is an NVIDIA GPU, for which plain Ultralytics will do too"
-    elif card is None and _nvidia(machine):
-        possible, reason = ["nvidia"], "an NVIDIA GPU was found"
+        why = f"no published wheel has kernels for {targets[0]}"
+    elif is_nvidia(card) if card else any(gpu.vendor == "nvidia" for gpu in machine.gpus):
+        names, why = ("nvidia",), "plain Ultralytics will do for an NVIDIA GPU too, with the torch of pytorch.org"
     else:
-        reason = "no GPU was asked for" if card is not None else "no GPU was found"
-    without = [name for name in _WITHOUT_GPU if _runs(rows.stacks[name], machine, processor, ())]
-    possible += [name for name in without[:1] if name not in possible]
-    if wanted is not None:
-        if not _runs(rows.stacks[wanted], machine, processor, targets):
-            raise ConfigError(
-                f"stack '{wanted}' has nothing for {', '.join(targets) or 'no GPU'} on {place(machine)} with "
-                f"{processor}. Possible: {', '.join(possible) or 'none'}."
-            )
-        return wanted, "asked for with --stack", rows.stacks[wanted].source, tuple(p for p in possible if p != wanted)
-    if not possible:
-        raise ConfigError(f"configs/install.yaml has no torch for {place(machine)} with {processor}.")
-    return possible[0], reason, source, tuple(possible[1:])
+        why = "no GPU was asked for" if card else "no GPU was found"
+    possible = [name for name in (*names, *_WITHOUT_GPU) if _runs(stacks[name], machine, processor, targets)]
+    nothing = f"has nothing for {', '.join(targets) or 'no GPU'} on {_place(machine)} with {processor}"
+    if not possible or (asked and possible[0] != asked):
+        raise ConfigError(f"stack '{asked}' {nothing}." if asked else f"configs/install.yaml {nothing}.")
+    if names and possible[0] != names[0]:
+        why = f"{names[0]} {nothing}"
+    return possible[0], why, source, tuple(dict.fromkeys(possible))[1:]
 
 
-def first_stack(machine: Machine, target: str, processor: str | None = None) -> TorchStack | None:
+def first_stack(machine: Machine, target: str, processor: str) -> TorchStack | None:
     """Return the stack that a plan takes for a target on a machine; None where no wheel has kernels for it there."""
-    rows = table()
-    row = rows.cards_of(target)
-    names = [] if row is None else row.stacks
-    running = (
-        rows.stacks[name] for name in names if _runs(rows.stacks[name], machine, _processor(processor), [target])
-    )
-    return next(running, None)
+    row = table().cards_of(target)
+    stacks = [table().stacks[name] for name in (row.stacks if row else ())]
+    return next((stack for stack in stacks if _runs(stack, machine, processor, [target])), None)
 
 
 def _processor(given: str | None) -> str:
@@ -163,129 +151,64 @@ def _processor(given: str | None) -> str:
     return _PROCESSORS.get(name, name)
 
 
-def place(machine: Machine) -> str:
+def _place(machine: Machine) -> str:
     """Return the system as the table has it: a Linux inside Windows is one of its own."""
     return "wsl" if "wsl" in machine.overlays else machine.system
 
 
 def _runs(stack: TorchStack, machine: Machine, processor: str, targets: Sequence[str]) -> bool:
-    kernels = not stack.targets or (bool(targets) and all(target in stack.targets for target in targets))
-    return place(machine) in stack.systems and processor in stack.processors and kernels
+    kernels = not stack.targets or (bool(targets) and set(targets) <= set(stack.targets))
+    return _place(machine) in stack.systems and processor in stack.processors and kernels
 
 
-def _nvidia(machine: Machine) -> bool:
-    return machine.system == "linux" and any(gpu.vendor == "nvidia" for gpu in machine.gpus)
-
-
-def _before(rows: Table, machine: Machine, targets: Sequence[str]) -> list[InstallStep]:
-    """Return what a person has to see to; nothing for a stack without a GPU."""
-    if not targets:
-        return []
-    steps = []
-    for row in rows.before:
-        needed = not row.targets or any(target in row.targets for target in targets)
-        kernel = re.match(r"\d+(\.\d+)*", machine.kernel or "") if row.kernel_before else None
-        new = bool(kernel and row.kernel_before and at_least(kernel.group(), row.kernel_before))
-        if needed and place(machine) in row.systems and not new:
-            steps.append(InstallStep(row.text, row.command, True, row.source))
-    closed = sorted({node.group for node in machine.devices if not node.usable and not node.group.isdigit()})
-    if closed and machine.system == "linux":
-        words = ("sudo", "usermod", "--append", "--groups", ",".join(closed), os.environ.get("USER") or "$USER")
-        steps.append(InstallStep("Let yourself use the card, then log out and in again", words, True))
-    return steps
-
-
-def _environment(stack: TorchStack, machine: Machine, folder: str, look: bool) -> InstallStep:
-    """Return the command that makes the environment, with the Python that runs here where that will do."""
-    running = "{}.{}".format(*sys.version_info[:2])
-    version = running if look and running in stack.pythons else stack.pythons[0]
-    starts = ("py", f"-{version}") if machine.system == "windows" else (f"python{version}",)
-    text = f"An environment with Python {version}"
-    if look and shutil.which(starts[0]) is None:
-        text += f"; {starts[0]} is not here: pip install uv, then uv venv --seed --python {version} {folder}"
-    return InstallStep(text, (*starts, "-m", "venv", folder), python=version)
+def _before(machine: Machine, targets: Sequence[str]) -> list[InstallStep]:
+    """Return what a person has to see to."""
+    kernel = re.match(r"\d+(\.\d+)*", machine.kernel or "")
+    return [
+        InstallStep(row.text, row.command, True, row.source)
+        for row in table().before
+        if _place(machine) in row.systems
+        and (not row.targets or set(targets) & set(row.targets))
+        and not (row.kernel_before and kernel and at_least(kernel.group(), row.kernel_before))
+    ]
 
 
 def _packages(
     stack: TorchStack, machine: Machine, targets: Sequence[str], folder: str, package: str, index: str | None
 ) -> list[InstallStep]:
-    pip = in_environment(machine, folder, "pip")
+    programs = f"{folder}\\Scripts\\" if machine.system == "windows" else f"{folder}/bin/"  # nothing is activated
     extras = ",".join(f"device-{target}" for target in targets)
-    options = [*stack.options]
-    if index is not None:
-        options = ["--index-url", index] if not options else [options[0], index]
-    wanted = [each.format(extras=extras) for each in stack.packages]
+    options = [*(stack.options[:1] or ["--index-url"]), index] if index else stack.options
+    torch = [each.format(extras=extras) for each in stack.packages]
     shown = "import torch; print(torch.__version__, torch.version.hip)"
     check = "Which torch it is: the second word must not be None" if stack.targets else "Which torch it is"
-    python = in_environment(machine, folder, "python")
     ours = f"{package}[{','.join(stack.extras)}]"
     return [
-        InstallStep("torch and torchvision", (pip, "install", *options, *wanted)),
-        InstallStep(check, (python, "-c", shown)),
-        InstallStep("This package and Ultralytics, which keep that torch", (pip, "install", ours)),
-        InstallStep("Will training work here?", (in_environment(machine, folder, "yolo-rocm"), "doctor")),
+        InstallStep("torch and torchvision", (f"{programs}pip", "install", *options, *torch)),
+        InstallStep(check, (f"{programs}python", "-c", shown)),
+        InstallStep("This package and Ultralytics, which keep that torch", (f"{programs}pip", "install", ours)),
+        InstallStep("Will training work here?", (f"{programs}yolo-rocm", "doctor")),
     ]
-
-
-def in_environment(machine: Machine, folder: str, program: str) -> str:
-    """Return how a program of an environment is called: nothing needs to be activated."""
-    return f"{folder}\\Scripts\\{program}" if machine.system == "windows" else f"{folder}/bin/{program}"
 
 
 def _about(machine: Machine, card: str | None, targets: Sequence[str]) -> tuple[str, ...]:
-    lines = [f"card: {card} ({', '.join(targets) or 'no AMD GPU'}), as you say"] if card else [_found(machine)]
-    system = machine.distribution if machine.system == "linux" else machine.system.capitalize()
-    words = [system or machine.system, f"kernel {machine.kernel}" if machine.kernel else ""]
-    words += [{"wsl": "inside WSL", "container": "inside a container"}[each] for each in machine.overlays[1:]]
-    lines.append(f"system: {', '.join(word for word in words if word)}; Python {machine.python}")
-    if "wsl" in machine.overlays and not targets and card is None:
-        lines.append('WSL does not say which card it is: name it, for instance --card "RX 7900 XTX"')
-    if "container" in machine.overlays and not any(node.path == "/dev/kfd" for node in machine.devices):
-        lines.append("this container has no /dev/kfd: start it with --device=/dev/kfd --device=/dev/dri")
-    if machine.torch is not None:
-        build = f"built for ROCm {machine.hip}" if machine.hip else f"a {machine.build} build"
-        lines.append(f"in this environment already: torch {machine.torch}, {build}")
-    return tuple(lines)
-
-
-def _found(machine: Machine) -> str:
-    def name(gpu: Gpu) -> str:
-        return f"{gpu}{f', {gpu.gfx}' if gpu.gfx and gpu.gfx not in str(gpu) else ''}"
-
-    counts = Counter(map(name, machine.gpus))
-    cards = (f"{count} x {card}" if count > 1 else card for card, count in counts.items())
-    return f"card: {'; '.join(cards)}" if machine.gpus else "card: none found"
-
-
-def as_dict(plan: InstallPlan) -> dict[str, Any]:
-    """Return a plan as data."""
-    steps = [
-        {"text": step.text, "command": list(step.words), "by_hand": step.by_hand, "source": step.source}
-        for step in plan.steps
-    ]
-    return {
-        "schema": 1,
-        "about": list(plan.about),
-        "stack": plan.stack,
-        "why": plan.why,
-        "source": plan.source,
-        "others": list(plan.others),
-        "steps": steps,
-    }
+    counts = Counter(f"{gpu}{f', {gpu.gfx}' if gpu.gfx and gpu.gfx not in str(gpu) else ''}" for gpu in machine.gpus)
+    cards = "; ".join(f"{count} x {name}" if count > 1 else name for name, count in counts.items()) or "none found"
+    if card:
+        cards = f"{card} ({', '.join(targets) or 'no AMD GPU'}), as you say"
+    elif "wsl" in machine.overlays and not targets:
+        cards += '; WSL does not say which card it is: name it, for instance --card "RX 7900 XTX"'
+    system = " in ".join([machine.distribution or machine.system, *machine.overlays[1:]])
+    return f"card: {cards}", f"system: {system}, kernel {machine.kernel or 'not known'}; Python {machine.python}"
 
 
 def package_source(folder: Path | None = None) -> str:
     """Return where pip takes this package from: the clone we are in, the one it was installed from, or its name."""
-    import importlib.metadata
-    import json
-    from urllib.parse import unquote, urlparse
-    from urllib.request import url2pathname
-
     if is_clone(folder or Path()):
         return "."
-    try:
-        recorded = importlib.metadata.distribution("yolo-rocm").read_text("direct_url.json")
-        clone = Path(url2pathname(unquote(urlparse(json.loads(recorded or "{}").get("url", "")).path)))
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return "yolo-rocm"
-    return str(clone) if clone.is_absolute() and is_clone(clone) else "yolo-rocm"
+    with suppress(importlib.metadata.PackageNotFoundError):
+        recorded = json.loads(importlib.metadata.distribution("yolo-rocm").read_text("direct_url.json") or "{}")
+        address = urlsplit(recorded.get("url", ""))
+        if address.scheme == "file":
+            return url2pathname(address.path)
+    return "yolo-rocm"

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from yolo_rocm.telemetry.table import TELEMETRY_FILE
-from yolo_rocm.telemetry.wait_meter import _EPOCH_COLUMNS, EPOCHS_FILE
+from yolo_rocm.telemetry.wait_meter import EPOCH_COLUMNS, EPOCHS_FILE
 
 EVIL = "<script>window.harmed=1</script>"
 STEP = 0.1
@@ -74,7 +74,7 @@ def make_run(
                     (when, "" if gap else busy - second % 3, vram_mb, 6128, 60 + second % 9, 110, 3500, 45,
                      9000, "sysfs")
                 )  # fmt: skip
-    _table(folder / EPOCHS_FILE, _EPOCH_COLUMNS, loading)
+    _table(folder / EPOCHS_FILE, EPOCH_COLUMNS, loading)
     if telemetry:
         _table(folder / TELEMETRY_FILE, TELEMETRY_COLUMNS, telemetry)
     names = (

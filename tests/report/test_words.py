@@ -177,10 +177,9 @@ def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
     run = read_run(folder)
     assert run.verdict.name == "host-bound"
     assert "the host needs 41.0 ms to launch a step" in run.verdict.sentence
-    assert f"through with it after 42.0 ms, about {101 * run.busy:.1f} ms of work for it" in run.verdict.sentence
+    assert "through with it after 42.0 ms; try" in run.verdict.sentence
     assert (
-        "try device graphs (rocm.step.graph=auto) or a larger batch (65% of the memory is in use)"
-        in run.verdict.sentence
+        "device graphs (rocm.step.graph=auto) or a larger batch (65% of the memory is in use)" in run.verdict.sentence
     )
     page = render([run])
     assert "<dt>host, to launch a step</dt><dd>41.0 ms</dd>" in page
@@ -188,7 +187,6 @@ def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
     (folder / "rocm_telemetry.csv").unlink()
     said = read_run(folder).verdict.sentence
     assert said.startswith("Host-bound: the host needs 41.0 ms to launch a step, and the GPU is through")
-    assert "of work for it" not in said
     assert run.launch.after_ms == pytest.approx(100 - 42)
     change_facts(folder, step={"host_ms": 12.0, "device_ms": 40.0})
     assert "after 40.0 ms: the host is ahead of the GPU." in render([read_run(folder)])

@@ -40,7 +40,6 @@ def tree(root: Path, *cards: Card) -> Path:
     return root
 
 
-def find(root: Path, index: int = 0, address: str | None = None, total_gb: float | None = None, **environ: str) -> Gpu:
+def find(root: Path, index: int = 0, address: str | None = None, total_gb: float | None = None) -> Gpu:
     """Return what is found for torch's card of that number, as torch 1.13 (no address) or a new one tells of it."""
-    card = TorchCard(index, None if total_gb is None else int(total_gb * 2**30), address)
-    return gpu_of(card, root, environ)
+    return gpu_of(TorchCard(index, None if total_gb is None else int(total_gb * 2**30), address), root)

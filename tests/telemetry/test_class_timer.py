@@ -123,23 +123,3 @@ def test_a_step_without_optimizer_counts_too():
     assert tuple(found) == CLASSES
     assert found["optimizer"] == 0
     assert min(found[kind] for kind in CLASSES if kind != "optimizer") > 0
-
-
-def test_nothing_is_said_of_a_network_nobody_has_seen_the_end_of():
-    model = network()
-    timer = ClassTimer(model, CPU)
-    timer.begin()
-    timer.reached(LOSS, model(torch.ones(2, 3, 12, 12)).sum())
-    timer.end()
-    assert timer.has_passed()
-    assert timer.result() == {}
-
-
-def test_an_abandoned_step_is_watched_no_more():
-    model = network()
-    timer = ClassTimer(model, CPU)
-    timer.begin()
-    timer.abandon()
-    marks = len(timer._marks)
-    model(torch.ones(2, 3, 12, 12))
-    assert len(timer._marks) == marks

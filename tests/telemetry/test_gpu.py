@@ -8,10 +8,7 @@ from torch import nn
 
 from yolo_rocm.conv.seam import patched
 from yolo_rocm.telemetry.bottleneck import SETS_THE_PACE
-from yolo_rocm.telemetry.class_timer import ClassTimer
-from yolo_rocm.telemetry.classes import CLASSES
 from yolo_rocm.telemetry.launch_timer import LaunchTimer
-from yolo_rocm.telemetry.places import BACKWARD, LOSS, NETWORK, OPTIMIZER
 from yolo_rocm.telemetry.reading import merged
 from yolo_rocm.telemetry.sources import sources_for
 from yolo_rocm.telemetry.steps import LAYERS, SampledSteps
@@ -79,28 +76,3 @@ def test_who_sets_the_pace_is_told_by_the_launches():
     small, large = launched(200, 8), launched(20, 8192)
     assert small["host_ms"] >= SETS_THE_PACE * small["device_ms"] > 0
     assert 0 < large["host_ms"] < SETS_THE_PACE * large["device_ms"]
-
-
-def test_a_step_is_split_by_class_from_events():
-    conv, norm = nn.Conv2d(16, 64, 3, padding=1), nn.BatchNorm2d(64)
-    model = nn.Sequential(conv, norm, nn.SiLU()).to(DEVICE)
-    x = torch.randn(32, 16, 128, 128, device=DEVICE)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-    for _ in range(3):
-        timer = ClassTimer(model, DEVICE)
-        timer.begin()
-        y = model(x)
-        timer.reached(NETWORK, y)
-        loss = y.square().mean()
-        timer.reached(LOSS, loss)
-        loss.backward()
-        timer.reached(BACKWARD, None)
-        optimizer.step()
-        timer.reached(OPTIMIZER, None)
-        timer.end()
-        torch.cuda.synchronize()
-    assert timer.has_passed()
-    found = timer.result()
-    assert tuple(found) == CLASSES
-    assert min(found.values()) > 0
-    assert found["convolution"] > found["other"]  # the only large one that has a class

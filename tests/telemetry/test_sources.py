@@ -43,19 +43,13 @@ def host(root, idle, busy, available_kb=6 * 2**20):
 def test_what_is_read_for_a_device(tmp_path, monkeypatch, device, hip, names, used):
     monkeypatch.setattr(torch.version, "hip", hip)
     host(tree(tmp_path, RX5600XT), 90, 10)
-    found = sources_for(torch.device(device), tmp_path, {})
+    (pci(tmp_path, 3) / "mem_info_vram_total").unlink()  # torch stands in for what the driver does not tell
+    found = sources_for(torch.device(device), tmp_path)
     reading = merged(source.read() for source in found)
     assert [source.name for source in found] == names
     assert (reading.vram_used_mb, reading.host_memory_mb) == (used, 2048)
+    assert reading.vram_total_mb == (None if device == "cpu" else 6 * 1024)
     assert reading.torch_reserved_mb == (None if device == "cpu" else 2048)
-
-
-@pytest.mark.usefixtures("on_a_gpu")
-def test_torch_stands_in_for_what_the_driver_does_not_tell(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.version, "hip", "6.2")
-    (pci(tree(tmp_path, RX5600XT), 3) / "mem_info_vram_used").unlink()
-    reading = merged(source.read() for source in sources_for(torch.device("cuda"), tmp_path, {}))
-    assert (reading.busy_percent, reading.vram_used_mb) == (10, 5 * 1024)
 
 
 def test_reading_never_starts_a_gpu(monkeypatch):

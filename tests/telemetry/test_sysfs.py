@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from yolo_rocm.hardware import Gpu
 from yolo_rocm.telemetry.reading import Reading
 from yolo_rocm.telemetry.sysfs import AmdSysfs
 
-from ..fake_trees import MI300X, RADEON780M, RX5600XT, RX6900XT, make_tree, write
+from ..fake_trees import MI300X, RADEON780M, RX5600XT, make_tree, write
 from .sensors import add_sensors, find, pci, tree
 
 pytestmark = pytest.mark.once
@@ -21,21 +20,6 @@ WHOLE = Reading(busy_percent=10, vram_used_mb=300, vram_total_mb=6 * 1024, tempe
 @pytest.fixture
 def one(tmp_path):
     return tree(tmp_path, RX5600XT)
-
-
-def test_one_card(one):
-    assert AmdSysfs(find(one), one).read() == WHOLE
-
-
-def test_of_two_cards_each_is_read_by_itself(tmp_path):
-    root = tree(tmp_path, RX5600XT, RX6900XT)
-    readings = [AmdSysfs(find(root, index), root).read() for index in (0, 1)]
-    assert [r.busy_percent for r in readings] == [10, 20]
-    assert [r.vram_total_mb for r in readings] == [6 * 1024, 16 * 1024]
-    assert [r.temperature_c for r in readings] == [41, 42]
-    assert [r.power_w for r in readings] == [101.5, 102.5]
-    swapped = AmdSysfs(find(root, 0, HIP_VISIBLE_DEVICES="1,0"), root)
-    assert swapped.read().busy_percent == 20
 
 
 def test_what_an_integrated_gpu_borrows_counts_as_its_memory(tmp_path):
@@ -80,25 +64,10 @@ def test_a_file_that_is_rubbish_is_a_gap_and_the_others_stay(one, name, content)
     assert reading == replace(WHOLE, **{FILES[name]: None})
 
 
-def test_more_memory_used_than_there_is_is_no_reading(one):
-    write(pci(one, 3) / "mem_info_vram_used", f"{7 * 2**30}\n")
-    assert AmdSysfs(find(one), one).read() == replace(WHOLE, vram_used_mb=None, vram_total_mb=None)
-
-
 def test_files_that_vanish_in_mid_run_and_come_back_elsewhere(one):
     source = AmdSysfs(find(one), one)
-    assert source.read() == WHOLE
     kept = pci(one, 3).rename(one / "kept")
-    assert source.read() == Reading()
+    assert source.read() == AmdSysfs(None, one).read() == Reading()
     kept.rename(pci(one, 3))
     (pci(one, 3) / "hwmon/hwmon3").rename(pci(one, 3) / "hwmon/hwmon9")  # bound anew: another number
     assert source.read() == WHOLE
-
-
-def test_a_card_whose_address_has_no_folder_is_read_by_its_drm_name(tmp_path):
-    write(tmp_path / "sys/class/drm/card7/device/gpu_busy_percent", "55\n")
-    write(tmp_path / "sys/class/drm/card7/device/power1_average", "1\n")  # not where sensors are
-    known = Gpu("amd", bus="0000:09:00.0", card="card7")
-    assert AmdSysfs(known, tmp_path).read() == Reading(busy_percent=55)
-    for unknown in (None, Gpu("amd"), Gpu("amd", bus="0000:09:00.0")):
-        assert AmdSysfs(unknown, tmp_path).read() == Reading()

@@ -223,12 +223,7 @@ class RunData:
         launch, step_ms = self._sampled, self._steady_step_ms
         if launch is None or step_ms is None:
             return launch
-        after_ms = max(0.0, step_ms - launch.device_ms)
-        waited = 0.0 if self.wait_share is None else self.wait_share
-        work_ms = None if self.busy is None or waited >= 1 else self.busy * step_ms / (1 - waited)
-        if work_ms is not None and work_ms > launch.device_ms:  # other programs use the GPU too
-            work_ms = None
-        return replace(launch, work_ms=work_ms, after_ms=after_ms)
+        return replace(launch, after_ms=max(0.0, step_ms - launch.device_ms))
 
     @property
     def _may_have_graphs(self) -> bool:

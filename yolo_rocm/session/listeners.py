@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..telemetry.sampler import watch
 from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
 from ..telemetry.wait_meter import EpochSummary, Meter
-from ..telemetry.watch import watch
 from ..ultralytics_hooks import checkpoints, models, ranks, step_places, trainers
 from ..ultralytics_hooks.log import say
 from .current_run import OngoingRun
@@ -183,7 +183,7 @@ class Telemetry(Listener):
             partial(say, "telemetry.trouble", warning=True),
         )
         try:
-            sampler = watch(trainer.device, self._folder, fresh=fresh, interval_s=interval_s, say=warn)
+            sampler = watch(trainer.device, self._folder, fresh=fresh, interval_s=interval_s, log=warn)
         except Exception as error:  # a training is worth more than its picture
             warn(f"no telemetry: {type(error).__name__}: {error}")
         else:

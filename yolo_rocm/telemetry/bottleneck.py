@@ -66,14 +66,12 @@ class StepLaunch:
     Attributes:
         host_ms: Milliseconds the host takes to launch it.
         device_ms: Milliseconds until the GPU is through with it.
-        work_ms: Milliseconds of a step that the GPU works, as far as its driver tells how long it is busy.
         after_ms: Milliseconds from then until the next step begins, without the wait for its data; from whole epochs.
         graphs: Whether device graphs could still be tried for it.
     """
 
     host_ms: float
     device_ms: float
-    work_ms: float | None = None
     after_ms: float | None = None
     graphs: bool = False
 
@@ -117,11 +115,14 @@ class Room:
         return ", ".join(filter(None, (tried, in_use, lean)))
 
 
+_UNKNOWN_ROOM: Final = Room()
+
+
 def judge(
     wait_share: float | None,
     compute: str = "GPU",
     advice: str = ADVICE,
-    room: Room | None = None,
+    room: Room = _UNKNOWN_ROOM,
     busy: float | None = None,
     host: float | None = None,
     launch: StepLaunch | None = None,
@@ -157,7 +158,7 @@ def judge(
         if host is not None and host >= CROWDED:
             waited += f", and the processors were {host:.0%} busy, with this run or other programs"
         return Bottleneck("compute", "CPU-bound", waited, "a GPU, a smaller model or a smaller imgsz would be faster")
-    if room is not None and room.is_full and not filled:
+    if room.is_full and not filled:
         why = f"{room.words}{used}, so there is no room for a larger batch"
         change = "try amp=True, a smaller imgsz, or a lower rocm.conv.memory_mb, and then a larger batch"
         return Bottleneck("memory", "memory-bound", why, change)
@@ -183,32 +184,27 @@ def _by_the_same_processors(wait_share: float, host: float | None) -> Bottleneck
     return Bottleneck("compute", "CPU-bound", why, "a GPU, a smaller model or a smaller imgsz would be faster")
 
 
-def _host_bound(wait_share: float, room: Room | None, busy: float | None, launch: StepLaunch | None) -> Bottleneck:
+def _host_bound(wait_share: float, room: Room, busy: float | None, launch: StepLaunch | None) -> Bottleneck:
     """Say how the host held a training up whose GPU was not filled."""
-    share = None if room is None else room.share
-    batch = "a larger batch" + ("" if share is None else f" ({share:.0%} of the memory is in use)")
-    helpless = "faster convolutions or more workers would not help"
-    idle = (
-        ""
-        if busy is None
-        else f"the GPU was busy only {busy:.0%} of the time though it waited {wait_share:.1%} for data"
-    )
+    why, change = [], "a larger batch"
+    if room.share is not None:
+        change += f" ({room.share:.0%} of the memory is in use)"
+    if busy is not None:
+        why.append(f"the GPU was busy only {busy:.0%} of the time though it waited {wait_share:.1%} for data")
     if launch is None:
-        why = f"{idle}: the host, which launches the work of each step, set the pace"
-        return Bottleneck("host", "host-bound", why, f"try {batch}; {helpless}")
-    if launch.waits:
-        work = "" if launch.work_ms is None else f", about {launch.work_ms:.1f} ms of work for it"
-        why = (
-            f"{f'{idle}: ' if idle else ''}the host needs {launch.host_ms:.1f} ms to launch a step, and the GPU is "
-            f"through with it after {launch.device_ms:.1f} ms{work}"
+        why.append("the host, which launches the work of each step, set the pace")
+    else:
+        why.append(
+            f"the host needs {launch.host_ms:.1f} ms to launch a step, and the GPU is through with it after "
+            f"{launch.device_ms:.1f} ms"
         )
-        graphs = "device graphs (rocm.step.graph=auto) or " if launch.graphs else ""
-        return Bottleneck("host", "host-bound", why, f"try {graphs}{batch}; {helpless}")
-    took = f"{launch.device_ms:.1f} ms"
-    why = f"{idle}, and the host needs {launch.host_ms:.1f} ms to launch a step that the GPU takes {took} for"
-    if launch.after_ms is None or launch.after_ms < _NOTICED * launch.device_ms:
-        return Bottleneck("host", "host-bound", why, f"try {batch}; {helpless}")
-    why += (
-        f": {launch.after_ms:.1f} ms more pass until the next one begins, with callbacks, loggers and the progress bar"
-    )
-    return Bottleneck("host", "host-bound", why, f"leave out what runs after each step, or try {batch}; {helpless}")
+        if launch.waits and launch.graphs:
+            change = f"device graphs (rocm.step.graph=auto) or {change}"
+        if not launch.waits and (launch.after_ms or 0.0) >= _NOTICED * launch.device_ms:
+            why.append(
+                f"{launch.after_ms:.1f} ms more pass until the next one begins, with callbacks, loggers and the "
+                "progress bar"
+            )
+            change = f"to leave out what runs after each step, or {change}"
+    change = f"try {change}; faster convolutions or more workers would not help"
+    return Bottleneck("host", "host-bound", ": ".join(why), change)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -49,24 +47,20 @@ def address_of(properties: Any) -> str | None:
     return f"{domain if isinstance(domain, int) else 0:04x}:{bus:02x}:{slot:02x}.0"
 
 
-def gpu_of(card: TorchCard, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> Gpu | None:
+def gpu_of(card: TorchCard, root: Path) -> Gpu | None:
     """Return which AMD GPU of the machine a torch card is, or None where that cannot be said for sure.
 
-    By address where torch has it. Otherwise by number, counted as the environment has it now: a preset or Ultralytics
-    itself may have hidden cards since the session began. If torch had started before that, the numbers are off; a
-    card whose memory is another than torch says is therefore not taken.
+    By address where torch has it. Otherwise, as of torch 1.13, by number, counted as the environment has it now: a
+    preset or Ultralytics itself may have hidden cards since the session began. If torch had started before that, the
+    numbers are off; a card whose memory is another than torch says is therefore not taken.
     """
-    machine = detect(root, environ=os.environ if environ is None else environ)
-    gpus = [gpu for gpu in machine.gpus if gpu.vendor == "amd"]
+    gpus = [gpu for gpu in detect(root).gpus if gpu.vendor == "amd"]
     if card.address is not None:
         # Partitions of one accelerator differ in the last digit for KFD, and are one device on the PCI bus.
         same = next((gpu for gpu in gpus if _slot(gpu.bus) == _slot(card.address)), Gpu("amd"))
         return replace(same, bus=card.address)
     visible = [gpu for gpu in gpus if not gpu.hidden_by and gpu.node is not None]
-    if card.index < len(visible) and _fits(visible[card.index], card):
-        return visible[card.index]
-    fitting = [gpu for gpu in gpus if gpu.vram_gb and card.total_bytes and not gpu.integrated and _fits(gpu, card)]
-    return fitting[0] if len(fitting) == 1 else None
+    return next((gpu for gpu in visible[card.index : card.index + 1] if _fits(gpu, card)), None)
 
 
 def _slot(address: str | None) -> str | None:

@@ -7,14 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Final, Protocol
 
 MIB: Final = 2**20
-# What no card and no host ever shows is a broken sensor or a file of something else: a gap, not a number.
-_PLAUSIBLE: Final = {
-    "busy_percent": (0.0, 100.0),
-    "temperature_c": (-50.0, 200.0),
-    "power_w": (0.0, 5000.0),
-    "host_cpu_percent": (0.0, 100.0),
-}
-_ANY_SIZE: Final = (0.0, 2.0**30)  # MiB; a pebibyte
 
 
 @dataclass(frozen=True)
@@ -40,18 +32,6 @@ class Reading:
     torch_reserved_mb: float | None = None
     host_cpu_percent: float | None = None
     host_memory_mb: float | None = None
-
-    def plausible(self) -> Reading:
-        """Return the reading without values that cannot be."""
-        kept = {}
-        for name in FIELDS:
-            value = getattr(self, name)
-            low, high = _PLAUSIBLE.get(name, _ANY_SIZE)
-            kept[name] = float(value) if value is not None and low <= value <= high else None
-        used, total = kept["vram_used_mb"], kept["vram_total_mb"]
-        if total is not None and (total == 0 or (used is not None and used > total)):
-            kept["vram_used_mb"] = kept["vram_total_mb"] = None
-        return Reading(**kept)
 
 
 FIELDS: Final = tuple(field.name for field in fields(Reading))

@@ -5,7 +5,6 @@ No maker's library is asked: on NVIDIA there is torch's memory alone, and off Li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,6 @@ from ..hardware.files import text
 from .card import gpu_of, torch_card
 from .reading import MIB, Reading, Source
 from .sysfs import AmdSysfs
-
-# Of a line of /proc/stat: what comes after these, the time of guests, is counted in that of users as well.
-_TIMES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 
 
 class TorchMemory:
@@ -39,9 +35,7 @@ class TorchMemory:
             return Reading()
         free, total = cuda.mem_get_info(self._index)
         reserved = cuda.memory_reserved(self._index)
-        return Reading(
-            vram_used_mb=(total - free) / MIB, vram_total_mb=total / MIB, torch_reserved_mb=reserved / MIB
-        ).plausible()
+        return Reading(vram_used_mb=(total - free) / MIB, vram_total_mb=total / MIB, torch_reserved_mb=reserved / MIB)
 
 
 class HostFiles:
@@ -61,25 +55,23 @@ class HostFiles:
         """Read processor times since the last reading, and memory now."""
         memory = dict(line.split(":", 1) for line in text(self._proc / "meminfo").splitlines() if ":" in line)
         used = {name: int(memory[name].split()[0]) for name in ("MemTotal", "MemAvailable") if name in memory}
-        words = text(self._proc / "stat").partition("\n")[0].split()[1:]
-        times = dict(zip(_TIMES, map(int, words), strict=False))
-        total, idle = sum(times.values()), times.get("idle", 0) + times.get("iowait", 0)
+        # user, nice, system, idle, iowait, irq, softirq, steal; the time of guests after them is in that of users.
+        times = [int(word) for word in text(self._proc / "stat").partition("\n")[0].split()[1:9]]
+        total, idle = sum(times), sum(times[3:5])
         (total_before, idle_before), self._before = self._before, (total, idle)
-        passed = total - total_before
         share = None
-        if total_before and passed > 0:  # the kernel's idle time may step back a tick
-            share = min(100.0, max(0.0, 100 * (1 - (idle - idle_before) / passed)))
+        if total_before and total > total_before:  # the kernel's idle time may step back a tick
+            share = min(100.0, max(0.0, 100 * (1 - (idle - idle_before) / (total - total_before))))
         in_use = (used["MemTotal"] - used["MemAvailable"]) / 1024 if len(used) == 2 else None
-        return Reading(host_cpu_percent=share, host_memory_mb=in_use).plausible()
+        return Reading(host_cpu_percent=share, host_memory_mb=in_use)
 
 
-def sources_for(device: Any, root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> list[Source]:
+def sources_for(device: Any, root: Path = Path("/")) -> list[Source]:
     """Return what is read about a training on a torch device, in the order in which it is believed.
 
     Args:
         device: The torch device of the training.
         root: Top of the file system; tests hand in a made tree.
-        environ: Environment variables; those of this process by default.
     """
     import torch
 
@@ -87,4 +79,4 @@ def sources_for(device: Any, root: Path = Path("/"), environ: Mapping[str, str] 
     if card is None:
         return [HostFiles(root)]
     sources: list[Source] = [TorchMemory(card.index), HostFiles(root)]
-    return [AmdSysfs(gpu_of(card, root, environ), root), *sources] if torch.version.hip else sources
+    return [AmdSysfs(gpu_of(card, root), root), *sources] if torch.version.hip else sources

@@ -16,7 +16,7 @@ _POWERS: Final = ("power1_average", "power1_input")
 
 
 class AmdSysfs:
-    """The files of one card. Whatever is missing, unreadable or no number is a gap.
+    """The files of one card. Whatever is missing, unreadable, no number or beyond any card is a gap.
 
     Args:
         gpu: The card, as `hardware` found it.
@@ -26,44 +26,28 @@ class AmdSysfs:
     name = "sysfs"
 
     def __init__(self, gpu: Gpu | None, root: Path = Path("/")) -> None:
-        self._folder = _folder(gpu, root)
-        self._sensors: Path | None = None
+        self._folder = root / "sys/bus/pci/devices" / ((gpu and gpu.bus) or "none")
         # Most of what an integrated GPU computes with is borrowed from the host.
         self._pools = ("vram", "gtt") if gpu is not None and gpu.integrated else ("vram",)
 
     def read(self) -> Reading:
         """Read a handful of small files."""
-        if self._folder is None:
-            return Reading()
-        if self._sensors is None or not self._sensors.is_dir():  # the number changes when a driver is bound anew
-            self._sensors = next(iter(in_order(self._folder / "hwmon", "hwmon*")), None)
-        milli, micro = self._sensor(_TEMPERATURES), self._sensor(_POWERS)
+        sensors = next(iter(in_order(self._folder / "hwmon", "hwmon*")), self._folder / "hwmon")
         return Reading(
-            busy_percent=number(self._folder / "gpu_busy_percent"),
+            busy_percent=_first([self._folder / "gpu_busy_percent"], 1, 100),
             vram_used_mb=self._memory("used"),
             vram_total_mb=self._memory("total"),
-            temperature_c=None if milli is None else milli / 1e3,
-            power_w=None if micro is None else micro / 1e6,
-        ).plausible()
-
-    def _sensor(self, names: tuple[str, ...]) -> int | None:
-        if self._sensors is None:
-            return None
-        values = (number(self._sensors / name) for name in names)
-        return next((value for value in values if value is not None), None)
+            temperature_c=_first([sensors / name for name in _TEMPERATURES], 1e3, 200),
+            power_w=_first([sensors / name for name in _POWERS], 1e6, 5000),
+        )
 
     def _memory(self, what: str) -> float | None:
-        assert self._folder is not None
-        sizes = [number(self._folder / f"mem_info_{pool}_{what}") for pool in self._pools]
+        sizes = [_first([self._folder / f"mem_info_{pool}_{what}"], MIB, 2**30) for pool in self._pools]
         present = [size for size in sizes if size is not None]
-        return sum(present) / MIB if len(present) == len(sizes) else None
+        return sum(present) if len(present) == len(sizes) else None
 
 
-def _folder(gpu: Gpu | None, root: Path) -> Path | None:
-    """Return the PCI folder of a card; the same one that `/sys/class/drm/cardN/device` links to."""
-    if gpu is None:
-        return None
-    by_address = root / "sys/bus/pci/devices" / (gpu.bus or "none")
-    if gpu.bus and (by_address.is_dir() or gpu.card is None):
-        return by_address
-    return root / "sys/class/drm" / gpu.card / "device" if gpu.card else None
+def _first(files: list[Path], unit: float, most: float) -> float | None:
+    """Return the number in the first file that has one, in a unit; None where no card has such a value."""
+    value = next((found for file in files if (found := number(file)) is not None), None)
+    return value / unit if value is not None and 0 <= value / unit <= most else None

@@ -1,12 +1,13 @@
-"""How long training waits for data: a share and a verdict for each epoch, and a timeline of the batches."""
+"""How long training waits for data: a share and a verdict for each epoch."""
 
 from __future__ import annotations
 
 import csv
 import time
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..data.broken_files import BrokenFiles
 from .bottleneck import ADVICE, judge
@@ -15,24 +16,11 @@ if TYPE_CHECKING:  # a report is made of the files alone, also where there is no
     from ..data.reader import Trace
 
 EPOCHS_FILE: Final = "rocm_loader.csv"
-TIMELINE_FILE: Final = "rocm_timeline.csv"
-# The timeline of every epoch would be megabytes: the first ones show the start, every tenth the rest.
-_FULL_EPOCHS: Final = 3
-_EVERY: Final = 10
-_STAGES: Final = ("load", "augment", "collate")
-
-_EPOCH_COLUMNS: Final = (
-    "epoch", "batches", "images", "seconds", "start_s", "wait_s", "wait_share", "verdict",
-    "load_s", "augment_s", "collate_s", "broken", "began", "setup_s",
-)  # fmt: skip
-_TIMELINE_COLUMNS: Final = (
-    "epoch", "kind", "batch", "worker", "samples", "began", "load_s", "augment_s", "collate_s", "ended", "asked", "got",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class EpochSummary:
-    """What one epoch's data cost.
+    """What one epoch's data cost; its row in the table.
 
     Attributes:
         epoch: Its number, from 1.
@@ -41,10 +29,12 @@ class EpochSummary:
         seconds: From the first request to the end of the last step.
         start_s: Of that, the wait for the first batch: workers starting.
         wait_s: The other waits, without those of `setup_s`.
-        stages: Seconds the workers spent, by stage.
-        broken: Samples that could not be read.
-        share: Part of the epoch spent waiting, once workers had started and steps were set up.
+        wait_share: Part of the epoch spent waiting, once workers had started and steps were set up.
         verdict: What that means, in a few words.
+        load_s: Seconds the workers spent reading files.
+        augment_s: Seconds they spent augmenting images.
+        collate_s: Seconds they spent making batches.
+        broken: Samples that could not be read.
         began: When the first batch was asked for, by the clock of the telemetry.
         setup_s: Seconds from then until steps are like all others: kernels were compiled and algorithms measured. 0 in
             epochs without.
@@ -56,12 +46,14 @@ class EpochSummary:
     seconds: float
     start_s: float
     wait_s: float
-    stages: dict[str, float]
-    broken: int
-    share: float
+    wait_share: float
     verdict: str
-    began: float = 0.0
-    setup_s: float = 0.0
+    load_s: float
+    augment_s: float
+    collate_s: float
+    broken: int
+    began: float
+    setup_s: float
 
     def __str__(self) -> str:
         """All but the verdict, in a line."""
@@ -70,7 +62,10 @@ class EpochSummary:
         running = self.seconds - self.setup_s
         if running <= 0:
             return f"epoch {self.epoch}: all of its {self.seconds:.1f} s set up its steps"
-        return f"epoch {self.epoch}: waited {self.share:.1%} for data{start}, {self.images / running:.0f} images/s"
+        return f"epoch {self.epoch}: waited {self.wait_share:.1%} for data{start}, {self.images / running:.0f} images/s"
+
+
+EPOCH_COLUMNS: Final = tuple(column.name for column in fields(EpochSummary))
 
 
 @dataclass
@@ -94,7 +89,7 @@ class Meter:
         self._rows.append((kind, trace, asked, got))
 
     def begin(self, epoch: int) -> None:
-        """Begin an epoch, numbered from 1. What came since the last one, validation, goes to the timeline of that."""
+        """Begin an epoch, numbered from 1."""
         self._epoch, self._rows, self._set_up = epoch, [], []
 
     def set_up(self, batches: int) -> None:
@@ -116,6 +111,7 @@ class Meter:
         start_s, wait_s = sum(waits[:1]), sum(waits[max(1, skipped) :])
         running = seconds - max(start_s, setup_s)
         share = wait_s / running if running > 0 else 0.0
+        spent = sum((Counter(trace.stages) for trace in traces), Counter[str]())
         return EpochSummary(
             epoch=self._epoch,
             batches=len(counted),
@@ -123,10 +119,12 @@ class Meter:
             seconds=seconds,
             start_s=start_s,
             wait_s=wait_s,
-            stages={name: sum(trace.stages.get(name, 0.0) for trace in traces) for name in _STAGES},
-            broken=sum(len(trace.broken) for trace in traces),
-            share=share,
+            wait_share=share,
             verdict=judge(share, self.compute, self.advice).short,
+            load_s=spent["load"],
+            augment_s=spent["augment"],
+            collate_s=spent["collate"],
+            broken=sum(len(trace.broken) for trace in traces),
             began=began,
             setup_s=setup_s,
         )
@@ -141,26 +139,9 @@ class Meter:
         return dict(self._broken.counts)
 
     def write(self, folder: Path, summary: EpochSummary) -> None:
-        """Append the epoch to the files next to the results."""
-        times = _decimals(3, summary.seconds, summary.start_s, summary.wait_s)
-        row = [summary.epoch, summary.batches, summary.images, *times, f"{summary.share:.4f}", summary.verdict]
-        row += [*_decimals(3, *summary.stages.values()), summary.broken, *_decimals(3, summary.began, summary.setup_s)]
-        fresh = summary.epoch == 1
-        _append(folder / EPOCHS_FILE, _EPOCH_COLUMNS, [row], fresh)
-        if summary.epoch <= _FULL_EPOCHS or summary.epoch % _EVERY == 0:
-            timeline = [
-                [self._epoch, kind, trace.number, trace.worker, trace.samples, *_decimals(4, trace.began, *times)]
-                for kind, trace, asked, got in self._rows
-                for times in [(*(trace.stages.get(name, 0.0) for name in _STAGES), trace.ended, asked, got)]
-            ]
-            _append(folder / TIMELINE_FILE, _TIMELINE_COLUMNS, timeline, fresh)
-
-
-def _decimals(places: int, *numbers: float) -> list[Any]:
-    return [f"{number:.{places}f}" for number in numbers]
-
-
-def _append(path: Path, columns: tuple[str, ...], rows: list[list[Any]], fresh: bool) -> None:
-    new = fresh or not path.exists()
-    with path.open("w" if new else "a", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([columns, *rows] if new else rows)
+        """Append the epoch to the file next to the results."""
+        path = folder / EPOCHS_FILE
+        fresh = summary.epoch == 1 or not path.exists()
+        row = [f"{value:.4f}" if isinstance(value, float) else value for value in astuple(summary)]
+        with path.open("w" if fresh else "a", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([EPOCH_COLUMNS, row] if fresh else [row])

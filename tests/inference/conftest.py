@@ -1,19 +1,48 @@
-"""Weights that find something without a training, and images of different sizes."""
+"""Weights that find something without a training, images of different sizes, and a stand-in for measurements."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from yolo_rocm.hardware import Gpu
 from yolo_rocm.inference import chooser
-from yolo_rocm.inference.agreement import Agreement
 from yolo_rocm.inference.measure import Measured
 from yolo_rocm.inference.ways import BASE, Way
 
-from .test_agreement import liven
+from ..small_model import small_model
+
+QUICK = {"imgsz": 64, "device": "cpu", "verbose": False, "conf": 0.05, "max_det": 20}
+
+
+def liven(model) -> None:
+    """Make a new model report different scores at different places, without a training."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.momentum = 0.9
+    with torch.no_grad():
+        model.train()(torch.rand(4, 3, 64, 64))
+        head = model.model[-1]
+        for part in ("cv3", "one2one_cv3"):
+            for scores in getattr(head, part, ()):
+                scores[-1].weight.mul_(10)
+                scores[-1].bias.fill_(-1)
+        if hasattr(head, "linear"):
+            head.linear.weight.mul_(20)
+    model.eval()
+
+
+def machine(*packages, gfx=None, system="linux"):
+    """Return a machine with some packages, and a GPU."""
+    gpus = () if gfx is None else (Gpu("amd", gfx=gfx),)
+    version = {name: "1" for name in packages}.get
+    return SimpleNamespace(system=system, gpus=gpus, packages=SimpleNamespace(version=version))
 
 
 @pytest.fixture(scope="session")
@@ -23,18 +52,9 @@ def busy_weights(tmp_path_factory) -> Path:
     from ultralytics import YOLO
 
     torch.manual_seed(0)
-    yolo, file = YOLO("yolov8n.yaml"), tmp_path_factory.mktemp("busy") / "busy.pt"
+    yolo, file = YOLO(small_model()), tmp_path_factory.mktemp("busy") / "busy.pt"
     liven(yolo.model)
     yolo.save(file)
-    return file
-
-
-@pytest.fixture
-def weights(busy_weights, tmp_path) -> Path:
-    """The same in a folder of its own, where exports may be left."""
-    file = tmp_path / "weights" / "busy.pt"
-    file.parent.mkdir()
-    file.write_bytes(busy_weights.read_bytes())
     return file
 
 
@@ -48,10 +68,10 @@ def exported_once(busy_weights) -> Path:
 
 
 @pytest.fixture
-def ready_weights(exported_once, tmp_path) -> Path:
+def weights(exported_once, tmp_path) -> Path:
     """Weights that were exported to TorchScript before, in a folder of their own."""
-    shutil.copytree(exported_once, tmp_path / "ready")
-    return tmp_path / "ready" / "busy.pt"
+    shutil.copytree(exported_once, tmp_path / "weights")
+    return tmp_path / "weights" / "busy.pt"
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +80,7 @@ def photos(tmp_path_factory) -> Path:
     import cv2
 
     folder = tmp_path_factory.mktemp("photos")
-    for seed in range(4):
+    for seed in range(3):
         draw = np.random.default_rng(seed)
         small = draw.integers(0, 255, (8, 6 + 2 * (seed % 2), 3), dtype=np.uint8)
         cv2.imwrite(str(folder / f"{seed}.png"), cv2.resize(small, None, fx=10, fy=10))
@@ -79,20 +99,25 @@ def cache(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def surveys(monkeypatch) -> list:
     """Measurements by a stand-in: TorchScript is fastest and agrees; a list of what was asked."""
-    asked = []
+    calls = []
 
     def survey(weights, task, images, ways, **options):
-        asked.append((task, len(images), list(ways)))
-        right = Agreement(1.0, 9, 0.0)
-        slow = Measured(BASE, images_per_s=1.0, median_ms=9.0, agreement=right)
-        return [slow, Measured(Way("torchscript"), images_per_s=2.0, median_ms=4.5, agreement=right)]
+        calls.append((task, len(images), list(ways)))
+        torch = Measured(BASE, images_per_s=1.0, median_ms=9.0, agreement=1.0, objects=9)
+        return [torch, Measured(Way("torchscript"), images_per_s=2.0, median_ms=4.5, agreement=1.0, objects=9)]
 
     monkeypatch.setattr(chooser, "survey", survey)
     monkeypatch.setattr(chooser, "candidates", lambda *args: [BASE, Way("torchscript")])
-    return asked
+    return calls
 
 
-@pytest.fixture
-def lines(events) -> list[str]:
-    """What is said in the log."""
-    return events.lines
+def assert_same(got, expected):
+    """Compare the results of two predictions."""
+    import torch
+
+    got = list(got)
+    assert len(got) == len(expected) > 0
+    assert sum(len(result) for result in expected) > 0
+    for mine, theirs in zip(got, expected, strict=True):
+        assert (type(mine), mine.path) == (type(theirs), theirs.path)
+        torch.testing.assert_close(mine.boxes.data, theirs.boxes.data, rtol=1e-3, atol=1e-2)

@@ -6,23 +6,24 @@ import math
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..errors import ConfigError
 from ..hardware import detect
-from ..inference.measure import Measured
-from ..inference.survey import fastest, survey
+from ..inference.measure import Measured, fastest, survey
 from ..inference.ways import AUTO, candidates, check_engine, ways
 from ..preset.resolve import resolve
 from ..ultralytics_hooks import models, predicting, versions
 from . import results
 from .checks import check, loaded
 
+_DIGITS: Final = {"export_s": 2, "setup_s": 2, "median_ms": 2, "p95_ms": 2, "images_per_s": 2, "agreement": 4}
+
 
 @dataclass(frozen=True)
-class Survey:
+class PredictBench:
     """What a benchmark of prediction has found.
 
     Attributes:
@@ -30,16 +31,12 @@ class Survey:
         chosen: The name of what `engine=auto` would choose of them; empty where none agrees.
         images: How many images were predicted.
         imgsz: Their size.
-        task: The model's task.
-        load: How many processes wanted a core when it began, on average; None where the system does not say.
     """
 
     rows: tuple[Measured, ...]
     chosen: str
     images: int
     imgsz: Any
-    task: str
-    load: float | None = None
 
     def table(self) -> list[dict[str, Any]]:
         """Return plain data, one dictionary for each way."""
@@ -58,7 +55,7 @@ def bench_predict(
     engines: str | None = None,
     device: Any = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Survey:
+) -> PredictBench:
     """Measure every way to predict that is installed here.
 
     Args:
@@ -85,71 +82,34 @@ def bench_predict(
     weights = predicting.weights_of(yolo)
     if weights is None:
         raise ConfigError(f"bench predict needs the weights of a model, a .pt file; got {str(model)!r}.")
-    found = predicting.first_images(source or predicting.sample_images(), images)
+    arrays = predicting.first_images(source or predicting.sample_images(), images)
     machine = detect()
-    wanted = None if engines is None else [check_engine(word.strip(), machine) for word in str(engines).split(",")]
-    size = predicting.size_of(yolo, imgsz)
-    load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
-    rows = survey(
-        weights,
-        yolo.task,
-        found,
-        ways(machine, wanted, device),
-        imgsz=size,
-        batch=batch,
-        seconds=seconds,
-        limit_s=limit_s,
-        progress=progress,
-    )
+    names = None if engines is None else [check_engine(word.strip(), machine) for word in str(engines).split(",")]
+    given = {"imgsz": predicting.size_of(yolo, imgsz), "batch": batch, "seconds": seconds, "limit_s": limit_s}
+    rows = survey(weights, yolo.task, arrays, ways(machine, names, device), progress=progress, **given)
     engines_of_auto = resolve("auto", machine=machine).preset.predict.engines
     best = fastest(rows, candidates(machine, AUTO, engines_of_auto, device))
-    return Survey(tuple(rows), best.way.name if best is not None else "", len(found), size, yolo.task, load)
+    return PredictBench(tuple(rows), "" if best is None else best.way.name, len(arrays), given["imgsz"])
 
 
 def _plain(row: Measured, chosen: str) -> dict[str, Any]:
-    compared = row.agreement
-    return {
-        "way": row.way.name,
-        "engine": row.way.engine,
-        "device": row.way.device,
-        "dtype": row.way.dtype,
-        "export_s": row.export_s,
-        "setup_s": _rounded(row.setup_s, 2),
-        "median_ms": _rounded(row.median_ms, 2),
-        "p95_ms": _rounded(row.p95_ms, 2),
-        "images_per_s": _rounded(row.images_per_s, 2),
-        "memory_mb": _rounded(row.memory_mb, 0),
-        "gpu_mb": _rounded(row.gpu_mb, 0),
-        "agreement": None if compared is None else _rounded(compared.share, 4),
-        "score_difference": None if compared is None else _rounded(compared.score, 7),
-        "objects": None if compared is None else compared.objects,
-        "conf": row.conf,
-        "auto": row.way.name == chosen,
-        "error": row.error,
-    }
+    """Return a row with numbers as they are worth showing; None for what JSON has no word for."""
+    data = {**asdict(row), **asdict(row.way), "way": row.way.name, "auto": row.way.name == chosen}
+    for name, digits in _DIGITS.items():
+        value = data[name]
+        data[name] = round(value, digits) if value is not None and math.isfinite(value) and not row.error else None
+    return data
 
 
-def _rounded(value: float | None, digits: int) -> float | None:
-    """Return a number as it is worth showing; None for what JSON has no word for."""
-    return None if value is None or not math.isfinite(value) else round(value, digits)
-
-
-def write_csv(path: Path, found: Survey, command: str) -> None:
+def write_csv(path: Path, found: PredictBench, command: str) -> None:
     """Write every row with what it was measured on."""
     machine = detect()
-    packages = ("ultralytics", "ncnn", "onnxruntime", "openvino")
-    facts = {
-        "gpus": "; ".join(str(gpu) for gpu in machine.gpus),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load": found.load,
-        "torch": machine.torch,
-        **{name: machine.packages.version(name) for name in packages},
-    }
-    results.write_csv(path, found.table(), results.stamp(command, images=found.images, **facts))
+    facts = {name: machine.packages.version(name) for name in ("ultralytics", "ncnn", "onnxruntime", "openvino")}
+    facts |= {"gpus": "; ".join(map(str, machine.gpus)), "machine": platform.machine(), "torch": machine.torch}
+    results.write_csv(path, found.table(), results.stamp(command, images=found.images, cores=os.cpu_count(), **facts))
 
 
-def plot(path: Path, found: Survey, title: str) -> None:
+def plot(path: Path, found: PredictBench, title: str) -> None:
     """Draw latency, images a second and agreement, one bar for each way that has run."""
     ran = [row for row in found.table() if not row["error"]]
     panels = (("median_ms", "ms a call", 1), ("images_per_s", "images/s", 1), ("agreement", "agreement", 3))

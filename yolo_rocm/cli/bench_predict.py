@@ -12,7 +12,7 @@ from ..utils.progress import progress
 from .options import BENCH_FOLDER, AsJson, cell, key_values, print_table, say
 
 if TYPE_CHECKING:
-    from ..bench.predict import Survey
+    from ..bench.predict import PredictBench
 
 
 def bench_predict(
@@ -49,31 +49,21 @@ def bench_predict(
     say(f"\nevery number: {table}, drawn: {drawing}")
 
 
-def _print(found: Survey, title: str) -> None:
-    heads = ("way", "export s", "set-up s", "median ms", "p95 ms", "images/s", "MB", "GPU MB", "agreement", "scores")
+def _print(found: PredictBench, title: str) -> None:
+    columns = {"export_s": 1, "setup_s": 2, "median_ms": 1, "p95_ms": 1, "images_per_s": 1, "agreement": 4}
     rows = [
-        (
-            f"{row['way']}{' *' if row['auto'] else ''}",
-            cell(row["export_s"] or None, 1),
-            cell(row["setup_s"], 2),
-            cell(row["median_ms"], 1),
-            cell(row["p95_ms"], 1),
-            cell(row["images_per_s"], 1),
-            cell(row["memory_mb"], 0),
-            cell(row["gpu_mb"], 0),
-            cell(row["agreement"], 4),
-            cell(row["score_difference"], 4),
-        )
+        (f"{row['way']}{' *' if row['auto'] else ''}", *(cell(row[key], digits) for key, digits in columns.items()))
         for row in found.table()
     ]
+    heads = ("way", "export s", "set-up s", "median ms", "p95 ms", "images/s", "agreement")
     print_table(heads, rows, title, cut=False)
     say(*(f"{row.way.name}: not runnable here: {row.error}" for row in found.rows if row.error))
-    first = found.rows[0].agreement
-    if first is None or not first.objects:
+    reference = found.rows[0]
+    if not reference.objects:
         say("Nothing was found on these images, so that nothing could be compared. Give source= images of your own.")
         return
     say(
-        f"Agreement: share of {first.objects} objects that are those of torch in fp32 on the CPU, at IoU 0.9, from "
-        f"score {found.rows[0].conf:g} on. A call has pre- and post-processing in it. MB: peak above the imports.",
+        f"Agreement: share of {reference.objects} objects that are those of torch in fp32 on the CPU, at IoU 0.9, from "
+        f"score {reference.conf:g} on. A call has pre- and post-processing in it.",
         f"* what engine=auto takes: {found.chosen}" if found.chosen else "engine=auto takes torch.",
     )

@@ -35,7 +35,7 @@ def doctor(
     probes: Annotated[
         bool, typer.Option(help="Run tests on the device, in processes that may crash without harm.")
     ] = True,
-    predict: Annotated[bool, typer.Option("--predict", help="Examine the engines of prediction too.")] = False,
+    predict: Annotated[bool, typer.Option("--predict", help="Say which engines of prediction there are too.")] = False,
     as_json: AsJson = False,
     bundle: Annotated[
         Path | None,
@@ -157,10 +157,14 @@ def _print_predicting(found: Diagnosis) -> None:
     if not found.predict:
         return
     say("")
-    rows = []
-    for state in found.predict:
-        told = [*(f"{place}: ok" for place in state.works), *state.failed, *state.reasons]
-        rows.append((state.engine, "yes" if state.usable else "no", "; ".join(told)))
+    rows = [
+        (
+            state.engine,
+            "yes" if state.usable else "no",
+            "; ".join([state.title, *state.devices, *(f"{name} is not installed" for name in state.missing)]),
+        )
+        for state in found.predict
+    ]
     print_table(("predict engine=", "usable", "what was found"), rows)
     for state in found.predict:
         if state.install:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -27,7 +27,7 @@ def report(diagnosis: Diagnosis, environ: Mapping[str, str] | None = None) -> st
         ("Environment", shown),
         ("Findings", data["findings"]),
         ("Probes", {row["name"]: f"{row['status']} {row['message'] or row['error']}" for row in data["probes"]}),
-        ("Prediction", {row["engine"]: _predicts(row) for row in data["predict"]}),
+        ("Prediction", {row["engine"]: "; ".join(row["devices"] + row["missing"]) for row in data["predict"]}),
         ("Settings", {"preset": data["preset"]["preset"], "why": data["preset"]["why"], **values}),
     ]
     verdict = data["verdict"]
@@ -41,11 +41,6 @@ def report(diagnosis: Diagnosis, environ: Mapping[str, str] | None = None) -> st
         # Cut only now: half a token at the beginning would not be recognised.
         lines += ["", "## Printed while probing", "", "```", output[-8000:].replace("```", "'''"), "```"]
     return redact("\n".join(lines) + "\n", environ)
-
-
-def _predicts(row: Mapping[str, Any]) -> str:
-    """Return in words what is known of an engine of prediction."""
-    return "; ".join([*(f"works on {place}" for place in row["works"]), *row["failed"], *row["reasons"]]) or "installed"
 
 
 def shown_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from .context import Context, import_error, miopen_filters, training_environment
 from .findings import ORDER, Finding, Severity
 from .known_failures import LEVELS, FailureMatch, read_text
 from .outcome import Limits, ProbeOutcome
-from .probe_predict import EngineState, engine_states
+from .predict_engines import EngineState, engine_states
 from .probe_runner import Answers, child_command, run_probes
 from .probes import LONG_ROWS, all_probes
 from .vendor_health import Health
@@ -103,7 +103,7 @@ class Diagnosis:
             "vendor": {"conv": dict(self.health.conv), "norm": dict(self.health.norm)},
             "triton": self.triton,
             "hip": self.hip,
-            "predict": [state.as_dict() for state in self.predict],
+            "predict": [dataclasses.asdict(state) for state in self.predict],
         }
 
 
@@ -126,7 +126,7 @@ def doctor(
     Args:
         preset: A preset's name, `auto`, a YAML file or a dictionary.
         probes: Whether to probe the device.
-        predict: Whether to examine the engines of prediction too.
+        predict: Whether to say what is known of the engines of prediction too.
         device: `cuda`, or `cpu` to probe that; by default the GPU, and nothing where torch cannot use one.
         limits: How long to wait for answers.
         machine: Facts to go by; those of this machine by default.
@@ -168,8 +168,7 @@ def doctor(
     triton = told.get("triton", triton_unasked(machine.torch))
     skipped = (o.message for o in outcomes if o.name.startswith("conv/hip/") and o.status == "skipped")
     hip = told.get("hip_engine") or next(skipped, hip_unasked(machine.torch))
-    # Engines of prediction need no GPU that torch can use; a stand-in for the device is none for them.
-    engines = engine_states(machine, probes=probes and command is None, progress=progress) if predict else ()
+    engines = engine_states(machine) if predict else ()
     found = verdict, tuple(findings), outcomes, learned, machine, settings
     return Diagnosis(*found, answers.output, triton, hip, engines)
 

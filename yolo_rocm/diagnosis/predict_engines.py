@@ -1,4 +1,4 @@
-"""What can compute a prediction: what each engine needs, how to install it, and what is known to be wrong."""
+"""What can compute a prediction: what each engine needs, how to install it, what is known to be wrong with it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ..hardware import Machine
+from .vulkan import vulkan_devices
 
 # As Ultralytics pins it: a newer one wrote models that crashed ncnn (pnnx#293).
 PNNX: Final = "20260526"
 _NCNN: Final = f"pip install --no-deps ncnn pnnx=={PNNX} portalocker tqdm"
-# Names that were never chosen by measurement, and what to do in their place.
-NOT_OFFERED: Final = {
-    "compile": "give Ultralytics' own compile=True to predict",
-    "migraphx": "export format=onnx and run it by ONNX Runtime with AMD's provider: this project has never run it",
-}
 
 
 @dataclass(frozen=True)
@@ -54,15 +50,9 @@ class PredictEngine:
         """Return the command that installs it on a system."""
         return f"{self.install}{self.on_linux if system == 'linux' else ''}"
 
-    def not_installed(self, machine: Machine, exports: bool = True) -> list[str]:
-        """Return the packages it lacks; with `exports` those that an export needs are among them."""
-        needed = (*self.packages, *(self.exporters if exports else ()))
-        return [name for name in needed if machine.packages.version(name) is None]
-
-    def reasons_against(self, machine: Machine) -> list[str]:
-        """Return why it cannot be used on a machine; nothing where it can."""
-        missing = self.not_installed(machine)
-        return [f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"] if missing else []
+    def missing(self, machine: Machine) -> list[str]:
+        """Return the packages that it, and the export for it, lack."""
+        return [name for name in (*self.packages, *self.exporters) if machine.packages.version(name) is None]
 
 
 _NCNN_FAULTS: Final = (
@@ -124,3 +114,46 @@ _ALL: Final = (
     ),
 )
 PREDICT_ENGINES: Final = {engine.name: engine for engine in _ALL}
+
+
+@dataclass(frozen=True)
+class EngineState:
+    """An engine of prediction on this machine.
+
+    Attributes:
+        engine: Its name.
+        title: What computes, on what.
+        usable: Whether nothing is missing.
+        missing: Packages that it lacks.
+        install: The command that installs them.
+        devices: Vulkan devices that it can use.
+        faults: What is known to be wrong with it on such a machine, and where from.
+    """
+
+    engine: str
+    title: str
+    usable: bool
+    missing: tuple[str, ...]
+    install: str
+    devices: tuple[str, ...]
+    faults: tuple[tuple[str, str], ...]
+
+
+def engine_states(machine: Machine) -> tuple[EngineState, ...]:
+    """Return what is known of every engine of prediction on a machine; what it computes, `bench predict` compares."""
+    states = []
+    for name, engine in PREDICT_ENGINES.items():
+        missing = engine.missing(machine)
+        devices = vulkan_devices() if name == "ncnn" and not missing else ()
+        states.append(
+            EngineState(
+                name,
+                engine.title,
+                not missing,
+                tuple(missing),
+                engine.install_line(machine.system) if missing else "",
+                tuple(f"vulkan:{device.index} {device.name}, {device.kind}" for device in devices),
+                tuple((fault.what, fault.source) for fault in engine.faults if machine.gpus or not fault.gpu),
+            )
+        )
+    return tuple(states)

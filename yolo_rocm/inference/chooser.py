@@ -1,23 +1,31 @@
-"""Which way predicts a model: remembered, or measured now and then remembered."""
+"""Which way predicts a model: remembered for the model, devices and software, or measured now."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import YoloRocmError
+from .._version import __version__
+from ..diagnosis.vulkan import vulkan_devices
+from ..errors import EngineError
 from ..session.session import Session
 from ..ultralytics_hooks import predicting
 from ..ultralytics_hooks.log import progress_bar, say
-from .choices import Choices, in_words, key_of
-from .exported import exported
-from .survey import fastest, survey
-from .ways import AUTO, TORCH, Way, candidates, refusal
+from ..utils.atomic import write_file
+from ..utils.file_lock import locked
+from ..utils.limited_files import read_json
+from ..utils.paths import cache_folder
+from .exported import digest, exported
+from .measure import fastest, survey
+from .ways import TORCH, Way, candidates
 
 _IMAGES: Final = 8  # that engines are compared on
 _SECONDS: Final = 3.0  # that calls of each are timed for
+_LOCK_S: Final = 10.0
+_PACKAGES: Final = ("ncnn", "onnxruntime", "openvino", "torchvision")
 
 
 @dataclass(frozen=True)
@@ -41,14 +49,8 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a call asks of an engine.
-
-    Attributes:
-        imgsz: Image size.
-        batch: Images a call.
-        device: Ultralytics' `device`; None for any.
-    """
+class PredictRequest:
+    """What a call asks of an engine: image size, images a call, and Ultralytics' `device`, None for any."""
 
     imgsz: Any
     batch: int = 1
@@ -66,95 +68,97 @@ class Chooser:
         self.engine = engine
         self._session = session
 
-    def choose(self, weights: Path, task: str, source: Any, asked: Asked) -> Choice:
+    def choose(self, weights: Path, task: str, source: Any, request: PredictRequest) -> Choice:
         """Return what predicts weights; measured the first time.
 
         Raises:
-            ConfigError: The source holds nothing to compare engines on.
-            EngineError: The engine was asked for by name, and cannot predict this, or not as torch does.
+            YoloRocmError: No engine can be used, or the source holds nothing to compare engines on.
         """
-        key = self._key(weights, asked)
-        choice = self._remembered(key, weights, asked) or self._measured(key, weights, task, source, asked)
+        key = self._key(weights, request)
+        entry = _read().get(key)
+        if not isinstance(entry, dict):
+            entry = self._measured(weights, task, source, request)
+            _remember(key, entry)
+            why = entry["words"]
+        else:
+            why = f"{entry['words']}, measured before"
+        way = Way(**entry["way"])
+        file = exported(weights, way.format, way.export_arguments(request.imgsz)) if way.format else None
+        choice = Choice(way, file, f"{way.name}, {why}")
         say("predict.chosen", f"predicting with {choice.engine}: {choice.why}")
         return choice
 
-    def forget(self, weights: Path, asked: Asked) -> None:
+    def forget(self, weights: Path, request: PredictRequest) -> None:
         """Forget a choice that has failed."""
-        Choices().forget(self._key(weights, asked))
+        _remember(self._key(weights, request), None)
 
-    def made(self, weights: Path, way: Way, asked: Asked) -> Path | None:
-        """Return the model exported for a way, made from these weights now or before; None where none is needed.
-
-        Raises:
-            ExportError: It cannot be exported.
-        """
-        if not way.format:
-            return None
-        return exported(weights, way.format, way.export_arguments(asked.imgsz)).file
-
-    def _key(self, weights: Path, asked: Asked) -> str:
-        preset = self._session.settings.preset
-        facts = {"engine": self.engine, "device": asked.device, "imgsz": asked.imgsz, "batch": asked.batch}
-        return key_of(self._session.machine, weights, preset.name, {**facts, "engines": list(preset.predict.engines)})
-
-    def _remembered(self, key: str, weights: Path, asked: Asked) -> Choice | None:
-        known = Choices().get(key)
-        if known is None:
-            return None
-        way, words = known
-        try:
-            return Choice(way, self.made(weights, way, asked), f"{way.name}, {words}, measured before")
-        except YoloRocmError:
-            return None
-
-    def _measured(self, key: str, weights: Path, task: str, source: Any, asked: Asked) -> Choice:
-        """Measure every way that may be taken, and remember the fastest that agrees."""
-        images = predicting.first_images(source, _IMAGES) or predicting.first_images(
-            predicting.sample_images(), _IMAGES
-        )
+    def _key(self, weights: Path, request: PredictRequest) -> str:
+        """Return what a choice depends on; another file of the same content is the same model."""
         preset, machine = self._session.settings.preset, self._session.machine
-        found = candidates(machine, self.engine, preset.predict.engines, asked.device)
-        if not found:
-            return self._none(f"nothing computes on device={asked.device}")
-        say(
-            "predict.measures",
-            f"measuring once what predicts {weights.name} fastest: {', '.join(way.name for way in found)}",
-        )
-        try:
-            with progress_bar("measuring engines") as show:
-                rows = survey(
-                    weights,
-                    task,
-                    images,
-                    found,
-                    imgsz=asked.imgsz,
-                    batch=asked.batch,
-                    seconds=_SECONDS,
-                    preset=self._session.source,
-                    rocm=self._session.rocm,
-                    progress=show,
-                )
-        except (YoloRocmError, OSError) as error:
-            return self._none(f"engines cannot be compared: {error}")
+        facts = {
+            "weights": digest(weights),
+            "engine": self.engine,
+            **asdict(request),
+            "preset": preset.name,
+            "engines": list(preset.predict.engines),
+            "gpus": [str(gpu) for gpu in machine.gpus],
+            "vulkan": [device.name for device in vulkan_devices()] if machine.packages.version("ncnn") else [],
+            "cores": machine.cores,
+            "torch": machine.torch,
+            "ultralytics": machine.ultralytics,
+            **{name: machine.packages.version(name) for name in _PACKAGES},
+            "yolo_rocm": __version__,
+        }
+        return json.dumps(facts, sort_keys=True, default=str)
+
+    def _measured(self, weights: Path, task: str, source: Any, request: PredictRequest) -> dict[str, Any]:
+        """Measure every way that may be taken, and return the fastest that agrees."""
+        images = predicting.first_images(source, _IMAGES)
+        if not images:  # a camera
+            images = predicting.first_images(predicting.sample_images(), _IMAGES)
+        session = self._session
+        ways = candidates(session.machine, self.engine, session.settings.preset.predict.engines, request.device)
+        if not ways:
+            raise EngineError(f"nothing computes on device={request.device}")
+        names = ", ".join(way.name for way in ways)
+        say("predict.measures", f"measuring once what predicts {weights.name} fastest: {names}")
+        given = {"imgsz": request.imgsz, "batch": request.batch, "preset": session.source, "rocm": session.rocm}
+        with progress_bar("measuring engines") as show:
+            rows = survey(weights, task, images, ways, seconds=_SECONDS, progress=show, **given)
         left_out = []
         for row in rows:
-            if row.error or not row.agrees:
-                share = row.agreement.share if row.agreement is not None else 0.0
-                same = "no object to compare by" if isnan(share) else f"{share:.3f} of the objects are the same"
+            if not row.agrees:
+                same = "no object to compare by" if isnan(row.agreement) else f"{row.agreement:.3f} of objects the same"
                 left_out.append(f"{row.way.name} is left out: {row.error or same}")
-        best = fastest(rows, found)
-        if best is None and self.engine != AUTO:
-            raise refusal(self.engine, "; ".join(left_out))
-        for line in left_out:
-            say("predict.left_out", line)
+                say("predict.left_out", left_out[-1])
+        best = fastest(rows, ways)
         if best is None:
-            return self._none("no engine was found to agree with torch on these images")
-        words = in_words(best, rows[0])
-        Choices().put(key, best.way, words)
-        return Choice(best.way, self.made(weights, best.way, asked), f"{best.way.name}, {words}")
+            raise EngineError("; ".join(["no engine agrees with torch on these images", *left_out]))
+        words = (
+            f"{best.median_ms:.1f} ms a call, torch on the CPU {rows[0].median_ms:.1f} ms; {best.agreement:.3f} of "
+            f"{best.objects} objects the same"
+        )
+        return {"way": asdict(best.way), "words": words}
 
-    def _none(self, why: str) -> Choice:
-        """Return the choice of torch, or refuse an engine that was asked for by name."""
-        if self.engine != AUTO:
-            raise refusal(self.engine, why.rstrip("."))
-        return Choice(None, None, why)
+
+def _file() -> Path:
+    return cache_folder() / "predict.json"
+
+
+def _read() -> dict[str, Any]:
+    """Return what was chosen before; a file that makes no sense is none."""
+    try:
+        entries = read_json(_file())
+    except (OSError, ValueError):
+        return {}
+    return entries if isinstance(entries, dict) else {}
+
+
+def _remember(key: str, entry: dict[str, Any] | None) -> None:
+    try:
+        _file().parent.mkdir(parents=True, exist_ok=True)
+        with locked(f"{_file()}.lock", _LOCK_S):
+            entries = {name: each for name, each in {**_read(), key: entry}.items() if each is not None}
+            write_file(_file(), json.dumps(entries, indent=1, sort_keys=True))
+    except OSError as error:
+        say("predict.not_kept", f"the chosen engine cannot be kept in {_file()} ({error}): the next run measures again")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +12,7 @@ from ..hardware import detect
 from ..ultralytics_hooks import models, predicting
 from ..ultralytics_hooks.log import progress_bar, say
 from .exported import new_export, put_in_place
-from .measure import Measured, Trial, keep_images, measure, reference
+from .measure import Measured, comparison
 from .ways import Way
 
 _BUILT_IN_CONF: Final = 0.25  # Ultralytics' own, in models that are exported with nms=True
@@ -40,59 +38,43 @@ def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Pat
     """
     engine = str(arguments.pop("format", "torchscript"))
     machine = detect()
-    lacking = PREDICT_ENGINES[engine].not_installed(machine)
-    if lacking:
+    missing = PREDICT_ENGINES[engine].missing(machine)
+    if missing:
         line = PREDICT_ENGINES[engine].install_line(machine.system)
-        raise ExportError(f"format={engine} needs {' and '.join(lacking)}. Run: {line}")
+        raise ExportError(f"format={engine} needs {' and '.join(missing)}. Run: {line}")
     yolo = models.load_model(model, task)
     weights = predicting.weights_of(yolo)
     if weights is None:
         raise ExportError(f"{model} has no weights to export. Give a .pt file.")
-    asked = arguments.get("imgsz")
-    imgsz = arguments["imgsz"] = predicting.size_of(yolo, asked)
-    if asked and imgsz != asked:
-        say("export.imgsz", f"imgsz={imgsz} in place of {asked}: a multiple of the stride, as weights predict with")
-    way = Way(engine)
+    imgsz = predicting.size_of(yolo, arguments.get("imgsz"))
+    if arguments.get("imgsz", imgsz) != imgsz:
+        say("export.imgsz", f"imgsz={imgsz} in place of {arguments['imgsz']}: a multiple of the stride, as for weights")
+    arguments["imgsz"] = imgsz
+    images = predicting.first_images(predicting.sample_images(), _IMAGES)
+    more = {"batch": int(arguments.get("batch") or 1), "conf": _BUILT_IN_CONF if arguments.get("nms") else None}
     with progress_bar(f"exporting to {engine}, then comparing with torch") as show:
         show(0, 2)
-        with new_export(weights, way.format, arguments, weights.parent) as product:
+        with new_export(weights, engine, arguments, weights.parent) as product:
             show(1, 2)
-            _judge(_compared(weights, yolo.task, product, way, arguments), engine, arguments)
+            with comparison(weights, yolo.task, images, imgsz=imgsz, **more) as (_, measure):
+                _judge(measure(Way(engine), product), arguments)
             put_in_place(product, weights.parent / product.name)
         return weights.parent / product.name
 
 
-def _compared(weights: Path, task: str, product: Path, way: Way, given: Mapping[str, Any]) -> Measured:
-    with tempfile.TemporaryDirectory(prefix="yolo-rocm-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        (folder / "images").mkdir()
-        keep_images(predicting.first_images(predicting.sample_images(), _IMAGES), folder / "images")
-        conf = _BUILT_IN_CONF if given.get("nms") else None
-        batch = int(given.get("batch") or 1)
-        trial = Trial(weights, task, given["imgsz"], batch, folder / "images", folder, conf, seconds=0.0)
-        trial, _ = reference(trial)
-        return replace(measure(trial, way, product), conf=trial.conf)
-
-
-def _judge(row: Measured, engine: str, given: Mapping[str, Any]) -> None:
+def _judge(row: Measured, arguments: Mapping[str, Any]) -> None:
     """Say that an exported model agrees, or raise that it does not."""
+    same = f"{row.agreement:.3f} of {row.objects} objects are the same"
     if row.error:
         raise ExportError(f"the exported model does not predict, and is thrown away: {row.error}")
-    assert row.agreement is not None
-    share, objects = row.agreement.share, row.agreement.objects
-    if not objects:
-        say(
-            "export.unchecked",
-            f"the exported model was not compared with torch: on {_IMAGES} photographs it finds nothing",
-        )
-    elif row.agreement.agrees:
-        say("export.agrees", f"the exported model agrees with torch: {share:.3f} of {objects} objects are the same")
-    elif given.get("int8") or str(given.get("quantize", "")) in ("8", "int8"):
-        say("export.int8", f"in int8 {share:.3f} of {objects} objects are those of torch", warning=True)
+    if not row.objects:
+        say("export.unchecked", f"not compared with torch, which finds nothing on {_IMAGES} photographs", warning=True)
+    elif row.agrees:
+        say("export.agrees", f"the exported model agrees with torch: {same}")
+    elif arguments.get("int8") or str(arguments.get("quantize", "")) in ("8", "int8"):
+        say("export.int8", f"in int8 {same} as with torch", warning=True)
     else:
         raise ExportError(
-            f"the exported model does not agree with torch, and is thrown away: {share:.3f} of {objects} objects are "
-            f"the same, scores differ by up to {row.agreement.score:.2f}. Export to another format, or with "
-            f"another version of {' and '.join(PREDICT_ENGINES[engine].packages) or 'torch'}. `yolo-rocm bench predict "
-            "MODEL.pt` shows which of those installed here agree."
+            f"the exported model does not agree with torch, and is thrown away: {same}, scores differ by up to "
+            f"{row.score_difference:.2f}. `yolo-rocm bench predict MODEL.pt` shows which formats agree here."
         )

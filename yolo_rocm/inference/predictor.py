@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigError
 from ..session.session import Session
 from ..ultralytics_hooks import models, predicting, versions
+from ..ultralytics_hooks.arguments import check_source
 from .chooser import Choice
 from .engine_runs import EngineRuns
 from .ways import AUTO, TORCH, check_engine
@@ -40,7 +41,7 @@ class Predictor:
 
         keep_kernels(self)
         self._arguments = arguments
-        self._runs = EngineRuns(self._session, engine, strict=True)
+        self._runs = EngineRuns(self._session, engine)
 
     @property
     def choice(self) -> Choice | None:
@@ -65,6 +66,7 @@ class Predictor:
         return self._run("track", source, stream, arguments)
 
     def _run(self, mode: str, source: Any, stream: bool, arguments: dict[str, Any]) -> Any:
+        check_source(source)
         given = {**self._arguments, **arguments, "source": source, "stream": stream}
         return self._runs.run(self._yolo, mode, getattr(self._yolo, mode), (), given)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..diagnosis.predict_engines import NOT_OFFERED, PREDICT_ENGINES
+from ..diagnosis.predict_engines import PREDICT_ENGINES
 from ..diagnosis.vulkan import vulkan_devices
 from ..errors import ConfigError, EngineError, nearest
 from ..hardware import Machine
@@ -48,9 +48,8 @@ class Way:
 
     def export_arguments(self, imgsz: Any) -> dict[str, Any]:
         """Return the arguments with which the weights are exported for this way."""
-        if self.engine in ("onnx", "openvino"):  # any size: images are not padded to a square
-            return {"imgsz": imgsz, "dynamic": True}
-        return {"imgsz": imgsz}
+        # Any size: images are not padded to a square.
+        return {"imgsz": imgsz, **({"dynamic": True} if self.engine in ("onnx", "openvino") else {})}
 
 
 BASE: Final = Way(TORCH)  # what everything is compared with
@@ -61,22 +60,15 @@ def check_engine(engine: str, machine: Machine) -> str:
 
     Raises:
         ConfigError: There is none of that name.
-        EngineError: This machine cannot use it, or lacks its packages.
+        EngineError: This machine lacks its packages.
     """
-    if engine in NOT_OFFERED:
-        raise ConfigError(f"engine={engine} is not offered: {NOT_OFFERED[engine]}. Engines: {', '.join(ENGINES)}.")
     if engine not in ENGINES:
         raise ConfigError(f"unknown engine {engine!r}{nearest(str(engine), ENGINES)} Allowed: {', '.join(ENGINES)}.")
-    reasons = [] if engine == AUTO else PREDICT_ENGINES[engine].reasons_against(machine)
-    if reasons:
-        line = PREDICT_ENGINES[engine].install_line(machine.system)
-        raise refusal(engine, "; ".join(reasons), f"To install it: {line}")
+    missing = [] if engine == AUTO else PREDICT_ENGINES[engine].missing(machine)
+    if missing:
+        install = PREDICT_ENGINES[engine].install_line(machine.system)
+        raise EngineError(f"engine={engine} needs {' and '.join(missing)}. To install it: {install}")
     return engine
-
-
-def refusal(engine: str, why: str, remedy: str = "") -> EngineError:
-    """Return the error that says why an engine that was asked for by name does not predict."""
-    return EngineError(f"engine={engine} cannot be used: {why}. {remedy or 'engine=auto uses what can be used here.'}")
 
 
 def candidates(machine: Machine, engine: str, engines: Sequence[str], device: Any = None) -> list[Way]:
@@ -88,9 +80,9 @@ def candidates(machine: Machine, engine: str, engines: Sequence[str], device: An
         engines: The preset's, for `auto`.
         device: Ultralytics' `device` argument.
     """
-    wanted = (TORCH, *engines) if engine == AUTO else (engine,)
-    found = ways(machine, wanted, device, software="vulkan" in str(device))
-    return [way for way in found if way.engine in wanted and on_device(way, device)]
+    names = (TORCH, *engines) if engine == AUTO else (engine,)
+    usable = ways(machine, names, device, software="vulkan" in str(device))
+    return [way for way in usable if way.engine in names and on_device(way, device)]
 
 
 def ways(
@@ -104,11 +96,9 @@ def ways(
         device: Ultralytics' `device` argument: only ways on it.
         software: Whether Vulkan drivers that compute on the CPU count: they are right, and slower than the CPU itself.
     """
-    found = [BASE]
-    for name, engine in PREDICT_ENGINES.items():
-        if (engines is None or name in engines) and not engine.reasons_against(machine):
-            found += [way for way in _of_engine(name, software) if way not in found]
-    return [way for way in found if way == BASE or on_device(way, device)]
+    names = [name for name in PREDICT_ENGINES if engines is None or name in engines]
+    usable = [way for name in names if not PREDICT_ENGINES[name].missing(machine) for way in _of_engine(name, software)]
+    return [BASE, *(way for way in usable if way != BASE and on_device(way, device))]
 
 
 def _of_engine(name: str, software: bool) -> Iterator[Way]:
@@ -117,20 +107,16 @@ def _of_engine(name: str, software: bool) -> Iterator[Way]:
     if name == "ncnn" and predicting.takes_vulkan():
         devices = [f"vulkan:{each.index}" for each in vulkan_devices() if software or not each.is_software]
     elif name in (TORCH, "torchscript"):
-        devices = _torch_gpus()
+        import torch
+
+        devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     yield from (Way(name, device, dtype) for device in devices for dtype in ("fp32", "fp16"))
-
-
-def _torch_gpus() -> list[str]:
-    import torch
-
-    return [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
 
 
 def on_device(way: Way, device: Any) -> bool:
     """Return whether a way computes on the device that was asked for; None and empty ask for none."""
     if device is None or str(device) == "":
         return True
-    wanted = str(device[0] if isinstance(device, list | tuple) and device else device).lower()
-    wanted = f"cuda:{wanted}" if wanted.isdigit() else {"cuda": "cuda:0", "vulkan": "vulkan:0"}.get(wanted, wanted)
-    return way.device == wanted
+    asked = str(device[0] if isinstance(device, list | tuple) and device else device).lower()
+    asked = f"cuda:{asked}" if asked.isdigit() else {"cuda": "cuda:0", "vulkan": "vulkan:0"}.get(asked, asked)
+    return way.device == asked

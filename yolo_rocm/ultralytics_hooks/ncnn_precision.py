@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from ..utils.scoped_patch import attribute
@@ -11,17 +11,16 @@ from ..utils.scoped_patch import attribute
 _SWITCHES: Final = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic")
 
 
-def set_precision(net: Any, fp16: bool) -> Any:
-    """Let a network of ncnn compute in fp16, or not; before its model is loaded."""
-    for name in _SWITCHES:
-        setattr(net.opt, name, fp16)
-    return net
-
-
-def ncnn_computes_in(fp16: bool) -> AbstractContextManager[None]:
-    """Let networks of ncnn that are made while the context is open compute in fp16, or not."""
+def computing_in(engine: str, dtype: str) -> AbstractContextManager[None]:
+    """Let networks of ncnn that are made while the context is open compute in a data type; other engines are told."""
 
     def wrapper(original: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: set_precision(original(), fp16)
+        def net() -> Any:
+            made = original()
+            for name in _SWITCHES:
+                setattr(made.opt, name, dtype == "fp16")
+            return made
 
-    return attribute("ncnn", "Net").on(wrapper)
+        return net
+
+    return attribute("ncnn", "Net").on(wrapper) if engine == "ncnn" else nullcontext()

@@ -6,7 +6,6 @@ import copy
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,12 +39,13 @@ class MemoryWeights:
     """Follows the weights of one YOLO object, and knows a file that holds the same.
 
     A file is compared tensor by tensor. After that it costs nothing to see that nothing has changed: torch counts the
-    writes to a tensor, and another tensor is another object. Writes through `.data` are not counted.
+    writes to a tensor, and another tensor has another address. Writes through `.data` are not counted.
     """
 
     def __init__(self) -> None:
-        self._seen: _Seen | None = None
         self._file: WeightsFile | None = None
+        self._state: Any = None
+        self._held: list[Any] = []  # so that no other tensor can come to be at the same address
         self._forget: weakref.finalize[..., Any] | None = None
 
     def file(self, yolo: Any) -> WeightsFile:
@@ -54,14 +54,13 @@ class MemoryWeights:
         Raises:
             ExportError: There is none, and none can be written.
         """
-        model = yolo.model
-        known = self._file
-        if known is None or self._seen is None or not self._seen.are_of(model) or WeightsFile.at(known.path) != known:
-            self._seen = None
-            seen = _Seen(model)  # before the comparison: what changes during it is seen the next time
-            self._file = next((file for file in _candidates(yolo) if _holds(file.path, yolo)), None) or self._save(yolo)
-            self._seen = seen
-        assert self._file is not None
+        state = _state(yolo.model)
+        if self._file is None or state != self._state or WeightsFile.at(self._file.path) != self._file:
+            self._state = None
+            self._held = [tensor.detach() for tensor in _tensors(yolo.model).values()]
+            file = next((file for file in _candidates(yolo) if _holds(file.path, yolo)), None) or self._save(yolo)
+            self._file = self._file if file == self._file else file
+            self._state = state
         return self._file
 
     def _save(self, yolo: Any) -> WeightsFile:
@@ -71,10 +70,8 @@ class MemoryWeights:
         folder = tempfile.mkdtemp(prefix="yolo-rocm-weights-")
         self._forget = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         # Some kinds of models are told by their file's name.
-        named = (
-            getattr(yolo, "ckpt_path", None) or getattr(yolo.model, "yaml_file", None) or yolo.overrides.get("model")
-        )
-        path = Path(folder) / f"{Path(str(named or 'model')).stem}.pt"
+        name = getattr(yolo, "ckpt_path", None) or getattr(yolo.model, "yaml_file", None) or "model"
+        path = Path(folder) / f"{Path(str(name)).stem}.pt"
         try:
             arguments = {"task": yolo.task, "imgsz": yolo.overrides.get("imgsz") or 640}
             with torch.no_grad():  # in fp32: Ultralytics' own save() rounds to fp16
@@ -90,54 +87,22 @@ class MemoryWeights:
         """Remove what was written."""
         if self._forget is not None:
             self._forget()
-        self._forget = self._file = self._seen = None
+        self._forget = self._file = None
 
 
-class _Seen:
-    """The tensors of a model and what else decides about its results, as they were at one moment.
-
-    The tensors' memory is held, so that no other tensor can come to be at the same address.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self._facts = _facts(model)
-        self._tensors = [(_held(tensor), _writes(tensor)) for tensor in _tensors(model).values()]
-
-    def are_of(self, model: Any) -> bool:
-        """Return whether a model still is what was seen."""
-        now = list(_tensors(model).values())
-        return (
-            len(now) == len(self._tensors)
-            and _facts(model) == self._facts
-            and all(_is_same(tensor, *then) for tensor, then in zip(now, self._tensors, strict=True))
-        )
-
-
-def _held(tensor: Any) -> Any:
-    return tensor.clone() if tensor.is_inference() else tensor.detach()
-
-
-def _writes(tensor: Any) -> int | None:
-    """Return torch's count of writes to a tensor; None for those made in inference mode, which have none."""
-    return None if tensor.is_inference() else int(tensor._version)
-
-
-def _is_same(tensor: Any, held: Any, writes: int | None) -> bool:
-    import torch
-
-    if (tensor.dtype, tensor.device, tensor.shape) != (held.dtype, held.device, held.shape):
-        return False
-    if writes is None:
-        return torch.equal(tensor, held)
-    return bool(tensor.data_ptr() == held.data_ptr() and _writes(tensor) == writes)
+def _state(model: Any) -> Any:
+    """Return what changes when a model does; tensors made in inference mode are counted by their address alone."""
+    tensors = _tensors(model).values()
+    counts = [(each.data_ptr(), each.dtype, None if each.is_inference() else each._version) for each in tensors]
+    return _facts(model), counts
 
 
 def _tensors(model: Any) -> dict[str, Any]:
     """Return parameters, buffers and the model's own tensors, such as what `set_classes` leaves."""
     import torch
 
-    own = ((name, value) for name, value in vars(model).items() if isinstance(value, torch.Tensor))
-    return {**dict(model.named_parameters()), **dict(model.named_buffers()), **dict(own)}
+    own = {name: value for name, value in vars(model).items() if isinstance(value, torch.Tensor)}
+    return {**dict(model.named_parameters()), **dict(model.named_buffers()), **own}
 
 
 def _facts(model: Any) -> tuple[Any, ...]:
@@ -148,45 +113,32 @@ def _facts(model: Any) -> tuple[Any, ...]:
     return repr(getattr(model, "names", None)), kinds, tuple(str(getattr(head, name, None)) for name in _HEAD)
 
 
-def _candidates(yolo: Any) -> Iterator[WeightsFile]:
-    """Yield the files that the weights may have come from: loaded, or written by a training of the object."""
+def _candidates(yolo: Any) -> list[WeightsFile]:
+    """Return the files that the weights may have come from: loaded, or written by a training of the object."""
     trainer = getattr(yolo, "trainer", None)
-    names = [getattr(yolo.model, "pt_path", None), getattr(yolo, "ckpt_path", None)]
-    names += [getattr(trainer, "best", None), getattr(trainer, "last", None)]
-    for path in dict.fromkeys(Path(str(name)).absolute() for name in names if name):
-        found = WeightsFile.at(path) if path.suffix == ".pt" and path.is_file() else None
-        if found is not None:
-            yield found
+    names = (getattr(yolo.model, "pt_path", None), getattr(yolo, "ckpt_path", None), getattr(trainer, "best", None))
+    paths = dict.fromkeys(Path(str(name)).absolute() for name in names if name)
+    return [file for path in paths if path.suffix == ".pt" and (file := WeightsFile.at(path)) is not None]
 
 
 def _holds(file: Path, yolo: Any) -> bool:
-    """Return whether a file, loaded as Ultralytics does it, is what is in memory; fused and in fp16 too."""
+    """Return whether a file, loaded as Ultralytics does it, is what is in memory; also fused, as some do it."""
     import torch
 
-    model = yolo.model
     try:
         kept = load_model(file, yolo.task).model
         with torch.no_grad():
-            if _agree(model, kept):
-                return True
-            # Ultralytics fuses on the device, and some releases do it to the object's own model.
-            device = next(model.parameters()).device
-            return _agree(model, kept.to(device).fuse(verbose=False))
+            device = next(yolo.model.parameters()).device  # fused where Ultralytics does it
+            return _equal(yolo.model, kept) or _equal(yolo.model, kept.to(device).fuse(verbose=False))
     except Exception:  # no file of Ultralytics, or of another release, or damaged
         return False
 
 
-def _agree(model: Any, kept: Any) -> bool:
-    mine, other = _tensors(model), _tensors(kept)
-    if mine.keys() != other.keys() or _facts(model) != _facts(kept) or repr(model) != repr(kept):
-        return False
-    return any(all(_equal(mine[name], other[name], half) for name in mine) for half in (False, True))
-
-
-def _equal(mine: Any, other: Any, half: bool) -> bool:
-    """Return whether a tensor is that of a file; with `half` after its way through fp16, which rounds."""
+def _equal(model: Any, kept: Any) -> bool:
     import torch
 
-    if half and other.is_floating_point():
-        other = other.half()
-    return mine.shape == other.shape and torch.equal(mine, other.to(mine.device, mine.dtype))
+    mine, other = _tensors(model), _tensors(kept)
+    if mine.keys() != other.keys() or _facts(model) != _facts(kept):
+        return False
+    pairs = ((mine[name], other[name]) for name in mine)
+    return all(a.shape == b.shape and torch.equal(a, b.to(a.device, a.dtype)) for a, b in pairs)

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 import torch
 
 from tools.kernel import DTYPES, Kernel
+from yolo_rocm.conv.launched import Strides
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton import calls
-from yolo_rocm.conv.triton.calls import Dot, Strides, strides
+from yolo_rocm.conv.triton.calls import Dot, strides
 from yolo_rocm.conv.triton.tiles import FLAT, INFERENCE_SIZES, ROW_SIZES, SIZES, block, inference_tile, tiles
 from yolo_rocm.engines.activations import SILU
 from yolo_rocm.engines.triton.available import FMA, amd_family
@@ -89,9 +90,11 @@ def curated_convolutions(
     for size in SIZES:
         tile = known.gather[size]
         weight = packed if half else out_channels_last
-        yield kernel("forward", tile, plain, calls.forward(plain, x, weight, y, bias, tile, dot), weight)
+        call = calls.gather_gemm(plain, x, weight, y, bias, tile, dot, back=False)
+        yield kernel("forward", tile, plain, call, weight)
         sx, sy, _, sw = by(strided)
-        yield kernel("grad_input", tile, strided, calls.grad_input(strided, sy, sw, sx, tile, dot), sw)
+        back = calls.gather_gemm(strided, sy, sw, sx, False, tile, dot, back=True)
+        yield kernel("grad_input", tile, strided, back, sw)
         tile = known.weight[size]
         yield partial("grad_weight", tile, plain, calls.grad_weight(plain, y, x, tile, dot, processors, rows=False))
     for size in ROW_SIZES:
@@ -155,7 +158,7 @@ def curated_inference(
     x, y, weight = by(plain)
     own = (tile for size in INFERENCE_SIZES if (tile := inference_tile(family, half, size)) is not None)
     for tile in (*known.gather.values(), *own):
-        call = calls.forward(plain, x, weight, y, bias, tile, dot)
+        call = calls.gather_gemm(plain, x, weight, y, bias, tile, dot, back=False)
         yield kernel("forward", tile, plain, call, weight)
     ix, iy, iw = by(image)
     flat = inference_tile(family, half, FLAT) or known.flat

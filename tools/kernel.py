@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from yolo_rocm.conv.triton.calls import Strides
+from yolo_rocm.conv.launched import Strides
 from yolo_rocm.engines.activations import IDENTITY
 from yolo_rocm.engines.triton.call import Call
 

@@ -12,9 +12,10 @@ import torch
 
 from tools.exactness import in_doubles, native_passes
 from tools.kernel import Group, Kernel
+from yolo_rocm.conv.launched import Strides
 from yolo_rocm.conv.plan import Operands
 from yolo_rocm.conv.problem import ConvProblem
-from yolo_rocm.conv.triton.calls import Strides, strides
+from yolo_rocm.conv.triton.calls import strides
 from yolo_rocm.engines.activations import IDENTITY, activate_in_place
 
 # Roundings to fp32 that one element may have lost, in units of the sum of its terms' magnitudes.

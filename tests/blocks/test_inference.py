@@ -16,7 +16,7 @@ from ultralytics.utils.torch_utils import ModelEMA
 import yolo_rocm
 from yolo_rocm.conv.inference import InferencePatch, computing
 from yolo_rocm.conv.plan import InferencePlanner
-from yolo_rocm.conv.triton.gemm import TritonGemm
+from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.triton.available import missing_reason
 from yolo_rocm.ultralytics_hooks import probes
 from yolo_rocm.ultralytics_hooks.inference_blocks import inference_blocks
@@ -137,20 +137,19 @@ def test_nothing_made_of_weights_outlives_a_pass(monkeypatch):
     """So no other stream, session or recorded graph can read it, and no pool of memory has to keep it."""
     if missing_reason() is not None:
         pytest.skip(str(missing_reason()))
-    made, packed = [], TritonGemm.packed
+    packed, plain = [], launch.launch
 
-    def noted(self, which, weight):
-        result = packed(self, which, weight)
-        made.append(weakref.ref(result))
-        return result
+    def noted(key, call, tensors):
+        packed.append(weakref.ref(tensors[1]))  # what is read as the weight
+        plain(key, call, tensors)
 
-    monkeypatch.setattr(TritonGemm, "packed", noted)
+    monkeypatch.setattr(launch, "launch", noted)
     module, x = block(), torch.randn(1, 8, 6, 6)
     patch = InferencePatch(("cpu",), InferencePlanner("triton", remember=False))
     with interpreter(), inference_blocks(), computing(patch), torch.no_grad():
         module(x)
-        assert made
-        assert [each() for each in made] == [None] * len(made)
+        assert packed
+        assert [each() for each in packed] == [None] * len(packed)
 
 
 def test_weights_that_are_trained_are_left_to_the_plans_of_training():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from yolo_rocm.conv import launched
 from yolo_rocm.conv.hip import launching
-from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.engines import bounded
 from yolo_rocm.engines.bounded import Bounded
 from yolo_rocm.engines.triton import launch
@@ -25,7 +25,7 @@ def test_the_older_half_makes_room(monkeypatch):
 
 
 def test_launches_are_bounded():
-    dictionaries = (triton_common._splits, launching._launches, launch._ready, triton_passes._known)
+    dictionaries = (launched._passes, launching._launches, launch._ready, triton_passes._known)
     assert {type(each) for each in (*dictionaries, batch_norm._launches)} == {Bounded}
 
 

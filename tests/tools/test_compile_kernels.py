@@ -94,7 +94,8 @@ layer = next(compile_kernels.curated("gfx1030", "fp16", True)).problem
 x, y, weight = (calls.strides(s, True) for s in (layer.input_shape, layer.output_shape, layer.weight_shape))
 found = {}
 for upcast in (True, False):
-    call = calls.forward(layer, x, weight, y, False, tiles(FMA, True).gather["m"], calls.Dot(upcast=upcast))
+    tile = tiles(FMA, True).gather["m"]
+    call = calls.gather_gemm(layer, x, weight, y, False, tile, calls.Dot(upcast=upcast), back=False)
     kernel = Kernel("forward", "m", "fp16", "nhwc", call, (torch.float16,) * 4, layer)
     text, _ = kernel_assembly.assembly(kernel, "gfx1030")
     found[str(upcast)] = kernel_assembly.multiplier(text), kernel_assembly.assembles_for(text, "gfx1030", "gfx1010")

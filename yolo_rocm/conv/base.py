@@ -57,21 +57,16 @@ class Algorithm(BaseAlgorithm[ConvProblem]):
     ) -> torch.Tensor:
         """Compute the output."""
 
-    @abstractmethod
     def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input from the gradient of the output."""
+        """Compute the gradient of the input from that of the output; only where `backward` is not overridden."""
+        raise NotImplementedError
 
-    @abstractmethod
     def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight from the gradient of the output."""
+        """Compute the gradient of the weight from that of the output; only where `backward` is not overridden."""
+        raise NotImplementedError
 
     def backward(
-        self,
-        problem: ConvProblem,
-        grad: torch.Tensor,
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        wanted: Wanted,
+        self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted
     ) -> Grads:
         """Compute both gradients, those that are wanted. Native kernels override this: one call computes both.
 

@@ -22,23 +22,24 @@ def _below() -> tuple[Callable[..., Any], Callable[..., Any]]:
     return forward, backward
 
 
-def native_convolution(*args: Any) -> torch.Tensor:
-    """Call `aten::convolution` as if the seam were not there; a block calls it above autograd, which oneDNN minds."""
+def _below_autograd(call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Call as if the seam were not there; a block calls it above autograd, which oneDNN minds."""
     guard = torch._C._AutoDispatchBelowAutograd()  # no context manager before torch 2.0
     try:
-        result: torch.Tensor = _below()[0](*args)
+        return call(*args)
     finally:
         del guard
+
+
+def native_convolution(*args: Any) -> torch.Tensor:
+    """Call `aten::convolution` as if the seam were not there."""
+    result: torch.Tensor = _below_autograd(_below()[0], args)
     return result
 
 
 def native_convolution_backward(*args: Any) -> tuple[torch.Tensor | None, ...]:
     """Call `aten::convolution_backward` as if the seam were not there."""
-    guard = torch._C._AutoDispatchBelowAutograd()
-    try:
-        result: tuple[torch.Tensor | None, ...] = _below()[1](*args)
-    finally:
-        del guard
+    result: tuple[torch.Tensor | None, ...] = _below_autograd(_below()[1], args)
     return result
 
 
@@ -65,29 +66,8 @@ class VendorConvolution(Algorithm):
             x, weight, bias, p.stride, p.padding, p.dilation, p.transposed, p.output_padding, p.groups
         )
 
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input; the native kernel wants an input only for its shape and layout."""
-        x = torch.empty(problem.input_shape, dtype=grad.dtype, device=grad.device)
-        if problem.channels_last and x.dim() == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
-        result = self.backward(problem, grad, x, weight, (True, False))[0]
-        assert result is not None  # the mask says so
-        return result
-
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight; the native kernel wants a weight only for its shape and layout."""
-        weight = torch.empty(problem.weight_shape, dtype=grad.dtype, device=grad.device)
-        result = self.backward(problem, grad, x, weight, (False, True))[1]
-        assert result is not None  # the mask says so
-        return result
-
     def backward(
-        self,
-        problem: ConvProblem,
-        grad: torch.Tensor,
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        wanted: Wanted,
+        self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted
     ) -> Grads:
         """Compute both gradients with one native call."""
         p = problem
@@ -117,12 +97,7 @@ class AtenConvolution(VendorConvolution):
             return super().forward(problem, x, weight, bias)
 
     def backward(
-        self,
-        problem: ConvProblem,
-        grad: torch.Tensor,
-        x: torch.Tensor,
-        weight: torch.Tensor,
-        wanted: Wanted,
+        self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted
     ) -> Grads:
         """Compute both gradients with one native call."""
         with vendor_off(problem.device):

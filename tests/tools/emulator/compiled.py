@@ -42,7 +42,7 @@ for target, dtype, tile, layout, groups, module in json.loads(sys.argv[1]):
     family = amd_family(target)
     if groups == 1:
         tile = Tile(*tile)
-        call = calls.forward(layer, x, w, y, False, tile, calls.Dot(upcast=family == FMA))
+        call = calls.gather_gemm(layer, x, w, y, False, tile, calls.Dot(upcast=family == FMA), back=False)
     else:
         tile = block(family, layout == "nhwc", dtype != "fp32", 6)
         call = calls.depthwise(layer, x, w, y, False, tile, back=False)

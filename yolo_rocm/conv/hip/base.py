@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from operator import mul
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from ...engines.hip.available import device_reason
+from ...engines.hip.program import Launch
 from ...engines.layout import strides
 from ...engines.names import Pass
-from ..base import Algorithm, Bound, Grads, Wanted, common_reasons, quarantined
+from ..base import Algorithm
+from ..launched import LARGEST, LaunchedAlgorithm, LaunchedPass, Passes, Sides, Strides, launched_reasons
 from ..problem import ConvProblem, laid_out, suggests_channels_last
 from . import calls
-from .calls import STORAGE, HipCall, Strides
+from .calls import HipCall
 from .launching import launch_of, prepare
-
-_LARGEST = 2**31
 
 
 @dataclass(frozen=True)
@@ -38,21 +37,13 @@ class PassCalls:
     between: int = 0
 
 
-class HipAlgorithm(Algorithm):
+class HipAlgorithm(LaunchedAlgorithm):
     """The three passes, from the launches that a subclass describes."""
 
     engine: ClassVar[str] = "hip"
-    activates: ClassVar[bool] = True
 
     @abstractmethod
-    def gather_steps(
-        self,
-        problem: ConvProblem,
-        back: bool,
-        src: Strides,
-        weight: Strides,
-        out: Strides,
-    ) -> PassCalls:
+    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> PassCalls:
         """Describe forward, or with `back` grad-input; tensors of the kernel: source, weight, bias or None, result."""
 
     @abstractmethod
@@ -69,31 +60,14 @@ class HipAlgorithm(Algorithm):
             most = max(most, splits * math.prod(problem.weight_shape), packed)
         return most * 4
 
-    def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Compute the output."""
-        return self.bound(problem).forward(x, weight, bias)
-
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input."""
-        return Gather(self, problem, back=True)(grad, weight, None)
-
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight: partial sums over splits of the pixels, added in a fixed order."""
-        return _Weight(self, problem)(grad, x)
-
-    def bound(self, problem: ConvProblem) -> Bound:
-        """Return the passes with their launches at hand."""
-        return Bound(
-            Gather(self, problem, back=False),
-            partial(_backward, Gather(self, problem, back=True), _Weight(self, problem)),
-        )
+    def made_passes(self, problem: ConvProblem) -> Passes:
+        """Make the passes for a problem."""
+        return Passes(_Gather(self, problem, False), _Gather(self, problem, True), _GradWeight(self, problem))
 
     def prepare(self, problem: ConvProblem, which: Pass) -> None:
         """Compile what a pass launches."""
         x, y, w = (strides(shape, problem.channels_last) for shape in _shapes(problem))
-        if which == "grad_weight":
+        if which == Pass.GRAD_WEIGHT:
             call, splits = self.weight_steps(problem, y, x)
             prepare(calls.sum_partials(problem, splits, w), problem.device)
             prepare(call, problem.device)
@@ -105,103 +79,93 @@ class HipAlgorithm(Algorithm):
         prepare(steps.kernel, problem.device)
 
 
-class Gather:
-    """Forward or grad-input of one problem; launches are looked up again only where strides change.
+class _GatherLaunches(NamedTuple):
+    """The launch of forward or grad-input, that which packs the weight before, and the elements that it writes."""
 
-    Args:
-        algorithm: Describes the launches.
-        problem: The problem.
-        back: Whether it is grad-input.
-    """
+    kernel: Launch
+    pack: Launch | None
+    packed: int
+
+
+class _Gather(LaunchedPass[_GatherLaunches | None]):
+    """Forward or grad-input of one problem."""
 
     def __init__(self, algorithm: HipAlgorithm, problem: ConvProblem, back: bool) -> None:
-        self._algorithm, self._problem, self._back = algorithm, problem, back
-        self._shape = problem.input_shape if back else problem.output_shape
-        self._strides = strides(self._shape, problem.channels_last)
-        self._known: tuple[object, ...] = ()
-        self._source: Strides = ()
-        self._in_place = False
+        sides = Sides.of(problem, back)
+        super().__init__(problem, sides.out)
+        self._algorithm, self._back, self._source = algorithm, back, sides.src
 
     def __call__(self, src: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Compute the pass; the weight is packed first, where the kernel reads it so."""
-        if src.stride() != self._source:
-            self._source, self._in_place = src.stride(), self._is_read_in_place(src)
-        if not self._in_place or src.data_ptr() % (4 * src.element_size()):
+        launches = self.launches(src.stride(), weight.stride())
+        if launches is None or src.data_ptr() % (4 * src.element_size()):
             src = readable(src)
-        found = self._known
-        if not found or found[0] != src.stride() or found[1] != weight.stride():
-            found = self._known = self._look_up(src.stride(), weight.stride())
-        _, _, kernel, pack, between = found
-        out = src.new_empty_strided(self._shape, self._strides)
+            launches = self.launches(src.stride(), weight.stride())
+            assert launches is not None  # of whole tensors
+        out = src.new_empty_strided(self.shape, self.strides)
         if bias is not None:
             bias = bias.to(src.dtype).contiguous()
-        if pack is not None:
-            packed = src.new_empty(between)  # type: ignore[call-overload]
-            pack(weight.data_ptr(), packed.data_ptr())  # type: ignore[operator]
+        if launches.pack is not None:
+            packed = src.new_empty(launches.packed)
+            launches.pack(weight.data_ptr(), packed.data_ptr())
             weight = packed
         at = 0 if bias is None else bias.data_ptr()
-        kernel(src.data_ptr(), weight.data_ptr(), at, out.data_ptr())  # type: ignore[operator]
+        launches.kernel(src.data_ptr(), weight.data_ptr(), at, out.data_ptr())
         return out
 
-    def _is_read_in_place(self, src: torch.Tensor) -> bool:
+    def make(self, src: Strides, weight: Strides, *kind: object) -> _GatherLaunches | None:
+        """Look up the launches; None for a source that no kernel reads where it is."""
+        steps = self._algorithm.gather_steps(self.problem, self._back, src, weight, self.strides)
+        if not self._is_read_in_place(src, weight, steps):
+            return None
+        device = self.problem.device
+        pack = None if steps.other is None else launch_of(steps.other, device)
+        return _GatherLaunches(launch_of(steps.kernel, device), pack, steps.between)
+
+    def _is_read_in_place(self, src: Strides, weight: Strides, steps: PassCalls) -> bool:
         """Return whether a source is whole, or a view for the kernel of whole ones: no other one was examined."""
-        problem, shape, by = self._problem, tuple(src.shape), src.stride()
-        if by in (strides(shape, False), strides(shape, True)):
+        shape = self._source
+        if src in (strides(shape, False), strides(shape, True)):
             return True
         # Offsets have 32 bits: see `hip_reasons`. A stride of a size of 1 may be anything.
-        reach = by[0] * (2 + 512 // max(1, math.prod(shape[2:]))) + sum(map(mul, shape[1:], by[1:]))
-        weight = strides(problem.weight_shape, problem.channels_last)
-        view, whole = (
-            self._algorithm.gather_steps(problem, self._back, each, weight, self._strides).kernel
-            for each in (by, strides(shape, problem.channels_last))
-        )
-        return reach < _LARGEST and view.defines == whole.defines
-
-    def _look_up(self, src: Strides, weight: Strides) -> tuple[object, ...]:
-        steps = self._algorithm.gather_steps(self._problem, self._back, src, weight, self._strides)
-        device = self._problem.device
-        pack = None if steps.other is None else launch_of(steps.other, device)
-        return (src, weight, launch_of(steps.kernel, device), pack, steps.between)
+        reach = src[0] * (2 + 512 // max(1, math.prod(shape[2:]))) + sum(map(mul, shape[1:], src[1:]))
+        usual = strides(shape, self.problem.channels_last)
+        whole = self._algorithm.gather_steps(self.problem, self._back, usual, weight, self.strides)
+        return reach < LARGEST and steps.kernel.defines == whole.kernel.defines
 
 
-class _Weight:
-    """Grad-weight of one problem; launches are looked up again only where strides change."""
+class _GradWeightLaunches(NamedTuple):
+    """The launch that writes partial sums, the one that adds them, and how many numbers they are."""
+
+    write: Launch
+    add: Launch
+    partials: int
+
+
+class _GradWeight(LaunchedPass[_GradWeightLaunches]):
+    """Grad-weight of one problem."""
 
     def __init__(self, algorithm: HipAlgorithm, problem: ConvProblem) -> None:
-        self._algorithm, self._problem = algorithm, problem
-        self._strides = strides(problem.weight_shape, problem.channels_last)
-        self._known: tuple[object, ...] = ()
+        super().__init__(problem, problem.weight_shape)
+        self._algorithm = algorithm
 
-    def __call__(self, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, grad: torch.Tensor, x: torch.Tensor, wide: bool) -> torch.Tensor:
+        """Compute the pass, in the problem's data type whether or not a wider one would do."""
         grad, x = readable(grad), readable(x)
-        found = self._known
-        if not found or found[0] != grad.stride() or found[1] != x.stride():
-            found = self._known = self._look_up(grad.stride(), x.stride())
-        _, _, kernel, add, elements = found
-        partials = x.new_empty(elements, dtype=torch.float32)  # type: ignore[call-overload]
-        result = x.new_empty_strided(self._problem.weight_shape, self._strides)
-        kernel(grad.data_ptr(), x.data_ptr(), partials.data_ptr())  # type: ignore[operator]
-        add(partials.data_ptr(), result.data_ptr())  # type: ignore[operator]
+        launches = self.launches(grad.stride(), x.stride())
+        partials = x.new_empty(launches.partials, dtype=torch.float32)
+        result = x.new_empty_strided(self.shape, self.strides)
+        launches.write(grad.data_ptr(), x.data_ptr(), partials.data_ptr())
+        launches.add(partials.data_ptr(), result.data_ptr())
         return result
 
-    def _look_up(self, grad: Strides, x: Strides) -> tuple[object, ...]:
-        problem = self._problem
+    def make(self, grad: Strides, x: Strides, *kind: object) -> _GradWeightLaunches:
+        """Look up both launches."""
+        problem = self.problem
         call, splits = self._algorithm.weight_steps(problem, grad, x)
-        add = calls.sum_partials(problem, splits, self._strides)
-        elements = splits * math.prod(problem.weight_shape)
-        return (grad, x, launch_of(call, problem.device), launch_of(add, problem.device), elements)
-
-
-def _backward(
-    grad_input: Gather,
-    grad_weight: _Weight,
-    grad: torch.Tensor,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    wanted: Wanted,
-) -> Grads:
-    for_weight = grad_weight(grad, x) if wanted[1] else None  # first: see `Algorithm.backward`
-    return grad_input(grad, weight, None) if wanted[0] else None, for_weight
+        add = calls.sum_partials(problem, splits, self.strides)
+        partials = splits * math.prod(self.shape)
+        return _GradWeightLaunches(launch_of(call, problem.device), launch_of(add, problem.device), partials)
 
 
 def readable(tensor: torch.Tensor) -> torch.Tensor:
@@ -214,24 +178,18 @@ def readable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def hip_reasons(problem: ConvProblem, algorithm: Algorithm) -> list[str]:
-    """Return the reasons every algorithm of the engine shares; those of the device come last."""
-    reasons = common_reasons(problem, dimensions=2, groups=True)
-    if reasons:
-        return reasons
-    if problem.dtype not in STORAGE:
-        reasons.append(f"dtype {problem.dtype} is not float32, float16 or bfloat16")
+    """Return the reasons every algorithm of the engine shares."""
     shapes = (problem.input_shape, problem.output_shape)
     # A tile's offsets are from its first sample: with small images it has several of them.
-    if any(math.prod(shape[1:]) * (2 + 512 // max(1, math.prod(shape[2:]))) >= _LARGEST for shape in shapes):
-        reasons.append("a sample is too large for offsets of 32 bits")
-    if any(shape[0] * math.prod(shape[2:]) + 512 >= _LARGEST for shape in shapes):
-        reasons.append("the pixels of the batch are 2**31 or more")
-    if problem.groups >= 2**16 or math.prod(problem.stride) >= 2**16:
-        reasons.append(f"{problem.groups} groups are more than a launch takes")
-    missing = device_reason(problem.device)
-    if missing:
-        return [*reasons, missing]
-    return reasons + quarantined(algorithm, problem)
+    sample = any(math.prod(shape[1:]) * (2 + 512 // max(1, math.prod(shape[2:]))) >= LARGEST for shape in shapes)
+    batch = any(shape[0] * math.prod(shape[2:]) + 512 >= LARGEST for shape in shapes)
+    launch = problem.groups >= 2**16 or math.prod(problem.stride) >= 2**16
+    limits = (
+        (sample, "a sample is too large for offsets of 32 bits"),
+        (batch, "the pixels of the batch are 2**31 or more"),
+        (launch, f"{problem.groups} groups are more than a launch takes"),
+    )
+    return launched_reasons(problem, algorithm, limits, device_reason)
 
 
 def _shapes(problem: ConvProblem) -> tuple[tuple[int, ...], ...]:

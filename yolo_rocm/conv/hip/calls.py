@@ -12,11 +12,10 @@ from typing import Final
 import torch
 
 from ...engines.activations import ACTIVATIONS, IDENTITY
+from ..launched import Shape, Sides, Strides, geometry
 from ..problem import ConvProblem, cdiv
 from .tiles import HipTile
 
-Shape = tuple[int, ...]
-Strides = tuple[int, ...]
 STORAGE: Final = {torch.float32: "float", torch.float16: "half_t", torch.bfloat16: "bf16_t"}
 
 
@@ -45,34 +44,49 @@ def activation(problem: ConvProblem, back: bool) -> dict[str, int | str]:
     return {"ACT": ACTIVATIONS.index(kind), "SLOPE": f"{slope:.9e}f"}
 
 
-def forward(problem: ConvProblem, x: Strides, y: Strides, tile: HipTile) -> HipCall:
-    """Describe the forward pass; tensors: input, packed weight, bias or None, output."""
-    sizes = (problem.output_size, problem.output_size, problem.input_size)
-    channels, outputs = problem.group_channels
-    return _gather_gemm(problem, *sizes, channels, outputs, x, y, tile, False)
-
-
-def grad_input(problem: ConvProblem, grad: Strides, gx: Strides, tile: HipTile) -> HipCall:
-    """Describe the gradient of the input, all its stride phases; tensors: gradient, packed weight, None, result."""
-    channels, outputs = problem.group_channels
-    phase = tuple(cdiv(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
-    return _gather_gemm(
-        problem, phase, problem.input_size, problem.output_size, outputs, channels, grad, gx, tile, True
+def gather_gemm(problem: ConvProblem, src: Strides, out: Strides, tile: HipTile, back: bool) -> HipCall:
+    """Describe forward, or with `back` grad-input; tensors: source, packed weight, bias or None, result."""
+    sides = Sides.of(problem, back)
+    channels, outputs, out_size = sides.channels, sides.outputs, sides.out[2:]
+    tiles_m, tiles_n = cdiv(problem.batch * math.prod(sides.phase), tile.m), cdiv(outputs, tile.n)
+    src_last, out_last = _channels_by_four(src, channels), out[1] == 1 and outputs > 1
+    one_to_one = problem.stride == (1, 1)
+    pointwise = not src_last and one_to_one and problem.kernel == (1, 1) and problem.padding == (0, 0)
+    whole = sides.phase == out_size and _pixels_by_four(out, out_size)
+    defines: dict[str, int | str] = {
+        "BACK": int(back),
+        "SRC_LAST": int(src_last),
+        "POINTWISE": int(pointwise and _pixels_by_four(src, sides.src[2:])),
+        "OUT_LAST": int(out_last),
+        "VEC_OUT": int(_channels_by_four(out, outputs) if out_last else whole),
+        "EVEN_K": int(channels % tile.k == 0),
+        **activation(problem, back),
+    }
+    sizes = (problem.batch, *sides.phase, *out_size, *sides.src[2:], channels, outputs)
+    weight_row = problem.groups * tiles_n * tile.n
+    return HipCall(
+        "gather_gemm",
+        _defines(problem, tile, **defines),
+        (tiles_m * tiles_n * sides.phases, problem.groups, 1),
+        tile.threads,
+        (*sizes, *src, *out, *geometry(problem).values(), tiles_n, problem.groups, weight_row),
     )
 
 
 def packed_shape(problem: ConvProblem, tile: HipTile, back: bool) -> tuple[int, int, int, int]:
     """Return the shape of a packed weight: taps, channels, groups, outputs, the second and last in whole tiles."""
-    channels, outputs = reversed(problem.group_channels) if back else problem.group_channels
-    return (math.prod(problem.kernel), cdiv(channels, tile.k) * tile.k, problem.groups, cdiv(outputs, tile.n) * tile.n)
+    sides = Sides.of(problem, back)
+    channels, outputs = cdiv(sides.channels, tile.k) * tile.k, cdiv(sides.outputs, tile.n) * tile.n
+    return (math.prod(problem.kernel), channels, problem.groups, outputs)
 
 
 def pack_weight(problem: ConvProblem, weight: Strides, tile: HipTile, back: bool) -> HipCall:
     """Describe the copy of a weight into the order that `gather_gemm` reads; tensors: weight, packed weight."""
-    channels, outputs = reversed(problem.group_channels) if back else problem.group_channels
+    sides = Sides.of(problem, back)
     taps, packed_channels, groups, packed_outputs = shape = packed_shape(problem, tile, back)
     elements = math.prod(shape)
-    sizes = (elements, taps, problem.kernel[1], channels, packed_channels, groups, outputs, packed_outputs)
+    channels, outputs = (sides.channels, packed_channels), (sides.outputs, packed_outputs)
+    sizes = (elements, taps, problem.kernel[1], *channels, groups, *outputs)
     defines = (("T", STORAGE[problem.dtype]), ("BACK", int(back)))
     return HipCall("pack_weight", defines, (cdiv(elements, 256), 1, 1), 256, (*sizes, *weight))
 
@@ -97,7 +111,7 @@ def grad_weight(problem: ConvProblem, grad: Strides, x: Strides, tile: HipTile, 
             _defines(problem, tile, **defines),
             (tiles_m * tiles_n, problem.groups, splits),
             tile.threads,
-            (*sizes, *grad, *x, *_geometry(problem), tiles_n, problem.groups),
+            (*sizes, *grad, *x, *geometry(problem).values(), tiles_n, problem.groups),
         ),
         splits,
     )
@@ -117,48 +131,6 @@ def sum_partials(problem: ConvProblem, splits: int, gw: Strides) -> HipCall:
     numbers = (splits, elements, problem.weight_shape[1], problem.kernel[1], math.prod(problem.kernel), *gw)
     defines = (("T", STORAGE[problem.dtype]), ("LANES", lanes))
     return HipCall("sum_partials", defines, (cdiv(elements, 256 // lanes), 1, 1), 256, numbers)
-
-
-def _gather_gemm(
-    problem: ConvProblem,
-    phase: Shape,
-    out_size: Shape,
-    src_size: Shape,
-    channels: int,
-    outputs: int,
-    src: Strides,
-    out: Strides,
-    tile: HipTile,
-    back: bool,
-) -> HipCall:
-    area = math.prod(phase)
-    tiles_m, tiles_n = cdiv(problem.batch * area, tile.m), cdiv(outputs, tile.n)
-    src_last, out_last = _channels_by_four(src, channels), out[1] == 1 and outputs > 1
-    one_to_one = problem.stride == (1, 1)
-    pointwise = not src_last and one_to_one and problem.kernel == (1, 1) and problem.padding == (0, 0)
-    whole = phase == out_size and _pixels_by_four(out, out_size)
-    defines: dict[str, int | str] = {
-        "BACK": int(back),
-        "SRC_LAST": int(src_last),
-        "POINTWISE": int(pointwise and _pixels_by_four(src, src_size)),
-        "OUT_LAST": int(out_last),
-        "VEC_OUT": int(_channels_by_four(out, outputs) if out_last else whole),
-        "EVEN_K": int(channels % tile.k == 0),
-        **activation(problem, back),
-    }
-    sizes = (problem.batch, *phase, *out_size, *src_size, channels, outputs)
-    weight_row = problem.groups * tiles_n * tile.n
-    return HipCall(
-        "gather_gemm",
-        _defines(problem, tile, **defines),
-        (tiles_m * tiles_n * (math.prod(problem.stride) if back else 1), problem.groups, 1),
-        tile.threads,
-        (*sizes, *src, *out, *_geometry(problem), tiles_n, problem.groups, weight_row),
-    )
-
-
-def _geometry(problem: ConvProblem) -> tuple[int, ...]:
-    return (*problem.kernel, *problem.stride, *problem.padding, *problem.dilation)
 
 
 def _defines(problem: ConvProblem, tile: HipTile, **more: int | str) -> tuple[tuple[str, int | str], ...]:
@@ -197,15 +169,14 @@ def few_channels(problem: ConvProblem, x: Strides, weight: Strides, y: Strides) 
 
 def depthwise(problem: ConvProblem, src: Strides, weight: Strides, out: Strides, back: bool) -> HipCall:
     """Describe a depthwise forward pass, or with `back` grad-input; tensors: source, weight, bias or None, result."""
-    sizes = (problem.input_size, problem.output_size)
-    src_size, out_size = reversed(sizes) if back else sizes
-    channels, area = problem.in_channels, math.prod(out_size)
+    sides = Sides.of(problem, back)
+    channels, area = problem.in_channels, math.prod(sides.out[2:])
     last = _channels_by_four(src, channels) and _channels_by_four(out, channels)
     blocks = cdiv(channels, 32) if last else cdiv(area, 256)
     pixels = 4 if problem.batch * area >= 2**16 else 1
     grid = blocks * (cdiv(problem.batch * area, 32 * pixels) if last else problem.batch * channels)
     by_out, _, *by_tap = weight
-    numbers = (problem.batch, *out_size, *src_size, channels, *src, *out, by_out, *by_tap, blocks)
+    numbers = (problem.batch, *sides.out[2:], *sides.src[2:], channels, *src, *out, by_out, *by_tap, blocks)
     more = {"BACK": int(back), "LAST": int(last), "PIXELS": pixels, **activation(problem, back)}
     return HipCall("depthwise", _fixed_geometry(problem, **more), (grid, 1, 1), 256, numbers)
 
@@ -225,5 +196,4 @@ def depthwise_weight(problem: ConvProblem, grad: Strides, x: Strides, processors
 
 
 def _fixed_geometry(problem: ConvProblem, **more: int | str) -> tuple[tuple[str, int | str], ...]:
-    names = ("KH", "KW", "SH", "SW", "PH", "PW", "DH", "DW")
-    return (("T", STORAGE[problem.dtype]), *zip(names, _geometry(problem), strict=True), *more.items())
+    return (("T", STORAGE[problem.dtype]), *geometry(problem).items(), *more.items())

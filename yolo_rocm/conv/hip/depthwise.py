@@ -6,10 +6,11 @@ import math
 from typing import ClassVar
 
 from ...engines.devices import processors
+from ..launched import Strides
 from ..problem import ConvProblem
 from . import calls
 from .base import HipAlgorithm, PassCalls, hip_reasons
-from .calls import HipCall, Strides
+from .calls import HipCall
 
 # Grad-weight keeps a sum for every tap: with more of them than this, registers run out.
 _MOST_TAPS = 64
@@ -31,14 +32,7 @@ class HipDepthwise(HipAlgorithm):
             reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
         return reasons + hip_reasons(problem, self)
 
-    def gather_steps(
-        self,
-        problem: ConvProblem,
-        back: bool,
-        src: Strides,
-        weight: Strides,
-        out: Strides,
-    ) -> PassCalls:
+    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> PassCalls:
         """Describe forward or grad-input."""
         return PassCalls(calls.depthwise(problem, src, weight, out, back))
 

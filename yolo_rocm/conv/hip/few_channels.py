@@ -6,10 +6,10 @@ import math
 from typing import ClassVar
 
 from ...engines.names import Pass
+from ..launched import Strides
 from ..problem import ConvProblem
 from . import calls
 from .base import PassCalls, hip_reasons
-from .calls import Strides
 from .gemm import HipGemm
 from .tiles import TILES
 
@@ -41,14 +41,7 @@ class HipFewChannels(HipGemm):
         """Return whether it is the forward pass; the others are the plain tiles'."""
         return which == Pass.FORWARD
 
-    def gather_steps(
-        self,
-        problem: ConvProblem,
-        back: bool,
-        src: Strides,
-        weight: Strides,
-        out: Strides,
-    ) -> PassCalls:
+    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> PassCalls:
         """Describe forward by this kernel, grad-input by the plain one."""
         if back:
             return super().gather_steps(problem, back, src, weight, out)

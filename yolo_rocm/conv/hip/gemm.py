@@ -7,10 +7,11 @@ from typing import ClassVar
 
 from ...engines.devices import processors
 from ...engines.names import Pass
+from ..launched import Strides
 from ..problem import ConvProblem
 from . import calls
 from .base import HipAlgorithm, PassCalls, hip_reasons
-from .calls import HipCall, Strides
+from .calls import HipCall
 from .tiles import HipTile, fits
 
 
@@ -38,19 +39,9 @@ class HipGemm(HipAlgorithm):
             return fits(self.weight.m, outputs) and fits(self.weight.n, width)
         return fits(self.gather.n, outputs if which == Pass.FORWARD else channels)
 
-    def gather_steps(
-        self,
-        problem: ConvProblem,
-        back: bool,
-        src: Strides,
-        weight: Strides,
-        out: Strides,
-    ) -> PassCalls:
+    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> PassCalls:
         """Describe forward or grad-input, and the packing of the weight before it."""
-        if back:
-            kernel = calls.grad_input(problem, src, out, self.gather)
-        else:
-            kernel = calls.forward(problem, src, out, self.gather)
+        kernel = calls.gather_gemm(problem, src, out, self.gather, back)
         pack = calls.pack_weight(problem, weight, self.gather, back)
         return PassCalls(kernel, pack, math.prod(calls.packed_shape(problem, self.gather, back)))
 

@@ -8,9 +8,10 @@ from typing import ClassVar, Final
 import torch
 
 from ...engines.names import Pass
+from ..launched import Sides, Strides
 from ..problem import ConvProblem, cdiv
 from .base import PassCalls, hip_reasons
-from .calls import STORAGE, HipCall, Strides, activation
+from .calls import STORAGE, HipCall, activation
 from .gemm import HipGemm
 from .tiles import TILES
 
@@ -48,19 +49,10 @@ class HipWinograd(HipGemm):
         """Return whether it is forward or grad-input of a layer whose channels fill a step."""
         return which != Pass.GRAD_WEIGHT and min(problem.in_channels, problem.out_channels) >= 16
 
-    def gather_steps(
-        self,
-        problem: ConvProblem,
-        back: bool,
-        src: Strides,
-        weight: Strides,
-        out: Strides,
-    ) -> PassCalls:
+    def gather_steps(self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides) -> PassCalls:
         """Describe forward or grad-input, and the transform of the weight before it."""
-        sizes = (problem.input_size, problem.output_size)
-        src_size, out_size = reversed(sizes) if back else sizes
-        of = (problem.in_channels, problem.out_channels)
-        channels, outputs = reversed(of) if back else of
+        sides = Sides.of(problem, back)
+        channels, outputs, out_size = sides.channels, sides.outputs, sides.out[2:]
         tiles_n = cdiv(outputs, _OUTPUTS)
         packed_channels, packed_outputs = cdiv(channels, _DEPTH) * _DEPTH, tiles_n * _OUTPUTS
         padding = tuple(2 - p for p in problem.padding) if back else problem.padding
@@ -74,20 +66,10 @@ class HipWinograd(HipGemm):
             ("EVEN_K", int(channels % _DEPTH == 0)),
             *activation(problem, back).items(),
         )
-        tiles = problem.batch * math.prod(cdiv(size, 2) for size in out_size)
-        numbers = (
-            problem.batch,
-            *out_size,
-            *src_size,
-            channels,
-            outputs,
-            *src,
-            *out,
-            *padding,
-            tiles_n,
-            packed_channels,
-        )
-        kernel = HipCall("winograd", defines, (cdiv(tiles, _TILES) * tiles_n, 1, 1), 256, numbers)
+        tiles = cdiv(problem.batch * math.prod(cdiv(size, 2) for size in out_size), _TILES)
+        sizes = (problem.batch, *out_size, *sides.src[2:], channels, outputs)
+        numbers = (*sizes, *src, *out, *padding, tiles_n, packed_channels)
+        kernel = HipCall("winograd", defines, (tiles * tiles_n, 1, 1), 256, numbers)
         elements = packed_channels * packed_outputs
         pack = HipCall(
             "winograd_weight",

@@ -1,52 +1,46 @@
-"""A Triton algorithm: one launch for each pass; that of grad-weight writes partial sums, and a second one adds them."""
+"""A Triton algorithm: one launch for each pass; that of grad-weight writes partial sums, and a second one adds them.
+
+On a fast GPU many layers in half precision take less time than Python needs for them: once its launches are made, what
+is left of a pass is memory and a launch.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable
-from functools import partial
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from ...engines.names import Pass
 from ...engines.triton.call import Call
-from ...engines.triton.launch import launch, prepare
-from ..base import Algorithm, Bound
+from ...engines.triton.launch import Launch, prepare
+from ..launched import LaunchedAlgorithm, LaunchedPass, Passes, Sides, Strides
 from ..problem import ConvProblem
 from . import calls
-from .bound import bound_passes
-from .calls import Strides, strides
-from .common import empty_for, remembered, sum_key, tf32
+from .calls import strides
+from .common import tf32
 
 
-class TritonAlgorithm(Algorithm):
+class TritonAlgorithm(LaunchedAlgorithm):
     """The three passes, from the launches and the layout of the weight that a subclass describes."""
 
     engine: ClassVar[str] = "triton"
-    activates: ClassVar[bool] = True
-    packs: ClassVar[bool] = False  # whether `packed` copies weights
+    packs: ClassVar[bool] = False  # whether weights are copied
 
     @abstractmethod
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
-        """Describe the launch of the forward pass; tensors: input, packed weight, bias or anything, output."""
-
-    @abstractmethod
-    def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
-        """Describe the launch of grad-input; tensors: gradient, packed weight, anything, result."""
+    def gather_call(
+        self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides, bias: bool
+    ) -> Call:
+        """Describe forward, or with `back` grad-input; tensors: source, packed weight, bias or anything, result."""
 
     @abstractmethod
     def grad_weight_call(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[Call, int]:
         """Describe the launch of grad-weight and its number of splits; tensors: input, gradient, partial sums."""
 
-    def packed(self, which: Pass, weight: torch.Tensor) -> torch.Tensor:
-        """Return the weight in the layout that a pass reads."""
+    def packed_strides(self, problem: ConvProblem, back: bool, weight: Strides) -> Strides:
+        """Return the strides that a pass reads a weight with; one that has others is copied."""
         return weight
-
-    def packed_strides(self, problem: ConvProblem, which: Pass) -> Strides:
-        """Return the strides of a weight in the layout that a pass reads."""
-        return strides(problem.weight_shape, problem.channels_last)
 
     def workspace_bytes(self, problem: ConvProblem) -> int:
         """A packed weight, or the partial sums of the gradient of the weight."""
@@ -56,59 +50,9 @@ class TritonAlgorithm(Algorithm):
         splits = max(self.grad_weight_call(problem, *by)[1] for by in layouts)
         return (splits + self.packs) * math.prod(problem.weight_shape) * 4
 
-    def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Compute the output."""
-        y = empty_for(problem, problem.output_shape, x)
-        weight = self.packed(Pass.FORWARD, weight)
-        launch(
-            self.key(problem, Pass.FORWARD, x.stride(), weight.stride(), bias is not None),
-            lambda: self.forward_call(problem, x.stride(), weight.stride(), y.stride(), bias is not None),
-            (x, weight, x if bias is None else bias.contiguous(), y),
-        )
-        return y
-
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input."""
-        gx = empty_for(problem, problem.input_shape, grad)
-        weight = self.packed(Pass.GRAD_INPUT, weight)
-        launch(
-            self.key(problem, Pass.GRAD_INPUT, grad.stride(), weight.stride()),
-            lambda: self.grad_input_call(problem, grad.stride(), weight.stride(), gx.stride()),
-            (grad, weight, grad, gx),
-        )
-        return gx
-
-    def grad_weight(
-        self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor, dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
-        """Compute the gradient of the weight: partial sums over splits of the pixels, added in a fixed order.
-
-        Args:
-            problem: The problem.
-            grad: Gradient of the output.
-            x: The input.
-            dtype: Data type of the result, where it is not the problem's; its values are those of the problem's.
-        """
-        key = self.key(problem, Pass.GRAD_WEIGHT, grad.stride(), x.stride())
-        call, splits = remembered(key, lambda: self.grad_weight_call(problem, grad.stride(), x.stride()))
-        partials = x.new_empty((splits * math.prod(problem.weight_shape),), dtype=torch.float32)
-        launch(key, lambda: call, (x, grad, partials))
-        gw = empty_for(problem, problem.weight_shape, partials, dtype)
-        key = sum_key(problem, splits, gw.dtype)
-        wide = gw.dtype != problem.dtype
-        launch(key, lambda: calls.sum_partials(problem, splits, gw.stride(), wide), (partials, gw))
-        return gw
-
-    def bound(self, problem: ConvProblem) -> Bound:
-        """Return the passes with their launches at hand."""
-        key, grad_weight = partial(self.key, problem), partial(self.grad_weight, problem)
-        return bound_passes(self, problem, key, self.packed, grad_weight)
-
-    def key(self, problem: ConvProblem, which: Pass, first: Strides, second: Strides, bias: bool = False) -> Hashable:
-        """Return all that a launch is made from; the strides are those of source and weight, or gradient and input."""
-        return (self.name, which, problem, first, second, bias, tf32(problem))
+    def made_passes(self, problem: ConvProblem) -> Passes:
+        """Make the passes for a problem."""
+        return Passes(_Gather(self, problem, False), _Gather(self, problem, True), _GradWeight(self, problem))
 
     def prepare(self, problem: ConvProblem, which: Pass) -> None:
         """Compile what a pass launches."""
@@ -116,16 +60,84 @@ class TritonAlgorithm(Algorithm):
 
     def prepare_reading(self, problem: ConvProblem, which: Pass, channels_last: bool) -> None:
         """Compile what a pass launches, where the operands are channels_last or not, whatever the result is."""
-        x, y = strides(problem.input_shape, channels_last), strides(problem.output_shape, channels_last)
-        weight = self.packed_strides(problem, which)
         dtypes: tuple[torch.dtype, ...] = (problem.dtype,) * 4
-        if which == "forward":
-            call = self.forward_call(
-                problem, x, weight, strides(problem.output_shape, problem.channels_last), problem.bias
-            )
-        elif which == "grad_input":
-            call = self.grad_input_call(problem, y, weight, strides(problem.input_shape, problem.channels_last))
-        else:
+        if which == Pass.GRAD_WEIGHT:
+            x, y = strides(problem.input_shape, channels_last), strides(problem.output_shape, channels_last)
             call, _ = self.grad_weight_call(problem, y, x)
             dtypes = (problem.dtype, problem.dtype, torch.float32)
+        else:
+            back = which == Pass.GRAD_INPUT
+            sides = Sides.of(problem, back)
+            weight = self.packed_strides(problem, back, strides(problem.weight_shape, problem.channels_last))
+            src, out = strides(sides.src, channels_last), strides(sides.out, problem.channels_last)
+            call = self.gather_call(problem, back, src, weight, out, problem.bias and not back)
         prepare(call, dtypes, problem.device)
+
+
+class _GatherLaunch(NamedTuple):
+    """A launch of forward or grad-input, and the strides that the weight is copied to; None where it is read as is."""
+
+    launch: Launch
+    packed: Strides | None
+
+
+class _Gather(LaunchedPass[_GatherLaunch]):
+    """Forward or grad-input of a problem: one launch that reads a source and a weight, and a bias or anything."""
+
+    def __init__(self, algorithm: TritonAlgorithm, problem: ConvProblem, back: bool) -> None:
+        super().__init__(problem, Sides.of(problem, back).out)
+        self._algorithm, self._back = algorithm, back
+
+    def __call__(self, source: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Compute the pass."""
+        launch, packed = self.launches(source.stride(), weight.stride(), bias is not None, tf32(self.problem))
+        if packed is not None:
+            weight = weight.new_empty_strided(weight.shape, packed).copy_(weight)
+        result = source.new_empty_strided(self.shape, self.strides)
+        launch(source, weight, source if bias is None else bias.contiguous(), result)
+        return result
+
+    def make(self, source: Strides, weight: Strides, *kind: bool) -> _GatherLaunch:
+        """Describe the launch."""
+        problem, back, algorithm = self.problem, self._back, self._algorithm
+        packed = algorithm.packed_strides(problem, back, weight)
+        call = algorithm.gather_call(problem, back, source, packed, self.strides, kind[0])
+        launch = Launch((algorithm.name, problem, back, source, packed, *kind), call)
+        return _GatherLaunch(launch, None if packed == weight else packed)
+
+
+class _GradWeightLaunches(NamedTuple):
+    """The launch that writes partial sums, the one that adds them, how many numbers they are, the result's type."""
+
+    write: Launch
+    add: Launch
+    partials: int
+    dtype: torch.dtype
+
+
+class _GradWeight(LaunchedPass[_GradWeightLaunches]):
+    """The gradient of a weight: a launch that writes partial sums, and one that adds them."""
+
+    def __init__(self, algorithm: TritonAlgorithm, problem: ConvProblem) -> None:
+        super().__init__(problem, problem.weight_shape)
+        self._algorithm = algorithm
+
+    def __call__(self, grad: torch.Tensor, x: torch.Tensor, wide: bool) -> torch.Tensor:
+        """Compute the pass."""
+        launches = self.launches(grad.stride(), x.stride(), wide, tf32(self.problem))
+        partials = x.new_empty(launches.partials, dtype=torch.float32)
+        result = x.new_empty_strided(self.shape, self.strides, dtype=launches.dtype)
+        launches.write(x, grad, partials)
+        launches.add(partials, result)
+        return result
+
+    def make(self, grad: Strides, x: Strides, *kind: bool) -> _GradWeightLaunches:
+        """Describe both launches; that of the sum is the same for other algorithms and layers of this weight."""
+        problem, (wide, in_tf32) = self.problem, kind
+        call, splits = self._algorithm.grad_weight_call(problem, grad, x)
+        write = Launch((self._algorithm.name, problem, grad, x, in_tf32), call)
+        dtype = torch.float32 if wide else problem.dtype
+        weight = (problem.weight_shape, problem.groups, problem.channels_last, problem.dtype, problem.device)
+        total = calls.sum_partials(problem, splits, self.strides, dtype != problem.dtype)
+        add = Launch(("sum_partials", weight, splits, dtype), total)
+        return _GradWeightLaunches(write, add, splits * math.prod(self.shape), dtype)

@@ -14,12 +14,12 @@ import torch
 from ...engines.activations import IDENTITY
 from ...engines.layout import strides as strides
 from ...engines.triton.call import Call
+from ..base import pixels
+from ..launched import Shape, Sides, Strides, geometry
 from ..problem import ConvProblem, cdiv
 from .steps import steps
 from .tiles import DEPTHWISE_SPLIT, GEMM_SPLIT, DepthwiseBlock, SplitK, Tile, layout_name
 
-Shape = tuple[int, ...]
-Strides = tuple[int, ...]
 IMPLICIT_GEMM: Final = f"{__package__}.kernels.implicit_gemm"
 GRAD_WEIGHT: Final = f"{__package__}.kernels.grad_weight"
 _ROUNDED: Final = {torch.float16: 1, torch.bfloat16: 2, torch.float32: 0}  # ROUND of `sum_partials`
@@ -40,9 +40,9 @@ class Dot:
     precision: str = "ieee"
 
 
-def epilogue(problem: ConvProblem, forward: bool) -> dict[str, Any]:
+def epilogue(problem: ConvProblem, back: bool) -> dict[str, Any]:
     """Return what is computed of a result before it is written, as constants; where it is nothing, always the same."""
-    if not forward or problem.activation == IDENTITY:
+    if back or problem.activation == IDENTITY:
         return {"ACTIVATION": IDENTITY, "SLOPE": 0.0, "EXACT": False}
     return {"ACTIVATION": problem.activation, "SLOPE": problem.slope, "EXACT": not is_half(problem)}
 
@@ -52,15 +52,10 @@ def is_half(problem: ConvProblem) -> bool:
     return problem.dtype in (torch.float16, torch.bfloat16)
 
 
-def geometry(problem: ConvProblem) -> dict[str, Any]:
-    """Return kernel, stride, padding and dilation as constants."""
-    names = ("KH", "KW", "SH", "SW", "PH", "PW", "DH", "DW")
-    values = (*problem.kernel, *problem.stride, *problem.padding, *problem.dilation)
-    return dict(zip(names, values, strict=True))
-
-
-def phase_constants(problem: ConvProblem) -> dict[str, int]:
+def phase_constants(problem: ConvProblem, back: bool) -> dict[str, int]:
     """Return what a kernel needs to find the taps of a stride phase: see `implicit_gemm.first_tap`."""
+    if not back:
+        return _NO_PHASES
     gcds = [math.gcd(stride, dilation) for stride, dilation in zip(problem.stride, problem.dilation, strict=True)]
     inverses = [
         pow(dilation // gcd, -1, stride // gcd) if stride > gcd else 0
@@ -74,56 +69,28 @@ def needs_int64(*tensors: tuple[Shape, Strides]) -> bool:
     return any(sum((n - 1) * s for n, s in zip(shape, by, strict=True)) >= 2**31 for shape, by in tensors)
 
 
-def forward(
-    problem: ConvProblem,
-    x: Strides,
-    weight: Strides,
-    y: Strides,
-    bias: bool,
-    tile: Tile,
-    dot: Dot,
+def gather_gemm(
+    problem: ConvProblem, src: Strides, weight: Strides, out: Strides, bias: bool, tile: Tile, dot: Dot, back: bool
 ) -> Call:
-    """Describe the forward pass of `gather_gemm`; tensors: input, weight, bias (or anything), output."""
-    channels, out_channels = problem.group_channels
-    size = problem.output_size  # which is also the only phase
-    sizes = (problem.batch, *size, *size, *problem.input_size, channels, out_channels)
-    return Call(
-        IMPLICIT_GEMM,
-        "gather_gemm",
-        (_pixel_tiles(problem, tile) * cdiv(out_channels, tile.n), problem.groups, 1),
-        (*sizes, *x, out_channels * weight[0], *weight, *y),
-        {
-            **geometry(problem),
-            **_NO_PHASES,
-            "GRAD_INPUT": False,
-            "BIAS": bias,
-            **epilogue(problem, forward=True),
-            **_gemm_constants(problem, x, y, tile, dot),
-        },
-        tile.warps,
-        tile.stages,
-    )
-
-
-def grad_input(problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides, tile: Tile, dot: Dot) -> Call:
-    """Describe the gradient of the input by `gather_gemm`; tensors: gradient, weight, anything, result."""
-    channels, out_channels = problem.group_channels
-    phase = _phase_size(problem)
+    """Describe forward, or with `back` grad-input; tensors: source, weight, bias or anything, result."""
+    sides = Sides.of(problem, back)
     by_out, by_channel, *by_tap = weight
-    sizes = (problem.batch, *phase, *problem.input_size, *problem.output_size, out_channels, channels)
-    tiles = cdiv(problem.batch * math.prod(phase), tile.m) * cdiv(channels, tile.n)
+    by_group = problem.group_channels[1] * by_out
+    tiles = cdiv(problem.batch * math.prod(sides.phase), tile.m) * cdiv(sides.outputs, tile.n)
+    sizes = (problem.batch, *sides.phase, *sides.out[2:], *sides.src[2:], sides.channels, sides.outputs)
+    by_sides = (by_channel, by_out) if back else (by_out, by_channel)
     return Call(
         IMPLICIT_GEMM,
         "gather_gemm",
-        (tiles, problem.groups * math.prod(problem.stride), 1),
-        (*sizes, *grad, out_channels * by_out, by_channel, by_out, *by_tap, *gx),
+        (tiles, problem.groups * sides.phases, 1),
+        (*sizes, *src, by_group, *by_sides, *by_tap, *out),
         {
             **geometry(problem),
-            **phase_constants(problem),
-            "GRAD_INPUT": True,
-            "BIAS": False,
-            **epilogue(problem, forward=False),
-            **_gemm_constants(problem, gx, grad, tile, dot),
+            **phase_constants(problem, back),
+            "GRAD_INPUT": back,
+            "BIAS": bias,
+            **epilogue(problem, back),
+            **_gemm_constants(problem, needs_int64((sides.src, src), (sides.out, out)), tile, dot),
         },
         tile.warps,
         tile.stages,
@@ -131,28 +98,22 @@ def grad_input(problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides
 
 
 def forward_flat(
-    problem: ConvProblem,
-    x: Strides,
-    weight: Strides,
-    y: Strides,
-    bias: bool,
-    tile: Tile,
-    dot: Dot,
+    problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool, tile: Tile, dot: Dot
 ) -> Call:
-    """Describe the forward pass of `flat_gemm`; tensors as in `forward`."""
+    """Describe the forward pass of `flat_gemm`; tensors as of `gather_gemm`."""
     channels, out_channels = problem.group_channels
     sizes = (problem.batch, *problem.output_size, *problem.input_size, out_channels)
     return Call(
         IMPLICIT_GEMM,
         "flat_gemm",
-        (_pixel_tiles(problem, tile) * cdiv(out_channels, tile.n), problem.groups, 1),
+        (cdiv(pixels(problem), tile.m) * cdiv(out_channels, tile.n), problem.groups, 1),
         (*sizes, *x, out_channels * weight[0], *weight, *y),
         {
             "C": channels,
             **geometry(problem),
             "BIAS": bias,
-            **epilogue(problem, forward=True),
-            **_gemm_constants(problem, x, y, tile, dot),
+            **epilogue(problem, back=False),
+            **_gemm_constants(problem, _int64(problem, x, y), tile, dot),
         },
         tile.warps,
         tile.stages,
@@ -190,7 +151,7 @@ def grad_weight(
         "weight_gemm_rows" if rows else "weight_gemm",
         (tiles, problem.groups, splits),
         (walk.pixels, split_pixels, *walk.out_size, *walk.src_size, channels, out_channels, *x, *grad),
-        {**constants, **walk.constants, **_gemm_constants(problem, x, grad, tile, dot)},
+        {**constants, **walk.constants, **_gemm_constants(problem, _int64(problem, x, grad), tile, dot)},
         tile.warps,
         tile.stages,
     )
@@ -244,34 +205,26 @@ def transpose(shape: Shape) -> Call:
 
 
 def depthwise(
-    problem: ConvProblem,
-    src: Strides,
-    weight: Strides,
-    out: Strides,
-    bias: bool,
-    block: DepthwiseBlock,
-    back: bool,
+    problem: ConvProblem, src: Strides, weight: Strides, out: Strides, bias: bool, block: DepthwiseBlock, back: bool
 ) -> Call:
     """Describe a depthwise forward pass, or with `back` the gradient of the input; tensors as for the GEMMs."""
+    sides = Sides.of(problem, back)
     by_out, _, *by_tap = weight
-    shapes = (problem.input_shape, problem.output_shape)
-    src_shape, out_shape = reversed(shapes) if back else shapes
-    phase = _phase_size(problem) if back else problem.output_size
-    channels = out_shape[1]
-    tiles = problem.batch * cdiv(math.prod(phase), block.pixels)
+    channels = sides.out[1]
+    tiles = problem.batch * cdiv(math.prod(sides.phase), block.pixels)
     return Call(
         DEPTHWISE,
         "depthwise",
-        (tiles, cdiv(channels, block.channels), math.prod(problem.stride) if back else 1),
-        (problem.batch, *phase, *out_shape[2:], *src_shape[2:], channels, *src, by_out, *by_tap, *out),
+        (tiles, cdiv(channels, block.channels), sides.phases),
+        (problem.batch, *sides.phase, *sides.out[2:], *sides.src[2:], channels, *src, by_out, *by_tap, *out),
         {
             "MULTIPLIER": problem.out_channels // problem.in_channels,
             **geometry(problem),
-            **(phase_constants(problem) if back else _NO_PHASES),
+            **phase_constants(problem, back),
             "GRAD_INPUT": back,
             "BIAS": bias,
-            **epilogue(problem, forward=not back),
-            "INT64": needs_int64((src_shape, src), (out_shape, out)),
+            **epilogue(problem, back),
+            "INT64": needs_int64((sides.src, src), (sides.out, out)),
             "BLOCK_P": block.pixels,
             "BLOCK_C": block.channels,
         },
@@ -286,16 +239,16 @@ def depthwise_weight(
     """Describe the partial sums of a depthwise gradient of the weight; tensors: input, gradient, partial sums."""
     tiles = cdiv(problem.out_channels, block.weight_channels)
     policy = DEPTHWISE_SPLIT[layout_name(problem.channels_last)]
-    pixels, splits = split_k(_pixels(problem), tiles, block.weight_pixels, processors, policy)
+    split_pixels, splits = split_k(pixels(problem), tiles, block.weight_pixels, processors, policy)
     call = Call(
         DEPTHWISE,
         "depthwise_weight",
         (tiles, splits, 1),
-        (_pixels(problem), pixels, *problem.output_size, *problem.input_size, problem.out_channels, *x, *grad),
+        (pixels(problem), split_pixels, *problem.output_size, *problem.input_size, problem.out_channels, *x, *grad),
         {
             "MULTIPLIER": problem.out_channels // problem.in_channels,
             **geometry(problem),
-            "INT64": needs_int64((problem.input_shape, x), (problem.output_shape, grad)),
+            "INT64": _int64(problem, x, grad),
             "BLOCK_P": block.weight_pixels,
             "BLOCK_T": 1 << (math.prod(problem.kernel) - 1).bit_length(),
             "BLOCK_C": block.weight_channels,
@@ -306,23 +259,15 @@ def depthwise_weight(
     return call, splits
 
 
-def _pixels(problem: ConvProblem) -> int:
-    return problem.batch * math.prod(problem.output_size)
+def _int64(problem: ConvProblem, x: Strides, y: Strides) -> bool:
+    """Return whether an offset into the input or the output, or into a gradient of one, needs 64 bits."""
+    return needs_int64((problem.input_shape, x), (problem.output_shape, y))
 
 
-def _pixel_tiles(problem: ConvProblem, tile: Tile) -> int:
-    return cdiv(_pixels(problem), tile.m)
-
-
-def _phase_size(problem: ConvProblem) -> Shape:
-    """Return height and width of the input's largest stride phase."""
-    return tuple(cdiv(size, stride) for size, stride in zip(problem.input_size, problem.stride, strict=True))
-
-
-def _gemm_constants(problem: ConvProblem, x: Strides, y: Strides, tile: Tile, dot: Dot) -> dict[str, Any]:
-    """Return the constants that all GEMMs end with; `x` and `y` are strides on the input's and the output's side."""
+def _gemm_constants(problem: ConvProblem, int64: bool, tile: Tile, dot: Dot) -> dict[str, Any]:
+    """Return the constants that all GEMMs end with."""
     return {
-        "INT64": needs_int64((problem.input_shape, x), (problem.output_shape, y)),
+        "INT64": int64,
         "UPCAST": dot.upcast and is_half(problem),
         "PRECISION": dot.precision,
         "BLOCK_M": tile.m,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 
 from ...engines.names import Pass
-from ...engines.triton.launch import Launch, launch
-from ..base import Algorithm, Bound, Grads, Wanted, quarantined
+from ...engines.triton.launch import Launch
+from ..base import Bound, Grads, Wanted, quarantined
+from ..launched import LaunchedAlgorithm, Passes, Shape
 from ..problem import ConvProblem
 from . import calls
 from .calls import is_half
 from .gemm import TritonGemm
 
 
-class TritonChannelsLast(Algorithm):
+class TritonChannelsLast(LaunchedAlgorithm):
     """NCHW through a channels_last copy of what is read; the result is written in NCHW at once.
 
     Half precision reads single channels two bytes at a time, and the gradient of the weight adds over pixels that are
@@ -26,7 +27,6 @@ class TritonChannelsLast(Algorithm):
 
     engine: ClassVar[str] = "triton"
     kernel: ClassVar[str | None] = "transpose"
-    activates: ClassVar[bool] = True
 
     def __init__(self, inner: TritonGemm) -> None:
         """Take the algorithm that reads channels_last."""
@@ -48,38 +48,30 @@ class TritonChannelsLast(Algorithm):
         copies = math.prod(problem.input_shape) + math.prod(problem.output_shape)
         return copies * (2 if is_half(problem) else 4) + self._inner.workspace_bytes(problem)
 
-    def forward(
-        self, problem: ConvProblem, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Compute the output."""
-        return self._inner.forward(problem, _channels_last(x), weight, bias)
-
-    def grad_input(self, problem: ConvProblem, grad: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the input."""
-        return self._inner.grad_input(problem, _channels_last(grad), weight)
-
-    def grad_weight(self, problem: ConvProblem, grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        """Compute the gradient of the weight."""
-        return self._inner.grad_weight(problem, _channels_last(grad), _channels_last(x))
-
     def weight_layout(self, problem: ConvProblem) -> torch.memory_format:
         """Return that of the algorithm inside."""
         return self._inner.weight_layout(problem)
 
+    def made_passes(self, problem: ConvProblem) -> Passes:
+        """Make the passes for a problem."""
+        forward, grad_input, grad_weight = self._inner.passes(problem)
+        turned_x, turned_grad = _turning(problem, problem.input_shape), _turning(problem, problem.output_shape)
+        return Passes(
+            lambda x, weight, bias: forward(turned_x(x), weight, bias),
+            lambda grad, weight, bias: grad_input(turned_grad(grad), weight, bias),
+            lambda grad, x, wide: grad_weight(turned_grad(grad), turned_x(x), wide),
+        )
+
     def bound(self, problem: ConvProblem) -> Bound:
         """Return the passes with their launches at hand; both gradients read one copy of the output's."""
-        forward_of, backward_of = self._inner.bound(problem)
-        turned_input, turned_grad = _turning(problem, problem.input_shape), _turning(problem, problem.output_shape)
-
-        def forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-            return forward_of(turned_input(x), weight, bias)
+        forward, (_, grad_input, grad_weight) = self.passes(problem).forward, self._inner.passes(problem)
+        turned_x, turned_grad = _turning(problem, problem.input_shape), _turning(problem, problem.output_shape)
 
         def backward(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, wanted: Wanted) -> Grads:
             grad = turned_grad(grad)
             # One after the other: the copy of the input is free again before the input's gradient is made.
-            only_weight = (False, *wanted[1:])
-            for_weight = backward_of(grad, turned_input(x), weight, only_weight)[1] if wanted[1] else None
-            return backward_of(grad, x, weight, (True, False))[0] if wanted[0] else None, for_weight
+            for_weight = grad_weight(grad, turned_x(x), True in wanted[2:]) if wanted[1] else None
+            return grad_input(grad, weight, None) if wanted[0] else None, for_weight
 
         return Bound(forward, backward)
 
@@ -88,17 +80,9 @@ class TritonChannelsLast(Algorithm):
         self._inner.prepare_reading(problem, which, channels_last=True)
 
 
-def _channels_last(x: torch.Tensor) -> torch.Tensor:
-    x = x.contiguous()
-    y = torch.empty_like(x, memory_format=torch.channels_last)
-    shape = tuple(x.shape)
-    launch(_key(shape, x.dtype, str(x.device)), lambda: calls.transpose(shape), (x, y))
-    return y
-
-
-def _turning(problem: ConvProblem, shape: tuple[int, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return `_channels_last` for tensors of one shape, with its launch at hand."""
-    copy = Launch(_key(shape, problem.dtype, problem.device), calls.transpose(shape))
+def _turning(problem: ConvProblem, shape: Shape) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return the copy of tensors of one shape into channels_last, with its launch at hand."""
+    copy = Launch(("transpose", shape, problem.dtype, problem.device), calls.transpose(shape))
 
     def turned(x: torch.Tensor) -> torch.Tensor:
         x = x.contiguous()
@@ -107,7 +91,3 @@ def _turning(problem: ConvProblem, shape: tuple[int, ...]) -> Callable[[torch.Te
         return y
 
     return turned
-
-
-def _key(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Hashable:
-    return ("transpose", shape, dtype, device)

@@ -8,10 +8,11 @@ from typing import ClassVar
 from ...engines.devices import processors
 from ...engines.triton.available import family
 from ...engines.triton.call import Call
+from ..launched import Strides
 from ..problem import ConvProblem
 from . import calls
 from .base import TritonAlgorithm
-from .calls import Strides, is_half
+from .calls import is_half
 from .common import triton_reasons
 from .tiles import DepthwiseBlock, block
 
@@ -34,13 +35,11 @@ class TritonDepthwise(TritonAlgorithm):
             reasons.append(f"{math.prod(problem.kernel)} taps are more than {_MOST_TAPS}")
         return reasons + triton_reasons(problem, self)
 
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
-        """Describe the forward pass."""
-        return calls.depthwise(problem, x, weight, y, bias, _block(problem), back=False)
-
-    def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
-        """Describe the gradient of the input."""
-        return calls.depthwise(problem, grad, weight, gx, False, _block(problem), back=True)
+    def gather_call(
+        self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides, bias: bool
+    ) -> Call:
+        """Describe forward or grad-input."""
+        return calls.depthwise(problem, src, weight, out, bias, _block(problem), back)
 
     def grad_weight_call(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[Call, int]:
         """Describe the partial sums of the gradient of the weight."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -12,10 +11,11 @@ from ...engines.devices import processors
 from ...engines.names import Pass
 from ...engines.triton.available import family
 from ...engines.triton.call import Call
+from ..launched import Strides
 from ..problem import ConvProblem
 from . import calls
 from .base import TritonAlgorithm
-from .calls import Strides, is_half, strides
+from .calls import is_half, strides
 from .common import dot, triton_reasons
 from .tiles import FEW_CHANNELS, FLAT, SIZES, Tile, Tiles, fits, inference_tile, measured, tiles
 
@@ -55,36 +55,28 @@ class TritonGemm(TritonAlgorithm):
         }[kernel]
         return self._size in (sizes.copied if copied else sizes.stored) and fits(wide, of)
 
-    def packed(self, which: Pass, weight: torch.Tensor) -> torch.Tensor:
-        """Return a weight whose channels are contiguous for each tap: a few hundred kilobytes to copy at the most.
+    def packed_strides(self, problem: ConvProblem, back: bool, weight: Strides) -> Strides:
+        """Return the strides of a weight whose channels are contiguous for each tap: at most some 100 KiB to copy.
 
         In a forward pass of fp32 the output channels are, rather than the input channels: a tile of taps is then read
         along its own columns, without which fp32 units wait for it (2.5x, NVIDIA H200).
         """
-        if which == Pass.FORWARD and weight.dtype == torch.float32:
-            return weight.new_empty_strided(weight.shape, _by_output(weight.shape)).copy_(weight)
-        if weight.shape[2] * weight.shape[3] == 1:
-            return weight
-        return weight.contiguous(memory_format=torch.channels_last)
+        if not back and problem.dtype == torch.float32:
+            out_channels, channels, _, width = problem.weight_shape
+            return (1, out_channels, width * channels * out_channels, channels * out_channels)
+        return weight if math.prod(problem.kernel) == 1 else strides(problem.weight_shape, True)
 
     def weight_layout(self, problem: ConvProblem) -> torch.memory_format:
-        """Return that of `packed` in half precision; in fp32 the two passes differ."""
+        """Return that of `packed_strides` in half precision; in fp32 the two passes differ."""
         taps = math.prod(problem.kernel)
         return torch.channels_last if taps > 1 and is_half(problem) else torch.preserve_format
 
-    def packed_strides(self, problem: ConvProblem, which: Pass) -> Strides:
-        """Return the strides of a packed weight."""
-        if which == Pass.FORWARD and problem.dtype == torch.float32:
-            return _by_output(problem.weight_shape)
-        return strides(problem.weight_shape, math.prod(problem.kernel) > 1 or problem.channels_last)
-
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
-        """Describe the forward pass."""
-        return calls.forward(problem, x, weight, y, bias, self._tile(problem, Pass.FORWARD), dot(problem))
-
-    def grad_input_call(self, problem: ConvProblem, grad: Strides, weight: Strides, gx: Strides) -> Call:
-        """Describe the gradient of the input."""
-        return calls.grad_input(problem, grad, weight, gx, self._tile(problem, Pass.GRAD_INPUT), dot(problem))
+    def gather_call(
+        self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides, bias: bool
+    ) -> Call:
+        """Describe forward or grad-input."""
+        tile = self._tile(problem, Pass.GRAD_INPUT if back else Pass.FORWARD)
+        return calls.gather_gemm(problem, src, weight, out, bias, tile, dot(problem), back)
 
     def grad_weight_call(self, problem: ConvProblem, grad: Strides, x: Strides) -> tuple[Call, int]:
         """Describe the partial sums of the gradient of the weight."""
@@ -145,10 +137,14 @@ class TritonFlat(TritonGemm):
         """Return whether it is the forward pass of a layer that is not depthwise; the others are the plain tiles'."""
         return which == Pass.FORWARD and not _is_depthwise(problem)
 
-    def forward_call(self, problem: ConvProblem, x: Strides, weight: Strides, y: Strides, bias: bool) -> Call:
-        """Describe the forward pass."""
+    def gather_call(
+        self, problem: ConvProblem, back: bool, src: Strides, weight: Strides, out: Strides, bias: bool
+    ) -> Call:
+        """Describe forward by this kernel, grad-input by the plain one."""
+        if back:
+            return super().gather_call(problem, back, src, weight, out, bias)
         own = inference_tile(family(problem.device), is_half(problem), FLAT) if problem.bias else None
-        return calls.forward_flat(problem, x, weight, y, bias, own or _tiles(problem).flat, dot(problem))
+        return calls.forward_flat(problem, src, weight, out, bias, own or _tiles(problem).flat, dot(problem))
 
 
 class TritonInference(TritonGemm):
@@ -179,12 +175,6 @@ class TritonInference(TritonGemm):
         tile = self._own(problem)
         assert tile is not None  # or it is not supported
         return tile
-
-
-def _by_output(weight_shape: Sequence[int]) -> Strides:
-    """Return the strides of a weight whose output channels are contiguous for each tap."""
-    out_channels, channels, _, width = weight_shape
-    return (1, out_channels, width * channels * out_channels, channels * out_channels)
 
 
 def _is_depthwise(problem: ConvProblem) -> bool:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any, Final, NamedTuple
 
-from ..problem import ConvProblem
+from ..launched import Strides
+from ..problem import ConvProblem, cdiv
 from .tiles import Tile
 
-Strides = tuple[int, ...]
 _NARROWEST: Final = 4  # columns: below, hardly any pixels of a row are read together
 _UNIT: Final = 4  # pixels that are read at once
 # Rectangles that reach over the edges of the output add zeros there. By whether pixels of a row follow each other in
@@ -80,4 +80,4 @@ def _pointwise(problem: ConvProblem) -> bool:
 
 def _covered(size: tuple[int, ...], step: tuple[int, ...]) -> int:
     """Return how many pixels the steps have that cover a size."""
-    return math.prod(-(-length // each) * each for length, each in zip(size, step, strict=True))
+    return math.prod(cdiv(length, each) * each for length, each in zip(size, step, strict=True))

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from ....engines.triton.values import activated
-from .implicit_gemm import SIZES, first_tap
+from .implicit_gemm import SIZES, along_axis
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -52,39 +52,14 @@ def depthwise(
     c = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     px = p % phase_w
     py = p // phase_w
-    if GRAD_INPUT:
-        phase = tl.program_id(2)
-        phase_y = phase // SW
-        phase_x = phase % SW
-        first_y = (phase_y + (SH - PH % SH)) % SH
-        first_x = (phase_x + (SW - PW % SW)) % SW
-        out_row = first_y + py * SH
-        out_column = first_x + px * SW
-        ky = first_tap(phase_y, SH, GCD_H, MODINV_H)
-        kx = first_tap(phase_x, SW, GCD_W, MODINV_W)
-        taps_y = tl.where(phase_y % GCD_H == 0, tl.cdiv(tl.maximum(KH - ky, 0), SH // GCD_H), 0)
-        taps_x = tl.where(phase_x % GCD_W == 0, tl.cdiv(tl.maximum(KW - kx, 0), SW // GCD_W), 0)
-        y = py + (first_y + PH - ky * DH) // SH
-        x = px + (first_x + PW - kx * DW) // SW
-        SRC_STEP_Y: tl.constexpr = -(DH // GCD_H)
-        SRC_STEP_X: tl.constexpr = -(DW // GCD_W)
-        TAP_STEP_Y: tl.constexpr = SH // GCD_H
-        TAP_STEP_X: tl.constexpr = SW // GCD_W
-        SUMMED: tl.constexpr = MULTIPLIER
-    else:
-        out_row = py
-        out_column = px
-        ky = 0
-        kx = 0
-        taps_y = KH
-        taps_x = KW
-        y = py * SH - PH
-        x = px * SW - PW
-        SRC_STEP_Y: tl.constexpr = DH
-        SRC_STEP_X: tl.constexpr = DW
-        TAP_STEP_Y: tl.constexpr = 1
-        TAP_STEP_X: tl.constexpr = 1
-        SUMMED: tl.constexpr = 1
+    phase = tl.program_id(2)
+    out_row, y, ky, taps_y = along_axis(py, phase // SW, KH, SH, PH, DH, GCD_H, MODINV_H, GRAD_INPUT)
+    out_column, x, kx, taps_x = along_axis(px, phase % SW, KW, SW, PW, DW, GCD_W, MODINV_W, GRAD_INPUT)
+    SRC_STEP_Y: tl.constexpr = -(DH // GCD_H) if GRAD_INPUT else DH
+    SRC_STEP_X: tl.constexpr = -(DW // GCD_W) if GRAD_INPUT else DW
+    TAP_STEP_Y: tl.constexpr = SH // GCD_H if GRAD_INPUT else 1
+    TAP_STEP_X: tl.constexpr = SW // GCD_W if GRAD_INPUT else 1
+    SUMMED: tl.constexpr = MULTIPLIER if GRAD_INPUT else 1
     pixel_mask = (py < phase_h) & (out_row < out_h) & (out_column < out_w)
     channel_mask = c < channels
     if INT64:

@@ -28,6 +28,28 @@ def first_tap(phase, STRIDE: tl.constexpr, GCD: tl.constexpr, MODINV: tl.constex
     return ((phase // GCD) * MODINV) % (STRIDE // GCD)
 
 
+@triton.jit
+def along_axis(
+    p, phase,                                          # place in its stride phase, pixels; the phase
+    KERNEL: tl.constexpr, STRIDE: tl.constexpr,        # of the axis, taps and pixels
+    PADDING: tl.constexpr, DILATION: tl.constexpr,     # of the axis, pixels
+    GCD: tl.constexpr, MODINV: tl.constexpr,           # see `first_tap`
+    GRAD_INPUT: tl.constexpr,                          # as in the kernels
+):  # fmt: skip
+    """Return of a pixel of `out`, along an axis: its place, the place in `src` of its first tap, that tap, how many.
+
+    Taps follow each other at every (STRIDE / GCD)-th with GRAD_INPUT, at every one otherwise.
+    """
+    if GRAD_INPUT:
+        first = (phase + (STRIDE - PADDING % STRIDE)) % STRIDE
+        tap = first_tap(phase, STRIDE, GCD, MODINV)
+        taps = tl.where(phase % GCD == 0, tl.cdiv(tl.maximum(KERNEL - tap, 0), STRIDE // GCD), 0)
+        # Exact for the first tap: `first_tap` makes the difference a multiple of the stride where there are taps.
+        return first + p * STRIDE, p + (first + PADDING - tap * DILATION) // STRIDE, tap, taps
+    else:
+        return p, p * STRIDE - PADDING, 0, KERNEL
+
+
 @triton.jit(do_not_specialize=SIZES)
 def gather_gemm(
     src, weight, bias, out,                            # tensors: x, w, bias, y; with GRAD_INPUT gy, w, anything, gx
@@ -73,39 +95,19 @@ def gather_gemm(
     py = row % phase_h
     b = row // phase_h
     group = tl.program_id(1)
-    # y, x: the pixel of `src` that the first tap reads, (iy, ix) of the formulas; with GRAD_INPUT (oy, ox).
+    phase_y = 0
+    phase_x = 0
     if GRAD_INPUT:
         phase_y = (group // SW) % SH
         phase_x = group % SW
         group = group // (SH * SW)
-        first_y = (phase_y + (SH - PH % SH)) % SH
-        first_x = (phase_x + (SW - PW % SW)) % SW
-        out_row = first_y + py * SH
-        out_column = first_x + px * SW
-        ky = first_tap(phase_y, SH, GCD_H, MODINV_H)
-        kx = first_tap(phase_x, SW, GCD_W, MODINV_W)
-        taps_y = tl.where(phase_y % GCD_H == 0, tl.cdiv(tl.maximum(KH - ky, 0), SH // GCD_H), 0)
-        taps_x = tl.where(phase_x % GCD_W == 0, tl.cdiv(tl.maximum(KW - kx, 0), SW // GCD_W), 0)
-        # Exact for the first tap: `first_tap` makes both differences multiples of the stride where there are taps.
-        y = py + (first_y + PH - ky * DH) // SH
-        x = px + (first_x + PW - kx * DW) // SW
-        SRC_STEP_Y: tl.constexpr = -(DH // GCD_H)
-        SRC_STEP_X: tl.constexpr = -(DW // GCD_W)
-        TAP_STEP_Y: tl.constexpr = SH // GCD_H
-        TAP_STEP_X: tl.constexpr = SW // GCD_W
-    else:
-        out_row = py
-        out_column = px
-        ky = 0
-        kx = 0
-        taps_y = KH
-        taps_x = KW
-        y = py * SH - PH
-        x = px * SW - PW
-        SRC_STEP_Y: tl.constexpr = DH
-        SRC_STEP_X: tl.constexpr = DW
-        TAP_STEP_Y: tl.constexpr = 1
-        TAP_STEP_X: tl.constexpr = 1
+    # y, x: the pixel of `src` that the first tap reads, (iy, ix) of the formulas; with GRAD_INPUT (oy, ox).
+    out_row, y, ky, taps_y = along_axis(py, phase_y, KH, SH, PH, DH, GCD_H, MODINV_H, GRAD_INPUT)
+    out_column, x, kx, taps_x = along_axis(px, phase_x, KW, SW, PW, DW, GCD_W, MODINV_W, GRAD_INPUT)
+    SRC_STEP_Y: tl.constexpr = -(DH // GCD_H) if GRAD_INPUT else DH
+    SRC_STEP_X: tl.constexpr = -(DW // GCD_W) if GRAD_INPUT else DW
+    TAP_STEP_Y: tl.constexpr = SH // GCD_H if GRAD_INPUT else 1
+    TAP_STEP_X: tl.constexpr = SW // GCD_W if GRAD_INPUT else 1
     pixel_mask = (b < batch) & (out_row < out_h) & (out_column < out_w)
     if INT64:
         b = b.to(tl.int64)

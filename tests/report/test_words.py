@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from yolo_rocm.report.head import head_rows, rest_of_step, step_words, tiles
+from yolo_rocm.report.head import head_rows, step_words, tiles
 from yolo_rocm.report.page import render
 from yolo_rocm.report.run_data import read_run
-from yolo_rocm.report.words import duration, gigabytes, milliseconds, moment, name
+from yolo_rocm.report.words import duration, gigabytes, milliseconds
 
 from ..tables import each_row
 from .made_runs import change_column, change_facts, make_run
@@ -18,51 +18,17 @@ pytestmark = pytest.mark.once
 
 
 @each_row(
-    ("ms", "shown"),
+    ("form", "value", "shown"),
     [
-        (0.0342, "0.034 ms"),
-        (0.6, "0.60 ms"),
-        (2.345, "2.35 ms"),
-        (9.996, "10.0 ms"),
-        (73.24, "73.2 ms"),
-        (99.96, "100 ms"),
-        (999.4, "999 ms"),
-        (999.9, "1.0 s"),
-        (5385.6, "5.4 s"),
-        (90_000, "90.0 s"),
+        *((milliseconds, ms, shown) for ms, shown in ((0.0342, "0.034 ms"), (0.6, "0.60 ms"), (9.996, "10.0 ms"))),
+        *((milliseconds, ms, shown) for ms, shown in ((99.96, "100 ms"), (999.9, "1.0 s"), (90_000, "90.0 s"))),
+        *((duration, s, shown) for s, shown in ((0.04, "40.0 ms"), (99.94, "99.9 s"), (99.96, "1 min 40 s"))),
+        *((duration, s, shown) for s, shown in ((3599, "59 min 59 s"), (3599.7, "1 h 0 min"), (90_000, "25 h 0 min"))),
+        *((gigabytes, mb, shown) for mb, shown in ((512, "0.50 GB"), (6128, "5.98 GB"), (24 * 1024, "24.0 GB"))),
     ],
 )
-def test_milliseconds(ms, shown):
-    assert milliseconds(ms) == shown
-
-
-@each_row(
-    ("seconds", "shown"),
-    [(0.04, "40.0 ms"), (0.9996, "1.0 s"),
-     (99.94, "99.9 s"), (99.96, "1 min 40 s"), (225, "3 min 45 s"), (3540, "59 min 0 s"),
-     (3600, "1 h 0 min"), (3599, "59 min 59 s"), (3599.7, "1 h 0 min"), (9000, "2 h 30 min"),
-     (90_000, "25 h 0 min"), (119.7, "2 min 0 s")],
-)  # fmt: skip
-def test_durations(seconds, shown):
-    assert duration(seconds) == shown
-
-
-def test_names_are_words():
-    assert name("ram_gb") == "memory of the host, GB"
-    assert name("torch") == "torch"
-
-
-def test_memory_is_in_the_unit_of_cards():
-    assert [gigabytes(value) for value in (512, 6128, 24 * 1024)] == ["0.50 GB", "5.98 GB", "24.0 GB"]
-
-
-@pytest.mark.parametrize(
-    ("told", "shown"),
-    [("2026-11-16T01:02+00:00", "2026-11-16 01:02 UTC"), ("2026-11-16T01:02+02:00", "2026-11-16 01:02 UTC+02:00"),
-     ("2026-11-16T01:02", "2026-11-16 01:02"), ("yesterday", "yesterday")],
-)  # fmt: skip
-def test_a_moment(told, shown):
-    assert moment(told) == shown
+def test_numbers_are_easy_to_read(form, value, shown):
+    assert form(value) == shown
 
 
 def test_the_head_says_what_was_trained_on_what(tmp_path):
@@ -76,28 +42,17 @@ def test_the_head_says_what_was_trained_on_what(tmp_path):
         ("model", "yolov8n.yaml"),
         ("data", "coco/data.yaml"),
         ("preset", "rx5600xt"),
-        ("began", "2026-11-16 01:02 UTC"),
+        ("began", "2026-11-16 01:02+00:00"),
         ("total time", "3 min 24 s"),
     ]
     assert "<dt>data</dt><dd>coco/data.yaml</dd>" in render([run])
+    assert "<h2>GPU and host</h2>" in render([run])
     change_facts(folder, loading={"compute": "CPU"})
     page = render([read_run(folder)])
     assert "<dt>device</dt><dd>CPU, 8 cores</dd>" in page
-    change_facts(folder, machine={"cores": 1})
-    assert head_rows(read_run(folder))[0] == ("device", "CPU, 1 core")
-    change_facts(folder, machine={})
-    assert head_rows(read_run(folder))[0] == ("device", "CPU")
+    assert "<h2>Host</h2>" in page
     (folder / "rocm.json").unlink()
     assert [label for label, _ in head_rows(read_run(folder))] == ["model", "data", "total time"]
-
-
-def test_without_a_gpu_the_host_stands_alone(tmp_path):
-    folder = make_run(tmp_path / "run")
-    assert "<h2>GPU and host</h2>" in render([read_run(folder)])
-    change_facts(folder, loading={"compute": "CPU"})
-    cpu = read_run(folder)
-    assert "<h2>Host</h2>" in render([cpu])
-    assert "<h2>GPU and host</h2>" in render([cpu, read_run(make_run(tmp_path / "gpu"))])
 
 
 def test_tiles(tmp_path):
@@ -124,30 +79,13 @@ def test_tiles(tmp_path):
     assert not any(label.startswith("best") for label in labels)
 
 
-def test_the_rest_of_a_step_is_named_as_far_as_it_is_known(tmp_path):
-    folder = make_run(tmp_path / "run", layers=3, busy=15.0)  # 0.6 + 0.6 + 0.9 ms of convolutions
-    run = read_run(folder)
-    said = rest_of_step(run)
-    assert said.startswith("Convolutions take 2.10 ms of a sampled step of 100 ms (2%). The other 97.9 ms are normal")
-    assert "was not measured" in said
-    assert "the GPU was busy 15% of the time" in said
-    assert said in render([run])
-    filled = rest_of_step(read_run(make_run(tmp_path / "filled", layers=3)))
-    assert "busy" not in filled
-    assert "the GPU waits for the host" in filled
-    change_facts(folder, loading={"compute": "CPU"})
-    assert "GPU" not in rest_of_step(read_run(folder))
-    assert rest_of_step(read_run(make_run(tmp_path / "untimed", layers=0))) is None
-    assert rest_of_step(read_run(make_run(tmp_path / "longer", layers=99))) is None  # marks that overlap
-
-
 CLASSES = {"convolution": 40.0, "normalisation": 25.0, "activation": 0.0, "loss": 15.0, "optimizer": 5.0, "other": 15.0}
 
 
 def test_a_step_is_shown_by_class_of_operator(tmp_path):
     folder = make_run(tmp_path / "run", layers=3)
-    old = render([read_run(folder)])
-    assert 'id="step"' not in old  # as a run of an earlier version
+    told = "Convolutions take 2.10 ms of a sampled step of 100 ms (2%)"  # as with torch 1.13
+    assert told in render([read_run(folder)])
     change_facts(folder, step={"step_ms": 100.0, "class_steps": 3, "classes_ms": CLASSES})
     run = read_run(folder)
     page = render([run])
@@ -157,8 +95,6 @@ def test_a_step_is_shown_by_class_of_operator(tmp_path):
         assert f"<span>{kind}</span>" in page
         assert shown in page
     assert "<span>activation</span>" not in page
-    assert "not measured" not in page
-    assert rest_of_step(run) is None
     assert "convolutions below, 40% of a step, would" in run.verdict.sentence
     (said,) = step_words(run)
     assert said in page
@@ -166,9 +102,6 @@ def test_a_step_is_shown_by_class_of_operator(tmp_path):
     change_facts(folder, step={"classes_ms": {**CLASSES, "optimizer": None, "loss": "x", "unheard of": 3.0}})
     (said,) = step_words(read_run(folder))
     assert said.endswith("In none of the sampled steps the optimizer made its own.")
-    both = render([read_run(folder), read_run(make_run(tmp_path / "old"))])
-    assert both.count("<h3>Time of a step by class of operator</h3>") == 1
-    assert "Nothing but convolutions was timed." in both
 
 
 def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
@@ -195,7 +128,6 @@ def test_a_host_that_sets_the_pace_is_named_with_its_times(tmp_path):
 @pytest.mark.parametrize(
     ("facts", "arguments"),
     [
-        ({"graphs": ["device graph on for 2x3x32x32: faster"]}, ""),
         ({"graphs": ["device graph off for 2x3x32x32: not faster"]}, ""),
         ({"settings": {"values": {"conv.engine": {"value": "vendor"}}}}, ""),
         ({}, "compile: true\n"),
@@ -214,16 +146,11 @@ def test_graphs_are_not_advised_where_they_were_tried_or_cannot_be(tmp_path, fac
 
 def test_a_batch_that_did_not_fit_is_named(tmp_path):
     folder = make_run(tmp_path / "run", busy=60.0)
+    change_facts(folder, batch={"asked": 32, "used": "many"})
     assert read_run(folder).verdict.kind == "host"
-    values = {"step.memory": {"value": "lean", "origin": "default (auto: 6 GB of gfx1010)"}}
-    change_facts(folder, batch={"asked": 32, "used": 8}, settings={"values": values})
+    change_facts(folder, batch={"asked": 32, "used": 8})
     sentence = read_run(folder).verdict.sentence
     assert sentence.startswith("Memory-bound: a batch of 32 did not fit and one of 8 did, 65% of the GPU's memory")
-    assert "(step.memory: lean, auto: 6 GB of gfx1010)" in sentence
-    values["step.memory"]["origin"] = "argument"
-    change_facts(folder, batch={"asked": 32, "used": "many"}, settings={"values": values})
-    assert read_run(folder).room.lean == ""
-    assert read_run(folder).verdict.kind == "host"
 
 
 def test_only_the_time_of_training_counts_for_the_verdict(tmp_path):
@@ -245,21 +172,3 @@ def test_map_0_is_remarked_on(tmp_path, map_50_95, remarked):
     change_column(folder / "results.csv", "metrics/mAP50-95(B)", map_50_95)
     found = [remark for remark in read_run(folder).remarks if "mAP50-95(B) is 0 after 3 epochs" in remark]
     assert bool(found) is remarked
-    if remarked:
-        assert "random weights" in found[0]
-        assert found[0] in render([read_run(folder)])
-
-
-def test_one_epoch_is_no_epochs(tmp_path):
-    (remark,) = read_run(make_run(tmp_path / "run", epochs=1)).remarks
-    assert remark.startswith("mAP50-95(B) is 0 after 1 epoch: ")
-
-
-def test_the_page_says_until_when_there_is_telemetry(tmp_path):
-    folder = make_run(tmp_path / "run", epochs=30, batches=100)
-    table = folder / "rocm_telemetry.csv"
-    whole = table.read_text().splitlines()
-    assert read_run(folder).remarks == ()
-    table.write_text("\n".join(whole[:102]) + "\n")
-    (remark,) = read_run(folder).remarks
-    assert remark.startswith("telemetry ends after 99.1 s, the epochs took 5 min 5 s")

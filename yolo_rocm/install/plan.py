@@ -117,7 +117,8 @@ def _choose(
 ) -> tuple[str, str, str, tuple[str, ...]]:
     """Return a stack's name, why it is taken, the source of that, and the names of the others that would do."""
     stacks, row = table().stacks, table().cards_of(targets[0]) if targets else None
-    names, source = (), stacks["cpu"].source
+    names: tuple[str, ...] = ()
+    source = stacks["cpu"].source
     if asked is not None:
         if asked not in stacks:
             raise ConfigError(f"unknown stack '{asked}'{nearest(asked, stacks)} Known: {', '.join(stacks)}.")

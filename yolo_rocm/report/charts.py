@@ -96,13 +96,11 @@ def learning(run: RunData) -> list[Chart]:
 
 def of_runs(make: Callable[[RunData], list[Chart]], runs: Sequence[RunData]) -> list[Chart]:
     """Return the charts of one run, or those of two with the lines of both."""
-    if len(runs) == 1:
-        return make(runs[0])
     together: dict[str, Chart] = {}
-    for mark, run in zip("AB", runs, strict=False):
+    for run in runs:
         for chart in make(run):
             before = together.get(chart.title, replace(chart, lines=()))
-            lines = [replace(line, run=mark) for line in chart.lines]
+            lines = [replace(line, run=run.mark) for line in chart.lines]
             together[chart.title] = replace(before, lines=[*before.lines, *lines])
     return list(together.values())
 

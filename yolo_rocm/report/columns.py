@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from .files import number
 
@@ -42,19 +43,17 @@ def by_time(columns: list[str], rows: list[list[str]]) -> tuple[RunTable, int]:
         return RunTable([], {}), 0
     place = columns.index("time")
     timed = [(when, row) for row in rows if (when := number(row[place])) is not None]
-    steps = sorted(b[0] - a[0] for a, b in pairwise(timed) if b[0] > a[0])
-    usual = steps[len(steps) // 2] if steps else 1.0
-    gap = [""] * len(columns)
+    steps = [after - before for (before, _), (after, _) in pairwise(timed)]
+    usual = median([step for step in steps if step > 0] or [1.0])
     minutes: list[float] = []
     cells: list[list[str]] = []
     now, pauses = 0.0, 0
-    for index, (when, row) in enumerate(timed):
-        step = when - timed[index - 1][0] if index else 0.0
+    for step, (_, row) in zip([0.0, *steps], timed, strict=False):
         if step < 0 or step > max(60.0, 20 * usual):
             pauses += 1
-            minutes.append((now + usual) / 60)
-            cells.append(gap)
             step = 2 * usual
+            minutes.append((now + usual) / 60)
+            cells.append([""] * len(columns))
         now += step
         minutes.append(now / 60)
         cells.append(row)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -11,9 +11,11 @@ from ..conv.names import PASSES
 from .head import KeyNumber, tiles
 from .run import RunData
 from .sections import argument_rows, preset_rows, stack_rows, text
-from .spread import differ
 
 INCONCLUSIVE = "inconclusive"
+# Of so many epochs each, of runs that are alike, one pair in ten has ranges apart by chance; of five, one in a hundred.
+_FEWEST = 3
+_NONE = "not measured"
 # Of every run, and different in each of them.
 _OWN = {"name", "save_dir", "project", "exist_ok"}
 
@@ -47,44 +49,50 @@ def _verdicts(first: RunData, second: RunData) -> list[RunDifference]:
 
 
 def _numbers(first: RunData, second: RunData) -> list[RunDifference]:
-    others = {tile.label: tile for tile in tiles(second)}
-    # However far apart metrics of different data are, they say nothing about the runs.
-    doubts = {} if first.arguments.get("data") == second.arguments.get("data") else {"metric": "other data"}
+    ones, others = ({tile.label: tile for tile in tiles(run)} for run in (first, second))
+    same_data = first.arguments.get("data") == second.arguments.get("data")  # else metrics say nothing about the runs
     rows = []
-    for tile in tiles(first):
-        other = others.pop(tile.label, None)
-        if other is None:
-            rows.append(RunDifference(tile.label, tile.shown, "not measured"))
-        elif tile.epochs and other.epochs:
-            rows.append(_of_epochs(tile, other, doubts.get(tile.kind, "")))
-        elif tile.value is not None and other.value is not None:
-            rows.append(_change(tile, tile.shown, other.shown, tile.value, other.value))
-    rows = [row for row in rows if row.first != row.second]
-    return rows + [RunDifference(tile.label, "not measured", tile.shown) for tile in others.values()]
+    for label in dict.fromkeys([*ones, *others]):
+        if label.startswith("best ") and not same_data:
+            continue
+        one, other = ones.get(label), others.get(label)
+        if one is None or other is None:
+            rows.append(RunDifference(label, one.shown if one else _NONE, other.shown if other else _NONE))
+        else:
+            rows.append(_change(one, other))
+    return [row for row in rows if row.first != row.second]
 
 
-def _of_epochs(tile: KeyNumber, other: KeyNumber, doubt: str) -> RunDifference:
-    """Return the median of a number with the least and the largest of its epochs, and whether those are apart."""
-    one, two = median(tile.epochs), median(other.epochs)
-    row = _change(tile, _spread(tile, one), _spread(other, two), one, two)
-    if not doubt and differ(tile.epochs, other.epochs):
-        return row
-    said = f"{INCONCLUSIVE}, {doubt}" if doubt else INCONCLUSIVE
-    return replace(row, change=f"{said} ({row.change})" if row.change else said, better=0)
-
-
-def _change(tile: KeyNumber, first: str, second: str, one: float, two: float) -> RunDifference:
-    if tile.form(one).endswith("%"):  # a share of a share would say nothing
-        change = f"{100 * (two - one):+.1f} points"
+def _change(one: KeyNumber, other: KeyNumber) -> RunDifference:
+    """Compare a number of two runs; of epochs it is their median, and a change where their ranges are apart."""
+    is_proven = not one.epochs or apart(one.epochs, other.epochs)
+    before, after = (median(tile.epochs or [tile.value or 0.0]) for tile in (one, other))
+    if one.shown.endswith("%"):  # a share of a share would say nothing
+        change = f"{100 * (after - before):+.1f} points"
     else:
-        change = f"{two / one - 1:+.1%}" if one else ""
-    direction = (two > one) - (two < one)
-    return RunDifference(tile.compared or tile.label, first, second, change, direction * tile.better)
+        change = f"{after / before - 1:+.1%}" if before else ""
+    better = one.better * ((after > before) - (after < before)) if is_proven else 0
+    return RunDifference(
+        one.compared or one.label,
+        _range(one, before),
+        _range(other, after),
+        change if is_proven else f"{INCONCLUSIVE} ({change})",
+        better,
+    )
 
 
-def _spread(tile: KeyNumber, value: float) -> str:
-    epochs, shown = tile.epochs, tile.form(value)
-    return f"{shown} ({tile.form(min(epochs))} to {tile.form(max(epochs))})" if len(epochs) > 1 else shown
+def apart(first: Sequence[float], second: Sequence[float]) -> bool:
+    """Return whether each value of one run is above each of the other; fewer than three epochs show no range."""
+    if min(len(first), len(second)) < _FEWEST:
+        return False
+    return min(first) > max(second) or min(second) > max(first)
+
+
+def _range(tile: KeyNumber, value: float) -> str:
+    """Return a number, with the least and the largest epoch where it is one of epochs."""
+    if len(tile.epochs) < 2:
+        return tile.form(value)
+    return f"{tile.form(value)} ({tile.form(min(tile.epochs))} to {tile.form(max(tile.epochs))})"
 
 
 def _pairs(
@@ -101,12 +109,10 @@ def _pairs(
 
 def _engines(run: RunData) -> Iterable[tuple[str, str]]:
     """Return what computed each layer at the first shape it met, which is that of training; the slowest first."""
-    found: dict[str, str] = {}
     first_met = {text(row.get("layer")): row for row in reversed(run.layers)}
-    for row in sorted(reversed(first_met.values()), key=lambda row: -(row["total_ms"] or 0.0)):
+    for layer, row in sorted(reversed(first_met.items()), key=lambda item: -(item[1]["total_ms"] or 0.0)):
         ways = " / ".join(text(row.get(which) or "-") for which in PASSES)
-        found[text(row.get("layer"))] = f"{text(row.get('engine') or 'not reached')}: {ways}"
-    return found.items()
+        yield layer, f"{text(row.get('engine') or 'not reached')}: {ways}"
 
 
 def summary(run: RunData) -> dict[str, Any]:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any
 
 from ..utils.error_text import typed_line
-from ..utils.limited_files import parse_yaml
+from ..utils.limited_files import read_json, read_yaml
 from .words import counted
-
-# Nothing a training writes comes near it; a larger file is not ours, and would only fill the memory.
-_LARGEST: Final = 512 * 2**20
 
 
 class Reader:
@@ -32,57 +27,46 @@ class Reader:
 
     def json(self, name: str, loses: str) -> dict[str, Any]:
         """Return the object in a JSON file; empty where there is none."""
-        return self._object(name, loses, json.loads)
+        return self._mapping(name, loses, read_json)
 
     def yaml(self, name: str, loses: str) -> dict[str, Any]:
         """Return the mapping in a YAML file; empty where there is none."""
-        return self._object(name, loses, parse_yaml)
+        return self._mapping(name, loses, read_yaml)
 
-    def _object(self, name: str, loses: str, parse: Callable[[str], Any]) -> dict[str, Any]:
-        parsed = self._parsed(name, loses, lambda file: [parse(file.read())])
-        for found in parsed or ():
-            if not isinstance(found, dict):
-                self.remarks.append(f"{name} holds a {type(found).__name__} instead of a mapping: {loses}")
-            return mapping(found)
-        return {}
+    def _mapping(self, name: str, loses: str, parse: Callable[[Path], Any]) -> dict[str, Any]:
+        value = self._parsed(name, loses, parse, {})
+        if not isinstance(value, dict):
+            self.remarks.append(f"{name} holds a {type(value).__name__} instead of a mapping: {loses}")
+        return mapping(value)
 
     def table(self, name: str, loses: str) -> tuple[list[str], list[list[str]]]:
         """Return the columns and the whole rows of a CSV file. A row that was being written at the end is left out."""
-        lines: list[str] = self._parsed(name, loses, list, errors="replace")
-        if lines is None:
-            return [], []
-        # A number cut short would still read as a number.
-        half = bool(lines) and not lines[-1].endswith(("\n", "\r"))
-        try:
-            rows = list(csv.reader(line.replace("\0", "") for line in lines[: len(lines) - half]))
-        except csv.Error as error:
-            self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
-            return [], []
-        if not rows:
-            self.remarks.append(f"{name} is empty: {loses}")
-            return [], []
-        columns = [cell.strip() for cell in rows[0]]
-        whole = [row for row in rows[1:] if len(row) == len(columns)]
-        broken = sum(1 for row in rows[1:] if row) - len(whole) + half
-        if broken > 0:
+        columns, *rows = self._parsed(name, loses, _csv_rows, None) or [[]]
+        whole = [row for row in rows if len(row) == len(columns)]
+        if broken := len(rows) - len(whole):
             self.remarks.append(f"{name} has {counted(broken, 'half-written line')}, left out")
-        if not whole:
+        if columns and not whole:
             self.remarks.append(f"{name} has no whole line: {loses}")
-        return columns, whole
+        return [cell.strip() for cell in columns], whole
 
-    def _parsed(self, name: str, loses: str, parse: Callable[[TextIO], Any], errors: str = "strict") -> Any:
-        """Return what is in a file; None, and a remark, where it is missing or cannot be read."""
+    def _parsed(self, name: str, loses: str, parse: Callable[[Path], Any], nothing: Any) -> Any:
+        """Return what is in a file; `nothing`, and a remark, where it is missing or cannot be read."""
         try:
-            with (self.folder / name).open(newline="", encoding="utf-8", errors=errors) as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > _LARGEST:
-                    raise ValueError(f"{size / 2**20:.0f} MiB")
-                return parse(file)
+            return parse(self.folder / name)
         except FileNotFoundError:
             self.remarks.append(f"{name} is missing: {loses}")
-        except (OSError, ValueError, RecursionError) as error:
-            self.remarks.append(f"{name} cannot be read ({_one_line(error)}): {loses}")
-        return None
+        except (OSError, ValueError, csv.Error) as error:
+            self.remarks.append(f"{name} cannot be read ({typed_line(error)}): {loses}")
+        return nothing
+
+
+def _csv_rows(path: Path) -> list[list[str]]:
+    """Return the rows of a CSV file; of one without its end, whose last number may be cut short, nothing."""
+    text = path.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+    whole, _, half = text.rpartition("\n")
+    if not whole:
+        raise ValueError("empty")
+    return [row for row in csv.reader(whole.split("\n")) if row] + ([[]] if half else [])
 
 
 def number(text: Any) -> float | None:
@@ -102,7 +86,3 @@ def mapping(value: Any) -> dict[str, Any]:
 def rows_of(value: Any) -> list[dict[str, Any]]:
     """Return the mappings in a list; nothing for anything else."""
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def _one_line(error: Exception) -> str:
-    return typed_line(error)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from statistics import mean
+from typing import Any
 
-from ..telemetry.bottleneck import FILLED
 from ..telemetry.classes import OPTIMIZER
 from .files import mapping, number, rows_of
 from .run import RunData
 from .sections import gpu_words, text
-from .spread import later_half, settled
-from .words import counted, duration, gigabytes, milliseconds, moment
+from .words import counted, duration, gigabytes, milliseconds
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,7 @@ class KeyNumber:
         form: Writes it.
         better: Which direction is: 1 up, -1 down, 0 neither.
         epochs: The same number of the epochs by which two runs are compared, where it is one of epochs.
-        kind: What that is of: a `time` or a `metric`.
-        compared: What it is when it is compared, where that is something else.
+        compared: What those are, where it is something else.
     """
 
     label: str
@@ -34,7 +32,6 @@ class KeyNumber:
     form: Callable[[float], str]
     better: int = 0
     epochs: Sequence[float] = ()
-    kind: Literal["", "time", "metric"] = ""
     compared: str = ""
 
     @property
@@ -45,50 +42,48 @@ class KeyNumber:
 
 def tiles(run: RunData) -> list[KeyNumber]:
     """Return the numbers that sum up a run; those that were not measured are left out."""
-    peak = max(run.telemetry.known("vram_used_mb"), default=None)
-    asked = number(run.arguments.get("epochs"))
-    metric = (run.metric or "").removeprefix("metrics/")
-    learned = later_half(run.results.known(run.metric or ""))
+    metric, asked = run.metric or "", number(run.arguments.get("epochs"))
+    name = metric.removeprefix("metrics/")
     of = f" of {asked:.0f}" if asked else ""
-    loading, power = run.loading, run.telemetry.known("power_w")
+    learned, loading, telemetry = run.results.known(metric), run.loading, run.telemetry
+    power = telemetry.known("power_w")
+    rates = [rate for rate in run.epoch_rates if rate is not None]
+    host_ms = None if run.launch is None else run.launch.host_ms
     known = [
-        KeyNumber(
-            "images/s",
-            run.images_per_s,
-            "{:.1f}".format,
-            1,
-            settled([v for v in run.epoch_rates if v is not None]),
-            "time",
-        ),
-        KeyNumber("waited for data", run.wait_share, "{:.1%}".format, -1, settled(loading.known("wait_share")), "time"),
-        KeyNumber("training of an epoch", run.epoch_s, duration, -1, settled(loading.known("seconds")), "time"),
+        KeyNumber("images/s", run.images_per_s, "{:.1f}".format, 1, _settled(rates)),
+        KeyNumber("waited for data", run.wait_share, "{:.1%}".format, -1, _settled(loading.known("wait_share"))),
+        KeyNumber("training of an epoch", run.epoch_s, duration, -1, _settled(loading.known("seconds"))),
         KeyNumber("epochs", float(len(run.results.x)) or None, lambda value: f"{value:.0f}{of}"),
         KeyNumber(
-            f"best {metric}", run.best(run.metric or ""), "{:.3f}".format, 1, learned, "metric", f"{metric}, later half"
+            f"best {name}", run.best(metric), "{:.3f}".format, 1, learned[len(learned) // 2 :], f"{name}, later half"
         ),
         KeyNumber("GPU busy", run.busy, "{:.0%}".format),
-        KeyNumber("peak GPU memory", peak, gigabytes, -1),
+        KeyNumber("peak GPU memory", max(telemetry.known("vram_used_mb"), default=None), gigabytes, -1),
         KeyNumber("GPU memory in use", run.memory_share, "{:.0%}".format),
-        KeyNumber("hottest", max(run.telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
-        KeyNumber("mean power", sum(power) / len(power) if power else None, "{:.0f} W".format),
+        KeyNumber("hottest", max(telemetry.known("temperature_c"), default=None), "{:.0f} °C".format),
+        KeyNumber("mean power", mean(power) if power else None, "{:.0f} W".format),
         KeyNumber("CPU of the host", run.host, "{:.0%}".format),
         # Of a few steps: a change of it is no proof.
         KeyNumber("sampled step, while watched", run.step_ms, milliseconds),
-        KeyNumber("host, to launch a step", None if run.launch is None else run.launch.host_ms, milliseconds),
+        KeyNumber("host, to launch a step", host_ms, milliseconds),
     ]
     return [tile for tile in known if tile.value is not None]
 
 
+def _settled(values: Sequence[float]) -> Sequence[float]:
+    """Return the values of epochs without the first, which starts workers and warms up, where others are left."""
+    return values[1:] or values
+
+
 def head_rows(run: RunData) -> list[tuple[str, str]]:
     """Return what was trained on what, and when, as far as it is known."""
-    preset = mapping(run.facts.get("settings")).get("preset")
     began = mapping(run.facts.get("run")).get("began")
     rows = [
         ("device", _device(run)),
         ("model", _end(run.arguments.get("model"), 1)),
         ("data", _end(run.arguments.get("data"), 2)),
-        ("preset", preset if isinstance(preset, str) else None),
-        ("began", moment(began) if isinstance(began, str) else None),
+        ("preset", mapping(run.facts.get("settings")).get("preset")),
+        ("began", str(began).replace("T", " ") if began else None),
         ("total time", None if run.total_s is None else duration(run.total_s)),
     ]
     return [(label, text(value)) for label, value in rows if value is not None]
@@ -108,22 +103,6 @@ def _device(run: RunData) -> str | None:
     return " and ".join(dict.fromkeys(gpus)) or None
 
 
-def rest_of_step(run: RunData) -> str | None:
-    """Return what part of a sampled step the convolutions are, where no other class of operator was measured."""
-    part, whole = run.convolutions_ms, run.step_ms
-    if part is None or not whole or part > whole or run.classes_ms:
-        return None
-    idle = ""
-    if run.compute == "GPU" and run.busy is not None and run.busy < FILLED:
-        idle = f" Over all steps the GPU was busy {run.busy:.0%} of the time: much of the rest is such gaps."
-    waits = "the GPU waits for the host" if run.compute == "GPU" else "the processor waits"
-    return (
-        f"Convolutions take {milliseconds(part)} of a sampled step of {milliseconds(whole)} ({part / whole:.0%}). The "
-        f"other {milliseconds(whole - part)} are normalisation, activations, loss, optimiser, copies, and gaps while "
-        f"{waits}; how much each of them takes was not measured.{idle}"
-    )
-
-
 def step_words(run: RunData) -> list[str]:
     """Return what is to be known about the split of a step, and how long the host takes to launch one."""
     found = []
@@ -134,6 +113,11 @@ def step_words(run: RunData) -> list[str]:
             "Medians of sampled steps, which take longer than others because they are watched. Gaps while "
             f"{gaps} count for what follows them. An activation that is computed together with its BatchNorm counts as "
             f"normalisation. Other is copies, concatenations, sums, and what comes after the optimizer.{missing}"
+        )
+    elif run.convolutions_ms is not None and run.step_ms and run.convolutions_ms <= run.step_ms:
+        found.append(
+            f"Convolutions take {milliseconds(run.convolutions_ms)} of a sampled step of {milliseconds(run.step_ms)} "
+            f"({run.convolutions_ms / run.step_ms:.0%}); how much the rest of it takes was not measured."
         )
     launch = run.launch
     if launch is not None:

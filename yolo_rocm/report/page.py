@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from .._version import __version__
 from ..conv.names import PASSES
@@ -18,7 +18,6 @@ from ..utils.atomic import write_file
 from . import charts, head, sections
 from .compare import INCONCLUSIVE, differences
 from .drawing import HEIGHT, WIDTH, drawing
-from .files import mapping
 from .run import RunData
 from .run_data import read_run
 from .words import milliseconds, milliseconds_alone
@@ -45,8 +44,7 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
     Raises:
         ConfigError: One of the folders is not that of a training, or the page cannot be written.
     """
-    folders = [each for each in (folder, other) if each is not None]
-    runs = [read_run(each) for each in folders]
+    runs = [read_run(folder)] if other is None else [read_run(folder, "A"), read_run(other, "B")]
     path = out or Path(folder) / (PAGE_FILE if other is None else COMPARISON_FILE)
     page = render(runs).encode(errors="replace")  # a file name may hold bytes that are no text
     try:
@@ -61,18 +59,17 @@ def write_page(folder: Path, other: Path | None = None, out: Path | None = None)
 
 def render(runs: Sequence[RunData]) -> str:
     """Return the page of one or two runs."""
-    labels = "AB" if len(runs) > 1 else ("",)
-    views = [_view(run, label, sections.MOST_LAYERS // len(runs)) for run, label in zip(runs, labels, strict=False)]
     script = _asset("page.js")
     return (
         _environment()
         .get_template("page.html")
         .render(
-            runs=views,
+            runs=runs,
             plots={make.__name__: [drawing(chart) for chart in charts.of_runs(make, runs)] for make in _PLOTS},
             on_gpu=any(run.compute == "GPU" for run in runs),
             differences=differences(*runs) if len(runs) == 2 else None,
             inconclusive=INCONCLUSIVE,
+            most_layers=sections.MOST_LAYERS // len(runs),
             size=(WIDTH, HEIGHT),
             passes=PASSES,
             style=_asset("page.css"),
@@ -82,39 +79,6 @@ def render(runs: Sequence[RunData]) -> str:
             made=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         )
     )
-
-
-def _view(run: RunData, label: str, most_layers: int) -> dict[str, Any]:
-    layers, left_out = sections.layer_rows(run, most_layers)
-    unit, by_algorithm = run.by_algorithm
-    settings = mapping(run.facts.get("settings"))
-    return {
-        "label": label,
-        "name": run.name,
-        "given": str(run.folder),
-        "folder": str(run.folder.absolute()),
-        "head": head.head_rows(run),
-        "verdict": run.verdict,
-        "tiles": head.tiles(run),
-        "remarks": run.remarks,
-        "layers": layers,
-        "layers_left_out": left_out,
-        "timed": any(row["total"] is not None for row in layers),
-        "untimed": sum(row["total"] is None for row in layers),
-        "classes": _bars(run.classes_ms),
-        "step_words": head.step_words(run),
-        "rest_of_step": head.rest_of_step(run),
-        "spaced": any(row["workspace"] is not None for row in layers),
-        "algorithms": _bars(by_algorithm),
-        "algorithm_unit": unit,
-        "why": sections.text(settings.get("why") or ""),
-        "notes": sections.texts(settings.get("notes")),
-        "preset": sections.preset_rows(run),
-        "arguments": sections.argument_rows(run),
-        "stack": sections.stack_rows(run),
-        "findings": sections.finding_rows(run),
-        "broken": sections.broken_images(run),
-    }
 
 
 def _bars(values: dict[str, float]) -> list[tuple[str, float, float]]:
@@ -139,5 +103,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(milliseconds=milliseconds, column_ms=milliseconds_alone)
+    environment.filters.update(
+        milliseconds=milliseconds, column_ms=milliseconds_alone, bars=_bars, step_words=head.step_words
+    )
+    environment.globals.update(head=head, sections=sections)
     return environment

@@ -1,4 +1,4 @@
-"""The main plots as PNG files, for those who look at their runs in W&B, ClearML, MLflow, Comet or TensorBoard."""
+"""The plots of speed and device as PNG files, for those who look at their runs in W&B, ClearML or TensorBoard."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from .run import RunData
 
 SPEED_PICTURE: Final = "rocm_speed.png"
 DEVICE_PICTURE: Final = "rocm_device.png"
-ENGINES_PICTURE: Final = "rocm_convolutions.png"
-_COLOURS: Final = ("#0a63c9", "#a84600", "#14804a", "#8a3fc7", "#b0246b", "#5b6470")
 _COLUMNS: Final = 3
 
 
@@ -24,50 +22,28 @@ def write_pictures(run: RunData, folder: Path) -> list[Path]:
         run: The run.
         folder: Where the files go.
     """
-    figures = {}
-    for name, drawn, title in (
-        (SPEED_PICTURE, charts.speed(run), run.verdict.sentence),
-        (DEVICE_PICTURE, charts.device(run), ""),
-    ):
-        if drawn:
-            figures[name] = _figure_of(drawn, title)
-    if run.by_algorithm[1]:
-        figures[ENGINES_PICTURE] = _bars(run)
-    for name, figure in figures.items():
-        figure.savefig(folder / name, dpi=110)
-    return [folder / name for name in figures]
+    plots = {SPEED_PICTURE: charts.speed(run), DEVICE_PICTURE: charts.device(run)}
+    for name, plot in plots.items():
+        if plot:
+            _figure(plot, run.verdict.sentence).savefig(folder / name, dpi=110)
+    return [folder / name for name, plot in plots.items() if plot]
 
 
-def _figure(width: float, height: float) -> Any:
+def _figure(plot: Sequence[Chart], title: str) -> Any:
     # A figure of its own, not pyplot's: nothing of the user's open figures or backend is touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _figure_of(drawn: Sequence[Chart], title: str = "") -> Any:
     from matplotlib.ticker import MaxNLocator
 
-    columns = min(_COLUMNS, len(drawn))
-    rows = -(-len(drawn) // columns)
-    figure = _figure(4.2 * columns, 2.6 * rows + 0.4)
-    for place, chart in enumerate(drawn, 1):
+    columns = min(_COLUMNS, len(plot))
+    rows = -(-len(plot) // columns)
+    figure = Figure(figsize=(4.2 * columns, 2.6 * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    for place, chart in enumerate(plot, 1):
         axes = figure.add_subplot(rows, columns, place)
-        colours = dict(zip(dict.fromkeys(line.name for line in chart.lines), _COLOURS, strict=False))
         for line in chart.lines:
             y = [float("nan") if value is None else value for value in line.y]
-            axes.plot(
-                line.x,
-                y,
-                color=colours.get(line.name, _COLOURS[-1]),
-                linestyle="--" if line.run == "B" else "-",
-                marker="o" if len(line.x) < 2 else None,
-                linewidth=1.4,
-                label=_literal(f"{line.run} {line.name}".strip()),
-            )
+            axes.plot(line.x, y, marker="o" if len(line.x) < 2 else None, linewidth=1.4, label=line.name)
         axes.set_title(f"{chart.title} ({chart.unit})" if chart.unit else chart.title, fontsize=10)
         axes.set_xlabel(chart.x_label, fontsize=8)
         if chart.unit == "%":
@@ -78,27 +54,5 @@ def _figure_of(drawn: Sequence[Chart], title: str = "") -> Any:
         axes.tick_params(labelsize=8)
         if len(chart.lines) > 1:
             axes.legend(fontsize=7, framealpha=0.6)
-    if title:
-        figure.suptitle(_literal(title), fontsize=9, wrap=True)
+    figure.suptitle(title.replace("$", r"\$"), fontsize=9, wrap=True)  # no mathematics
     return figure
-
-
-def _bars(run: RunData) -> Any:
-    unit, values = run.by_algorithm
-    total = sum(values.values())
-    figure = _figure(6.4, 1.2 + 0.32 * len(values))
-    axes = figure.add_subplot()
-    bars = axes.barh([_literal(name) for name in values], list(values.values()), color=_COLOURS[0])
-    axes.bar_label(bars, [f"{value / total:.0%}" for value in values.values()], padding=3, fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1.12 * max(values.values()))
-    timed = unit == "ms"
-    axes.set_title(f"Convolutions: {'time of a step' if timed else 'passes'} by algorithm", fontsize=10)
-    axes.set_xlabel("ms" if timed else "passes of layers (not timed)", fontsize=8)
-    axes.tick_params(labelsize=8)
-    return figure
-
-
-def _literal(text: str) -> str:
-    """Keep matplotlib from reading mathematics into a text."""
-    return text.replace("$", r"\$")

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from .files import number
 from .run import RunData
-from .words import counted, duration
-
-# Telemetry goes on until the last evaluation is over. Where it has less than this part of what the epochs took, and
-# more than a few looks are missing, it has ended before.
-_SHORTER: Final = 0.9
-_LOOKS_S: Final = 30.0
+from .words import counted
 
 
 def remarks(run: RunData, again: bool, pauses: int) -> list[str]:
@@ -32,12 +25,10 @@ def remarks(run: RunData, again: bool, pauses: int) -> list[str]:
         found.append(_no_match(run.metric.removeprefix("metrics/"), done))
     if again:
         found.append("some epochs were run more than once: the last try of each is shown")
-    resumed = bool(run.arguments.get("resume") or pauses)
-    if resumed:
+    if run.arguments.get("resume") or pauses:
         cut = f"; {counted(pauses, 'pause')} cut out of the telemetry" if pauses else ""
         found.append(f"the run was resumed or paused{cut}")
-    telemetry = _telemetry(run, resumed)
-    return [*found, telemetry] if telemetry else found
+    return found
 
 
 def _no_match(metric: str, epochs: int) -> str:
@@ -47,15 +38,3 @@ def _no_match(metric: str, epochs: int) -> str:
         "pretrained weights or after many epochs, look at the labels (labels.jpg and train_batch0.jpg of the run show "
         "what was read) and the losses"
     )
-
-
-def _telemetry(run: RunData, resumed: bool) -> str | None:
-    """Return until when there is telemetry, where that is not to the end."""
-    told = run.telemetry.x
-    took = run.total_s or 0.0
-    if told and not resumed and 60 * told[-1] + _LOOKS_S < _SHORTER * took:
-        return (
-            f"telemetry ends after {duration(60 * told[-1])}, the epochs took {duration(took)}: "
-            "the charts of GPU and host, and means of them, know nothing of the rest"
-        )
-    return None

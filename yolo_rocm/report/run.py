@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
+from statistics import mean, median
 from typing import Any, Final
 
 from ..conv.names import PASSES
@@ -34,20 +33,20 @@ class RunData:
         facts: `rocm.json`.
         arguments: `args.yaml` of Ultralytics.
         loading: `rocm_loader.csv`, by epoch.
-        verdicts: Its column of that name.
         telemetry: `rocm_telemetry.csv`, by minutes.
         results: `results.csv`, by epoch.
         remarks: What is missing, half-written or odd.
+        mark: `A` or `B` where it is one of two.
     """
 
     folder: Path
     facts: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
     loading: RunTable = _NOTHING
-    verdicts: tuple[str, ...] = ()
     telemetry: RunTable = _NOTHING
     results: RunTable = _NOTHING
     remarks: tuple[str, ...] = ()
+    mark: str = ""
 
     @property
     def name(self) -> str:
@@ -104,8 +103,8 @@ class RunData:
     @cached_property
     def epoch_s(self) -> float | None:
         """Median seconds of an epoch's training."""
-        seconds = sorted(self.loading.known("seconds"))
-        return seconds[len(seconds) // 2] if seconds else None
+        seconds = self.loading.known("seconds")
+        return median(seconds) if seconds else None
 
     @cached_property
     def busy(self) -> float | None:
@@ -114,35 +113,30 @@ class RunData:
         None, too, where it is less than half of what a step certainly computes: the driver's number is wrong then.
         """
         known = self._in_steps("busy_percent")
-        busy = sum(known) / len(known) / 100 if len(known) >= _ENOUGH else None
-        launch, step_ms = self._sampled, self._steady_step_ms
+        busy = mean(known) / 100 if len(known) >= _ENOUGH else None
+        launch, step_ms = self.launch, self._steady_step_ms
         if busy is None or launch is None or step_ms is None or launch.waits:
             return busy
         return busy if busy * step_ms >= _MOST * launch.device_ms else None
 
     @cached_property
     def host(self) -> float | None:
-        """Mean part of the machine's processors in use while it trained, by every program."""
-        return self._share("host_cpu_percent")
-
-    def _looks(self, column: str) -> list[tuple[float, float]]:
-        pairs = zip(self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, []), strict=False)
-        return [(when, value) for when, value in pairs if when is not None and value is not None]
+        """Mean part of the machine's processors in use, by every program."""
+        known = self.telemetry.known("host_cpu_percent")
+        return mean(known) / 100 if known else None
 
     def _in_steps(self, column: str) -> list[float]:
         """Return the values of a column of the telemetry at the times of `_steady`."""
-        spans = sorted(self._steady)
-        starts, ends = [low for low, _ in spans], list(accumulate((high for _, high in spans), max))
-        looks = self._looks(column)
-        # The spans that have begun by then, and the latest end of any of them.
-        begun = [bisect_right(starts, when) for when, _ in looks]
-        return [value for (when, value), count in zip(looks, begun, strict=True) if count and when <= ends[count - 1]]
-
-    def _share(self, column: str) -> float | None:
-        """Return the mean of a column of percents while it trained, or in the whole run where few looks were then."""
-        inside = self._in_steps(column)
-        known = inside if len(inside) >= _ENOUGH else [value for _, value in self._looks(column)]
-        return sum(known) / len(known) / 100 if known else None
+        looks = zip(self.telemetry.values.get(CLOCK, []), self.telemetry.values.get(column, []), strict=False)
+        spans = iter(sorted(self._steady))
+        began, ended = next(spans, (0.0, 0.0))
+        inside = []
+        for when, value in sorted((when, value) for when, value in looks if when is not None and value is not None):
+            while when > ended and (span := next(spans, None)) is not None:
+                began, ended = span
+            if began <= when <= ended:
+                inside.append(value)
+        return inside
 
     @cached_property
     def memory_share(self) -> float | None:
@@ -154,27 +148,22 @@ class RunData:
     @cached_property
     def verdict(self) -> Bottleneck:
         """What it was bound by."""
-        told = mapping(self.facts.get("loading")).get("advice")
-        said = (verdict.partition(": try ")[2] for verdict in reversed(self.verdicts))
-        advice = str(told or next(filter(None, said), ADVICE))
         whole = sum(self.classes_ms.values())
-        part = self.classes_ms.get(CONVOLUTION, 0.0) / whole if whole else None
         return judge(
             self.wait_share,
             self.compute,
-            advice,
+            str(mapping(self.facts.get("loading")).get("advice") or ADVICE),
             self.room,
             self.busy,
             self.host,
-            launch=self.launch,
-            convolutions=part,
+            self.launch,
+            self.classes_ms.get(CONVOLUTION, 0.0) / whole if whole else None,
         )
 
     @cached_property
     def compute(self) -> str:
         """What it ran on: `GPU` or `CPU`."""
-        told = mapping(self.facts.get("loading")).get("compute")
-        return "CPU" if "CPU" in (told, *(verdict.partition("-")[0] for verdict in self.verdicts)) else "GPU"
+        return "CPU" if mapping(self.facts.get("loading")).get("compute") == "CPU" else "GPU"
 
     @cached_property
     def layers(self) -> list[dict[str, Any]]:
@@ -199,18 +188,6 @@ class RunData:
         return dict(sorted(known.items(), key=lambda item: -item[1]))
 
     @cached_property
-    def _sampled(self) -> StepLaunch | None:
-        """How sampled steps were launched; None where none was, or where steps are shorter than those were."""
-        step = mapping(self.facts.get("step"))
-        host_ms, device_ms = number(step.get("host_ms")), number(step.get("device_ms"))
-        if host_ms is None or not device_ms:
-            return None
-        step_ms = self._steady_step_ms
-        if step_ms is not None and device_ms > _LONGER * step_ms:
-            return None
-        return StepLaunch(host_ms, device_ms, graphs=self._may_have_graphs)
-
-    @cached_property
     def _steady_step_ms(self) -> float | None:
         """Mean milliseconds of a step, without waiting for its data, over all that are like the others."""
         seconds = sum(end - start for start, end in self._steady) - sum(self.loading.known("wait_s"))
@@ -219,30 +196,26 @@ class RunData:
 
     @cached_property
     def launch(self) -> StepLaunch | None:
-        """How a step was launched; None where that was not measured."""
-        launch, step_ms = self._sampled, self._steady_step_ms
-        if launch is None or step_ms is None:
-            return launch
-        return replace(launch, after_ms=max(0.0, step_ms - launch.device_ms))
+        """How steps were launched; None where none was sampled, or where steps are shorter than those were."""
+        step, step_ms = mapping(self.facts.get("step")), self._steady_step_ms
+        host_ms, device_ms = number(step.get("host_ms")), number(step.get("device_ms"))
+        if host_ms is None or not device_ms or (step_ms is not None and device_ms > _LONGER * step_ms):
+            return None
+        after_ms = None if step_ms is None else max(0.0, step_ms - device_ms)
+        return StepLaunch(host_ms, device_ms, after_ms, self._may_have_graphs)
 
     @property
     def _may_have_graphs(self) -> bool:
         """Whether nobody has tried device graphs, and nothing stands against it."""
         compiled, several = self.arguments.get("compile"), "," in str(self.arguments.get("device"))
-        vendor = self._setting("conv.engine").get("value") == "vendor"
-        return not (self.facts.get("graphs") or compiled or several or vendor)
-
-    def _setting(self, key: str) -> dict[str, Any]:
-        return mapping(mapping(mapping(self.facts.get("settings")).get("values")).get(key))
+        engine = mapping(mapping(mapping(self.facts.get("settings")).get("values")).get("conv.engine")).get("value")
+        return not (self.facts.get("graphs") or compiled or several or engine == "vendor")
 
     @cached_property
     def room(self) -> Room:
         """What the memory of the GPU had room for."""
-        batch, memory = mapping(self.facts.get("batch")), self._setting("step.memory")
-        asked, used = number(batch.get("asked")), number(batch.get("used"))
-        _, _, why = str(memory.get("origin")).partition("(auto: ")
-        lean = f"step.memory: lean, auto: {why.rstrip(')')}" if why and memory.get("value") == "lean" else ""
-        return Room(self.memory_share, None if asked is None else int(asked), None if used is None else int(used), lean)
+        batch = mapping(self.facts.get("batch"))
+        return Room(self.memory_share, number(batch.get("asked")), number(batch.get("used")))
 
     @cached_property
     def convolutions_ms(self) -> float | None:
@@ -251,21 +224,14 @@ class RunData:
         return sum(known) if known else None
 
     @cached_property
-    def by_algorithm(self) -> tuple[str, dict[str, float]]:
-        """Milliseconds of a step by algorithm; where nothing was timed, the number of passes each of them computes."""
-        timed: dict[str, float] = defaultdict(float)
-        counted: Counter[str] = Counter()
-        seen: set[str] = set()
+    def by_algorithm(self) -> dict[str, float]:
+        """Milliseconds of a step by algorithm, the slowest first; empty where no layer was timed."""
+        spent: Counter[str] = Counter()
         for row in self.layers:
-            again = str(row.get("layer")) in seen  # at a shape of validation, which has no backward pass
-            seen.add(str(row.get("layer")))
             for which in PASSES:
-                if isinstance(row.get(which), str):
-                    counted[row[which]] += not again
-                    timed[row[which]] += row["times_ms"][which] or 0.0
-        if sum(timed.values()) > 0:
-            return "ms", dict(sorted(((k, v) for k, v in timed.items() if v > 0), key=lambda item: -item[1]))
-        return "passes", {name: float(value) for name, value in counted.most_common() if value}
+                if isinstance(row.get(which), str) and row["times_ms"][which]:
+                    spent[row[which]] += row["times_ms"][which]
+        return dict(spent.most_common())
 
     @cached_property
     def metric(self) -> str | None:

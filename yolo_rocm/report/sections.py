@@ -8,7 +8,6 @@ from typing import Any, Final
 from ..conv.names import PASSES
 from .files import mapping, number, rows_of
 from .run import RunData
-from .words import name
 
 # A model met at hundreds of shapes (multi_scale) has thousands of rows; the slowest ones are worth reading.
 MOST_LAYERS: Final = 1000
@@ -55,10 +54,10 @@ def stack_rows(run: RunData) -> list[tuple[str, str]]:
     """Return hardware and software."""
     machine, stack = mapping(run.facts.get("machine")), mapping(run.facts.get("stack"))
     rows = [(f"GPU {i}", gpu_words(gpu)) for i, gpu in enumerate(rows_of(machine.get("gpus")))]
-    rows += [(name(text(key)), text(value)) for key, value in stack.items()]
+    rows += [(text(key).replace("_", " "), text(value)) for key, value in stack.items()]
     for key, value in machine.items():
         if key not in ("gpus", *stack) and value not in (None, [], ""):
-            rows.append((name(text(key)), text(value)))
+            rows.append((text(key).replace("_", " "), text(value)))
     classes = mapping(run.facts.get("run")).get("classes")
     if isinstance(classes, list):
         more = f" and {len(classes) - _NAMES} more" if len(classes) > _NAMES else ""
@@ -104,8 +103,5 @@ def text(value: Any) -> str:
         value = ", ".join(value) or "none"
     elif isinstance(value, dict) and all(isinstance(item, str) for item in (*value, *value.values())):
         value = ", ".join(f"{key} {item}" for key, item in value.items()) or "none"
-    try:
-        told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    except (ValueError, RecursionError):  # YAML can hold itself
-        return f"a {type(value).__name__} that cannot be shown"
+    told = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return told if len(told) <= _TEXT else f"{told[:_TEXT]}..."

@@ -1,28 +1,6 @@
-"""Numbers and names as the page says them."""
+"""Numbers as the page says them."""
 
 from __future__ import annotations
-
-from datetime import datetime
-from typing import Final
-
-# Names in rocm.json and results.csv that are no words.
-_NAMES: Final = {
-    "amdgpu": "amdgpu driver",
-    "archs": "GPU targets of torch",
-    "build": "torch build",
-    "cores": "processor cores",
-    "hip": "HIP",
-    "hip_engine": "engine hip",
-    "ram_gb": "memory of the host, GB",
-    "rocblas_archs": "GPU targets of rocBLAS",
-    "rocm": "ROCm",
-    "shm_gb": "shared memory (/dev/shm), GB",
-}
-
-
-def name(key: str) -> str:
-    """Return the name of a fact in words."""
-    return _NAMES.get(key, key)
 
 
 def counted(number: int, thing: str) -> str:
@@ -44,14 +22,6 @@ def milliseconds_alone(value: float) -> str:
 def gigabytes(mebibytes: float) -> str:
     """Return memory in the unit in which cards are sold."""
     return f"{mebibytes / 1024:.2f} GB" if mebibytes < 10 * 1024 else f"{mebibytes / 1024:.1f} GB"
-
-
-def moment(text: str) -> str:
-    """Return a date and time of ISO 8601 as people write it; anything else as it is."""
-    try:
-        return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M %Z").strip()
-    except ValueError:
-        return text
 
 
 def duration(seconds: float) -> str:

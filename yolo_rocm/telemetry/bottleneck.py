@@ -89,13 +89,11 @@ class Room:
         share: Largest part of it in use, from 0 to 1.
         asked: Batch the training was to have; None where it is not known.
         used: Batch it had.
-        lean: Why activations are computed again instead of kept; empty where they are kept, or were not to be.
     """
 
     share: float | None = None
-    asked: int | None = None
-    used: int | None = None
-    lean: str = ""
+    asked: float | None = None
+    used: float | None = None
 
     @property
     def is_full(self) -> bool:
@@ -109,10 +107,9 @@ class Room:
     @property
     def words(self) -> str:
         """What has shown that it is full."""
-        tried = f"a batch of {self.asked} did not fit and one of {self.used} did" if self._is_smaller else ""
+        tried = f"a batch of {self.asked:.0f} did not fit and one of {self.used:.0f} did" if self._is_smaller else ""
         in_use = "" if self.share is None else f"{self.share:.0%} of the GPU's memory was in use"
-        lean = f"activations are computed again instead of kept ({self.lean})" if self.lean else ""
-        return ", ".join(filter(None, (tried, in_use, lean)))
+        return ", ".join(filter(None, (tried, in_use)))
 
 
 _UNKNOWN_ROOM: Final = Room()

@@ -41,7 +41,7 @@ class TelemetryTable:
     @property
     def stretch(self) -> int:
         """By how much the interval is to be longer now than at the beginning."""
-        return 2 ** (self.rows // ROWS_PER_INTERVAL)
+        return 1 << (self.rows // ROWS_PER_INTERVAL)
 
     def add(self, time: float, reading: Reading, source: str) -> None:
         """Append a row."""

@@ -18,9 +18,7 @@ class Clock:
     """A GPU whose calls take what they say; its events and the time of its work."""
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.at = 0.0
-        self.host = 0.0  # in seconds: the time of Python
+        self.now = self.at = self.host = 0.0  # of Python, in seconds
 
     def __call__(self, enable_timing: bool) -> Clock:
         """Make an event."""
@@ -47,48 +45,40 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", nullcontext)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None, raising=False)
-    monkeypatch.setattr(measure, "_cycles_per_millisecond", lambda device: 1.0)
     monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock.host))
-    return clock
+    with STATE.replaced():
+        yield clock
 
 
-def test_calls_that_launch_without_end_are_timed_in_a_row(gpu):
-    calls = []
+@pytest.mark.parametrize(
+    ("head_start", "host_s", "calls", "spent"), [(True, 0.005, 1, 3.0), (False, 0.005, 4, 2.0), (False, 0.0, 16, 2.0)]
+)
+def test_calls_that_launch_without_end_are_timed_in_a_row(gpu, head_start, host_s, calls, spent):
+    """Calls of 5 ms each fill 20 ms, and a row has an end."""
+    made = []
 
     def call() -> None:
-        calls.append(gpu.now)
-        gpu.now += 3.0 if len(calls) % 2 else 1.0  # what every other call pays is shared
-        gpu.host += 0.005
+        made.append(1)
+        gpu.now += 3.0 if len(made) % 2 else 1.0  # what every other call pays is shared
+        gpu.host += host_s
 
-    assert measure.milliseconds(call, CUDA, repeats=3) in (1.0, 3.0)
-    assert len(calls) == 2 + 3
-    calls.clear()
-    taken = measure.milliseconds(call, CUDA, repeats=3, head_start=False)
-    assert len(calls) == 2 + 3 * 4  # of 5 ms each, in 20 ms
-    assert taken == 2.0
+    device_ms, host_ms = measure.timed(call, CUDA, repeats=3, head_start=head_start)
+    assert len(made) == 2 + 3 * calls
+    assert device_ms == spent
+    assert host_ms == pytest.approx(host_s * 1e3)
 
 
-def test_a_row_has_an_end(gpu):
-    calls = []
-    measure.milliseconds(lambda: calls.append(0), CUDA, repeats=1, head_start=False)
-    assert len(calls) == 2 + measure._BURST_CALLS
-
-
-@pytest.mark.parametrize("cycles_per_ms", [100_000.0, 2e6])
-def test_cycles_of_a_sleep_are_measured(monkeypatch, cycles_per_ms):
-    """By events around the second sleep: the first one may find the device idle."""
-    clock, slept = Clock(), []
+def test_cycles_of_a_sleep_are_measured_by_the_second(gpu, monkeypatch):
+    """The first one may find the device idle."""
+    slept, waits = [], []
 
     def sleep(cycles):
-        clock.now += cycles / cycles_per_ms + (0 if slept else 5.0)
+        gpu.now += cycles / 2e6 + (0 if slept else 5.0)
         slept.append(cycles)
 
-    monkeypatch.setattr(torch.cuda, "Event", clock)
     monkeypatch.setattr(torch.cuda, "_sleep", sleep, raising=False)
-    STATE.clear()
-    assert measure._cycles_per_millisecond(CUDA) == pytest.approx(cycles_per_ms)
-    STATE.clear()
-    assert len(slept) == 2
+    measure.timed(lambda: waits.append(gpu.now), CUDA, repeats=1)
+    assert slept == [200_000, 200_000, pytest.approx(0.3 * 2e6, abs=1)]  # the shortest head start
 
 
 def state() -> tuple[object, ...]:
@@ -107,6 +97,3 @@ def test_kernels_are_timed_below_autograd_and_its_views():
             assert not view._is_view()  # nobody has noted whose it is
     assert state() == before
     assert x.select(0, 1)._is_view()
-    with measure.without_tf32():
-        assert state()[:3] == (False, False, before[2])
-    assert state() == before

@@ -13,6 +13,8 @@ from yolo_rocm.engines.triton import direct, launch
 from yolo_rocm.engines.triton.call import Call
 
 CALL = Call("made.up", "counting", (1, 1, 1), (7, 0.5), {"BLOCK": 16}, 4, 1, updated=(0, 1))
+REST = (16, 32, 48, 7, 0.5, 16)
+HOOKS = ("packed", None, None, None)
 
 
 class Kernel:
@@ -49,50 +51,25 @@ def use(monkeypatch):
     monkeypatch.setattr(launch, "interpreted", lambda: False)
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 6))
     monkeypatch.setattr(direct, "current_device", lambda: -1)
-    monkeypatch.setattr(direct, "current_stream", lambda number: 0)
-    STATE.clear()
+    monkeypatch.setattr(direct, "current_stream", lambda number: 5)
 
     def using(kernel: Kernel) -> Kernel:
         monkeypatch.setattr(launch, "kernel_of", lambda call: kernel)
         return kernel
 
-    yield using
-    STATE.clear()
+    with STATE.replaced():
+        yield using
 
 
-def tensors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    return torch.full((1,), 10.0), torch.full((1,), 41), torch.zeros(1)
-
-
-def test_each_launch_counts_once(use):
-    kernel, given = use(Kernel()), tensors()
+# What changes something else than Triton's own launch is given up, after one comparison on copies.
+@pytest.mark.parametrize(("key", "step", "launched"), [("key", 1, (1, 4)), ("key", 2, (4, 1)), (None, 1, (4, 1))])
+def test_each_launch_counts_once(use, key, step, launched):
+    kernel, at_hand = use(Kernel(step)), launch.Launch(key, CALL)
+    given = torch.full((1,), 10.0), torch.full((1,), 41), torch.zeros(1)
     for number in range(1, 5):
-        launch.launch("key", lambda: CALL, given)
-        assert [float(each) for each in given] == [10 + number, 41 + number, 10 + number]
-    assert (kernel.by_triton, kernel.direct) == (1, 4)  # one of them was the comparison, on copies
-    assert direct.given_up() is None
-
-
-def test_one_that_changes_something_else_is_given_up(use):
-    kernel, given = use(Kernel(step=2)), tensors()
-    for number in range(1, 4):
-        launch.launch("key", lambda: CALL, given)
-        assert [float(each) for each in given] == [10 + number, 41 + number, 10 + number]
-    assert (kernel.by_triton, kernel.direct) == (3, 1)
-    assert "other numbers" in direct.given_up()
-
-
-def test_a_launch_at_hand_is_repeated_and_one_without_a_key_is_not(use):
-    kernel, given = use(Kernel()), tensors()
-    at_hand, forgotten = launch.Launch("key", CALL), launch.Launch(None, CALL)
-    for _ in range(3):
         at_hand(*given)
-    assert (kernel.by_triton, kernel.direct) == (1, 3)
-    for _ in range(2):
-        forgotten(*given)
-    assert (kernel.by_triton, kernel.direct) == (3, 3)
-    assert float(given[1]) == 46
-    assert launch.repeating(None) is None
+        assert [float(each) for each in given] == [10 + number, 41 + number, 10 + number]
+    assert (kernel.by_triton, kernel.direct) == launched  # without a key it is not repeated
 
 
 @pytest.mark.parametrize("writes", [True, False])
@@ -101,55 +78,40 @@ def test_a_launch_has_to_write_a_result_of_any_type(use, dtype, writes):
     result = torch.arange(4).to(dtype)
     expected = result.clone()
 
-    def again(number, address):
+    def run(*arguments):
         if writes:
-            ctypes.memmove(address, expected.data_ptr(), expected.numel() * expected.element_size())
-        return True
+            ctypes.memmove(arguments[9], expected.data_ptr(), expected.numel() * expected.element_size())
 
-    assert direct._agrees(again, (result,), {}) is writes
+    compiled = SimpleNamespace(run=run, function=1, packed_metadata=2)
+    again = direct.direct(compiled, Call("made.up", "writing", (1, 1, 1), (), {}, 4, 1), (result,), {})
+    assert (again is not None) is writes
     assert torch.equal(result, expected)
-    assert (direct.given_up() is None) is writes
-
-
-class Launcher(SimpleNamespace):
-    """As Triton's own: it notes how it was called."""
-
-    def __call__(self, *arguments):
-        """Take what a compiled kernel's `run` takes."""
-        self.calls.append(("run", arguments))
-
-
-def launcher(**more) -> Launcher:
-    made = Launcher(calls=[], launch_cooperative_grid=0, global_scratch_size=0, profile_scratch_size=0, **more)
-    made.launch = lambda *arguments: made.calls.append(("launch", arguments))
-    return made
-
-
-REST = (16, 32, 48, 7, 0.5, 16)
-HOOKS = ("packed", None, None, None)
 
 
 @pytest.mark.parametrize(
-    ("version", "run", "expected"),
+    ("version", "more", "expected"),
     [
-        ((3, 6), launcher(launch_pdl=0), ("launch", (1, 1, 1, 5, "f", 0, 0, None, None, *HOOKS, *REST))),
-        ((3, 6), launcher(), ("launch", (0, 1, 1, 1, 5, "f", None, *HOOKS, *REST))),
-        ((3, 5), launcher(launch_pdl=0), ("run", (1, 1, 1, 5, "f", *HOOKS, *REST))),
+        ((3, 6), {"launch_pdl": 0}, ("launch", (1, 1, 1, 5, "f", 0, 0, None, None, *HOOKS, *REST))),
+        ((3, 6), {}, ("launch", (0, 1, 1, 1, 5, "f", None, *HOOKS, *REST))),
+        ((3, 5), {"launch_pdl": 0}, ("run", (1, 1, 1, 5, "f", *HOOKS, *REST))),
+        ((3, 6), {"launch_pdl": 0, "global_scratch_size": 128}, ("run", (1, 1, 1, 5, "f", *HOOKS, *REST))),
     ],
-    ids=["NVIDIA", "AMD", "another version"],
+    ids=["NVIDIA", "AMD", "another version", "memory that the kernel wants"],
 )
-def test_the_wrapper_of_the_launcher_is_left_out_where_it_was_read(use, monkeypatch, version, run, expected):
+def test_the_wrapper_of_the_launcher_is_left_out_where_it_was_read(use, monkeypatch, version, more, expected):
     monkeypatch.setattr(direct, "triton_version", lambda: version)
-    monkeypatch.setattr(direct, "current_stream", lambda number: 5)
-    again = direct._repeated(SimpleNamespace(run=run, function="f", packed_metadata="packed"), CALL)
+    monkeypatch.setattr(direct, "_agrees", lambda *given: True)
+    calls = []
+
+    class Launcher(SimpleNamespace):
+        def __call__(self, *arguments):
+            calls.append(("run", arguments))
+
+    run = Launcher(**{"launch_cooperative_grid": 0, "global_scratch_size": 0, "profile_scratch_size": 0, **more})
+    run.launch = lambda *arguments: calls.append(("launch", arguments))
+    compiled = SimpleNamespace(run=run, function="f", packed_metadata="packed")
+    aligned = torch.empty(8, dtype=torch.float64)
+    again = direct.direct(compiled, CALL, (aligned,), {})
     assert again(-1, 16, 32, 48)
     assert not again(-1, 16, 33, 48)
-    assert run.calls == [expected]
-
-
-def test_memory_that_a_kernel_wants_is_left_to_the_launcher(use, monkeypatch):
-    run = launcher(launch_pdl=0)
-    run.global_scratch_size = 128
-    again = direct._repeated(SimpleNamespace(run=run, function="f", packed_metadata="packed"), CALL)
-    assert again(-1, 16, 32, 48)
-    assert [how for how, _ in run.calls] == ["run"]
+    assert calls == [expected]

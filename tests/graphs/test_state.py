@@ -32,7 +32,6 @@ def test_equal_numbers_are_no_change(model):
         lambda model: setattr(model, "table", np.ones(3)),
         lambda model: setattr(model[0], "weight", nn.Parameter(model[0].weight.detach().clone())),
         lambda model: model[1].register_buffer("running_mean", model[1].running_mean.clone()),
-        lambda model: setattr(model[1], "training", False),
         lambda model: model.append(nn.Identity()),
         lambda model: model.__setitem__(0, nn.Conv2d(1, 1, 1)),
     ],

@@ -26,8 +26,10 @@ class Network(nn.Module):
     def compute(self, x):
         """Return two outputs with gradients and one without."""
         first = self.first(x)
+        if self.asks and StandIn.is_recording:
+            raise RuntimeError("operation not permitted when stream is capturing\nand more")
         if self.asks:
-            asked(first)
+            first.sum().item()  # waits for a value, which cannot be recorded
         if self.draws:
             torch.rand(1), torch.rand(1, device=x.device)
         return {"first": first, "all": [self.second(first), x * 2]}
@@ -38,16 +40,9 @@ class Network(nn.Module):
         return self.compute(x) if known is None else known(self, self.compute, x)
 
 
-def asked(tensor):
-    """Wait for a value, which cannot be recorded."""
-    if recording:
-        raise RuntimeError("operation not permitted when stream is capturing")
-    return tensor.sum().item()
-
-
-def made(device="cpu", seed=0):
+def made(device="cpu"):
     """Return a network in training mode."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     return Network().to(device).train()
 
 
@@ -63,32 +58,26 @@ def loss_of(outputs, first=0.0):
     return loss + first * outputs["first"].float().square().mean() if first else loss
 
 
-def train(model, inputs, amp=False, accumulate=1, weights=None, kept=None):
+def train(model, inputs, amp=False, accumulate=1, weights=None, kept=None, to_none=True):
     """Train a model; return the losses."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    scaler = _scaler(amp and model.first[0].weight.is_cuda)
+    scaler = torch.amp.GradScaler("cuda", init_scale=256.0) if amp else None
     losses = []
     for number, x in enumerate(inputs):
         with torch.autocast("cuda", torch.float16) if amp else nullcontext():
             loss = loss_of(model(x), weights[number] if weights else 0.0)
-        scaler.scale(loss).backward()
+        (loss if scaler is None else scaler.scale(loss)).backward()
         losses.append(float(loss.detach()))
         if kept is not None:
             kept.append(loss)
         if number % accumulate == accumulate - 1:
-            scaler.step(optimizer)
-            scaler.update()
-            optimizer.zero_grad(set_to_none=True)
+            if scaler is None:
+                optimizer.step()
+            else:
+                scaler.step(optimizer)
+                scaler.update()
+            optimizer.zero_grad(set_to_none=to_none)
     return losses
-
-
-def _scaler(enabled):
-    made = (
-        torch.amp.GradScaler
-        if hasattr(torch.amp, "GradScaler")
-        else lambda _, **more: torch.cuda.amp.GradScaler(**more)
-    )
-    return made("cuda", enabled=enabled, init_scale=256.0)
 
 
 def same(one, other):
@@ -103,9 +92,6 @@ def recorded(model, mode="on"):
     return NetworkGraphs(model, mode, said.append), said
 
 
-recording = []  # not empty while the stand-in records
-
-
 class StandIn(GraphPool):
     """Records functions by keeping them, and replays them by calling them again into the memory of the first call.
 
@@ -113,8 +99,8 @@ class StandIn(GraphPool):
     gradients, as one that shares memory with a backward pass may.
     """
 
+    is_recording = is_replaying = False  # a replay calls modules where a graph would not
     made = []  # every one of a test, weakly
-    replaying = False  # whether one calls modules where a graph would not
 
     def __init__(self, device):
         self._device = device
@@ -130,11 +116,11 @@ class StandIn(GraphPool):
     def recorded(self, function):
         """Call the function, and keep it."""
         leaves = [(held, dict(held)) for held in _held(function)]
-        recording.append(1)
+        StandIn.is_recording = True
         try:
             result = function()
         finally:
-            recording.pop()
+            StandIn.is_recording = False
         forward = isinstance(result, tuple)
         if not forward:
             self._gradients += [each for each in result if each is not None]
@@ -146,7 +132,7 @@ class Noting(nn.SiLU):
 
     def forward(self, x):
         """Compute, and note."""
-        if not StandIn.replaying:
+        if not StandIn.is_replaying:
             self.shape, self.ones = x.shape, x.new_ones(1)
         return super().forward(x)
 
@@ -162,12 +148,12 @@ class _Kept:
         now = [(held, dict(held)) for held, _ in self._leaves]
         for held, leaves in self._leaves:
             held.update(leaves)
-        StandIn.replaying = True
+        StandIn.is_replaying = True
         try:
             with torch.enable_grad():
                 result = self._function()
         finally:
-            StandIn.replaying = False
+            StandIn.is_replaying = False
             for held, before in now:
                 held.update(before)
         if self._forward:
@@ -189,18 +175,16 @@ def _held(function):
     return []
 
 
-@contextmanager
-def stand_in(monkeypatch):
-    """Let a CPU have device graphs."""
-    monkeypatch.setattr(recorder, "DEVICES", ["cuda", "cpu"])
-    monkeypatch.setattr(recorder, "OLDEST", (1, 13))
-    monkeypatch.setattr(network, "GraphPool", StandIn)
+def cpu_has_graphs(monkeypatch, pool):
+    """Let a CPU have device graphs, by a stand-in for their memory."""
+    for name, value in {"DEVICES": ["cuda", "cpu"], "OLDEST": (1, 13), "GraphPool": pool}.items():
+        monkeypatch.setattr(recorder, name, value)
     monkeypatch.setattr(trial, "_REPEATS", 1)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (2**30, 2**31))
     fork = torch.random.fork_rng
     monkeypatch.setattr(torch.random, "fork_rng", lambda devices: fork(devices=[]))
     StandIn.made.clear()
-    yield

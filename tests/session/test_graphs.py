@@ -15,7 +15,7 @@ from yolo_rocm.session.graphs import Graphs
 from yolo_rocm.ultralytics_hooks import probes, train_steps
 from yolo_rocm.ultralytics_hooks.models import load_model, plain_model
 
-from ..graphs.trained import stand_in
+from ..graphs.trained import StandIn, cpu_has_graphs
 from ..small_model import small_model
 
 QUICK = {
@@ -66,9 +66,9 @@ def test_a_training_is_the_same_with_graphs(train, monkeypatch):
     plain, lines = train("plain", "auto", see, nbs=4)  # two steps for each of the optimizer's
     assert lines == []  # nobody has asked for what a CPU has not
     assert found == [0] * 4
-    with stand_in(monkeypatch):
-        found.clear()
-        same, (line,) = train("graphed", "on", see, nbs=4)
+    cpu_has_graphs(monkeypatch, StandIn)
+    found.clear()
+    same, (line,) = train("graphed", "on", see, nbs=4)
     assert same == plain
     assert line.startswith("device graph on for 2x3x32x32: ")
     assert found == [0, 0, 1, 1]  # the first batch names layers, the second is seen

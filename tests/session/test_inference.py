@@ -17,7 +17,6 @@ from ultralytics.nn.modules.conv import Conv
 from ultralytics.nn.tasks import BaseModel
 
 import yolo_rocm
-from yolo_rocm.graphs import inference
 from yolo_rocm.session.run import Run
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import models, probes
@@ -79,7 +78,7 @@ def test_networks_are_told_what_the_preset_wants_and_let_go_with_the_registratio
         yolo, "cpu", {"conv": ON_CPU, "predict": {**FUSED, "graph": "on", "layout": "nchw"}}
     )
     networks = registration._session.inference._networks
-    assert networks.wanted == inference.Wanted("on", "nchw")
+    assert (networks.graph, networks.layouts) == ("on", ["nchw"])
     forgotten = []
     monkeypatch.setattr(networks, "forget", lambda: forgotten.append(1))
     registration.remove()

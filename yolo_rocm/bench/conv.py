@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..conv.plan import CONVOLUTION, Operands, Planner
 from ..conv.problem import ConvProblem
 from ..conv.seam import installed
 from ..engines.backend_flags import vendor_off
-from ..engines.measure import as_in_the_seam, milliseconds
+from ..engines.measure import as_in_the_seam, timed
 from ..engines.names import Pass
 from ..engines.plan_store import device_name
 from ..engines.tuning import time_candidates
@@ -101,8 +102,8 @@ def _bench_layer(
         for which in () if quick else layer.passes:
             # A kernel or two for every sample: launches are what takes its time, in a training step too.
             with vendor_off(problem.device):
-                call = _through_torch(problem, operands, which)
-                rows.append(_row(layer, which, VENDOR_OFF, milliseconds(call, device, repeats, head_start=False), 0))
+                spent = timed(_through_torch(problem, operands, which), device, repeats, head_start=False)[0]
+                rows.append(_row(layer, which, VENDOR_OFF, spent, 0))
         for which in layer.passes:
             ways = dict.fromkeys(algorithms)
             for timing in time_candidates(CONVOLUTION, problem, which, ways, operands, planner.budget, thorough=True):
@@ -110,7 +111,7 @@ def _bench_layer(
                 rows.append(_row(layer, which, timing.algorithm, timing.milliseconds, workspace))
         with installed(patch):
             for which in layer.passes:
-                spent = milliseconds(_through_torch(problem, operands, which), device, repeats)
+                spent = timed(_through_torch(problem, operands, which), device, repeats)[0]
                 chosen = planner.plan(problem)[which].algorithm
                 rows.append(_row(layer, which, AUTO, spent, min(chosen.workspace_bytes(problem), planner.budget)))
     return rows if quick else rows + _plain_patch(layer, operands, repeats)
@@ -146,11 +147,10 @@ def _plain_patch(layer: ModelLayer, operands: Operands, repeats: int) -> list[Ro
 
     leaves = [leaf for leaf in (x, weight) if leaf.requires_grad]
     try:
-        first = milliseconds(forward, x.device, repeats)
+        first = timed(forward, x.device, repeats)[0]
         y = forward()
-        second = milliseconds(
-            lambda: torch.autograd.grad(y, leaves, operands.grad, retain_graph=True), x.device, repeats
-        )
+        backward = partial(torch.autograd.grad, y, leaves, operands.grad, retain_graph=True)
+        second = timed(backward, x.device, repeats)[0]
     except torch.cuda.OutOfMemoryError:
         torch.cuda.empty_cache()
         return []

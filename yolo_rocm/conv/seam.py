@@ -109,7 +109,7 @@ _seam: Seam[Patch] = Seam(_kernels, _compiling.settle)
 
 
 def _convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, *geometry: Any) -> torch.Tensor:
-    if dispatcher.CALLERS_COUNT:
+    if not dispatcher.HANDS_OUT:
         dispatcher.note_caller()
     device = "cuda" if x.is_cuda else x.device.type
     patch = _seam.serving.get(device)

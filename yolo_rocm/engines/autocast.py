@@ -9,14 +9,9 @@ from typing import Any, Final, TypeVar
 import torch
 
 T = TypeVar("T")
-_KINDS: Final = ("cuda", "cpu")
-
-
-def _either_is_on() -> bool:
-    return torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
-
-
-is_on: Final[Callable[[], bool]] = getattr(torch._C, "_is_any_autocast_enabled", _either_is_on)
+is_on: Final[Callable[[], bool]] = getattr(
+    torch._C, "_is_any_autocast_enabled", lambda: torch.is_autocast_enabled() or torch.is_autocast_cpu_enabled()
+)
 _guard: Final[Any] = getattr(torch._C, "_ExcludeDispatchKeyGuard", None)
 
 
@@ -47,7 +42,7 @@ def off() -> AbstractContextManager[Any]:
     if _guard is not None:
         return _guard(_keys)  # type: ignore[no-any-return]
     with ExitStack() as stack:  # torch < 2.0, several times slower
-        for kind in _KINDS:
+        for kind in ("cuda", "cpu"):
             stack.enter_context(torch.autocast(kind, enabled=False))
         return stack.pop_all()
 

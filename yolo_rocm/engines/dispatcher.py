@@ -21,7 +21,6 @@ import torch
 _OVERRIDE_WARNING: Final = r"(?s).*Overriding a previously registered kernel"  # in the middle of several lines
 # Newer torch hands out a kernel that lives as long as what is handed out.
 _HANDED_OUT: Final = getattr(torch._C, "_dispatch_get_computed_kernel_for_dispatch_key", None)
-CALLERS_COUNT: Final = _HANDED_OUT is None
 HANDS_OUT: Final = _HANDED_OUT is not None
 _KEPT_SECONDS: Final = 60.0  # far longer than a thread waits for the GIL
 

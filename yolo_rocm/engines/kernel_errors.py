@@ -8,15 +8,7 @@ class Spills(RuntimeError):
 
 
 class CompilerError(RuntimeError):
-    """A kernel could not be compiled, or does not fit the device.
-
-    Attributes:
-        log: All that the compiler said, where it said more than the message.
-    """
-
-    def __init__(self, message: str, log: str = "") -> None:
-        super().__init__(message)
-        self.log = log
+    """A kernel could not be compiled, or does not fit the device; the message has the compiler's first error."""
 
 
 class LaunchError(RuntimeError):

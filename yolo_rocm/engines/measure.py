@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -21,13 +22,6 @@ _HEAD_START_MS = (0.3, 8.0)
 # Where Python cannot be ahead, calls follow each other for about this long, but not more of them than that: what a
 # single call pays for beginning on an idle device is paid once.
 _BURST_MS, _BURST_CALLS = 20.0, 16
-
-
-def milliseconds(
-    call: Callable[[], object], device: torch.device, repeats: int = 5, give_up: float = 0.0, head_start: bool = True
-) -> float:
-    """Return the median time of `call` on its device; see `timed`."""
-    return timed(call, device, repeats, give_up, head_start)[0]
 
 
 def timed(
@@ -92,14 +86,9 @@ def _once_on_gpu(call: Callable[[], object], device: torch.device, wait: float, 
 def _cycles_per_millisecond(device: torch.device) -> float:
     """Return how many cycles of `_sleep` make a millisecond: shader clocks on one GPU, a slow counter on another."""
     cuda: Any = torch.cuda
-    cycles = 200_000
-    cuda._sleep(cycles)
-    start, stop = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-    start.record()
-    cuda._sleep(cycles)
-    stop.record()
-    stop.synchronize()
-    return cycles / max(1e-3, float(start.elapsed_time(stop)))
+    sleep = partial(cuda._sleep, 200_000)
+    sleep()
+    return 200_000 / max(1e-3, _once_on_gpu(sleep, device, 0.0, 1)[0])
 
 
 def _once(call: Callable[[], object]) -> float:

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,7 @@ class PlanStore:
         folder: Where the file is; the cache folder by default.
         kind: What is kept, as its file is called.
         on_disk: Whether there is a file; otherwise plans last as long as the object.
-        known: Names of the algorithms there are; plans with others are left out and measured again. None knows all.
+        known: Names of the algorithms there are; plans with others are left out and measured again. Empty: all.
 
     Attributes:
         keeps: Whether later runs have the plans too: there is a file, and the last ones could be written to it.
@@ -53,7 +53,7 @@ class PlanStore:
         folder: Path | None = None,
         kind: str = "conv",
         on_disk: bool = True,
-        known: Collection[str] | None = None,
+        known: frozenset[str] = frozenset(),
     ) -> None:
         self._on_disk, self._known = on_disk, known
         self.keeps = on_disk
@@ -75,33 +75,22 @@ class PlanStore:
             return {}
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             if not quiet:
-                log(
-                    "plans.unreadable",
-                    "tuned choices in %s cannot be read (%s): they will be measured again",
-                    self.path,
-                    error,
-                )
+                text = "tuned choices in %s cannot be read (%s): they will be measured again"
+                log("plans.unreadable", text, self.path, error)
             return {}
-        usable = {key: passes for key, passes in entries.items() if self._usable(passes)}
+        if not self._known:
+            return dict(entries)
+        usable = {key: passes for key, passes in entries.items() if self._known.issuperset(passes.values())}
         if len(usable) < len(entries) and not quiet:
-            gone = len(entries) - len(usable)
-            log(
-                "plans.outdated",
-                "%d plans in %s name algorithms that are gone: they will be measured again",
-                gone,
-                self.path,
-                level=logging.INFO,
-            )
+            text = "%d plans in %s name algorithms that are gone: they will be measured again"
+            log("plans.outdated", text, len(entries) - len(usable), self.path, level=logging.INFO)
         return usable
-
-    def _usable(self, passes: Entry) -> bool:
-        return self._known is None or all(name in self._known for name in passes.values())
 
     def add(self, entries: dict[str, Entry]) -> None:
         """Remember plans, together with those other processes have written meanwhile."""
         self.entries.update(entries)
         if self._layers is not None:
-            _index(entries, self._layers)
+            self._layers = _by_layer(entries, self._layers)
         if not self._on_disk:
             return
         try:
@@ -112,19 +101,13 @@ class PlanStore:
             self.keeps = True
         except OSError as error:
             self.keeps = False
-            log(
-                "plans.not_kept",
-                "tuned choices cannot be kept in %s (%s): the next run measures again",
-                self.path,
-                error,
-            )
+            text = "tuned choices cannot be kept in %s (%s): the next run measures again"
+            log("plans.not_kept", text, self.path, error)
 
     def nearest(self, key: str) -> tuple[Entry, str] | None:
         """Return the plan of the same layer at the nearest size, and that size; None where it has none."""
         if self._layers is None:
-            layers: dict[str, dict[str, str]] = {}
-            _index(self.entries, layers)
-            self._layers = layers  # when it is complete: other threads plan too
+            self._layers = _by_layer(self.entries, {})  # when it is complete: other threads plan too
         layer, size = layer_and_size(key)
         known = self._layers.get(layer)
         if not known:
@@ -133,10 +116,11 @@ class PlanStore:
         return self.entries[known[near]], near
 
 
-def _index(keys: Iterable[str], layers: dict[str, dict[str, str]]) -> None:
+def _by_layer(keys: Iterable[str], layers: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     for key in tuple(keys):
         layer, size = layer_and_size(key)
         layers.setdefault(layer, {})[size] = key
+    return layers
 
 
 def layer_and_size(key: str) -> tuple[str, str]:

@@ -12,14 +12,14 @@ import torch
 from .device_state import STATE
 from .hip.target import target_of
 
-# Rows and columns of a result that one product may have, by the target's name. Others are not cut: the same products
-# are right on gfx1030, gfx1103 and gfx1150 (rocm-libraries#5706).
+# Rows and columns of a result that one product may have. Other targets are not cut: the same products are right on
+# gfx1030, gfx1103 and gfx1150 (rocm-libraries#5706).
 #
 # gfx12 has a grid of 65,536 in y, where rocBLAS and hipBLASLt place the rows of a row-major result; what is beyond is
 # never computed, without an error (rocm-libraries#9184). Reported wrong on gfx1201: fp32 beyond 2^19 rows
 # (legacy-rocm-build#6595, #6116), fp64 beyond 2^20 (rocm-libraries#8645). A tile of 8 rows gives 2^19; half of it is
 # safe for one of 4, and still fills such a card many times over.
-LONGEST: Final = {"gfx12": 2**18}
+LONGEST_ON_GFX12: Final = 2**18
 SHORTEST: Final = 2**16  # safe for tiles of a single row: what results are compared with is cut here, on every target
 
 _here = threading.local()
@@ -43,7 +43,9 @@ def product(
         add: Whether the product of two batches is added to what `out` holds.
     """
     rows, columns = left.shape[-2], right.shape[-1]
-    most = _most(left.device) if rows > SHORTEST or columns > SHORTEST else None
+    most = None
+    if max(rows, columns) > SHORTEST:
+        most = SHORTEST if getattr(_here, "short", False) else longest(left.device)
     if most is None or max(rows, columns) <= most:
         return _whole(left, right, out, offset, add)
     if out is None:
@@ -76,12 +78,7 @@ def longest(device: torch.device) -> int | None:
 @STATE.cached(64)
 def _longest(device: str) -> int | None:
     target = target_of(device)
-    gfx = "" if target is None else target.gfx
-    return next((most for prefix, most in LONGEST.items() if gfx.startswith(prefix)), None)
-
-
-def _most(device: torch.device) -> int | None:
-    return SHORTEST if getattr(_here, "short", False) else longest(device)
+    return LONGEST_ON_GFX12 if target is not None and target.gfx.startswith("gfx12") else None
 
 
 def _whole(

@@ -90,8 +90,8 @@ class SeamReport(Generic[P, A]):
 
     def restart(self) -> None:
         """Forget everything seen so far."""
-        for known in (self.served, self._layers, self._kinds):
-            known.clear()
+        for kept in (self.served, self._layers, self._kinds):
+            kept.clear()
 
     @contextmanager
     def naming(self, model: torch.nn.Module) -> Iterator[None]:

@@ -8,11 +8,12 @@ moved away first. What the network returns is overwritten by the next step in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 
+from ..engines.autocast import autocast_dtype
 from .pool import SECOND_BACKWARD, GraphPool
 from .tree import flattened, rebuilt
 
@@ -25,10 +26,9 @@ class Captured:
     """A network's two passes for one shape.
 
     Args:
-        run: The network's forward pass, which sees `leaves` while this is made; it is not held.
+        run: The network's forward pass; it is not held.
         x: An input; each later one has its shape, data type, layout and device.
-        parameters: What gradients are wanted of.
-        leaves: The same as leaves that autograd has not seen before, see `leaves.fresh_leaves`.
+        model: The network, nothing of which is held but parameters.
         state: Every other tensor that a pass changes; it is left as it was.
         grads: A gradient for each tensor that the network returns; None for those to which the loss sends none.
         pool: Memory and stream.
@@ -45,25 +45,28 @@ class Captured:
         self,
         run: Run,
         x: torch.Tensor,
-        parameters: Sequence[torch.Tensor],
-        leaves: Sequence[torch.Tensor],
+        model: torch.nn.Module,
         state: Sequence[torch.Tensor],
-        grads: Sequence[torch.Tensor | None],
+        grads: Sequence[Gradient],
         pool: GraphPool,
     ) -> None:
-        self._parameters, self._state, self.pool = list(parameters), list(state), pool
+        self._parameters, self._state, self.pool = trained(model), list(state), pool
         self.is_outgrown = False
-        self._used = [grad is not None for grad in grads]
         self._x = x.detach().clone(memory_format=torch.preserve_format)
-        self._grad_outputs = [grad.detach().clone() for grad in grads if grad is not None]
-        with kept(state, x.device), _cache_of_casts_off():
-            with pool.side_stream():
-                self._backward_of(flattened(run(self._x))[0], leaves)  # libraries and kernels take their workspaces
+        self._grad_outputs = [None if grad is None else grad.detach().clone() for grad in grads]
+        with ExitStack() as undo:
+            undo.enter_context(kept(state, x.device))
+            leaves = undo.enter_context(_fresh_leaves(model))
+            # Weights are cast where they are used: a cast from before the recording would not be part of it.
+            undo.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
+            torch.set_autocast_cache_enabled(False)
+            with pool.side_stream():  # libraries and kernels take their workspaces
+                gradients(flattened(run(self._x))[0], leaves, self._grad_outputs)
             self._forward, (outputs, self._plan) = pool.recorded(lambda: flattened(run(self._x)))
-            self._backward, self._grads = pool.recorded(lambda: self._backward_of(outputs, leaves))
+            self._backward, self._grads = pool.recorded(lambda: gradients(outputs, leaves, self._grad_outputs))
         self._fixed = [not each.requires_grad for each in outputs]
         self._outputs = [each.detach() for each in outputs]
-        self._autocast = autocast_of_now()
+        self._autocast = autocast_dtype(x.device.type)
 
     def __call__(self, run: Run, x: torch.Tensor) -> Any:
         """Return what the network returns for an input; `run` is its forward pass as before."""
@@ -74,9 +77,6 @@ class Captured:
         self._forward.replay()
         self._backward.replay()
         return self._outputs, self._grads
-
-    def _backward_of(self, outputs: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor]) -> list[Gradient]:
-        return gradients(outputs, leaves, _where(self._used, self._grad_outputs))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Replay the forward pass."""
@@ -92,11 +92,12 @@ class Captured:
     def backward(self, run: Run, grads: Sequence[Gradient]) -> list[Gradient]:
         """Replay the backward pass and return the gradients of the parameters, until the next step."""
         changed = any(each._version != version for each, version in zip(self._outputs, self._versions, strict=True))
-        if changed or [grad is not None for grad in grads] != self._used:
+        if changed or [grad is None for grad in grads] != [grad is None for grad in self._grad_outputs]:
             self.is_outgrown = True
             return self._once_more(run, grads)
-        for place, grad in zip(self._grad_outputs, (grad for grad in grads if grad is not None), strict=True):
-            place.copy_(grad)
+        for place, grad in zip(self._grad_outputs, grads, strict=True):
+            if place is not None and grad is not None:
+                place.copy_(grad)
         self._backward.replay()
         return [None if each is None else each.detach() for each in self._grads]
 
@@ -109,9 +110,8 @@ class Captured:
 
     def _once_more(self, run: Run, grads: Sequence[Gradient]) -> list[Gradient]:
         """Compute the step without a graph: the loss uses other outputs than before, or has changed one in place."""
-        dtype = self._autocast
         with torch.enable_grad(), kept(self._state, self._x.device):
-            with torch.autocast("cuda", dtype, enabled=True) if dtype is not None else nullcontext():
+            with torch.autocast(self._x.device.type, self._autocast, enabled=self._autocast is not None):
                 outputs = flattened(run(self._x))[0]
             return gradients(outputs, self._parameters, grads)
 
@@ -149,18 +149,9 @@ def gradients(
         return list(torch.autograd.grad([o for o, _ in asked], leaves, [g for _, g in asked], allow_unused=True))
 
 
-def autocast_of_now() -> torch.dtype | None:
-    """Return the data type of autocast on a GPU, None where it is off."""
-    if not torch.is_autocast_enabled():
-        return None
-    # Its old name warns since torch 2.4.
-    dtype: torch.dtype = getattr(torch, "get_autocast_dtype", lambda _: torch.get_autocast_gpu_dtype())("cuda")
-    return dtype
-
-
-def _where(used: Sequence[bool], grads: Sequence[torch.Tensor]) -> list[Gradient]:
-    following = iter(grads)
-    return [next(following) if each else None for each in used]
+def trained(model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters that want a gradient."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 @contextmanager
@@ -178,11 +169,23 @@ def kept(state: Sequence[torch.Tensor], device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def _cache_of_casts_off() -> Iterator[None]:
-    """Cast weights where they are used: a cast from before the recording would not be part of it."""
-    before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
+def _fresh_leaves(model: torch.nn.Module) -> Iterator[list[torch.Tensor]]:
+    """Let a model compute with new leaves in the memory of its parameters while the context is open.
+
+    Where the graph of an earlier step is still alive, as by a loss that somebody keeps, the node that adds up the
+    gradient of a parameter belongs to the stream of that step, and a recording on another stream fails there.
+
+    Yields:
+        A leaf for each parameter that wants a gradient, in the order of `model.parameters()`.
+    """
+    leaves = {id(parameter): torch.nn.Parameter(parameter.detach()) for parameter in trained(model)}
+    # Setting attributes would be seen by the module.
+    held = [module._parameters for module in model.modules()]
+    before = [(own, name, each) for own in held for name, each in own.items() if id(each) in leaves]
     try:
-        yield
+        for own, name, parameter in before:
+            own[name] = leaves[id(parameter)]
+        yield list(leaves.values())
     finally:
-        torch.set_autocast_cache_enabled(before)
+        for own, name, parameter in before:
+            own[name] = parameter

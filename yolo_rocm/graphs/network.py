@@ -10,25 +10,15 @@ from typing import Any, Final
 
 import torch
 
+from ..engines.autocast import autocast_dtype
 from ..utils.switch import Switch
 from .attributes import tensors_of
-from .captured import Captured, Gradient, Passes, Run, autocast_of_now, gradients, kept
-from .leaves import fresh_leaves
-from .pool import GraphPool
-from .recorder import (
-    CLEARLY,
-    LARGEST_DEPARTURE,
-    MOST_SHAPES,
-    HostEffects,
-    Recorder,
-    UndecidedError,
-    recordable,
-    shape_text,
-)
+from .captured import Captured, Gradient, Passes, Run, gradients, kept, trained
+from .recorder import CLEARLY, LARGEST_DEPARTURE, MOST_SHAPES, HostEffects, Recorder, recordable, shape_text
 from .seen import Seen
 from .signature import TrainingSignature
 from .tree import flattened
-from .trial import departure_of, finite, timed
+from .trial import departure_of, timed
 
 _MOST_TIMES: Final = 2  # that a shape is recorded, where its loss changes which outputs it uses
 # A shape that comes more rarely, as an epoch's last batch, has not paid for its recording after dozens of epochs.
@@ -53,19 +43,19 @@ class NetworkGraphs(Recorder):
         say: Called with each decision.
     """
 
+    setting, over, signature_of = "step.graph", "device graph off", TrainingSignature
+
     def __init__(self, model: torch.nn.Module, mode: Switch, say: Callable[[str], object]) -> None:
-        super().__init__("step.graph", TrainingSignature)
-        self._mode, self._say = mode, say
-        self._shapes: dict[Any, Captured | Seen | None] = {}
+        super().__init__(say)
+        self._mode = mode
         self._times: Counter[Any] = Counter()
         self._calls = 0
         self._taken = 0  # bytes of the pool
         _known[model] = self
 
-    @property
-    def recorded(self) -> int:
-        """How many shapes are recorded."""
-        return sum(isinstance(each, Captured) for each in self._shapes.values())
+    def is_recorded(self, decision: Captured | Seen | None) -> bool:
+        """Return whether a decision about a shape is a recorded pass."""
+        return isinstance(decision, Captured)
 
     def forget(self) -> None:
         """Let go of every graph and its memory."""
@@ -83,42 +73,25 @@ class NetworkGraphs(Recorder):
         """Return what the model's forward pass `run` returns, recorded or not."""
         if x.requires_grad or not recordable(x.device) or not self.is_ready(model):
             return run(x)
-        key = x.shape, x.stride(), x.dtype, x.device, autocast_of_now()
+        key = x.shape, x.stride(), x.dtype, x.device, autocast_dtype(x.device.type)
         self._calls += 1
         self._forget_rare()
         known = self._seen(key)
         if isinstance(known, Seen):
             known.call = self._calls
             if known.grads is not None:
-                known = self._shapes[key] = self._decided(model, run, x, known.grads)
-                self._settle()
+                known = self._shapes[key] = self._decided(key, model, run, x, known.grads)
+                if self._signature is not None:
+                    self._signature.settle()
         if isinstance(known, Captured):
-            return known(partial(self._computed, run), x)
-        result = self._computed(run, x)
+            return known(partial(self.settled, run), x)
+        result = self.settled(run, x)
         if known is not None:
             try:
                 return known.watched(result)
             except TypeError as error:
                 self.end(str(error))
         return result
-
-    def is_ready(self, model: torch.nn.Module) -> bool:
-        """Return whether this call could be replayed: not while another one's backward pass is to come."""
-        return (self._pool is None or not self._pool.is_busy) and super().is_ready(model)
-
-    def is_outdated(self) -> bool:
-        """Return whether the model is not what passes were recorded with."""
-        return super().is_outdated() or not (self._signature is not None and self._signature.is_same)
-
-    def _computed(self, run: Run, x: torch.Tensor) -> Any:
-        """Compute a pass that is not replayed; what it has changed in modules is how they are from now on."""
-        result = run(x)
-        self._settle()
-        return result
-
-    def _settle(self) -> None:
-        if self._signature is not None:
-            self._signature.settle()
 
     def _seen(self, key: Any) -> Captured | Seen | None:
         known = self._shapes.get(key)
@@ -149,36 +122,28 @@ class NetworkGraphs(Recorder):
         if not self.recorded:
             self._pool, self._taken = None, 0
 
-    def end(self, why: str) -> None:
-        """Record nothing more of this model, and say why."""
-        super().end(why)
-        self._say(f"device graph off: {why}")
-
     def _decided(
-        self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
+        self, key: Any, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
     ) -> Captured | Seen | None:
         """Record the passes for a shape, where that is worth it; None leaves them as they are."""
-        try:
-            captured, why, succeeded = self.attempt(
-                model, x.device, lambda: self._tried(model, run, x, grads), lambda captured: True
-            )
-        except UndecidedError:
-            return Seen(self._calls)
-        if not succeeded:  # the generator of random numbers is not the one that earlier graphs know
-            self.end(f"{shape_text(x.shape)} could not be recorded: {why}")
+        outcome = self.attempt(model, x.device, lambda: self._tried(model, run, x, grads))
+        torch.cuda.empty_cache()
+        if isinstance(outcome, str):  # the generator of random numbers is not the one that earlier graphs know
+            self.end(f"{shape_text(x.shape)} could not be recorded: {outcome}")
             return None
-        if captured is None:
+        decision, why = outcome
+        if decision is None:
             self._let_go_of_pool()
             torch.cuda.empty_cache()
-        else:
-            self._times[x.shape, x.stride(), x.dtype, x.device, autocast_of_now()] += 1
-        self._say(f"device graph {'on' if captured else 'off'} for {shape_text(x.shape)}: {why}")
-        return captured
+        if not isinstance(decision, Seen):
+            self._times[key] += decision is not None
+            self._say(f"device graph {'on' if decision else 'off'} for {shape_text(x.shape)}: {why}")
+        return decision  # type: ignore[no-any-return]
 
     def _tried(
         self, model: torch.nn.Module, run: Run, x: torch.Tensor, grads: list[Gradient]
-    ) -> tuple[Captured | None, str]:
-        parameters = [p for p in model.parameters() if p.requires_grad]
+    ) -> tuple[Captured | Seen | None, str]:
+        parameters = trained(model)
         plain = tensors_of(module.__dict__ for module in model.modules())
         state = [*model.buffers(), *(each for each in plain if each.is_leaf and not each.is_inference())]
 
@@ -189,8 +154,8 @@ class NetworkGraphs(Recorder):
 
         with kept(state, x.device):
             effects = HostEffects(model)
-            if not finite(eager()):  # GradScaler begins with a scale that is too high
-                raise UndecidedError
+            if not _is_finite(eager()):  # GradScaler begins with a scale that is too high
+                return Seen(self._calls), "nothing can be compared yet"
             effects.settle()
             host_ms, eager_ms, expected = timed(eager, x.device)
             reason = effects.reason()
@@ -201,15 +166,13 @@ class NetworkGraphs(Recorder):
             return None, said
         torch.cuda.empty_cache()
         before = torch.cuda.memory_reserved(x.device)
-        self._pool = self._pool or GraphPool(x.device)
-        with fresh_leaves(model) as leaves:
-            captured = Captured(run, x, parameters, leaves, state, grads, self._pool)
+        captured = Captured(run, x, model, state, grads, self.pool_on(x.device))
         torch.cuda.empty_cache()
         self._taken += torch.cuda.memory_reserved(x.device) - before
         with kept(state, x.device):
             _, graph_ms, found = timed(captured.replay_both, x.device)
         said += f", and {graph_ms:.1f} ms recorded"
-        departure = departure_of(found, expected)
+        departure = max(departure_of(found[0], expected[0]), departure_of(found[1], expected[1]))
         if departure > LARGEST_DEPARTURE:
             return None, f"what is recorded computes something else, relative difference {departure:.1e}"
         if self._mode == Switch.AUTO and graph_ms > CLEARLY * eager_ms:
@@ -219,6 +182,10 @@ class NetworkGraphs(Recorder):
             step = _gib(self._taken)
             return None, f"{said}; a step that is not recorded takes {step}, and {_gib(free)} are free beside it"
         return captured, said
+
+
+def _is_finite(passes: Passes) -> bool:
+    return all(bool(each.isfinite().all()) for part in passes for each in part if each is not None)
 
 
 def _gib(size: float) -> str:

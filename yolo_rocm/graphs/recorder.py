@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -12,8 +13,9 @@ from ..engines.devices import alive, on
 from ..errors import DeviceLostError
 from ..utils.error_text import first_line
 from .attributes import Attributes
+from .captured import Run
 from .pool import GraphPool
-from .signature import ModelSignature
+from .signature import InferenceSignature, ModelSignature, TrainingSignature
 
 DEVICES: Final = ["cuda"]  # types that have device graphs
 OLDEST: Final = (2, 4)  # torch: what a recording that fails leaves behind can be put right from there on
@@ -22,12 +24,6 @@ CLEARLY: Final = 0.95  # a smaller gain does not count
 # Of the same pass computed in other ways: libraries add up in another order, half precision rounds, memory that is not
 # the pass's is far off.
 LARGEST_DEPARTURE: Final = 2e-2
-
-T = TypeVar("T")
-
-
-class UndecidedError(Exception):
-    """Nothing can be said yet."""
 
 
 def recordable(device: torch.device) -> bool:
@@ -72,74 +68,94 @@ class HostEffects:
         return None if changed is None else f"each pass changes {changed}, which a recorded one would not"
 
 
-class Recorder:
-    """Recorded passes of one model: the memory they share, and what they were recorded with.
+class Recorder(ABC):
+    """Recorded passes of one model: what was decided for each shape, and what the passes were recorded with.
 
     Args:
+        say: Called with each decision.
+
+    Attributes:
         setting: The preset's key that turns it off.
+        over: How the line begins that says that nothing more is recorded.
         signature_of: Returns what the passes depend on.
     """
 
-    def __init__(self, setting: str, signature_of: Callable[[torch.nn.Module], ModelSignature]) -> None:
-        self._setting, self._signature_of = setting, signature_of
+    setting: ClassVar[str]
+    over: ClassVar[str]
+    signature_of: ClassVar[type[TrainingSignature | InferenceSignature]]
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._shapes: dict[Any, Any] = {}
         self._signature: ModelSignature | None = None
         self._pool: GraphPool | None = None
         self._is_over = False
+
+    @abstractmethod
+    def is_recorded(self, decision: Any) -> bool:
+        """Return whether a decision about a shape, or what stands for one that is to come, is a recorded pass."""
+
+    @property
+    def recorded(self) -> int:
+        """How many shapes are recorded."""
+        return sum(map(self.is_recorded, self._shapes.values()))
 
     def forget(self) -> None:
         """Let go of every graph and its memory."""
         self._pool = self._signature = None
 
     def end(self, why: str) -> None:
-        """Record nothing more of this model."""
+        """Record nothing more of this model, and say why."""
         self._is_over = True
         self.forget()
-
-    def is_outdated(self) -> bool:
-        """Return whether the model is not what passes were recorded with."""
-        return self._signature is None or not self._signature.is_safe
+        self._say(f"{self.over}: {why}")
 
     def is_ready(self, model: torch.nn.Module) -> bool:
         """Return whether a call could be replayed; begin anew where the model is another."""
-        if self._is_over:
+        if self._is_over or (self._pool is not None and self._pool.is_busy):
             return False
-        if self.is_outdated():
+        if self._signature is None or not self._signature.is_safe:
             self.forget()
             try:
-                self._signature = self._signature_of(model)
+                self._signature = self.signature_of(model)
             except (AttributeError, KeyError) as error:  # modules that are none of Python's, as of TorchScript
                 self.end(f"a module has no {error}")
                 return False
-        return self._signature is not None and not self._signature.is_watched
+        return not self._signature.is_watched
+
+    def settled(self, run: Run, x: torch.Tensor) -> Any:
+        """Compute a pass that is not replayed; what it has changed in modules is how they are from now on."""
+        result = run(x)
+        if self._signature is not None:
+            self._signature.settle()
+        return result
+
+    def pool_on(self, device: torch.device) -> GraphPool:
+        """Return the memory that all passes of the model share."""
+        self._pool = self._pool or GraphPool(device)
+        return self._pool
 
     def attempt(
-        self,
-        model: torch.nn.Module,
-        device: torch.device,
-        decide: Callable[[], tuple[T | None, str]],
-        is_recorded: Callable[[T], Any],
-    ) -> tuple[T | None, str, bool]:
-        """Return what `decide` returns, and whether it has succeeded; a model keeps nothing of what is not recorded.
+        self, model: torch.nn.Module, device: torch.device, decide: Callable[[], tuple[Any, str]]
+    ) -> tuple[Any, str] | str:
+        """Return what `decide` returns, or why it has failed; a model keeps nothing of what is not recorded.
 
         Raises:
             DeviceLostError: The device does not answer any more.
-            UndecidedError: As `decide` raises it.
         """
         with on(device):
-            result, before = None, Attributes(model)
+            decision, before = None, Attributes(model)
             try:
-                result, why = decide()
-            except (DeviceLostError, UndecidedError):
+                decision, why = decide()
+                return decision, why
+            except DeviceLostError:
                 raise
             except Exception as error:  # as a runtime, a compiler or a model of the user raises it
                 why = first_line(error)
-                if not alive(str(device)):
+                if not alive(device):
                     text = f"{device} does not answer any more since a device graph was recorded: {why}. "
-                    raise DeviceLostError(f"{text}Start again with rocm.{self._setting}=off.") from error
-                torch.cuda.empty_cache()
-                return None, why, False
+                    raise DeviceLostError(f"{text}Start again with rocm.{self.setting}=off.") from error
+                return why
             finally:
-                if result is None or not is_recorded(result):
+                if not self.is_recorded(decision):
                     before.put_back()
-            torch.cuda.empty_cache()
-        return result, why, True

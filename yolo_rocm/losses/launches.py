@@ -7,16 +7,14 @@ from typing import Any, Final
 
 import torch
 
+from ..engines.bounded import Bounded
 from ..engines.device_state import STATE
-from ..engines.triton.call import Call
 from ..engines.triton.launch import Launch
 from .kernels import calls
 
 OPERATOR: Final = "loss"  # what quarantined kernels belong to
-# Of each kernel. A batch has as many targets as its fullest image: another number each time. Later ones take Triton's
-# own way.
-_MOST_REMEMBERED: Final = 1024
-_launches: dict[str, dict[Hashable, Launch]] = STATE.container({})
+# A batch has as many targets as its fullest image: another number each time.
+_launches: dict[Hashable, Launch] = STATE.container(Bounded())
 
 
 def launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ...]) -> None:
@@ -27,13 +25,8 @@ def launch(kernel: str, sizes: tuple[Any, ...], tensors: tuple[torch.Tensor, ...
         sizes: What that takes.
         tensors: Those of the kernel, in its order.
     """
-    known = _launches.setdefault(kernel, {})
-    key = (sizes, tensors[0].device, *(each.dtype for each in tensors))
-    found = known.get(key)
-    if found is None:
-        call: Call = getattr(calls, kernel)(*sizes)
-        room = len(known) < _MOST_REMEMBERED
-        found = Launch((OPERATOR, kernel, key) if room else None, call)
-        if room:
-            known[key] = found
-    found(*tensors)
+    key = (OPERATOR, kernel, sizes, tensors[0].device, *(each.dtype for each in tensors))
+    known = _launches.get(key)
+    if known is None:
+        known = _launches[key] = Launch(key, getattr(calls, kernel)(*sizes))
+    known(*tensors)

@@ -96,7 +96,7 @@ def _forward(operator: str, x: torch.Tensor, *arguments: Any) -> tuple[Any, Stat
     Returns:
         The activation and its statistics; or all that the operator returns, and None, where torch's own computed it.
     """
-    if dispatcher.CALLERS_COUNT:
+    if not dispatcher.HANDS_OUT:
         dispatcher.note_caller()
     weight, bias, mean, var, training, momentum, eps = arguments
     patch = _seam.serving.get("cuda" if x.is_cuda else x.device.type)

@@ -75,11 +75,11 @@ class Inference(Operator["InferencePatch"]):
 
     @cached_property
     def _networks(self) -> InferenceNetworks:
-        from ..graphs.inference import InferenceNetworks, Wanted
+        from ..graphs.inference import InferenceNetworks
 
         predict = self._settings.preset.predict
         return InferenceNetworks(
-            Wanted(predict.graph, predict.layout), self._unmeasured, self.tune, partial(say, "predict.network")
+            predict.graph, predict.layout, self._unmeasured, self.tune, partial(say, "predict.network")
         )
 
     def _scope(self) -> AbstractContextManager[None]:

@@ -101,6 +101,6 @@ def stand_in(
 
 def _only_torch(stack: libraries.Stack) -> libraries.Stack:
     def nameless(library: libraries.Library) -> libraries.Library:
-        return libraries.Library(library.files, ("libno-such-library.so",), library.stdcall)
+        return libraries.Library(library.files, ("libno-such-library.so",))
 
     return libraries.Stack(nameless(stack.compiler), nameless(stack.driver), ("{torch}/lib",))

@@ -35,7 +35,6 @@ KERNEL(256) void everything(const T* a, T* c, float* f, i64 n) {
 }
 KERNEL_WAVES(128, 4) void waves(float* f) { UNROLL for (i32 k = 0; k < 4; k++) f[thread_x() * 4 + k] = float(k); }
 """
-TYPES = ("float", "half_t", "bf16_t")
 
 
 @pytest.fixture(scope="module")
@@ -53,31 +52,23 @@ def nvrtc() -> str | None:
     return next((path for path in candidates(stack.compiler, places, []) if Path(path).is_absolute()), None)
 
 
-def built(pool: Pool, library: str, target: Target, program: Program) -> bytes:
-    """Compile a program."""
-    return pool.compile(library, target.family, program.text(), program.name, target.options(), 120.0)[0]
+pytestmark = pytest.mark.skipif(nvrtc() is None, reason="this torch brings no NVRTC")
 
 
-@pytest.mark.skipif(nvrtc() is None, reason="this torch brings no NVRTC")
-@pytest.mark.parametrize("kind", TYPES)
-def test_nvrtc_compiles_the_prelude(pool, kind):
-    code = built(pool, str(nvrtc()), Target("cuda", "sm_80"), Program(EVERYTHING, "everything.cpp", {"T": kind}))
+def built(pool: Pool, text: str, name: str, kind: str) -> bytes:
+    """Compile a program for one data type."""
+    program, target = Program(text, name, {"T": kind}), Target("cuda", "sm_80")
+    return pool.compile(str(nvrtc()), target.family, program.text(), program.name, target.options(), 120.0)[0]
+
+
+@pytest.mark.parametrize("kind", ["float", "half_t", "bf16_t"])
+def test_nvrtc_compiles_the_prelude_and_the_source_of_the_gpu_tests(pool, kind):
+    code = built(pool, EVERYTHING, "everything.cpp", kind)
     assert code.startswith(b"\x7fELF")
-    assert b"everything" in code
-    assert b"waves" in code
+    assert all(kernel in code for kernel in (b"everything", b"waves"))
+    assert built(pool, SOURCE, "gpu.cpp", kind)
 
 
-@pytest.mark.skipif(nvrtc() is None, reason="this torch brings no NVRTC")
-def test_the_source_of_the_gpu_tests_compiles(pool):
-    assert built(pool, str(nvrtc()), Target("cuda", "sm_80"), Program(SOURCE, "gpu.cpp", {"T": "bf16_t"}))
-
-
-@pytest.mark.skipif(nvrtc() is None, reason="this torch brings no NVRTC")
 def test_nvrtc_names_the_line_of_the_source(pool):
     with pytest.raises(CompilerError, match=r"broken.cpp\(2\): error: identifier .?nothing.? is undefined"):
-        built(
-            pool,
-            str(nvrtc()),
-            Target("cuda", "sm_80"),
-            Program("KERNEL(64) void broken() {\nint y = nothing; }", "broken.cpp"),
-        )
+        built(pool, "KERNEL(64) void broken() {\nint y = nothing; }", "broken.cpp", "float")

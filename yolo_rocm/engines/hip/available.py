@@ -7,8 +7,6 @@ from typing import Any
 from ..device_state import STATE
 
 # torch is imported only where a device is queried: the doctor does without it.
-
-
 _asked: dict[str, str | None] = STATE.container({})
 
 

@@ -6,13 +6,13 @@ import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from ...utils.log_lines import log
-from ...utils.progress import duration
 from ..device_state import STATE
 from ..kernel_errors import CompilerError
 from .driver import Driver, driver
@@ -45,36 +45,22 @@ class _Progress:
     """Lines about what is being compiled: at the beginning, and now and then."""
 
     done: int = 0
-    began: float = 0.0
     line_at: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begins(self, target: Target) -> None:
         with self.lock:
-            if not self.began:
-                self.began = self.line_at = time.monotonic()
-                log(
-                    "hip.compiling",
-                    "kernels are compiled for %s, once: they are kept in %s",
-                    target.arch,
-                    STORE.folder,
-                    level=logging.INFO,
-                )
+            if not self.line_at:
+                self.line_at = time.monotonic()
+                text = "kernels are compiled for %s, once: they are kept in %s"
+                log("hip.compiling", text, target.arch, STORE.folder, level=logging.INFO)
 
     def ends(self, target: Target) -> None:
         with self.lock:
             self.done += 1
-            now = time.monotonic()
-            if now - self.line_at >= _LINE_S:
-                self.line_at = now
-                log(
-                    "hip.compiled",
-                    "%d kernels compiled for %s in %s",
-                    self.done,
-                    target.arch,
-                    duration(now - self.began),
-                    level=logging.INFO,
-                )
+            if time.monotonic() - self.line_at >= _LINE_S:
+                self.line_at = time.monotonic()
+                log("hip.compiled", "%d kernels compiled for %s so far", self.done, target.arch, level=logging.INFO)
 
 
 _progress = _Progress()
@@ -130,15 +116,17 @@ def compiler(target: Target) -> Compiler | str:
     for library in find(stack.compiler, stack):
         found = Compiler(library, target, f"{runtime.version()} {_identity(library)}")
         hung = STORE.folder / f"{found.key(text)}.hung"
-        if _recent(hung):
-            why.append(f"{library} has hung when it was last tried; delete {hung} to have it tried again")
-            break
+        with suppress(OSError):  # there is none
+            if time.time() - hung.stat().st_mtime < _FORGIVEN_S:
+                why.append(f"{library} has hung when it was last tried; delete {hung} to have it tried again")
+                break
         try:
             found.build(text, "trial", FIRST_LIMIT_S)
             return found
         except CompilerHangs as error:
             why.append(f"{library}: {error}")
-            _touch(hung)
+            with suppress(OSError):
+                hung.touch()
             break  # the next one is often the same under another name, and once is enough
         except CompilerError as error:
             if Path(library).is_absolute() or not why:
@@ -155,17 +143,3 @@ def _identity(library: str) -> str:
         return f"{Path(library).name} {os.stat(library).st_size}"
     except OSError:  # left to the system's search
         return library
-
-
-def _recent(path: Path) -> bool:
-    try:
-        return time.time() - path.stat().st_mtime < _FORGIVEN_S
-    except OSError:
-        return False
-
-
-def _touch(path: Path) -> None:
-    try:
-        path.touch()
-    except OSError as error:
-        log("hip.not_written", "%s cannot be written: %s", path, error, level=logging.DEBUG)

@@ -8,60 +8,26 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ..device_state import STATE
 from ..kernel_errors import LaunchError
-from .libraries import find, open_library, stack_of
+from .libraries import find, stack_of
 
 # Attributes of a function: the numbers are the same in both.
-SHARED_BYTES, LOCAL_BYTES, REGISTERS, MOST_DYNAMIC_SHARED = 1, 3, 4, 8
+LOCAL_BYTES, MOST_DYNAMIC_SHARED = 3, 8
 PLAIN_SHARED_BYTES: Final = 48 * 1024  # more of it has to be asked for on NVIDIA
 # No context, that of another device, or a device of another thread's: torch sets these only when it has to.
 _ELSEWHERE: Final = (101, 201, 400)
 _RELAXED: Final = 2  # capture mode: what this thread does is not recorded, and not refused
 
 
-@dataclass(frozen=True)
-class Names:
-    """What functions are called. `set_attribute` is empty where nothing has to be asked for."""
-
-    version: str
-    load: str
-    unload: str
-    function: str
-    launch: str
-    attribute: str
-    capture_mode: str
-    words: str
-    set_attribute: str = ""
-
-
-NAMES: Final[Mapping[str, Names]] = {
-    "hip": Names(
-        version="hipRuntimeGetVersion",
-        load="hipModuleLoadData",
-        unload="hipModuleUnload",
-        function="hipModuleGetFunction",
-        launch="hipModuleLaunchKernel",
-        attribute="hipFuncGetAttribute",
-        capture_mode="hipThreadExchangeStreamCaptureMode",
-        words="hipGetErrorString",
-    ),
-    "cuda": Names(
-        version="cuDriverGetVersion",
-        load="cuModuleLoadData",
-        unload="cuModuleUnload",
-        function="cuModuleGetFunction",
-        launch="cuLaunchKernel",
-        attribute="cuFuncGetAttribute",
-        capture_mode="cuThreadExchangeStreamCaptureMode",
-        words="cuGetErrorString",
-        set_attribute="cuFuncSetAttribute",
-    ),
+# family -> what names of functions begin with, and the rest of those that are not alike.
+NAMES: Final = {
+    "hip": ("hip", {"version": "RuntimeGetVersion", "launch": "ModuleLaunchKernel"}),
+    "cuda": ("cu", {"version": "DriverGetVersion", "launch": "LaunchKernel"}),
 }
 
 
@@ -81,61 +47,58 @@ class Driver:
     """
 
     def __init__(self, library: ctypes.CDLL, family: str) -> None:
-        self._library, self._family, self._names = library, family, NAMES[family]
+        self._library, self._is_hip = library, family == "hip"
+        self._prefix, self._names = NAMES[family]
         self._contexts: dict[int, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
-        self.launch: Callable[..., int] = getattr(library, self._names.launch)
-        for name in (self._names.load, self._names.function, self._names.words):
-            getattr(library, name)
+        self.launch: Callable[..., int] = self._function(self._names["launch"])
+        for name in ("ModuleLoadData", "ModuleGetFunction", "GetErrorString"):
+            self._function(name)
 
     def version(self) -> int:
         """Return the version of the runtime."""
         number = ctypes.c_int()
-        self._check(self._names.version, ctypes.byref(number))
+        self._check(self._names["version"], ctypes.byref(number))
         return number.value
 
     def make_current(self, number: int) -> None:
         """Make a device the current one of this thread, as torch's own `set_device` does, for the runtime alone."""
-        if self._family == "hip":
-            self._check("hipSetDevice", ctypes.c_int(number))
+        if self._is_hip:
+            self._check("SetDevice", ctypes.c_int(number))
             return
         with self._lock:
             if number not in self._contexts:
                 device, context = ctypes.c_int(), ctypes.c_void_p()
-                self._check("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
-                self._check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+                self._check("DeviceGet", ctypes.byref(device), ctypes.c_int(number))
+                self._check("DevicePrimaryCtxRetain", ctypes.byref(context), device)
                 self._contexts[number] = context
-        self._check("cuCtxSetCurrent", self._contexts[number])
+        self._check("CtxSetCurrent", self._contexts[number])
 
     def load(self, number: int, code: bytes) -> ctypes.c_void_p:
         """Load a code object onto a device, also while a graph is being recorded."""
         module = ctypes.c_void_p()
         self.make_current(number)
         with self._unrecorded():
-            self._check(self._names.load, ctypes.byref(module), ctypes.c_char_p(code))
+            self._check("ModuleLoadData", ctypes.byref(module), ctypes.c_char_p(code))
         return module
-
-    def unload(self, module: ctypes.c_void_p) -> None:
-        """Unload what `load` has returned."""
-        self._check(self._names.unload, module)
 
     def function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         """Return a kernel of a module."""
         function = ctypes.c_void_p()
         with self._unrecorded():
-            self._check(self._names.function, ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+            self._check("ModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
         return function
 
-    def attribute(self, function: ctypes.c_void_p, which: int) -> int:
-        """Return an attribute of a kernel, 0 where the runtime does not say."""
+    def local_bytes(self, function: ctypes.c_void_p) -> int:
+        """Return the bytes that a thread of a kernel has beyond its registers, 0 where the runtime does not say."""
         value = ctypes.c_int()
-        ask = getattr(self._library, self._names.attribute, None)
-        return value.value if ask is not None and not ask(ctypes.byref(value), ctypes.c_int(which), function) else 0
+        self._function("FuncGetAttribute")(ctypes.byref(value), ctypes.c_int(LOCAL_BYTES), function)
+        return value.value
 
     def allow_shared(self, function: ctypes.c_void_p, size: int) -> None:
-        """Let a kernel be launched with this much dynamic shared memory."""
-        if self._names.set_attribute and size > PLAIN_SHARED_BYTES:
-            self._check(self._names.set_attribute, function, ctypes.c_int(MOST_DYNAMIC_SHARED), ctypes.c_int(size))
+        """Let a kernel be launched with this much dynamic shared memory; only NVIDIA's runtime wants to be asked."""
+        if not self._is_hip and size > PLAIN_SHARED_BYTES:
+            self._check("FuncSetAttribute", function, ctypes.c_int(MOST_DYNAMIC_SHARED), ctypes.c_int(size))
 
     def elsewhere(self, status: int) -> bool:
         """Return whether a launch may have failed because this thread has no device, or another one."""
@@ -143,14 +106,13 @@ class Driver:
 
     def words(self, status: int) -> str:
         """Return what a status means, in the runtime's own words."""
-        said = getattr(self._library, self._names.words)
-        if self._family == "hip":
-            said.restype = ctypes.c_char_p
-            text = said(ctypes.c_int(status))
+        ask, text = self._function("GetErrorString"), ctypes.c_char_p()
+        if self._is_hip:
+            ask.restype = ctypes.c_char_p
+            text = ctypes.c_char_p(ask(ctypes.c_int(status)))
         else:
-            found = ctypes.c_char_p()
-            text = None if said(ctypes.c_int(status), ctypes.byref(found)) else found.value
-        return f"{text.decode('utf-8', 'replace') if text else 'error'} ({status})"
+            ask(ctypes.c_int(status), ctypes.byref(text))
+        return f"{(text.value or b'error').decode('utf-8', 'replace')} ({status})"
 
     def architecture(self, number: int) -> str | None:
         """Return the target that the HIP runtime reports for a device, an override included; None where it does not.
@@ -168,19 +130,22 @@ class Driver:
 
     @contextmanager
     def _unrecorded(self) -> Iterator[None]:
-        exchange = getattr(self._library, self._names.capture_mode, None)
+        exchange = getattr(self._library, f"{self._prefix}ThreadExchangeStreamCaptureMode", lambda mode: 1)
         mode = ctypes.c_int(_RELAXED)
-        changed = exchange is not None and exchange(ctypes.byref(mode)) == 0
+        changed = exchange(ctypes.byref(mode)) == 0
         try:
             yield
         finally:
-            if changed and exchange is not None:
+            if changed:
                 exchange(ctypes.byref(mode))  # which holds the mode that was there before
 
+    def _function(self, name: str) -> Any:
+        return getattr(self._library, self._prefix + name)
+
     def _check(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
+        status = self._function(name)(*arguments)
         if status:
-            raise LaunchError(f"{name}: {self.words(status)}")
+            raise LaunchError(f"{self._prefix}{name}: {self.words(status)}")
 
 
 @STATE.cached(2)
@@ -189,7 +154,7 @@ def driver(family: str) -> Driver | str:
     stack, tried = stack_of(family), []
     for name in find(stack.driver, stack):
         try:
-            return Driver(open_library(name, stack.driver), family)
+            return Driver(ctypes.CDLL(name), family)
         except (OSError, AttributeError) as error:
             tried.append(str(error))
     return f"the runtime ({stack.driver.by_name[-1]}) cannot be loaded: {tried[0] if tried else 'not found'}"

@@ -1,4 +1,4 @@
-"""Names, places and calling conventions of the libraries that compile and launch kernels, as data; and where they are.
+"""Names and places of the libraries that compile and launch kernels, as data; and where they are on this machine.
 
 What is mapped into the process already comes first: a second copy of the HIP runtime would know nothing of torch's
 streams and memory. Windows was never run on: its rows are from AMD's and NVIDIA's documents and from the wheels.
@@ -24,12 +24,10 @@ class Library:
     Attributes:
         files: Patterns of its file's name, best first.
         by_name: Names to leave to the system's own search, after everything else.
-        stdcall: Whether its functions are called as Windows' own are. On 64-bit Windows there is one convention only.
     """
 
     files: tuple[str, ...]
     by_name: tuple[str, ...]
-    stdcall: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,20 +68,15 @@ STACKS: Final[Mapping[tuple[str, str], Stack]] = {
     ),
     ("cuda", "windows"): Stack(
         Library(("nvrtc64_*.dll",), ("nvrtc64_130_0.dll", "nvrtc64_120_0.dll")),
-        Library(("nvcuda.dll",), ("nvcuda.dll",), stdcall=True),
+        Library(("nvcuda.dll",), ("nvcuda.dll",)),
         ("{torch}/lib", "{site}/nvidia/*/bin", "{CUDA_PATH}/bin", "{SystemRoot}/System32"),
     ),
 }
 
 
-def system() -> str:
-    """Return the system in the words of `STACKS`: WSL counts as Linux."""
-    return "windows" if sys.platform == "win32" else "linux"
-
-
 def stack_of(family: str) -> Stack:
-    """Return the stack of `hip` or `cuda` on this system."""
-    return STACKS[family, system()]
+    """Return the stack of `hip` or `cuda` on this system: WSL counts as Linux."""
+    return STACKS[family, "windows" if sys.platform == "win32" else "linux"]
 
 
 def torch_folder() -> Path | None:
@@ -157,19 +150,8 @@ def candidates(
 
 def find(library: Library, stack: Stack) -> list[str]:
     """Return paths and names under which to load a library of a stack on this machine, best first."""
-    loaded = loaded_dll if system() == "windows" else None
+    loaded = loaded_dll if sys.platform == "win32" else None
     return candidates(library, folders(stack, torch_folder()), mapped_files(), loaded)
-
-
-def open_library(name: str, library: Library) -> ctypes.CDLL:
-    """Load a library under a path or name.
-
-    Raises:
-        OSError: It cannot be loaded.
-    """
-    convention = getattr(ctypes, "WinDLL", ctypes.CDLL) if library.stdcall else ctypes.CDLL
-    opened: ctypes.CDLL = convention(name)
-    return opened
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -17,7 +17,7 @@ from ..device_state import STATE
 from ..devices import current_device, current_stream, on
 from ..kernel_errors import CompilerError, LaunchError
 from .compiler import Compiler, compiler, prelude
-from .driver import LOCAL_BYTES, REGISTERS, SHARED_BYTES, Driver, driver
+from .driver import Driver, driver
 from .store import STORE
 from .target import target_of
 
@@ -90,9 +90,7 @@ class Kernel:
     """A kernel that is loaded on a device; made by `Program.kernel`.
 
     Attributes:
-        registers: For each thread; 0 where the runtime does not say, as with the others.
         local_bytes: Memory of each thread beyond registers: more than 0 means that registers were spilled.
-        static_shared_bytes: Shared memory that its source declares.
     """
 
     def __init__(self, program: Program, function: str, number: int, shared_bytes: int) -> None:
@@ -101,14 +99,8 @@ class Kernel:
         with on(f"cuda:{number}"):
             self._function = self._driver.function(module, function)
             self._driver.allow_shared(self._function, shared_bytes)
-            asked = (self._driver.attribute(self._function, n) for n in (REGISTERS, LOCAL_BYTES, SHARED_BYTES))
-            self.registers, self.local_bytes, self.static_shared_bytes = asked
+            self.local_bytes = self._driver.local_bytes(self._function)
         self._shared = ctypes.c_uint(shared_bytes)
-
-    def __call__(self, grid: Grid, block: int, *arguments: Any) -> None:
-        """Launch it on the current stream of its device; see `bound` for the arguments."""
-        launch = self.bound(grid, block, *arguments)
-        launch(*(_address(each) for each in arguments if each is None or isinstance(each, torch.Tensor)))
 
     def bound(self, grid: Grid, block: int, *arguments: Any) -> Launch:
         """Return a launch of it with everything but addresses settled.
@@ -116,15 +108,13 @@ class Kernel:
         Args:
             grid: Blocks in three dimensions.
             block: Threads of a block.
-            arguments: Of the kernel, in its order: a tensor, or None for no address and for a number that each launch
-                gives by `bits_of`; int (32 bits) or float (32 bits); anything else as an object of ctypes, such as
-                `c_int64`.
+            arguments: Of the kernel, in its order: None for a tensor's address and for a number that each launch gives
+                by `bits_of`; int (32 bits) or float (32 bits); anything else as an object of ctypes, such as `c_int64`.
 
         Raises:
-            TypeError: An argument is none of these.
             OverflowError: An int does not fit.
         """
-        return Launch(self._driver, self._function, self._shared, (self.name, self.number), grid, block, arguments)
+        return Launch(self._driver, self._function, self._shared, self.name, self.number, grid, block, arguments)
 
 
 class Launch:
@@ -140,17 +130,18 @@ class Launch:
         driver: Driver,
         function: ctypes.c_void_p,
         shared: ctypes.c_uint,
-        name: tuple[str, int],
+        name: str,
+        number: int,
         grid: Grid,
         block: int,
         arguments: tuple[Any, ...],
     ) -> None:
         self._driver, self._launch = driver, driver.launch
-        self._name, self._number = name
+        self._name, self._number = name, number
         blocks = (ctypes.c_uint(size) for size in grid)
         self._before = (function, *blocks, ctypes.c_uint(block), _ONE, _ONE, shared)
         # Addresses come first in a buffer, so that one instruction writes them, whatever the kernel's order is.
-        pointers = [place for place, each in enumerate(arguments) if each is None or isinstance(each, torch.Tensor)]
+        pointers = [place for place, each in enumerate(arguments) if each is None]
         others = [place for place in range(len(arguments)) if place not in pointers]
         self._addresses = struct.Struct(f"={len(pointers)}Q")
         self._settled = [(slot, _scalar(arguments[place])) for slot, place in enumerate(others, len(pointers))]
@@ -162,7 +153,7 @@ class Launch:
         """Launch it on the current stream of its device.
 
         Args:
-            addresses: One for each tensor or None among the arguments, in their order.
+            addresses: One for each None among the arguments, in their order.
 
         Raises:
             LaunchError: The runtime refuses.
@@ -178,19 +169,14 @@ class Launch:
             buffer, slots = self._buffer()
         self._addresses.pack_into(buffer, 0, *addresses)
         stream = current_stream(number)
-        status = self._launch(*self._before, _streams.get(stream) or _stream(stream), slots, _NULL)
-        if status:
-            status = self._once_more(status, stream, slots)
+        handle = _streams.get(stream) or _streams.setdefault(stream, ctypes.c_void_p(stream))
+        status = self._launch(*self._before, handle, slots, _NULL)
+        if status and self._driver.elsewhere(status):  # a thread of autograd may never have set its device
+            self._driver.make_current(number)
+            status = self._launch(*self._before, handle, slots, _NULL)
         self._free.append((buffer, slots))
         if status:
             raise LaunchError(f"{self._name} on cuda:{number} was not launched: {self._driver.words(status)}")
-
-    def _once_more(self, status: int, stream: int, slots: Any) -> int:
-        """Launch after a refusal; a thread of autograd may never have set its device."""
-        if not self._driver.elsewhere(status):
-            return status
-        self._driver.make_current(self._number)
-        return self._launch(*self._before, _stream(stream), slots, _NULL)
 
     def _buffer(self) -> tuple[Any, Any]:
         buffer = ctypes.create_string_buffer(max(1, len(self._places)) * _SLOT)
@@ -202,18 +188,11 @@ class Launch:
 
 
 def _scalar(value: Any) -> Any:
-    if isinstance(value, bool):
-        raise TypeError("a kernel's argument is a bool: give 0 or 1, or a define")
     if isinstance(value, int):
-        if value not in _INT32:
+        if value not in _INT32:  # ctypes would cut it off
             raise OverflowError(f"a kernel's argument is {value}, more than 32 bits: give it as ctypes.c_int64")
         return ctypes.c_int32(value)
-    if isinstance(value, float):
-        return ctypes.c_float(value)
-    if isinstance(value, ctypes._SimpleCData):
-        return value
-    kind = type(value).__name__
-    raise TypeError(f"a kernel's argument is a {kind}, not a tensor, None, int, float or an object of ctypes")
+    return ctypes.c_float(value) if isinstance(value, float) else value
 
 
 def bits_of(value: float) -> int:
@@ -221,21 +200,12 @@ def bits_of(value: float) -> int:
     return int.from_bytes(struct.pack("=f", value), sys.byteorder)
 
 
-def _address(tensor: torch.Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
-
-
 _lock = threading.Lock()
 _kernels: dict[tuple[Program, str, int, int], Kernel] = STATE.container({})
 _modules: dict[tuple[Program, int], ctypes.c_void_p] = STATE.container({})
-_failed: dict[tuple[Program, Compiler], tuple[str, str]] = STATE.container(
-    {}
-)  # words alone: an exception would hold frames
+# In words alone: an exception would hold frames.
+_failed: dict[tuple[Program, Compiler], str] = STATE.container({})
 _streams: dict[int, ctypes.c_void_p] = STATE.container({})
-
-
-def _stream(number: int) -> ctypes.c_void_p:
-    return _streams.setdefault(number, ctypes.c_void_p(number))
 
 
 def _number(device: torch.device | str) -> int:
@@ -254,11 +224,11 @@ def _compiler(device: torch.device | str) -> Compiler:
 def _built(program: Program, by: Compiler) -> bytes:
     failed = _failed.get((program, by))
     if failed is not None:
-        raise CompilerError(*failed)
+        raise CompilerError(failed)
     try:
         return by.build(program.text(), program.name)
     except CompilerError as error:
-        _failed[program, by] = str(error), error.log
+        _failed[program, by] = str(error)
         raise
 
 
@@ -272,8 +242,9 @@ def _loaded(program: Program, number: int) -> tuple[Driver, ctypes.c_void_p]:
             try:
                 _modules[key] = runtime.load(number, _built(program, by))
             except LaunchError as error:
-                path = STORE.path(by.key(program.text()))
-                log("hip.unloadable", "the compiled kernel %s cannot be loaded (%s): it is compiled again", path, error)
-                STORE.drop(by.key(program.text()))
+                object_key = by.key(program.text())
+                text = "the compiled kernel %s cannot be loaded (%s): it is compiled again"
+                log("hip.unloadable", text, STORE.path(object_key), error)
+                STORE.drop(object_key)
                 _modules[key] = runtime.load(number, _built(program, by))
     return runtime, _modules[key]

@@ -106,14 +106,12 @@ class Rtc:
 
 
 def answer(request: dict[str, Any], known: dict[tuple[str, str], Rtc]) -> dict[str, Any]:
-    """Return the reply to a request; without a text it is for the library's version."""
+    """Return the reply to a request."""
     began = time.monotonic()
     try:
         which = request["library"], request["family"]
         if which not in known:
             known[which] = Rtc(*which)
-        if "text" not in request:
-            return {"version": known[which].version()}
         code, log = known[which].compile(request["text"], request["name"], request["options"])
     except RtcError as error:
         return {"error": str(error), "log": error.log}

@@ -56,12 +56,8 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            log(
-                "hip.unreadable",
-                "the compiled kernel %s cannot be read (%s): it is compiled again",
-                self.path(key),
-                error,
-            )
+            text = "the compiled kernel %s cannot be read (%s): it is compiled again"
+            log("hip.unreadable", text, self.path(key), error)
             return None
         head, code = data[: len(_MAGIC) + _DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
         if head == _MAGIC + hashlib.sha256(code).digest():
@@ -78,15 +74,14 @@ class Store:
         Raises:
             CompilerError: As `make` does.
         """
-        found = self.get(key)
-        if found is not None:
-            return found
-        with self._turn(key):
-            found = self.get(key)
-            if found is None:
-                found = make()
-                self._put(key, found)
-        return found
+        code = self.get(key)
+        if code is None:
+            with self._turn(key):
+                code = self.get(key)
+                if code is None:
+                    code = make()
+                    self._put(key, code)
+        return code
 
     def drop(self, key: str) -> None:
         """Remove an object."""
@@ -103,19 +98,16 @@ class Store:
 
     def _make_room(self, kept: Path) -> None:
         """Remove objects, those first that were used longest ago, until the rest and `kept` fit."""
-        known = []
+        objects = []
         for path in self.folder.glob("*.bin"):
             with suppress(OSError):  # gone by now
-                found = path.stat()
-                known.append((found.st_mtime_ns, found.st_size, path))
-        size = sum(each for _, each, _ in known)
-        for _, own, path in sorted(known):
-            if size <= self._largest:
-                return
-            if path != kept:
+                objects.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+        surplus = sum(size for _, size, _ in objects) - self._largest
+        for _, size, path in sorted(objects):
+            if surplus > 0 and path != kept:
                 with suppress(OSError):  # open in another process on Windows
                     path.unlink()
-                    size -= own
+                    surplus -= size
 
     @contextmanager
     def _turn(self, key: str) -> Iterator[None]:

@@ -60,9 +60,3 @@ def target_of(device: str) -> Target | None:
         number = torch.cuda.current_device() if place.index is None else place.index
         name = runtime.architecture(number) if isinstance(runtime, Driver) else None
     return Target("hip", str(name)) if name else None
-
-
-def wave_size(device: torch.device | str) -> int:
-    """Return how many lanes a wave has on a device, 32 where there is no GPU to ask."""
-    target = target_of(str(device)) if str(device).startswith("cuda") else None
-    return 32 if target is None else target.wave

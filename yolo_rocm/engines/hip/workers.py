@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from ...utils.child_process import end_group, ending, last_lines, own_group
 from ..kernel_errors import CompilerError
@@ -44,8 +45,11 @@ class Worker:
             stderr=self._said,
             **own_group(),
         )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests: IO[bytes] = self._process.stdin
         self._lines: queue.Queue[bytes] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
 
     def ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         """Return the reply to a request.
@@ -54,10 +58,9 @@ class Worker:
             CompilerHangs: There was none within `limit_s`. The worker is gone.
             CompilerError: The process has ended instead.
         """
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
+            self._requests.write(json.dumps(request).encode() + b"\n")
+            self._requests.flush()
             line = self._lines.get(timeout=limit_s)
         except queue.Empty:
             self.close()
@@ -67,37 +70,27 @@ class Worker:
         except BaseException:  # Ctrl-C: its answer would be taken for that to another request
             self.close()
             raise
-        try:
-            reply = json.loads(line) if line else None
-        except ValueError:
-            reply = None
-        if not isinstance(reply, dict):
-            raise self._ended()
-        return reply
+        with suppress(ValueError):  # the end, or of a process that has ended in the middle of a line
+            return dict(json.loads(line))
+        raise self._ended()
 
     def close(self) -> None:
         """End the process."""
         end_group(self._process, _END_S)
-        for pipe in (self._process.stdin, self._said):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except OSError:  # what was not written yet cannot be any more
-                pass
+        self._said.close()
+        with suppress(OSError):  # what was not written yet cannot be any more
+            self._requests.close()
 
     def _ended(self) -> CompilerError:
-        try:
+        code = 0
+        with suppress(subprocess.TimeoutExpired):
             code = self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            code = 0
         self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - _LAST_BYTES))
         said = self._said.read().decode("utf-8", "replace").strip()
         self.close()
-        return CompilerError(f"the compiler's process {ending(code)}{last_lines(said, 1)}", said)
+        return CompilerError(f"the compiler's process {ending(code)}{last_lines(said, 1)}")
 
-    def _read(self) -> None:
-        pipe = self._process.stdout
-        assert pipe is not None
+    def _read(self, pipe: IO[bytes]) -> None:
         with pipe:
             for line in pipe:
                 self._lines.put(line)
@@ -119,15 +112,14 @@ class Pool:
         """Return a code object, and the seconds that the compiler took.
 
         Raises:
-            CompilerError: It does not compile; the compiler's log is in it. Or the compiler is ill.
+            CompilerError: It does not compile, with the compiler's first error; or the compiler is ill.
         """
         request = {"library": library, "family": family, "text": text, "name": name, "options": options}
         reply = self._ask(request, limit_s)
         if "code" in reply:
             return base64.b64decode(reply["code"]), float(reply["seconds"])
-        log = str(reply.get("log", ""))
-        first = next((line for line in log.splitlines() if "error" in line), "")
-        raise CompilerError(f"{name}: {reply.get('error')}{f': {first.strip()}' if first else ''}", log)
+        first = next((f": {line.strip()}" for line in str(reply.get("log", "")).splitlines() if "error" in line), "")
+        raise CompilerError(f"{name}: {reply.get('error')}{first}")
 
     def _ask(self, request: dict[str, Any], limit_s: float) -> dict[str, Any]:
         with self._room:

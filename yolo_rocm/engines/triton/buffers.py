@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import os
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
+
+from ...utils.scoped_patch import ScopedPatch
 
 # Triton reads it whenever it compiles or looks for what it has compiled. Where Triton has `knobs`, a value that the
 # user has set there in Python takes precedence over the variable.
 VARIABLE: Final = "AMDGCN_USE_BUFFER_OPS"
 KNOB: Final = "use_buffer_ops"
-_lock = threading.Lock()
-_inside = 0  # compilations under way that need it
-_put_back: Callable[[], None] | None = None
 
 
 def broken_on(gfx: str) -> bool:
@@ -35,51 +33,31 @@ def without_broken_buffers(gfx: str) -> Iterator[None]:
 
     The settings are the process's: threads that compile at the same time count, and the last one puts them back.
     """
-    global _inside, _put_back
-    if not broken_on(gfx):
+    with ExitStack() as undo:
+        if broken_on(gfx):
+            undo.enter_context(_of_process.on(lambda before: "0"))
+            undo.enter_context(_of_triton.on(lambda before: False))
         yield
-        return
-    with _lock:
-        if _inside == 0:
-            _put_back = _turn_off()
-        _inside += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _inside -= 1
-            if _inside == 0 and _put_back is not None:
-                _put_back()
 
 
-def _turn_off() -> Callable[[], None]:
-    """Turn buffer descriptors off; return a function that undoes it."""
-    variable, knobs = os.environ.get(VARIABLE), _knobs()
-    # What the user has set there; where it is nothing, the knob follows the variable.
-    own = {} if knobs is None else {name: value for name, value in vars(knobs).items() if name == KNOB}
-    if knobs is not None:
-        setattr(knobs, KNOB, False)
-    os.environ[VARIABLE] = "0"
-
-    def put_back() -> None:
-        if knobs is not None:
-            delattr(knobs, KNOB)
-            for name, value in own.items():
-                setattr(knobs, name, value)
-        # Last, because a knob that is set sets the variable too.
-        if variable is None:
-            os.environ.pop(VARIABLE, None)
-        else:
-            os.environ[VARIABLE] = variable
-
-    return put_back
-
-
-def _knobs() -> Any | None:
-    """Return Triton's knobs for AMD; None where it has none."""
+def _own_knobs() -> MutableMapping[str, Any]:
+    """Return the knobs for AMD that the user has set, which are those that do not follow a variable."""
     try:
         from triton import knobs
     except ImportError:  # no Triton, or an older one
-        return None
+        return {}
     amd = getattr(knobs, "amd", None)
-    return amd if hasattr(amd, KNOB) else None
+    return vars(amd) if hasattr(amd, KNOB) else {}
+
+
+def _entry(owner: Callable[[], MutableMapping[str, Any]], name: str) -> ScopedPatch:
+    def write(value: Any) -> None:
+        if value is None:
+            owner().pop(name, None)
+        else:
+            owner()[name] = value
+
+    return ScopedPatch(lambda: owner().get(name), write)
+
+
+_of_process, _of_triton = _entry(lambda: os.environ, VARIABLE), _entry(_own_knobs, KNOB)

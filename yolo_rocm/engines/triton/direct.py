@@ -13,7 +13,7 @@ Spills and what a kernel is specialised for are read where this version of Trito
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from functools import reduce
 from operator import or_
 from typing import Any, Final
@@ -35,12 +35,7 @@ _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 current_device: Final[Any] = devices.current_device
 current_stream: Final[Any] = devices.current_stream
 _proven: set[tuple[str, str]] = STATE.container(set())
-_given_up: set[str] = STATE.container(set())  # why, where it was
-
-
-def given_up() -> str | None:
-    """Return why launches go through Triton's own way in this process, None where they do not."""
-    return next(iter(_given_up), None)
+_given_up: set[str] = STATE.container(set())  # why all launches go through Triton's own way, where they do
 
 
 def copies(call: Call, tensors: tuple[torch.Tensor, ...]) -> dict[int, torch.Tensor]:
@@ -62,9 +57,11 @@ def direct(
 
     Returns:
         A function that returns False, and launches nothing, where torch is on another device, where an address is not
-        a multiple of 16, or where it has failed. None where the call has to be made through Triton.
+        a multiple of 16, as torch allocates and kernels are compiled for, or where it has failed. None where the call
+        has to be made through Triton.
     """
-    if _given_up or not OLDEST <= triton_version() <= NEWEST or odd(tensor.data_ptr() for tensor in tensors):
+    aligned = reduce(or_, (tensor.data_ptr() for tensor in tensors)) % 16 == 0
+    if _given_up or not OLDEST <= triton_version() <= NEWEST or not aligned:
         return None
     try:
         again = _repeated(compiled, call)
@@ -149,14 +146,6 @@ def _give_up(why: str) -> None:
             version,
             why,
         )
-
-
-def odd(addresses: Iterable[int]) -> bool:
-    """Return whether one is no multiple of 16; kernels are compiled for these, as torch allocates; views may differ."""
-    together = 0
-    for address in addresses:
-        together |= address
-    return together % 16 != 0
 
 
 def spills(compiled: Any) -> int:

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -33,15 +32,9 @@ _FEW_SPILLS: Final = 8
 _ready: dict[Hashable, Callable[..., bool]] = STATE.container(Bounded())  # see `repeating`
 # What is compiled, or being compiled by some thread: Triton itself would compile the same kernel twice at once. Where
 # that failed, why, in words: an exception would hold every frame it has passed, with the gigabytes of a measurement.
-_prepared: dict[Hashable, _Failure | None] = STATE.container({})
+_prepared: dict[Hashable, tuple[type[RuntimeError], str] | None] = STATE.container({})
 _lock = threading.Lock()
 _address: Final = torch.Tensor.data_ptr
-
-
-@dataclass(frozen=True)
-class _Failure:
-    kind: type[RuntimeError]
-    text: str
 
 
 def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor, ...]) -> None:
@@ -55,19 +48,14 @@ def launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor,
     number = tensors[0].get_device()  # -1 on a CPU
     if number >= 0 and number != direct.current_device():
         with torch.cuda.device(number):  # Triton launches where torch is, not where tensors are
-            _launch(key, call, tensors)
-    else:
-        _launch(key, call, tensors)
-
-
-def _launch(key: Hashable, call: Callable[[], Call], tensors: tuple[torch.Tensor, ...]) -> None:
-    addresses = [tensor.data_ptr() for tensor in tensors]
+            launch(key, call, tensors)
+        return
     ready = _ready.get(key)
-    if ready is not None and ready(tensors[0].get_device(), *addresses):
+    if ready is not None and ready(number, *map(_address, tensors)):
         return
     described = call()
     before = {} if interpreted() else direct.copies(described, tensors)
-    with without_broken_buffers(_gfx(tensors[0].get_device())):
+    with without_broken_buffers(_gfx(number)):
         compiled = kernel_of(described)[described.grid](*tensors, *described.numbers, **described.options)
     again = None if interpreted() else direct.direct(compiled, described, tensors, before)
     if again is not None and key is not None:
@@ -118,29 +106,24 @@ def prepare(call: Call, dtypes: tuple[torch.dtype, ...], device: str) -> None:
     if interpreted():
         return
     with on(device):  # Triton compiles for where torch is
-        _prepare(call, dtypes)
-
-
-def _prepare(call: Call, dtypes: tuple[torch.dtype, ...]) -> None:
-    kernel = kernel_of(call)
-    key = (torch.cuda.current_device(), dtypes, direct.specialisation(kernel, call, len(dtypes)))
-    with _lock:
-        begun = key in _prepared
-        failed = _prepared.setdefault(key, None)
-    if not begun:
-        try:
-            with without_broken_buffers(_gfx(torch.cuda.current_device())):
-                compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **call.options)
-            spills = direct.spills(compiled)
-            if spills > _FEW_SPILLS:
-                text = f"{call.kernel} spills {spills} registers with {call.options}"
-                _prepared[key] = failed = _Failure(Spills, text)
-        except Exception as error:  # a compiler may raise anything
-            failed = _Failure(CompilerError, f"{type(error).__name__}: {error}")
-            _prepared[key] = failed
-            raise CompilerError(failed.text) from error
-    if failed is not None:
-        raise failed.kind(failed.text)
+        number, kernel = torch.cuda.current_device(), kernel_of(call)
+        key = (number, dtypes, direct.specialisation(kernel, call, len(dtypes)))
+        with _lock:
+            begun = key in _prepared
+            failure = _prepared.setdefault(key, None)
+        if not begun:
+            try:
+                with without_broken_buffers(_gfx(number)):
+                    compiled = kernel.warmup(*dtypes, *call.numbers, grid=call.grid, **call.options)
+                spills = direct.spills(compiled)
+                if spills > _FEW_SPILLS:
+                    failure = Spills, f"{call.kernel} spills {spills} registers with {call.options}"
+            except Exception as error:  # a compiler may raise anything
+                failure = CompilerError, f"{type(error).__name__}: {error}"
+            _prepared[key] = failure
+    if failure is not None:
+        kind, text = failure
+        raise kind(text)
 
 
 def prepare_all(jobs: list[Callable[[], None]], workers: int, out_of_time: Callable[[], bool]) -> None:

@@ -168,10 +168,5 @@ def gives(
     if expected.is_cuda:
         spoiled = [torch.full_like(expected, float("nan")) for _ in range(_RESULTS)]
         del spoiled
-    return agrees(operator, problem, which, operator.run(algorithm, problem, which, operands, budget), expected)
-
-
-def agrees(operator: Operator[P, A], problem: P, which: Pass, result: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Return whether two results of the same sum are the same but for rounding."""
-    most = 1e-3 if problem.dtype == torch.float32 else 3e-2
-    return operator.distance(problem, which, result, expected) <= most
+    result = operator.run(algorithm, problem, which, operands, budget)
+    return operator.distance(problem, which, result, expected) <= (1e-3 if problem.dtype == torch.float32 else 3e-2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
 import torch
 
 from yolo_rocm.engines.layout import suggests_channels_last
@@ -30,14 +29,10 @@ def test_strides_decide_as_in_torch(shape):
             assert suggests_channels_last(view) == of_torch(view), (view.shape, view.stride())
 
 
-def test_volumes():
+def test_volumes_and_others():
     x = torch.empty(2, 3, 4, 5, 6)
     last = x.to(memory_format=torch.channels_last_3d)
     for view in (x, last, last[:, 1:], last[..., ::2], x.transpose(1, 4), torch.empty(8, 3, 1, 1, 1)):
         assert suggests_channels_last(view) == of_torch(view)
     assert suggests_channels_last(last[:, 1:])
-
-
-@pytest.mark.parametrize("shape", [(3,), (2, 3, 4), (0, 3, 4, 5)], ids=str)
-def test_others_are_not(shape):
-    assert not suggests_channels_last(torch.empty(shape))
+    assert not any(suggests_channels_last(torch.empty(shape)) for shape in ((3,), (2, 3, 4), (0, 3, 4, 5)))

@@ -75,17 +75,11 @@ WAYS = {**OLDER, **(NEWER if newer() else {})}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_it_is_read_whatever_was_set(way):
+def test_it_is_read_and_off_inside_and_as_it_was_outside_also_after_an_error(way):
     chosen, allowed = WAYS[way]
     chosen()
-    assert tf32_allowed() is allowed
-    assert tf32(made_problem()) is allowed
+    assert tf32_allowed() is tf32(made_problem()) is allowed
     assert not tf32(replace(made_problem(), dtype=torch.float16))
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_it_is_off_inside_and_as_it_was_outside_also_after_an_error(way):
-    WAYS[way][0]()
     before = state()
     with pytest.raises(KeyboardInterrupt), without_tf32():
         assert not tf32_allowed()

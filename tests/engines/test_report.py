@@ -13,7 +13,6 @@ import yolo_rocm
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.report import ConvReport, InferenceReport
 from yolo_rocm.engines.planner import PassChoice, Plan
-from yolo_rocm.engines.report import SeamReport
 from yolo_rocm.norm.algorithms import BY_NAME
 from yolo_rocm.norm.report import NormReport
 
@@ -77,8 +76,3 @@ def test_a_report_can_be_read_at_any_time(kind: Any, name: str, named: bool) -> 
         at += 1
     assert at > 3
     assert len(report.served) == 2
-
-
-def test_an_empty_one() -> None:
-    report: SeamReport[Any, Any] = ConvReport(0)
-    assert report.as_dict() == {"engines": {}, "layers": [], "problems": []}  # type: ignore[attr-defined]

@@ -25,13 +25,6 @@ def chosen(*rows: dict[str, tuple[float, float]], **options) -> list[str]:
     return [passes["forward"] for passes in found.values()]
 
 
-def test_every_pass_gets_its_fastest():
-    first = {"windows": (2.0, 0.0), "triton_m": (1.0, 0.0), "vendor": (3.0, 0.0)}
-    second = {"windows": (1.0, 0.0), "triton_m": (2.0, 0.0), "vendor": (3.0, 0.0)}
-    third = {"windows": (3.0, 0.0), "triton_m": (2.0, 0.0), "vendor": (1.0, 0.0)}
-    assert chosen(first, second, third) == ["triton_m", "windows", "vendor"]
-
-
 def test_python_counts_where_the_device_would_wait_for_it():
     small = {"windows": (0.02, 0.15), "triton_m": (0.03, 0.05)}
     assert chosen(small, small) == ["triton_m", "triton_m"]
@@ -74,9 +67,3 @@ def test_alone_the_device_counts_and_every_engine_may_serve():
         problem(2): {"forward": [Timing("windows", 1.01, 0.1), Timing("triton_m", 1.0, 0.1)]},
     }
     assert fastest(rows) == {problem(1): {"forward": "windows"}, problem(2): {"forward": "triton_m"}}
-
-
-def test_the_only_engine_is_never_left_out():
-    assert chosen({"windows": (1.0, 0.0), "columns": (2.0, 0.0)}) == ["windows"]
-    assert winners({}, ENGINE.__getitem__) == {}
-    assert winners({problem(1): {}}, ENGINE.__getitem__) == {problem(1): {}}

@@ -6,11 +6,9 @@ import pytest
 import torch
 from ultralytics.utils.metrics import bbox_iou
 
-from yolo_rocm.engines.device_state import STATE
 from yolo_rocm.engines.measure import relative_error
-from yolo_rocm.losses import boxes, launches
+from yolo_rocm.losses import boxes
 
-from ..tables import each_row
 from ..thinning import deep_but
 from .cases import SHORTEST, case
 
@@ -28,12 +26,14 @@ CASES = {
 }
 
 
-USUAL = ("usual", "more classes than are added at a time", "bins that are no power of two", "many targets")
-
-
-@pytest.fixture(params=deep_but(CASES, *USUAL))
+@pytest.fixture(params=deep_but(CASES, "more classes than are added at a time", "bins that are no power of two"))
 def made(request, device):
     return case(**CASES[request.param]).to(device)
+
+
+@pytest.fixture
+def one(device):
+    return case(images=1, targets=2, classes=3, bins=4, size=4).to(device)
 
 
 def candidates(made):
@@ -48,11 +48,13 @@ def ours(made, dist, predicted, assigned):
 
 
 def with_gradients(losses, dist, predicted, by=(7.5, 1.5)):
-    """Return both losses, and the gradients of bins and boxes."""
+    """Return both losses, and the gradients of bins and boxes; the losses may be changed in place."""
     leaves = [each.detach().clone().requires_grad_() for each in (dist, predicted)]
     found = losses(*leaves)
-    total = sum(loss * each for loss, each in zip(found, by, strict=True))
-    return [*(each.detach() for each in found), *torch.autograd.grad(total, leaves)]
+    kept = [each.detach().clone() for each in found]
+    for loss, each in zip(found, by, strict=True):
+        loss *= each
+    return [*kept, *torch.autograd.grad(found[0] + found[1], leaves)]
 
 
 def compare(made, assigned, allowed=CLOSE):
@@ -80,24 +82,19 @@ def test_candidates_are_those_of_the_assigner(made):
 def test_losses_and_their_gradients_are_those_of_the_original(made):
     assigned = made.assigned()
     _, _, grad_dist, grad_boxes = compare(made, assigned)
-    assert bool(assigned[2].any())
-    assert not bool(grad_dist[~assigned[2]].any())
-    assert not bool(grad_boxes[~assigned[2]].any())
-
-
-def test_without_a_chosen_anchor_nothing_is_lost(device):
-    made = case().to(device)
-    targets, scores, chosen = made.assigned()
-    found = with_gradients(
-        lambda d, b: ours(made, d, b, (targets, scores * 0, torch.zeros_like(chosen))), made.dist, made.boxes
-    )
+    targets, scores, chosen = assigned
+    assert bool(chosen.any())
+    assert not bool(grad_dist[~chosen].any())
+    assert not bool(grad_boxes[~chosen].any())
+    nothing = (targets, scores * 0, torch.zeros_like(chosen))
+    found = with_gradients(lambda d, b: ours(made, d, b, nothing), made.dist, made.boxes)
     assert not any(bool(each.any()) for each in found)
 
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_half_precision(device, dtype):
     """What predictions are rounded to, Ultralytics computes with in part: more is lost there than here."""
-    made = case(sharp=1.0).to(device)
+    made = case(images=1, sharp=1.0).to(device)
     made = made._replace(dist=made.dist.to(dtype), boxes=made.boxes.to(dtype), points=made.points.to(dtype))
     assigned = made.assigned()
     exact = made._replace(dist=made.dist.float(), boxes=made.boxes.float(), points=made.points.float())
@@ -115,124 +112,73 @@ def test_boxes_that_agree_miss_or_contain_each_other(device):
     """Where sides are equal both get half a gradient; where boxes miss each other only their distance has one."""
     made = case(images=1, targets=1).to(device)
     targets, scores, chosen = made.assigned()
-    chosen = torch.zeros_like(chosen)
-    chosen[:, :6] = True
-    scores = torch.ones_like(scores) / scores.shape[2]
-    square = torch.tensor([2.0, 3.0, 6.0, 7.0])
     others = [(2, 3, 6, 7), (8, 9, 10, 11), (3, 4, 5, 6), (0, 1, 8, 9), (2, 3, 6, 3), (6, 3, 10, 7)]
+    chosen = torch.zeros_like(chosen)
+    chosen[:, : len(others)] = True
+    made.boxes[0, : len(others)] = torch.tensor([2.0, 3.0, 6.0, 7.0], device=device)
     targets = targets.clone()
-    for number, other in enumerate(others):
-        made.boxes[0, number] = square
-        targets[0, number] = torch.tensor(other, dtype=torch.float32)
-    compare(made, (targets, scores, chosen))
+    targets[0, : len(others)] = torch.tensor(others, dtype=torch.float32, device=device)
+    compare(made, (targets, torch.ones_like(scores) / scores.shape[2], chosen))
 
 
-def test_what_is_laid_out_differently_is_read_right(device):
-    made = case().to(device)
-    targets, scores, chosen = made.assigned()
+def test_what_is_laid_out_differently_is_read_right(one):
+    targets, scores, chosen = one.assigned()
 
     def losses(dist, predicted):
-        return boxes.box_losses(dist, predicted, made.points, targets, scores, chosen)
+        return boxes.box_losses(dist, predicted, one.points, targets, scores, chosen)
 
-    expected = with_gradients(losses, made.dist, made.boxes)
-    strided = (each.transpose(1, 2).contiguous().transpose(1, 2) for each in (made.dist, made.boxes, targets, scores))
+    expected = with_gradients(losses, one.dist, one.boxes)
+    strided = (each.transpose(1, 2).contiguous().transpose(1, 2) for each in (one.dist, one.boxes, targets, scores))
     dist, predicted, targets, scores = strided
-    chosen = chosen.t().contiguous().t()
     assert not dist.is_contiguous()
     found = with_gradients(losses, dist, predicted)
     assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
-    both = torch.cat([made.labels, made.targets], 2)
-    split = made._replace(labels=both[..., :1], targets=both[..., 1:])
-    assert all(torch.equal(*pair) for pair in zip(candidates(split), candidates(made), strict=True))
+    both = torch.cat([one.labels, one.targets], 2)
+    split = one._replace(labels=both[..., :1], targets=both[..., 1:])
+    assert all(torch.equal(*pair) for pair in zip(candidates(split), candidates(one), strict=True))
 
 
-def test_a_prediction_that_is_no_number_stays_one(device):
-    made = case().to(device)
-    assigned = made.assigned()
-    place = assigned[2].nonzero()[0].tolist()
-    made.boxes[place[0], place[1], 0] = float("nan")
-    found = with_gradients(lambda d, b: ours(made, d, b, assigned), made.dist, made.boxes)
+def test_a_prediction_that_is_no_number_stays_one(one):
+    assigned = one.assigned()
+    image, anchor = assigned[2].nonzero()[0].tolist()
+    one.boxes[image, anchor, 0] = float("nan")
+    found = with_gradients(lambda d, b: ours(one, d, b, assigned), one.dist, one.boxes)
     assert found[0].isnan()
-    assert found[3][place[0], place[1]].isnan().any()
+    assert found[3][image, anchor].isnan().any()
     assert not found[2].isnan().any()
-    assert candidates(made).overlaps.isnan().any()
+    assert candidates(one).overlaps.isnan().any()
 
 
-def test_only_the_first_gradient_is_there(device):
-    made = case().to(device)
-    assigned = made.assigned()
+def test_what_is_kept_for_backward(device):
+    """Not the scores: of many classes they are the largest tensor. A kept graph gives the same twice, and no more."""
+    made, kept = case(images=1, classes=40).to(device), []
     leaves = [each.clone().requires_grad_() for each in (made.dist, made.boxes)]
-    total = sum(ours(made, *leaves, assigned))
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
+        total = sum(boxes.box_losses(*leaves, made.points, *made.assigned()))
+    assert max(each.numel() for each in kept) == made.dist.numel()
+    first = torch.autograd.grad(total, leaves, retain_graph=True)
     with pytest.raises(RuntimeError, match="gradients of gradients"):
         torch.autograd.grad(total, leaves, create_graph=True)
-
-
-def test_a_graph_that_is_kept_gives_the_same_twice(device):
-    made = case().to(device)
-    leaves = [each.clone().requires_grad_() for each in (made.dist, made.boxes)]
-    total = sum(ours(made, *leaves, made.assigned()))
-    first = torch.autograd.grad(total, leaves, retain_graph=True)
     assert all(torch.equal(*pair) for pair in zip(first, torch.autograd.grad(total, leaves), strict=True))
 
 
-def test_scores_are_not_kept_for_backward(device):
-    """Of many classes they are the largest tensor of a loss."""
-    made = case(classes=40).to(device)
-    kept = []
-    leaves = [each.clone().requires_grad_() for each in (made.dist, made.boxes)]
-    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
-        boxes.box_losses(*leaves, made.points, *made.assigned())
-    assert max(each.numel() for each in kept) == made.dist.numel()
-
-
-def test_not_many_launches_are_remembered(device, monkeypatch):
-    monkeypatch.setattr(launches, "_MOST_REMEMBERED", 2)
-    STATE.clear()
-    real, keys = launches.Launch, []
-    monkeypatch.setattr(launches, "Launch", lambda key, call: keys.append(key) or real(key, call))
-    for targets in (3, 4, 5, 3, 5):
-        made = case(targets=targets).to(device)
-        found = candidates(made)
-        assert relative_error(found.overlaps, made.assigner().get_pos_mask(*made.asked())[2]) < CLOSE
-    assert len(launches._launches["candidates"]) == 2
-    assert [key is None for key in keys] == [False, False, True, True]  # nor does anybody else remember these
-    STATE.clear()
-
-
-def test_results_may_be_changed_in_place(device):
-    made = case().to(device)
-    assigned = made.assigned()
-    leaves = [each.clone().requires_grad_() for each in (made.dist, made.boxes)]
-    first, second = boxes.box_losses(*leaves, made.points, *assigned)
-    first *= 7.5
-    second += 1
-    (first + second).backward()
-    assert float(leaves[1].grad.abs().max()) > 0
-
-
-@each_row("label", [-1, -9, 7, 100])
-def test_a_class_that_is_not_there_reads_nothing_else(device, label):
+def test_a_class_that_is_not_there_reads_nothing_else(one):
     """Negative ones count from the end, as in torch; for others there is no probability."""
-    made = case(classes=7).to(device)
-    found = candidates(made._replace(labels=torch.full_like(made.labels, label)))
-    assert torch.equal(found.overlaps, candidates(made).overlaps)
-    if label == -1:
-        assert torch.equal(found.metric, candidates(made._replace(labels=torch.full_like(made.labels, 6))).metric)
-    else:
-        assert not found.metric.any()
+    overlaps, last = candidates(one).overlaps, candidates(one._replace(labels=torch.full_like(one.labels, 2)))
+    for label in (-1, -9, 3, 100):
+        found = candidates(one._replace(labels=torch.full_like(one.labels, label)))
+        assert torch.equal(found.overlaps, overlaps)
+        assert torch.equal(found.metric, last.metric * (label == -1))
 
 
 def test_the_arc_tangent_of_all_ratios(device):
     """Of boxes from needles to beams, by what their aspect ratio takes from the complete IoU."""
-    made = case(images=1, targets=1, size=32).to(device)
-    count = made.points.shape[0]
+    count = 500
     high = torch.logspace(-3, 3, count, device=device)
-    wide = torch.ones(count, device=device)
+    wide, one = torch.ones(count, device=device), torch.ones(1, 1, 1, device=device)
     predicted = torch.stack([-wide, -high, wide, high], 1)[None]
     target = torch.tensor([[[-1.0, -1.0, 1.0, 1.0]]], device=device)
-    points = torch.zeros(count, 2, device=device)
-    one = torch.ones(1, 1, 1, device=device)
-    scores = torch.ones(1, count, 1, device=device)
+    points, scores = torch.zeros(count, 2, device=device), torch.ones(1, count, 1, device=device)
     found = boxes.candidates(scores, predicted, points, one * 0, target, one, 0.0).overlaps[0, 0]
     exact = bbox_iou(target[0].double(), predicted[0].double(), xywh=False, CIoU=True).squeeze(-1).clamp(0)
     assert float((found - exact).abs().max()) < 4e-7

@@ -105,7 +105,7 @@ def test_a_momentum_of_each_batch_makes_no_launch_of_its_own(monkeypatch) -> Non
             return self
 
         def bound(self, grid, block, *arguments):
-            return Launch(Driver(), None, None, ("kernel", 0), grid, block, arguments)
+            return Launch(Driver(), None, None, "kernel", 0, grid, block, arguments)
 
     monkeypatch.setattr(batch_norm, "launch_of", LAUNCH_OF)
     monkeypatch.setattr(batch_norm, "program_of", lambda defines: Loaded())

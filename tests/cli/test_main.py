@@ -270,7 +270,7 @@ def test_loader_prints_what_holds_here_and_verifies_it(run_here):
     assert data["workers_reason"]
     assert data["reproducible"] is True
     shown = run_here("loader").stdout
-    assert "because" in shown
+    assert "workers reason" in shown
     assert "loader.timeout" in shown
 
 

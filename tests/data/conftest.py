@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import random
-
-import numpy as np
 import pytest
 import torch
+
+from yolo_rocm.data.seeding import generators_kept
 
 
 @pytest.fixture
 def generators_as_found():
     """Put the generators and torch's determinism back after a test."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     switches = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    yield
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    torch.set_rng_state(states[2])
+    with generators_kept():
+        yield
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = switches
     torch.use_deterministic_algorithms(False)

@@ -11,6 +11,7 @@ from yolo_rocm import ConfigError, create_dataloader, patch_dataloader
 from yolo_rocm.data import create
 from yolo_rocm.data.main_guard import DEFAULT_METHOD
 
+from ..tables import each_row
 from .samples import Numbers
 
 
@@ -84,6 +85,15 @@ def test_what_is_no_map_needs_no_batch():
     listed.close()
 
 
-def test_a_wrong_start_method_is_refused():
-    with pytest.raises(ConfigError, match="allowed"):
-        patch_dataloader("threads")
+@each_row(
+    ("name", "value", "why"),
+    [
+        ("context", "thread", "allowed: spawn, forkserver, fork"),
+        ("reproducible", "very", "allowed: worker, strict"),
+        ("pin_memory", "yes", "allowed: True, False, auto"),
+        ("batch_size", None, "Give a number"),
+    ],
+)
+def test_wrong_values_are_refused_by_the_name_of_their_argument(name, value, why):
+    with pytest.raises(ConfigError, match=f"^{name}={value!r}.*{why}"):
+        create_dataloader(Numbers(), **{"batch_size": 4, name: value})

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from yolo_rocm.data import resources
+from yolo_rocm.data import describe
 from yolo_rocm.data.describe import loader_facts, rows
 from yolo_rocm.data.worker_count import recommended_workers
+from yolo_rocm.hardware import Machine
+from yolo_rocm.hardware.gpus import Gpu
 
 pytestmark = pytest.mark.once
 
 
-@pytest.mark.parametrize(("hidden", "shown"), [([], 0), (["", "HIP_VISIBLE_DEVICES"], 1), (["", ""], 2)])
-def test_gpus_are_counted_as_they_are(monkeypatch, hidden, shown):
+def test_gpus_are_counted_as_they_are_and_a_preset_is_named_where_it_says_something(monkeypatch):
     """Workers are reckoned for one training process at least; that is no GPU."""
-    gpus = [SimpleNamespace(hidden_by=by, integrated=False) for by in hidden]
-    monkeypatch.setattr(resources, "linux_gpus", lambda root, environ: gpus)
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    shown_rows = dict(rows(loader_facts(recommended_workers(), {"workers": None})))
-    assert shown_rows["GPUs"] == str(shown)
-
-
-def test_the_preset_is_named_only_where_it_says_something():
-    silent, saying = (dict(rows(loader_facts(recommended_workers(wanted=n), {"workers": n}))) for n in (None, 3))
-    assert silent["loader.workers"] == "not set"
-    assert "default 8" in silent["worker limits"]
-    assert "preset" not in silent["worker limits"]
-    assert "preset 3" in saying["worker limits"]
+    for wanted, gpus in ((None, ()), (3, (Gpu("amd", "gfx1010"), Gpu("amd", "gfx1010", hidden_by="ROCR")))):
+        machine = Machine(gpus=gpus)
+        monkeypatch.setattr(describe, "detect", lambda machine=machine: machine)
+        shown = dict(rows(loader_facts(recommended_workers(wanted=wanted), {"workers": wanted})))
+        assert shown["gpus"] == ("1" if gpus else "0")
+        assert shown["loader.workers"] == ("3" if wanted else "not set")
+        assert ("preset 3" if wanted else "default 8") in shown["worker limits"]

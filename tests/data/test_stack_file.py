@@ -16,8 +16,7 @@ pytestmark = pytest.mark.once
 
 
 def write(file: StackFile, text: bytes) -> None:
-    with file.emptied() as stream:
-        os.write(stream.fileno(), text)
+    os.write(file.emptied().fileno(), text)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files cannot be handed over on Windows")
@@ -39,8 +38,7 @@ def test_where_a_file_cannot_be_handed_over_the_terminal_has_the_stacks(monkeypa
     """As on Windows."""
     monkeypatch.setattr(stack_file.os, "name", "nt")
     file = pickle.loads(pickle.dumps(StackFile()))
-    with file.emptied() as stream:
-        stream.write("stacks")
+    file.emptied().write("stacks")
     assert file.text() == ""
     file.close()
     assert capfd.readouterr().err == "stacks"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
-import os
 import threading
 from pathlib import Path
 
@@ -28,15 +26,6 @@ def through(message, stack=None):
         return got
 
 
-def descriptors() -> list[str]:
-    """The memory files this process has open; what other threads open and close does not count."""
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the folder's own descriptor is gone by now
-            found.append(os.readlink(f"/proc/self/fd/{name}"))
-    return sorted(name for name in found if "memfd" in name)
-
-
 def test_nested_tensors_of_all_sizes_arrive_as_they_were():
     message = {
         "large": torch.arange(1 << 16, dtype=torch.float32).reshape(256, 256),
@@ -44,9 +33,6 @@ def test_nested_tensors_of_all_sizes_arrive_as_they_were():
         "small": torch.tensor([1.5, 2.5]),
         "scalar": torch.tensor(7),
         "empty": torch.empty(0, 4),
-        "half": torch.ones(3, dtype=torch.float16),
-        "bfloat": torch.ones(3, dtype=torch.bfloat16),
-        "bool": torch.tensor([True, False]),
         "list": [torch.zeros(1 << 15), ("text", None, 3)],
     }
     got = through(message)
@@ -61,15 +47,15 @@ def test_nested_tensors_of_all_sizes_arrive_as_they_were():
 
 @needs_memfd
 def test_a_stack_is_handed_over_without_a_copy_and_leaves_no_descriptor():
-    before = descriptors()
-    stack = Stack(2, torch.zeros(3, 1 << 14, dtype=torch.uint8))
+    before = shared_memory()
+    stack = Stack(2, torch.zeros(3, 1 << 14, dtype=torch.uint8), Ring(0))
     stack.tensor[0], stack.tensor[1] = 1, 2
     got = through({"img": stack.tensor, "other": torch.ones(1 << 15)}, stack)
     assert got["img"][:, 0, 0].tolist() == [1, 2]
     stack.tensor[0] = 9  # the same memory, seen from both sides
     assert got["img"][0, 0, 0] == 9
     del got, stack
-    assert descriptors() == before
+    assert shared_memory() == before
 
 
 @pytest.mark.skipif(not HAS_MEMFD, reason="elsewhere multiprocessing sends the message, in one piece")
@@ -145,15 +131,6 @@ def test_a_smaller_batch_lies_in_a_larger_segment_and_a_larger_one_replaces_it()
     assert (segments, descriptors) == (2, 0)  # one, mapped on both sides
     del larger
     attachments.close()
-
-
-@needs_memfd
-def test_the_smallest_segment_that_is_large_enough_is_taken():
-    ring, attachments = Ring(4), Attachments()
-    held = [exchange(ring, attachments, (1, 3, size, size)) for size in (300, 100, 200)]
-    places = [place(batch) for batch in held]
-    del held
-    assert place(exchange(ring, attachments, (1, 3, 150, 150))) == places[2]
 
 
 @needs_memfd

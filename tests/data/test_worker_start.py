@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from ..thinning import deep_but
-
 ROOT = Path(__file__).parents[2]
 needs_posix = pytest.mark.skipif(os.name != "posix", reason="POSIX only")
 
@@ -101,11 +99,11 @@ def test_workers_import_no_trainer_no_script_and_start_no_gpu(tmp_path):
     module = tmp_path / "modules_of_a_worker.py"
     module.write_text(textwrap.dedent(code))
     script = """
-    from yolo_rocm.data.create import PolicyDataLoader
+    from yolo_rocm.data.loader import PolicyLoader
     from yolo_rocm.data.policy import LoaderPolicy
     from yolo_rocm.ultralytics_hooks.datasets import MODULES
     from modules_of_a_worker import Modules
-    loader = PolicyDataLoader(Modules(), policy=LoaderPolicy(workers=1, insist=True, modules=MODULES))
+    loader = PolicyLoader(Modules(), policy=LoaderPolicy(workers=1, insist=True, modules=MODULES))
     print(next(iter(loader))[0])
     """
     ended = run(script, tmp_path)
@@ -163,15 +161,14 @@ def test_a_temporary_folder_too_long_for_the_servers_socket_means_spawned_worker
 
 @pytest.mark.once
 @needs_posix
-@pytest.mark.parametrize("context", deep_but(["spawn", "forkserver"], "forkserver"))
-def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
+def test_cycles_closed_with_batches_in_flight_leave_nothing(capfd):
     from yolo_rocm import create_dataloader
 
     from .samples import Numbers, worker_pids
 
     pids, descriptors = {os.getpid()}, None
-    for cycle in range(10 if context == "forkserver" else 2):  # a spawned worker imports torch
-        loader = create_dataloader(Numbers(400, 1 << 20), 8, num_workers=2, context=context)
+    for cycle in range(6):
+        loader = create_dataloader(Numbers(400, 1 << 20), 8, num_workers=2, context="forkserver")
         batches = iter(loader)
         for _ in range(3):
             next(batches)
@@ -192,8 +189,7 @@ def test_ten_cycles_closed_with_batches_in_flight_leave_nothing(context, capfd):
 
 # A signal between the last look at signals and the system call does not end a sleep: it takes many short ones.
 CTRL_C = """
-    import faulthandler, signal, time
-    faulthandler.register(signal.SIGUSR1)
+    import time
     from yolo_rocm import create_dataloader
     from tests.data.samples import Numbers, worker_pids
     loader = create_dataloader(Numbers(4000), 8, num_workers=2, context="{context}")
@@ -223,17 +219,8 @@ def wait_until_gone(pids: list[int], seconds: float) -> list[int]:
 
 @pytest.mark.once
 @needs_posix
-@pytest.mark.parametrize(
-    ("context", "deadly"),
-    [
-        pytest.param("spawn", "SIGINT", marks=pytest.mark.deep),
-        pytest.param("fork", "SIGINT", marks=pytest.mark.deep),
-        ("forkserver", "SIGINT"),
-        ("fork", "SIGKILL"),
-        ("fork", "SIGHUP"),
-    ],
-)
-def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, context, deadly, hangup_heard):
+@pytest.mark.parametrize(("context", "deadly"), [("forkserver", "SIGINT"), ("fork", "SIGKILL")])
+def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, context, deadly):
     script, log = tmp_path / "train.py", tmp_path / "log"
     script.write_text(textwrap.dedent(CTRL_C.format(context=context)))
     temporary = Path(tempfile.mkdtemp())  # the fork server's socket must have a short path, tmp_path may be too long
@@ -252,13 +239,7 @@ def test_ctrl_c_and_a_killed_parent_leave_no_worker_and_no_file(tmp_path, contex
         parent.kill()
     else:
         os.killpg(parent.pid, getattr(signal, deadly))  # as a terminal does: to all of them
-    try:
-        parent.wait(30)
-    except subprocess.TimeoutExpired:
-        parent.send_signal(signal.SIGUSR1)  # it says where it is
-        time.sleep(1)
-        os.killpg(parent.pid, signal.SIGKILL)
-        pytest.fail(f"{parent.wait()} by the test's own signal; before it: {log.read_text()}")
+    parent.wait(30)
     assert wait_until_gone(pids, 20) == []
     # One traceback is the training process's own; a worker says nothing.
     assert log.read_text().count("Traceback") == (1 if deadly == "SIGINT" else 0), log.read_text()
@@ -292,60 +273,20 @@ def test_ctrl_c_is_heard_by_the_training_process_alone_while_workers_start(tmp_p
     assert (ended.stdout, ended.stderr) == ("5 40 True\n", "")
 
 
-TWICE = """
-    import os, signal, threading, time
-    from yolo_rocm import create_dataloader
-    from yolo_rocm.data import pool
-    from tests.data.samples import Busy
-    pool._GRACE = 60
-    loader = create_dataloader(Busy(), 4, num_workers=2, context="fork", timeout=0)
-    batches = iter(loader)
-    next(batches), next(batches)
-    time.sleep(1)  # both have begun with a sample that they never finish
-    processes = loader.iterator.pool.processes
-    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        loader.close()
-        print("not interrupted")
-    except KeyboardInterrupt:
-        for process in processes:
-            process.join(20)
-        print(*[process.exitcode for process in processes])
-"""
-
-
 @pytest.mark.once
-@needs_posix
-def test_a_second_ctrl_c_while_workers_are_asked_to_leave_kills_them(tmp_path):
-    """The first one has closed the loader; a notebook lives on after both."""
-    ended = run(TWICE, tmp_path)
-    codes = ended.stdout.split()
-    assert codes[0] == "-9", ended.stderr
-    assert codes[1] in ("-9", "0")  # the other one may not have begun with the batch that it cannot finish
-
-
-@pytest.mark.once
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python has no -P")
 @pytest.mark.parametrize("context", ["spawn", pytest.param("forkserver", marks=needs_posix)])
-def test_files_named_like_modules_of_python_in_the_current_folder_do_not_reach_workers(tmp_path, monkeypatch, context):
-    """The script is in another folder, so the training process itself does not see them."""
-    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+def test_what_python_passes_over_or_never_sees_in_the_search_path_does_not_reach_workers(tmp_path, context):
+    """A `Path` in `sys.path` is a common mistake; files of the current folder may be named like Python's modules."""
     folder = tmp_path / "current"
     folder.mkdir()
-    for name in ("queue.py", "socket.py"):
+    for name in ("queue.py", "socket.py") if sys.version_info >= (3, 11) else ():  # the script is in another folder
         (folder / name).write_text("raise SystemError('in the current folder')")
-    code = LONG.replace("forkserver", context)
-    ended = run(f"    import os\n    os.chdir({str(folder)!r})\n" + code.lstrip("\n"), tmp_path)
+    first = f"""
+    import os, pathlib, sys
+    os.chdir({str(folder)!r})
+    sys.path.insert(0, pathlib.Path("anywhere"))"""
+    ended = run(first + LONG.replace("forkserver", context), tmp_path)
     assert (ended.stdout, ended.stderr) == ("40\n", "")
-
-
-@pytest.mark.once
-def test_entries_of_the_search_path_that_python_passes_over_do_not_reach_workers(tmp_path):
-    """A `Path` in `sys.path` is a common mistake."""
-    ended = run(
-        '    import pathlib, sys\n    sys.path[:0] = [pathlib.Path("anywhere"), ""]\n' + LONG.lstrip("\n"), tmp_path
-    )
-    assert ended.stdout.split() == ["40"], ended.stderr
 
 
 @pytest.mark.once

@@ -6,7 +6,7 @@ import csv
 
 import pytest
 
-from yolo_rocm.data.reader import Broken, Trace
+from yolo_rocm.data.reader import Trace
 from yolo_rocm.telemetry import wait_meter as meters
 from yolo_rocm.telemetry.bottleneck import BOUND
 from yolo_rocm.telemetry.wait_meter import EPOCHS_FILE, Meter
@@ -91,7 +91,7 @@ def test_each_broken_file_is_named_once_and_counted(clock):
     meter = Meter()
     meter.begin(1)
     for batch in range(3):
-        broken = [Broken("a.jpg", "OSError: empty")] + [Broken(f"{batch}{i}.jpg", "OSError: gone") for i in range(3)]
+        broken = [("a.jpg", "OSError: empty")] + [(f"{batch}{i}.jpg", "OSError: gone") for i in range(3)]
         meter.observe("train", Trace(batch, 0, broken=broken, samples=4), 0.0, 0.0)
     lines = meter.new_broken()
     assert lines[0] == "a.jpg cannot be read, another sample took its place: OSError: empty"

@@ -158,7 +158,7 @@ def test_images_damaged_in_mid_training_are_replaced_and_named(tmp_path, workers
     seen: dict[str, str] = {}
     observed = policy(
         context="fork",
-        observe=lambda kind, trace, asked, got: seen.update({b.name: b.reason for b in trace.broken}),
+        observe=lambda kind, trace, asked, got: seen.update(trace.broken),
     )
     seed_everything(0)
     loader = training_loader(dataset, BATCH, workers, observed)

@@ -104,13 +104,9 @@ class Batches:
     def _read(self, requests: Iterator[Request], stop: threading.Event | None) -> Iterator[Item]:
         """Read in the workers, which begin at once, or in this process when a batch is asked for."""
         if self.pool is None:
-            return map(self._read_here, requests)
+            return map(lambda request: self._reader.read(request)[:2], requests)
         self.pool.feed(requests)
         return iter(partial(self.pool.next, stop), None)
-
-    def _read_here(self, request: Request) -> Item:
-        batch, trace, _ = self._reader.read(request)
-        return batch, trace
 
     def __iter__(self) -> Iterator[Any]:
         """Return itself."""

@@ -27,10 +27,10 @@ class BrokenFiles:
         """Take the files out of traces, and return a line for each that has not been named, and a count of the rest."""
         lines = []
         for trace in traces:
-            for broken in trace.broken:
-                if not self.counts[broken.name]:
-                    lines.append(f"{broken.name} cannot be read, another sample took its place: {broken.reason}")
-                self.counts[broken.name] += 1
+            for name, reason in trace.broken:
+                if not self.counts[name]:
+                    lines.append(f"{name} cannot be read, another sample took its place: {reason}")
+                self.counts[name] += 1
             trace.broken.clear()
         more = len(lines) - _NAMED
         return lines if more <= 0 else [*lines[:_NAMED], f"{more} more files cannot be read"]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from numbers import Integral, Real
 from typing import Any, Final
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from ..errors import ConfigError, LoaderError
+from ..errors import ConfigError
 from ..utils import scoped_patch
 from ..utils.log_lines import log
 from .broken_files import naming
@@ -32,7 +30,6 @@ _ALLOWED: Final[dict[str, tuple[Any, ...]]] = {
     "reproducible": ("worker", "strict"),
     "pin_memory": (True, False, "auto"),
 }
-_LEAST: Final = {"batch_size": 1, "num_workers": 0, "prefetch": 1, "timeout": 0}
 
 
 class _SharingAdapter(PlainAdapter):
@@ -42,35 +39,8 @@ class _SharingAdapter(PlainAdapter):
         self._names = tuple(names)
 
     def lists(self, dataset: Any) -> Mapping[str, list[Any]]:
-        """Return the named lists.
-
-        Raises:
-            ConfigError: The data set has no such list.
-        """
-        for name in self._names:
-            if not isinstance(getattr(dataset, name, None), list):
-                raise ConfigError(f"share={name!r}: {type(dataset).__name__} has no list of that name.")
+        """Return the named lists."""
         return {name: getattr(dataset, name) for name in self._names}
-
-
-class PolicyDataLoader(PolicyLoader):
-    """A `torch.utils.data.DataLoader` whose workers are light, watched, and replaced when they die."""
-
-    def __iter__(self) -> Any:
-        """Yield one epoch of batches; errors name the arguments of `create_dataloader`."""
-        try:
-            yield from super().__iter__()
-        except LoaderError as error:
-            error.args = (_own_words(str(error)),)
-            raise
-
-
-def _own_words(text: str) -> str:
-    """Name settings in a message as `create_dataloader` does, where a preset's names are meant."""
-    text = re.sub(r"\bloader\.context: (\w+)", r'context="\1"', text)
-    text = re.sub(r"\bloader\.workers\b", "num_workers", text)
-    text = re.sub(r"\bloader\.(timeout|prefetch|context)\b", r"\1", text)
-    return re.sub(r"(?<!\w)workers=", "num_workers=", text)
 
 
 def create_dataloader(
@@ -114,16 +84,13 @@ def create_dataloader(
         ConfigError: An argument is wrong.
         LoaderError: Later, when iterating: workers cannot start, are stuck, or die again and again.
     """
-    _check(
-        context=context, reproducible=reproducible, pin_memory=pin_memory, batch_size=batch_size,
-        num_workers=num_workers, prefetch=prefetch, timeout=timeout,
-    )  # fmt: skip
+    _check(context=context, reproducible=reproducible, pin_memory=pin_memory)
     is_stream = isinstance(dataset, IterableDataset)
     if batch_size is None and arguments.get("batch_sampler") is None and not is_stream:
         raise ConfigError("batch_size=None: samples without a batch are torch's own DataLoader's. Give a number.")
     if num_workers is None:
         num_workers = int(recommended_workers(batch_size=batch_size or 1, buffer_images=0, memfd=HAS_MEMFD))
-    report = tell or partial(log, "loader.trouble")
+    tell = tell or partial(log, "loader.trouble")
     policy = LoaderPolicy(
         context=context,
         workers=num_workers,
@@ -135,8 +102,8 @@ def create_dataloader(
         skip_broken=skip_broken,
         adapter=_SharingAdapter(share),
         insist=True,
-        tell=lambda line: report(_own_words(line)),
-        observe=naming(report),
+        tell=tell,
+        observe=naming(tell),
     )
     generator = arguments.pop("generator", None)
     if seed is not None:
@@ -149,20 +116,14 @@ def create_dataloader(
             arguments["shuffle"] = shuffle
     if is_stream:
         return DataLoader(dataset, **torch_arguments(policy, arguments))
-    return PolicyDataLoader(dataset, policy=policy, **arguments)
+    return PolicyLoader(dataset, policy=policy, **arguments)
 
 
-def _check(**given: Any) -> None:
-    """Raise where an argument has no value that it may have; None stands for the default of a number."""
-    for name, value in given.items():
-        allowed = _ALLOWED.get(name)
-        if allowed is not None and value not in allowed:
-            raise ConfigError(f"{name}={value!r} is not known; allowed: {', '.join(map(str, allowed))}.")
-        least, kind = _LEAST.get(name, 0), Real if name == "timeout" else Integral
-        is_number = isinstance(value, kind) and not isinstance(value, bool)
-        if name in _LEAST and value is not None and not (is_number and value >= least):
-            whole = "whole " if kind is Integral else ""
-            raise ConfigError(f"{name}={value!r}: a {whole}number of at least {least} is needed.")
+def _check(**choices: Any) -> None:
+    """Raise where an argument has no value that it may have."""
+    for name, value in choices.items():
+        if value not in _ALLOWED[name]:
+            raise ConfigError(f"{name}={value!r} is not known; allowed: {', '.join(map(str, _ALLOWED[name]))}.")
 
 
 def torch_arguments(policy: LoaderPolicy, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,7 +174,7 @@ def patch_dataloader(
     Returns:
         A handle with `undo()`, usable in a `with` statement.
     """
-    _check(context=context, pin_memory=pin_memory, timeout=timeout)
+    _check(context=context, pin_memory=pin_memory)
     return PatchedDataLoaders(
         LoaderPolicy(context=context, persistent=persistent, timeout=timeout, pin_memory=pin_memory)
     )

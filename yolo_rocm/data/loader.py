@@ -60,7 +60,7 @@ class PolicyLoader(DataLoader[Any]):
     def _get_iterator(self) -> Any:
         policy = self.policy
         kind = "train" if shuffles(self.sampler) else "val"
-        skip_broken = policy.skip_broken and (kind == "train" or policy.skips_in_val())
+        skip_broken = policy.skip_broken and (kind == "train" or policy.trains())
         self._seed = self._draw_seed() if self._next_seed is None else self._next_seed
         self._next_seed = None
         return Batches(
@@ -88,7 +88,9 @@ class PolicyLoader(DataLoader[Any]):
         fresh = self.iterator is None
         if fresh:
             self.iterator = self._get_iterator()
-            self._start, self._given = self.generator.get_state() if self._is_repeatable() else None, 0
+            strict = self.endless and self.policy.reproducible == "strict" and not has_epochs(self.sampler)
+            self._start = self.generator.get_state() if strict and self.generator is not None else None
+            self._given = 0
         iterator = self.iterator
         if fresh or not self.endless:
             iterator.begin(self._indices())
@@ -103,10 +105,6 @@ class PolicyLoader(DataLoader[Any]):
         finally:
             if not self.policy.persistent and self.iterator is iterator:
                 self.close()
-
-    def _is_repeatable(self) -> bool:
-        strict = self.policy.reproducible == "strict" and self.endless
-        return strict and self.generator is not None and not has_epochs(self.sampler)
 
     def close(self) -> None:
         """End the workers."""

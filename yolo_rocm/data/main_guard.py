@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..errors import LoaderError
 
-WITHOUT_WORKERS: Final = "or load without workers (workers=0)"
+WITHOUT_WORKERS: Final = "or load without workers (`workers=0`)"
 _GUARD: Final = (
     "Workers need something that the script defines, so each of them imports it and would run it again instead of "
     'loading data. Put what the script does under `if __name__ == "__main__":` (functions and classes stay outside), '
@@ -43,8 +43,7 @@ def main_problem() -> str | None:
     except OSError:
         return None
     # A guard that does not guard is answered in the worker, see `explained`.
-    is_guarded = path.endswith(".pyc") or "__name__" in source or "current_process" in source
-    return None if is_guarded else f"{os.path.basename(path)} has no main guard. {_GUARD}"
+    return None if "__name__" in source else f"{os.path.basename(path)} has no main guard. {_GUARD}"
 
 
 @contextmanager

@@ -36,13 +36,10 @@ def decide_pinning(asked: bool | str, caller: bool, batch_bytes: int) -> tuple[b
     if asked == "auto":
         if "microsoft" in platform.release().lower():
             return False, "memory is not pinned: WSL gives little of it"
-        free = resources.ram_available(resources.ROOT)
+        free = resources.ram_available()
         if free is not None and IN_FLIGHT * batch_bytes > SHARE * free:
-            need, have = IN_FLIGHT * batch_bytes / 2**30, SHARE * free / 2**30
-            return (
-                False,
-                f"memory is not pinned: {need:.1f} GB of batches, {have:.1f} GB may be (a tenth of what is free)",
-            )
+            need = IN_FLIGHT * batch_bytes / 2**30
+            return False, f"memory is not pinned: {need:.1f} GB of batches are more than a tenth of what is free"
     problem = probe(batch_bytes or 1 << 20)
     return problem == "", problem
 

@@ -37,13 +37,11 @@ class LoaderPolicy:
         timeout: Seconds to wait for a batch before an error; 0 waits without limit.
         reproducible: `worker`: the same batches for the same number of workers; `strict`: for any number.
         skip_broken: Replace samples whose file cannot be read.
-        skips_in_val: Called when a loader without shuffling starts; False where its numbers would be taken for those of
-            all samples.
+        trains: Called when a loader without shuffling is built or starts; True in a training, whose builder asks for
+            twice its workers for validation, and where one unreadable file must not end everything.
         device: Called when a training loader starts; the device to copy batches to ahead of time, or None.
         adapter: What the kind of data set needs.
         modules: What a worker imports while it starts.
-        val_is_doubled: Called when a loader without shuffling is built; True where its builder asks for twice the
-            workers of training.
         insist: The user asked for this number of workers, so it also applies where the caller wanted none.
         tell: Takes a line for the user.
         observe: Takes the kind of loader, the trace of a batch, when it was asked for and when it came.
@@ -57,11 +55,10 @@ class LoaderPolicy:
     timeout: float = 120
     reproducible: str = "worker"
     skip_broken: bool = True
-    skips_in_val: Callable[[], bool] = lambda: True
+    trains: Callable[[], bool] = lambda: True
     device: Callable[[], Any] = lambda: None
     adapter: PlainAdapter = field(default_factory=PlainAdapter)
     modules: tuple[str, ...] = ("torch", "yolo_rocm.data.worker")
-    val_is_doubled: Callable[[], bool] = bool
     insist: bool = False
     tell: Callable[[str], object] = lambda line: None
     observe: Observer | None = None
@@ -97,7 +94,7 @@ class LoaderPolicy:
             return 0
         validates = not arguments.get("shuffle") and not shuffles(arguments.get("sampler"))
         wanted = self.workers if self.workers is not None else asked
-        if self.workers is None and validates and self.val_is_doubled():
+        if self.workers is None and validates and self.trains():
             wanted = max(1, asked // 2)
         found = recommended_workers(
             wanted=wanted,

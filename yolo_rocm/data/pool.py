@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import signal
 import threading
 import time
 import weakref
@@ -14,6 +13,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
+from torch._utils import ExceptionWrapper
+
 from ..errors import LoaderError
 from ..utils.child_process import ending
 from .policy import LoaderPolicy
@@ -21,12 +22,17 @@ from .reader import Request, Trace
 from .shared_lists import Packed
 from .stack_file import StackFile
 from .transport import Attachments, receive, send
-from .worker import Failure, WorkerConfig
+from .worker import WorkerConfig
 from .worker_start import start_process, start_server
 
 MAX_REPLACEMENTS: Final = 3
 _GRACE: Final = 0.3  # seconds a worker has to leave by itself
 _LOOK: Final = 0.1  # seconds between two looks whether to stop waiting
+# By the exit code of a worker: signals as POSIX has them.
+_REMEDIES: Final = {
+    -9: "The kernel does that when memory runs out (`dmesg | grep -i oom`): use fewer workers or a smaller batch.",
+    -11: "A library crashed while it read an image: look for a damaged file, or update opencv-python.",
+}
 
 
 @dataclass
@@ -65,18 +71,16 @@ class Pool:
     ) -> None:
         self._packed, self._prefetch = packed, prefetch
         self._requests: Iterator[Request] = iter(())
-        self._context, self._timeout, self._tell = policy.context, policy.timeout, policy.tell
-        self._modules, self._needs_main = policy.modules, needs_main
+        self._policy, self._context, self._needs_main = policy, policy.context, needs_main
         patience = 0.8 * policy.timeout  # the stacks must be there when the training process looks for them
         self._workers: list[_Worker] = []
         self._close = weakref.finalize(self, _close, self._workers)
         self._order: deque[_Worker] = deque()
         self.replaced = 0
         try:
-            if self._context == "forkserver" and (problem := start_server(self._modules)):
-                self._tell(f"the fork server cannot start ({problem}): workers are spawned, which takes longer")
+            if self._context == "forkserver" and (problem := start_server(self._policy.modules)):
+                self._policy.tell(f"the fork server cannot start ({problem}): workers are spawned, which takes longer")
                 self._context = "spawn"
-            packed.share()
             for number in range(workers):
                 config = WorkerConfig(number, workers, prefetch, base_seed, init, StackFile(), patience)
                 self._workers.append(self._start(config))
@@ -99,7 +103,9 @@ class Pool:
 
     def _start(self, config: WorkerConfig) -> _Worker:
         try:
-            process, connection = start_process(self._context, self._packed, config, self._modules, self._needs_main)
+            process, connection = start_process(
+                self._context, self._packed, config, self._policy.modules, self._needs_main
+            )
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise LoaderError(f"what a loading worker needs cannot be sent to it: {error}") from error
         return _Worker(process, connection, config)
@@ -135,15 +141,14 @@ class Pool:
                     return None  # whoever set it is closing the connections
                 self._replace(worker, error)
                 started = time.monotonic()
-                continue
-            if answer is None:
-                return None
-            if answer == "ready":
+            else:
+                if answer != "ready":
+                    break
                 worker.ready = True
-                continue
-            break
-        if isinstance(answer, Failure):
-            answer.wrapped.reraise()  # type: ignore[no-untyped-call]
+        if answer is None:
+            return None
+        if isinstance(answer, ExceptionWrapper):
+            answer.reraise()  # type: ignore[no-untyped-call]
         worker.pending.popleft()
         self._order.popleft()
         self._ask(worker)
@@ -152,7 +157,7 @@ class Pool:
 
     def _answer(self, worker: _Worker, started: float, stop: threading.Event | None) -> Any:
         while True:
-            left = None if self._timeout <= 0 else max(0.0, self._timeout - (time.monotonic() - started))
+            left = None if self._policy.timeout <= 0 else max(0.0, self._policy.timeout - (time.monotonic() - started))
             look = left if stop is None else _LOOK if left is None else min(_LOOK, left)
             ready = wait([worker.connection, worker.process.sentinel], look)
             if stop is not None and stop.is_set():
@@ -165,28 +170,30 @@ class Pool:
                 raise LoaderError(self._describe_stuck(worker))
 
     def _describe_stuck(self, worker: _Worker) -> str:
-        stacks = worker.config.stacks.text()
-        doing = "it is still starting" if not worker.ready else f"it is reading samples {_few(worker.pending)}"
+        samples = ", ".join(map(str, worker.pending[0].indices))
+        doing = f"it is reading samples {samples}" if worker.ready else "it is still starting"
+        stacks = worker.config.stacks.text() or "its stack is above, if it wrote one"
         return (
-            f"loading worker {worker.config.number} (pid {worker.process.pid}) gave no batch for {self._timeout:g} s; "
-            f"{doing}. If the disk is only slow, raise loader.timeout (seconds; 0 waits without limit)."
-            + (f" It was here:\n{stacks}" if stacks else " Its stack is above, if it wrote one.")
+            f"loading worker {worker.config.number} (pid {worker.process.pid}) gave no batch for "
+            f"{self._policy.timeout:g} s; {doing}. If the disk is only slow, raise the loader's timeout (seconds; 0 "
+            f"waits without limit). It was here:\n{stacks}"
         )
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
         """Start a worker in the place of a dead one and give it the same requests again."""
         worker.process.join(5)  # it has let go of its connection, so it is about to end; how, decides
-        why = _describe_death(worker, error)
-        if not worker.ready and worker.process.exitcode == 1:
+        code = worker.process.exitcode
+        how = f"broke its connection ({type(error).__name__})" if code is None else ending(code)
+        why = f"loading worker {worker.config.number} (pid {worker.process.pid}) {how}"
+        remedy = _REMEDIES.get(code, "If it happens again, load without workers to see the error itself.")
+        if not worker.ready and code == 1:
             raise LoaderError(f"{why}; it could not start, its error is above.") from error
         if self.replaced >= MAX_REPLACEMENTS:
-            raise LoaderError(
-                f"{why}, after {self.replaced} others had been replaced. {_remedy(worker.process.exitcode)}"
-            ) from error
+            raise LoaderError(f"{why}, after {self.replaced} others had been replaced. {remedy}") from error
         self.replaced += 1
-        self._tell(
+        self._policy.tell(
             f"{why}; started another one, {len(worker.pending)} batches are read again "
-            f"({self.replaced} of {MAX_REPLACEMENTS} replacements). {_remedy(worker.process.exitcode)}"
+            f"({self.replaced} of {MAX_REPLACEMENTS} replacements). {remedy}"
         )
         _end([worker], grace=0)
         fresh = self._start(worker.config)
@@ -232,22 +239,3 @@ def _end(workers: list[_Worker], grace: float) -> None:
             worker.connection.close()
         with suppress(ValueError):
             worker.process.close()
-
-
-def _describe_death(worker: _Worker, error: Exception) -> str:
-    code = worker.process.exitcode
-    how = f"broke its connection ({type(error).__name__})" if code is None else ending(code)
-    return f"loading worker {worker.config.number} (pid {worker.process.pid}) {how}"
-
-
-def _remedy(code: int | None) -> str:
-    if code == -signal.SIGKILL if hasattr(signal, "SIGKILL") else False:
-        return "The kernel does that when memory runs out (`dmesg | grep -i oom`): lower loader.workers or the batch."
-    if code == -signal.SIGSEGV:
-        return "A library crashed while it read an image: look for a damaged file, or update opencv-python."
-    return "If it happens again, try workers=0 to see the error itself."
-
-
-def _few(pending: deque[Request]) -> str:
-    indices = [str(index) for index in pending[0].indices] if pending else []
-    return ", ".join(indices[:8]) + (" ..." if len(indices) > 8 else "")

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
-SMALL_CARD_GB = 8.0
+SMALL_CARD_GB: Final = 8.0
 """Cards with no more memory than this get no prefetch by default."""
-_ROUNDING_GB = 0.5  # an 8 GB card may report a little more or less
+_ROUNDING_GB: Final = 0.5  # an 8 GB card may report a little more or less
 
 
-def prefetch_default(vram_gb: float | None, asked: bool | None) -> tuple[bool, str]:
-    """Decide whether to prefetch to the device, and why.
-
-    Args:
-        vram_gb: Memory of the card in GiB; None where there is none or it is unknown.
-        asked: What the user set; None for no word.
-    """
-    if asked is not None:
-        return asked, "asked for" if asked else "off: the user says so"
-    if vram_gb is None:
-        return False, "off: the memory of the card is unknown; ask for prefetch to have it"
-    if vram_gb < SMALL_CARD_GB + _ROUNDING_GB:
-        return False, (
-            f"off: up to three more batches would be in the card's {vram_gb:.0f} GB; "
-            f"on by default above {SMALL_CARD_GB:.0f} GB, or when asked for"
-        )
-    return True, f"on: the card has {vram_gb:.0f} GB, more than {SMALL_CARD_GB:.0f}"
+def prefetches_by_default(vram_gb: float) -> bool:
+    """Return whether a card has room for up to three more batches."""
+    return vram_gb >= SMALL_CARD_GB + _ROUNDING_GB
 
 
 @dataclass
@@ -82,39 +68,22 @@ class DevicePrefetcher:
             host = next(self._items)
             self._side.wait_stream(torch.cuda.current_stream(self._device))
             with torch.no_grad(), torch.cuda.stream(self._side):
-                item = _mapped(host, self._copied)
+                item = tree_map(self._copied, host)
             return _Sent(item, self._side.record_event())
         except StopIteration:
             return _Sent(error=StopIteration())  # the one that came would keep the caller's frame, and the last batch
         except Exception as error:
             return _Sent(error=error)
 
-    def _copied(self, tensor: Tensor) -> Tensor:
-        if tensor.device.type == "cpu" and not tensor.is_pinned():
+    def _copied(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if value.device.type == "cpu" and not value.is_pinned():
             # The copy of pageable memory makes the host wait for the work already given to the device.
-            tensor = tensor.pin_memory()
-        return tensor.to(self._device, non_blocking=True)
+            value = value.pin_memory()
+        return value.to(self._device, non_blocking=True)
 
     def close(self) -> None:
         """Wait for copies: none may outlive the host memory it reads from, which is about to be free."""
         self._following = None
         self._side.synchronize()
-
-
-def _mapped(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return `value` with the tensors in its dicts, lists and tuples changed; what holds none is kept as it is."""
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, dict):
-        changed = {key: _mapped(item, change) for key, item in value.items()}
-        if all(changed[key] is item for key, item in value.items()):
-            return value
-        result = copy.copy(value)
-        result.update(changed)
-        return result
-    if isinstance(value, (list, tuple)):
-        items = [_mapped(item, change) for item in value]
-        if all(new is old for new, old in zip(items, value, strict=True)):
-            return value
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import multiprocessing
 import multiprocessing.context as mp_context
 import pickle
-import sys
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
+
+import torch
 
 from ..errors import LoaderError
 from .main_guard import WITHOUT_WORKERS, main_problem
@@ -33,33 +33,33 @@ def check_before_start(parts: Mapping[str, Any], *, method: str, shared: Collect
     Raises:
         LoaderError: The first problem found.
     """
-    if problem := method_problem(method):
-        raise LoaderError(problem)
     if method == "fork":
+        check_fork()
         return False
     trials = {name: _Trial(part, shared) for name, part in parts.items()}
     for name, trial in trials.items():
-        if trial.gpu or trial.error is not None:
-            raise LoaderError(_explain(trial, parts[name], name, shared))
+        if trial.error is not None:
+            path, error = _innermost(parts[name], name, trial.error, shared)
+            raise LoaderError(
+                f"{path} cannot be sent to data-loading workers: {error}. Workers receive it by pickle, which takes "
+                "plain data and what a module defines at its top level. Use a function or class that can be imported, "
+                f"leave it out in `__getstate__`, {WITHOUT_WORKERS}."
+            )
     of_main = next((f"{name}: {trial.main}" for name, trial in trials.items() if trial.main), "")
     if of_main and (problem := main_problem()):
         raise LoaderError(f"{problem} Workers need it for {of_main}.")
     return bool(of_main)
 
 
-def method_problem(method: str) -> str | None:
-    """Explain why this process cannot start workers by a start method."""
-    if method not in multiprocessing.get_all_start_methods():
-        return f"This system cannot start workers by {method}: use the start method spawn (loader.context: spawn)."
-    torch = sys.modules.get("torch")
-    if method != "fork" or torch is None or not torch.cuda.is_initialized():
-        return None
-    runtime = "HIP" if torch.version.hip else "CUDA"
-    return (
-        f"Workers cannot be forked any more: {runtime} has started in this process, and a forked copy of it hangs or "
-        "crashes because its threads and locks do not survive the fork. Use the start method spawn "
-        f"(loader.context: spawn), or forkserver, {WITHOUT_WORKERS}."
-    )
+def check_fork() -> None:
+    """Raise if this process cannot be forked any more."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        runtime = "HIP" if torch.version.hip else "CUDA"
+        raise LoaderError(
+            f"Workers cannot be forked any more: {runtime} has started in this process, and a forked copy of it hangs "
+            "or crashes because its threads and locks do not survive the fork. Use the start method spawn or "
+            f"forkserver, {WITHOUT_WORKERS}."
+        )
 
 
 def needs_main_module(obj: Any) -> bool:
@@ -71,8 +71,7 @@ class _Trial(pickle.Pickler):
     """Pickles as multiprocessing does, to nowhere: arrays are not copied, tensors not moved into shared memory.
 
     Attributes:
-        error: Why it cannot be pickled.
-        gpu: A tensor on a GPU in it, in words.
+        error: Why it cannot be sent.
         main: The first class or function of the main module in it.
     """
 
@@ -81,7 +80,7 @@ class _Trial(pickle.Pickler):
         # A plain dictionary is quicker than the ChainMap that has it.
         self.dispatch_table = dict(ForkingPickler(io.BytesIO()).dispatch_table)
         self._left_out = {id(one) for one in left_out}
-        self.gpu = self.main = ""
+        self.main = ""
         self.error: Exception | None = None
         with _as_if_spawning():
             try:
@@ -95,13 +94,15 @@ class _Trial(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         """Note what matters; a tensor becomes a leaf."""
-        torch = sys.modules.get("torch")
-        if torch is None or not (isinstance(obj, torch.Tensor) or torch.is_storage(obj)):
+        if not (isinstance(obj, torch.Tensor) or torch.is_storage(obj)):
             if isinstance(obj, (type, types.FunctionType)) and obj.__module__ in _MAIN:
                 self.main = self.main or f"{obj.__module__}.{obj.__qualname__}"
             return NotImplemented
         if obj.device.type not in ("cpu", "meta"):
-            self.gpu = f"a tensor on {obj.device}"
+            raise pickle.PicklingError(
+                f"workers would have to start the GPU runtime for a tensor on {obj.device}; keep it on the CPU "
+                "(`.cpu()`) and move batches in the training loop"
+            )
         if getattr(obj, "requires_grad", False) and not obj.is_leaf:
             raise pickle.PicklingError("a tensor in the middle of a gradient graph; detach() it")
         return list, ()
@@ -119,33 +120,15 @@ def _as_if_spawning() -> Iterator[None]:
         mp_context.set_spawning_popen(before)
 
 
-def _explain(trial: _Trial, obj: Any, name: str, shared: Collection[Any]) -> str:
-    """Say in one message why an object cannot be sent, and which attribute of it is the cause."""
-    if trial.gpu:
-        path, cause = _attribute(obj, name, trial, lambda one: bool(one.gpu), shared)
-        return (
-            f"{path} holds {cause.gpu}. Workers would have to start the GPU runtime to receive it. Keep what the data "
-            f"set holds on the CPU (`.cpu()`) and move batches in the training loop, {WITHOUT_WORKERS}."
-        )
-    path, cause = _attribute(obj, name, trial, lambda one: one.error is not None, shared)
-    return (
-        f"{path} cannot be sent to data-loading workers: {cause.error}. Workers receive it by pickle, which takes "
-        "plain data and what a module defines at its top level. Use a function or class that can be imported, leave "
-        f"it out in `__getstate__`, {WITHOUT_WORKERS}."
-    )
-
-
-def _attribute(
-    obj: Any, name: str, trial: _Trial, is_wrong: Callable[[_Trial], bool], shared: Collection[Any]
-) -> tuple[str, _Trial]:
-    """Follow what is wrong from attribute to attribute; return the path of the innermost one, and its trial."""
+def _innermost(obj: Any, name: str, error: Exception, shared: Collection[Any]) -> tuple[str, Exception]:
+    """Follow what cannot be sent from attribute to attribute; return the path of the innermost one, and its error."""
     seen = [*shared, obj]  # what leads back to them is not what is wrong
     while True:
         for key, value in getattr(obj, "__dict__", {}).items():
             part = _Trial(value, seen)
-            if is_wrong(part):
+            if part.error is not None:
                 seen.append(value)
-                name, obj, trial = f"{name}.{key}", value, part
+                name, obj, error = f"{name}.{key}", value, part.error
                 break
         else:
-            return name, trial
+            return name, error

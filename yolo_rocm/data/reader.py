@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,11 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import torch
 
 from ..errors import LoaderError
 from .batch_images import BatchImages
-from .seeding import seed_sample
+from .seeding import generators_kept, seed_sample
 from .transport import Stack
 
 _TRIES: Final = 8
@@ -29,24 +27,19 @@ class Request:
     seed: int | None = None
 
 
-@dataclass(frozen=True)
-class Broken:
-    """A sample that could not be read, and the one that took its place."""
-
-    name: str
-    reason: str
-
-
 @dataclass
 class Trace:
-    """Who read a batch, when, and how the time was spent, in seconds of the monotonic clock."""
+    """Who read a batch, when, and how the time was spent, in seconds of the monotonic clock.
+
+    `broken` has the name of each sample that could not be read, and why.
+    """
 
     number: int
     worker: int
     began: float = 0.0
     ended: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
-    broken: list[Broken] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)
     samples: int = 0
 
 
@@ -134,14 +127,9 @@ class BatchReader:
         """
         if request.seed is None:
             return self._read(request)
-        before = (random.getstate(), np.random.get_state(), torch.get_rng_state())
-        seed_sample(request.seed, request.number)
-        try:
+        with generators_kept():
+            seed_sample(request.seed, request.number)
             return self._read(request)
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-            torch.set_rng_state(before[2])
 
     def _read(self, request: Request) -> tuple[Any, Trace, Stack | None]:
         trace = Trace(request.number, self.worker, time.monotonic(), samples=len(request.indices))
@@ -172,11 +160,12 @@ class BatchReader:
                 if not self.skip_broken or not unreadable(error):
                     self.reading = name
                     raise
-                trace.broken.append(Broken(name, f"{type(error).__name__}: {error}"))
+                trace.broken.append((name, f"{type(error).__name__}: {error}"))
                 if getattr(error, "image_index", wanted) == wanted:  # else it was another image of its mosaic
                     # A fixed step: the same sample takes the place in every run.
                     wanted = (int(index) + 7919 * (attempt + 1)) % len(self.dataset)
+        name, reason = trace.broken[-1]
         raise LoaderError(
-            f"{_TRIES} samples in a row could not be read, the last was {trace.broken[-1].name} "
-            f"({trace.broken[-1].reason}). Is the disk with the data set still there?"
+            f"{_TRIES} samples in a row could not be read, the last was {name} ({reason}). Is the disk with the data "
+            "set still there?"
         )

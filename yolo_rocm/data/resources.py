@@ -1,4 +1,4 @@
-"""What this machine gives a loader: cores, memory and shared memory, as `hardware` knows them.
+"""What a loader may take of this machine: free memory, free shared memory, and its share of the cores.
 
 Read from files below a root, so that a made tree can describe another machine. Nothing is imported or started for it.
 """
@@ -6,7 +6,6 @@ Read from files below a root, so that a made tree can describe another machine. 
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from pathlib import Path
 from typing import Final
@@ -21,12 +20,7 @@ _GIB: Final = 2**30
 
 def system_name() -> str:
     """Return `linux`, `windows` or `macos`; every other Unix counts as `linux`."""
-    return {"Windows": "windows", "Darwin": "macos"}.get(platform.system(), "linux")
-
-
-def cpu_cores(root: Path = ROOT) -> int:
-    """Return the cores this process may use: its affinity, cut by the CPU quota of its control groups."""
-    return system.cores(root)
+    return {"win32": "windows", "darwin": "macos"}.get(sys.platform, "linux")
 
 
 def ram_available(root: Path = ROOT) -> int | None:
@@ -49,7 +43,7 @@ def shm_free(root: Path = ROOT) -> int | None:
     return space.f_bavail * space.f_frsize
 
 
-def gpu_count(root: Path = ROOT) -> int:
+def training_processes(root: Path = ROOT) -> int:
     """Return how many training processes share the cores, at least 1.
 
     `LOCAL_WORLD_SIZE` of torchrun says it. Otherwise one for each GPU that is visible; an integrated one next to a card
@@ -59,8 +53,3 @@ def gpu_count(root: Path = ROOT) -> int:
     if ranks is not None:
         return ranks
     return max(1, sum(not gpu.integrated for gpu in linux_gpus(root, os.environ) if not gpu.hidden_by))
-
-
-def visible_gpus(root: Path = ROOT) -> int:
-    """Return how many GPUs a training could use, integrated ones too."""
-    return sum(not gpu.hidden_by for gpu in linux_gpus(root, os.environ))

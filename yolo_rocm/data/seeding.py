@@ -1,11 +1,12 @@
-"""Seeds for reproducible batches, and the states of all generators."""
+"""Seeds for reproducible batches, and the states of the generators."""
 
 from __future__ import annotations
 
 import os
 import random
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import numpy as np
 import torch
@@ -61,21 +62,16 @@ def seed_sample(seed: int, *position: int) -> None:
     torch.default_generator.manual_seed(mixed)
 
 
-def random_states() -> dict[str, Any]:
-    """Return the states of the generators of Python, numpy and torch, those of GPUs in use included."""
-    states = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states["cuda"] = torch.cuda.get_rng_state_all()
-    return states
-
-
-def set_random_states(states: Mapping[str, Any]) -> None:
-    """Set all generators to states from `random_states`; those of GPUs where there are as many as there were."""
-    random.setstate(states["python"])
-    np.random.set_state(states["numpy"])
-    torch.set_rng_state(states["torch"])
-    if torch.cuda.is_available() and len(states.get("cuda", ())) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(states["cuda"])
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Put the states of Python's, numpy's and torch's generators on the CPU back at the end."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
 
 
 def mix(*numbers: int) -> int:

@@ -7,7 +7,6 @@ import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import reduction
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -33,12 +32,7 @@ class SharedList(Sequence[Any]):
     """
 
     def __init__(self, items: Sequence[Any]) -> None:
-        self._text = all(type(item) is str for item in items)
-        self._paths = not self._text and all(isinstance(item, Path) for item in items)
-        if self._text or self._paths:
-            chunks = [str(item).encode("utf-8", "surrogateescape") for item in items]
-        else:
-            chunks = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in items]
+        chunks = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in items]
         self._count = len(chunks)
         ends = np.cumsum([0, *map(len, chunks)], dtype=np.int64)
         self._segment = _allocate(ends.nbytes + int(ends[-1]))
@@ -64,12 +58,8 @@ class SharedList(Sequence[Any]):
         position = range(self._count)[index]
         block = self._block()
         start, end = block[position * 8 : position * 8 + 16].view(np.int64) + 8 * (self._count + 1)
-        data = block[start:end].tobytes()
-        if not (self._text or self._paths):
-            item = pickle.loads(data)
-            return FreshDict(item) if type(item) is dict else item
-        text = data.decode("utf-8", "surrogateescape")
-        return Path(text) if self._paths else text
+        item = pickle.loads(block[start:end].tobytes())
+        return FreshDict(item) if type(item) is dict else item
 
     def __iter__(self) -> Iterator[Any]:
         """Make the items one after the other."""
@@ -114,11 +104,6 @@ class Packed:
         self._lists = {name: items for name, items in (lists or {}).items() if len(items) >= _SHORT}
         self._shared: dict[str, SharedList] = {}
 
-    def share(self) -> None:
-        """Copy the lists into shared memory; once, however many workers start."""
-        if not self._shared:
-            self._shared = {name: SharedList(items) for name, items in self._lists.items()}
-
     def _dump(self) -> bytes:
         buffer = io.BytesIO()
         _PackedPickler(buffer, {id(items): name for name, items in self._lists.items()}).dump(self._value)
@@ -129,7 +114,8 @@ class Packed:
         return self._value
 
     def __reduce__(self) -> Any:
-        self.share()
+        if not self._shared:  # once, however many workers start
+            self._shared = {name: SharedList(items) for name, items in self._lists.items()}
         return _unpack, (self._dump(), self._shared)
 
 

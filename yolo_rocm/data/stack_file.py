@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import reduction
 from typing import IO, Any
 
@@ -20,13 +19,12 @@ class StackFile:
     def __init__(self) -> None:
         self._file: IO[bytes] | None = tempfile.TemporaryFile(buffering=0) if os.name == "posix" else None  # noqa: SIM115
 
-    @contextmanager
-    def emptied(self) -> Iterator[IO[Any] | None]:
-        """Yield the open file, empty, to write to; None where there is neither a file nor a console."""
+    def emptied(self) -> IO[Any] | None:
+        """Return the open file, empty, to write to; None where there is neither a file nor a console."""
         if self._file is not None and self._file.seek(0, os.SEEK_END):  # of an earlier batch that was slow, but came
             self._file.seek(0)
             self._file.truncate()
-        yield self._file or sys.stderr
+        return self._file or sys.stderr
 
     def text(self) -> str:
         """Return what has been written."""

@@ -6,6 +6,7 @@ On Linux the segment is a `memfd`: a killed worker leaves nothing behind, and th
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -112,15 +113,14 @@ class Ring:
 class Stack:
     """A batch's images, written into a segment one by one as they are made: no list of images, no second copy."""
 
-    def __init__(self, count: int, first: torch.Tensor, ring: Ring | None = None) -> None:
-        nbytes = max(1, count * first.numel() * first.element_size())
+    def __init__(self, count: int, first: torch.Tensor, ring: Ring) -> None:
         self._ring = ring
-        self.segment = Segment(nbytes) if ring is None else ring.take(nbytes)
+        self.segment = ring.take(max(1, count * _nbytes(first)))
         self.tensor = self.segment.view(0, (count, *first.shape), first.dtype)
 
     def abandon(self) -> None:
         """Give up the memory: nobody else will ever know of it."""
-        if self._ring is not None and self.segment.number is not None:
+        if self.segment.number is not None:
             self._ring.give_back([self.segment.number])
         else:
             self.segment.close()
@@ -158,10 +158,7 @@ class Attachments:
 
     def take_released(self) -> tuple[int, ...]:
         """Return the numbers released since the last call."""
-        numbers = []
-        while self.released:
-            numbers.append(self.released.popleft())
-        return tuple(numbers)
+        return tuple(self.released.popleft() for _ in range(len(self.released)))
 
 
 class _Pickler(ForkingPickler):
@@ -240,7 +237,8 @@ def send(connection: Connection, message: Any, stack: Stack | None = None, dropp
             connection.send_bytes(pickle.dumps((described, dropped, offsets, buffer.getvalue())))
         else:
             connection.send_bytes(pickle.dumps((described, dropped, offsets, None)))
-            _send_descriptors(connection, descriptors)
+            with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as wire:
+                socket.send_fds(wire, [b"."], descriptors)  # descriptors cannot travel alone: one byte goes with them
             connection.send_bytes(buffer.getbuffer())
     finally:
         for segment in segments:
@@ -267,22 +265,13 @@ def receive(connection: Connection, attachments: Attachments | None = None) -> A
     return _Unpickler(io.BytesIO(connection.recv_bytes() if body is None else body), memory, offsets).load()
 
 
-def _send_descriptors(connection: Connection, descriptors: list[int]) -> None:
-    with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as wire:
-        # A descriptor cannot travel alone: one byte goes with it.
-        socket.send_fds(wire, [b"."], descriptors)
-
-
 def _receive_descriptors(connection: Connection, count: int) -> list[int]:
     if count == 0:
         return []
     with socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM) as wire:
         _, descriptors, flags, _ = socket.recv_fds(wire, 1, count)
-    if len(descriptors) != count or flags & socket.MSG_CTRUNC:
+    if flags & socket.MSG_CTRUNC:
         for descriptor in descriptors:
             os.close(descriptor)
-        raise OSError(
-            f"{count} descriptors were sent and {len(descriptors)} arrived: too many files are open. "
-            "Raise the limit (`ulimit -n 65536`) or lower loader.workers or loader.prefetch."
-        )
+        raise OSError(errno.EMFILE, "a batch was lost: too many files are open (`ulimit -n 65536` raises the limit)")
     return list(descriptors)

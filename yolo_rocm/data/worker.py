@@ -33,16 +33,9 @@ _LOOK_AFTER_PARENT: Final = 2.0  # seconds
 _IN_USE: Final = 4
 
 
-@dataclass(frozen=True)
-class Failure:
-    """An error in a worker, on its way to the training process."""
-
-    wrapped: ExceptionWrapper
-
-
-def failure(place: str) -> Failure:
+def failure(place: str) -> ExceptionWrapper:
     """Wrap the error being handled as torch's own loader does: it arrives as its own type, with its traceback."""
-    return Failure(ExceptionWrapper(where=place))  # type: ignore[no-untyped-call]
+    return ExceptionWrapper(where=place)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -75,13 +68,15 @@ def run_worker(connection: Connection, packed: Packed, config: WorkerConfig) -> 
     without an active exception") when such a thread asks for the lock of an interpreter that is gone.
     """
     interrupts.ignore()
-    code = 1
+    code = 0
     try:
         _serve(connection, packed.unpack(), config)
-        code = 0
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        code = 0  # the training process went away
-    except BaseException:
+        pass  # the training process went away
+    except BaseException as error:
+        code = 1
+        if isinstance(error, Exception):
+            send(connection, failure(f"in loading worker {config.number}, as it started"))
         sys.excepthook(*sys.exc_info())
     finally:
         with suppress(Exception):
@@ -94,28 +89,20 @@ def _serve(connection: Connection, reader: BatchReader, config: WorkerConfig) ->
     ring = Ring(config.prefetch + _IN_USE)
     if reader.stacks_images and HAS_MEMFD:
         reader.images = BatchImages(ring)
-    try:
-        _settle(reader, config)
-        with reader.attached():
-            send(connection, "ready")
-            requests = _Requests(connection, ring)
-            while (request := requests.next()) is not None:
-                with _watched(config):
-                    try:
-                        batch, trace, stack = reader.read(request)
-                    except Exception:
-                        place = f"in loading worker {config.number}, reading {reader.reading or 'a batch'}"
-                        if reader.images is not None:
-                            reader.images.abandon()
-                        send(connection, failure(place))
-                        continue
-                send(connection, (batch, trace), stack, ring.take_dropped())
-                del batch, stack
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        raise
-    except Exception:
-        send(connection, failure(f"in loading worker {config.number}, as it started"))
-        raise
+    _settle(reader, config)
+    with reader.attached():
+        send(connection, "ready")
+        requests = _Requests(connection, ring)
+        while (request := requests.next()) is not None:
+            with _watched(config):
+                try:
+                    batch, trace, stack = reader.read(request)
+                except Exception:
+                    place = f"in loading worker {config.number}, reading {reader.reading or 'a batch'}"
+                    send(connection, failure(place))
+                    continue
+            send(connection, (batch, trace), stack, ring.take_dropped())
+            del batch, stack
 
 
 class _Requests:
@@ -173,15 +160,12 @@ def _collate_in_place(samples: list[Any]) -> Any:
 @contextmanager
 def _watched(config: WorkerConfig) -> Any:
     """Write every thread's stack to a file if a batch takes longer than the worker's patience."""
-    if config.patience <= 0:
+    file = config.stacks.emptied() if config.patience > 0 else None
+    if file is None:
         yield
         return
-    with config.stacks.emptied() as file:
-        if file is None:
-            yield
-            return
-        faulthandler.dump_traceback_later(config.patience, file=file)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
+    faulthandler.dump_traceback_later(config.patience, file=file)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()

@@ -21,7 +21,7 @@ from typing import Any
 from ..errors import LoaderError
 from ..utils import scoped_patch
 from . import interrupts
-from .main_guard import explained
+from .main_guard import WITHOUT_WORKERS, explained
 from .preflight import needs_main_module
 from .shared_lists import Packed
 from .worker import WorkerConfig, run_worker
@@ -90,8 +90,8 @@ def start_process(
     except (EOFError, OSError) as error:
         ours.close()
         raise LoaderError(
-            f"a loading worker cannot be started by {method} ({type(error).__name__}: {error}). Try "
-            f"loader.context: {'spawn' if method == 'forkserver' else 'forkserver'}, or workers=0."
+            f"a loading worker cannot be started by {method} ({type(error).__name__}: {error}). Use the start method "
+            f"{'spawn' if method == 'forkserver' else 'forkserver'}, {WITHOUT_WORKERS}."
         ) from error
     except BaseException:
         ours.close()
@@ -104,7 +104,7 @@ def start_process(
 def worker_context(method: str) -> contexts.BaseContext:
     """Return the multiprocessing context for a start method, for our own workers and those of torch's DataLoader."""
     if method not in multiprocessing.get_all_start_methods():
-        raise LoaderError(f"this system cannot start workers by {method}. Use loader.context: spawn, or workers=0.")
+        raise LoaderError(f"this system cannot start workers by {method}. Use spawn, {WITHOUT_WORKERS}.")
     if method == "spawn":
         return _SpawnContext()
     return _ForkServerContext() if method == "forkserver" else multiprocessing.get_context(method)
@@ -122,21 +122,13 @@ def _prepared(needs_main: bool) -> Iterator[None]:
 
     def flags(original: Callable[[], list[str]]) -> list[str]:
         # `python -c` looks into the current folder first, where the user's `queue.py` would be taken for Python's own.
-        safe = sys.version_info >= (3, 11) and _shadows_the_standard_library(os.curdir)
-        return [*original(), "-P"] if safe else original()
+        return [*original(), "-P"] if sys.version_info >= (3, 11) else original()
 
     with (
         _replaced_in_this_thread("multiprocessing.spawn", "get_preparation_data", prepare),
         _replaced_in_this_thread("multiprocessing.util", "_args_from_interpreter_flags", flags),
     ):
         yield
-
-
-def _shadows_the_standard_library(folder: str) -> bool:
-    try:
-        return any(name.removesuffix(".py") in sys.stdlib_module_names for name in os.listdir(folder))
-    except OSError:
-        return False
 
 
 @contextmanager

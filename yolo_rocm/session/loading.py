@@ -43,12 +43,10 @@ def loader_policy(run: OngoingRun) -> LoaderPolicy:
         timeout=loader.timeout,
         reproducible=loader.reproducible,
         skip_broken=loader.skip_broken,
-        # One image must not end a training; validation alone is about just these images.
-        skips_in_val=lambda: bool(run.open_trainings),
+        trains=lambda: bool(run.open_trainings),
         device=lambda: _prefetch_device(loader.device_prefetch, run),
         adapter=UltralyticsAdapter(loader.mosaic_mb),
         modules=MODULES,
-        val_is_doubled=lambda: bool(run.open_trainings),
         insist=workers is not None or "loader.workers" in run.settings.explicit,
         tell=tell,
         observe=observe,
@@ -82,10 +80,10 @@ def _prefetch_device(wanted: bool | str, run: OngoingRun) -> Any:
         return None
     import torch
 
-    from ..data.prefetch import prefetch_default
+    from ..data.prefetch import prefetches_by_default
 
     memory = torch.cuda.get_device_properties(device).total_memory / 2**30
-    ahead, _ = prefetch_default(memory, None if wanted == "auto" else bool(wanted))
+    ahead = prefetches_by_default(memory) if wanted == "auto" else wanted
     return device if ahead else None
 
 

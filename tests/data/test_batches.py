@@ -15,7 +15,7 @@ from yolo_rocm.data.batches import Batches
 from yolo_rocm.data.policy import LoaderPolicy
 from yolo_rocm.data.reader import BatchReader, PlainAdapter
 
-from .samples import Busy, Faulty, Numbers, Waiting
+from .samples import Busy, Numbers, Waiting
 
 QUICK = "spawn" if torch.cuda.is_available() else "fork"
 
@@ -68,15 +68,6 @@ def test_batches_are_pinned_by_a_thread_in_their_order_and_observed(pinning, wor
     assert observed == list(range(12))
     assert pinning == [3, 3]
     made.close()
-    assert pinners() == []
-
-
-def test_what_the_data_set_raises_comes_with_its_batch_and_ends_the_thread(pinning):
-    made = make(Faulty(), 2)
-    made.begin(indices(6))
-    assert next(made).batch["index"].tolist() == [0, 1, 2, 3]
-    with pytest.raises(KeyError, match="colour"):
-        next(made)
     assert pinners() == []
 
 

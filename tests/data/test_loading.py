@@ -136,3 +136,6 @@ def test_ctrl_c_ends_a_training_and_its_workers_within_two_seconds(data, tmp_pat
     assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
     parent.wait(60)
     assert parent.returncode != 0
+    written = (tmp_path / "log").read_text()
+    assert written.count("Traceback") == 1  # the training process's own; a worker says nothing
+    assert "loader-" not in written

@@ -5,12 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
-
-from ..errors import LoaderError
 
 WITHOUT_WORKERS: Final = "or load without workers (`workers=0`)"
 _GUARD: Final = (
@@ -29,7 +25,7 @@ def main_problem() -> str | None:
     path = getattr(main, "__file__", None)
     name = getattr(getattr(main, "__spec__", None), "name", None) or ""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
-        return None  # a worker that imports the script: Python refuses by itself, see `explained`
+        return None  # a worker that imports the script: Python itself refuses to start processes there
     if main is None or getattr(sys, "frozen", False):
         return None  # a frozen program has no source to read; multiprocessing.freeze_support() is its guard
     if path is None or not os.path.exists(path) or name.rpartition(".")[2] == "__main__":
@@ -42,20 +38,4 @@ def main_problem() -> str | None:
         source = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # A guard that does not guard is answered in the worker, see `explained`.
     return None if "__name__" in source else f"{os.path.basename(path)} has no main guard. {_GUARD}"
-
-
-@contextmanager
-def explained() -> Iterator[None]:
-    """Say in a worker that imports an unguarded script, where Python says it at length, what to change.
-
-    Raises:
-        LoaderError: Python refuses to start a process from a worker that is still importing the script.
-    """
-    try:
-        yield
-    except RuntimeError as error:
-        if "bootstrapping phase" not in str(error):
-            raise
-        raise LoaderError(f"The script starts workers again while a worker imports it. {_GUARD}") from None

@@ -21,7 +21,7 @@ from typing import Any
 from ..errors import LoaderError
 from ..utils import scoped_patch
 from . import interrupts
-from .main_guard import WITHOUT_WORKERS, explained
+from .main_guard import WITHOUT_WORKERS
 from .preflight import needs_main_module
 from .shared_lists import Packed
 from .worker import WorkerConfig, run_worker
@@ -43,7 +43,7 @@ def start_server(modules: Sequence[str]) -> str:
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return "this system has no fork server"
-    with _server_lock, explained(), _prepared(False):
+    with _server_lock, _prepared(False):
         resource_tracker.ensure_running()  # starting it would end the block below
         server = _own_server()
         try:
@@ -158,7 +158,7 @@ class _WorkerProcess:
     def start(self) -> None:
         """Start the process; whether it needs the user's script is found out where nobody has said so."""
         needed = needs_main_module(vars(self)) if self.needs_main is None else self.needs_main
-        with explained(), _prepared(needed):
+        with _prepared(needed):
             super().start()  # type: ignore[misc]
 
     def run(self) -> None:

@@ -26,10 +26,8 @@ def _watch() -> None:
     step, train, seen = BaseTrainer.optimizer_step, BaseTrainer._do_train, {}
 
     def optimizer_step(self) -> None:
-        model = getattr(self.model, "module", self.model)
         runs = [getattr(function, "run", None) for function in self.callbacks["on_train_epoch_end"]]
         seen.setdefault("taken", any(run.training_of(self) is not None for run in runs if run is not None))
-        seen.setdefault("gradients", {k: p.grad.clone() for k, p in model.named_parameters() if p.grad is not None})
         if os.environ.get("TEST_RANKS_FAIL") == os.environ.get("RANK"):
             raise RuntimeError("miopenStatusUnknownError")
         step(self)

@@ -80,7 +80,7 @@ def test_what_goes_wrong_is_a_warning(tmp_path, events):
     artifacts.write_run_page(trainer, on)
     assert events.ids == ["report.failed"]
     assert "report.failed" in events.warnings
-    assert events.lines[0].startswith("no report was written: ConfigError: there is no folder")
+    assert events.lines[0].startswith("the report is not complete: ConfigError: there is no folder")
     artifacts.write_run_page(trainer, off)
     assert events.ids == ["report.failed"]
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import yolo_rocm
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.preset.resolve import resolve
-from yolo_rocm.session.announcement import opening_lines
-from yolo_rocm.ultralytics_hooks.log import PREFIX
+from yolo_rocm.session.session import opening_lines
 
 CARD = Gpu("amd", "gfx1010", 6.0, "Radeon RX 5600 XT")
 
@@ -34,11 +32,3 @@ def first_line(preset: str, machine: Machine, engine: str | None = None, device:
 )
 def test_it_names_what_computes(machine, given, line):
     assert first_line(given[0], machine, *given[1:]) == line
-
-
-@pytest.mark.parametrize("name", yolo_rocm.presets())
-def test_it_has_at_most_100_characters(name):
-    match = resolve(name, machine=Machine()).preset.match
-    longest = max(match.names, key=len, default=None)
-    gpu = Gpu("amd", (match.gfx or ["gfx1010"])[0], match.vram_gb or 192.0, longest)
-    assert len(PREFIX + first_line(name, Machine(gpus=(gpu,), build="hip"), "gemm+triton+hip")) <= 100

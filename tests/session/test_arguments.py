@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from yolo_rocm.errors import ConfigError
 from yolo_rocm.preset.resolve import resolve
 from yolo_rocm.session.arguments import size_given_to, size_of_images, train_arguments
 from yolo_rocm.session.run import Run, run_method
@@ -16,34 +17,27 @@ from yolo_rocm.ultralytics_hooks.probes import EVENTS
 pytestmark = pytest.mark.once
 
 
-def test_arguments_of_the_call_win_over_the_preset(yolo, log):
-    session = Session({"base": "cpu", "train": {"batch": 2, "epochs": 9, "no_such_argument": 1}}, None)
-    assert train_arguments(session.settings, {"epochs": 1}) == {"epochs": 1, "batch": 2}
-    assert "no argument no_such_argument" in log.text
-    assert train_arguments(session.settings, {"resume": True}) == {"resume": True}
-
-
-def test_a_cfg_file_wins_over_the_preset(tmp_path):
+def test_arguments_of_the_call_and_of_its_file_win_over_the_preset(tmp_path, events):
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text("batch: 5\n")
-    session = Session({"base": "cpu", "train": {"batch": 2}}, None)
-    assert train_arguments(session.settings, {"cfg": str(cfg)}) == {"cfg": str(cfg)}
+    settings = Session({"base": "cpu", "train": {"batch": 2, "epochs": 9, "no_such_argument": 1}}, None).settings
+    assert train_arguments(settings, {"epochs": 1}) == {"epochs": 1, "batch": 2}
+    assert events.of("arguments.left_out") == ["this Ultralytics has no argument no_such_argument: left out"]
+    assert train_arguments(settings, {"resume": True}) == {"resume": True}
+    for file, added in ((str(cfg), {"epochs": 9}), ("default.yaml", {})):  # Ultralytics' own says all there is
+        assert train_arguments(settings, {"cfg": file}) == {"cfg": file, **added}
+    with pytest.raises(ConfigError, match=r"nothere\.yaml"):
+        train_arguments(settings, {"cfg": "nothere.yaml"})
 
 
 def test_what_a_file_that_lists_everything_leaves_empty_is_not_given(tmp_path):
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text("batch: null\nfreeze: null\namp: true\nimgsz: null\n")
     settings = resolve({"base": "cpu", "train": {"batch": 2, "freeze": 5, "amp": False}})
+    assert train_arguments(settings, {"freeze": None})["freeze"] is None  # a value, in a call
     for given in ({"cfg": str(cfg)}, {"batch": None, "amp": True, "imgsz": None}):
         found = train_arguments(settings, given)
         assert (found["batch"], found["freeze"], found.get("amp", True)) == (2, 5, True)
-
-
-def test_nothing_is_a_value_of_an_argument_that_may_be_nothing(tmp_path):
-    """In a call; of a file that lists every argument nobody knows whether it was meant."""
-    settings = resolve({"base": "cpu", "train": {"freeze": 5, "auto_augment": "augmix"}})
-    found = train_arguments(settings, {"freeze": None})
-    assert (found["freeze"], found["auto_augment"]) == (None, "augmix")
 
 
 @pytest.mark.parametrize(("held", "batch"), [(None, 2), ({"epoch": 3, "optimizer": {}}, None)], ids=["new", "goes on"])
@@ -54,33 +48,19 @@ def test_what_resumes_nothing_gets_the_preset(held, batch):
     assert found.get("batch") == batch
 
 
-def test_the_batch_of_larger_images_whoever_says_their_size(tmp_path):
-    cfg = tmp_path / "cfg.yaml"
-    cfg.write_text("imgsz: 1280\n")
-    session = Session("rx7900xtx", None)
-    for arguments, batch in (
-        ({}, 32),
-        ({"imgsz": 1280}, 8),
-        ({"cfg": str(cfg)}, 8),
-        ({"cfg": str(cfg), "imgsz": 640}, 32),
-        ({"cfg": str(cfg), "batch": 3}, 3),
-    ):
-        assert train_arguments(Run(session, arguments).settings, arguments).get("batch", 3) == batch
-    copied = pickle.loads(pickle.dumps(session))
-    assert train_arguments(Run(copied, {"imgsz": 1280}).settings, {})["batch"] == 8
-
-
-def test_a_run_is_given_what_the_call_and_its_file_say(tmp_path):
+def test_a_run_is_given_what_the_call_and_its_file_say_and_the_batch_of_its_images(tmp_path):
     cfg = tmp_path / "cfg.yaml"
     cfg.write_text("workers: 2\ndevice: cpu\nimgsz: 1280\n")
-    session = Session("rx7900xtx", None)
+    session = pickle.loads(pickle.dumps(Session("rx7900xtx", None)))
     for arguments, given in (
         ({"cfg": str(cfg), "epochs": 1}, (2, "cpu", 8)),
         ({"cfg": str(cfg), "workers": 5, "imgsz": 640}, (5, "cpu", 32)),
+        ({"imgsz": 1280}, (None, None, 8)),
         ({}, (None, None, 32)),
     ):
         run = Run(session, arguments)
         assert (run.workers, run.device, run.settings.preset.train["batch"]) == given
+        assert train_arguments(run.settings, arguments)["batch"] == given[2]
 
 
 def test_a_checkpoint_goes_on_with_its_size_unless_somebody_says_another():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import re
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import torch
 import yolo_rocm
 from yolo_rocm.errors import CheckpointError
 from yolo_rocm.session.checkpoints import Checkpoints
-from yolo_rocm.session.run_command import RunCommand
+from yolo_rocm.session.given import RunCommand
 from yolo_rocm.ultralytics_hooks import checkpoints
 from yolo_rocm.ultralytics_hooks.checkpoints import whole_runs
 from yolo_rocm.utils import atomic
@@ -55,7 +56,7 @@ def paths(kept):
     return kept[0]
 
 
-def test_a_checkpoint_gets_its_name_when_it_is_whole(paths, tmp_path, monkeypatch):
+def test_a_checkpoint_gets_its_name_when_it_is_whole_and_its_path_pickles_as_an_ordinary_one(paths, monkeypatch):
     replace, seen = os.replace, []
 
     def watched(source, target):
@@ -66,39 +67,12 @@ def test_a_checkpoint_gets_its_name_when_it_is_whole(paths, tmp_path, monkeypatc
     for data in (b"old", b"newer"):
         assert paths.last.write_bytes(data) == len(data)
     (paths.wdir / "epoch3.pt").write_bytes(b"third")
-    assert (paths.last.read_bytes(), (tmp_path / "epoch3.pt").read_bytes()) == (b"newer", b"third")
     assert seen[1:] == [("last.pt", b"old", b"newer"), ("epoch3.pt", False, b"third")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch3.pt", "last.pt"]
-
-
-def test_the_paths_of_a_trainer_pickle_as_ordinary_ones(paths):
     for path in (paths.last, paths.wdir / "epoch1.pt"):
         data = pickle.dumps({"path": path})
         assert b"yolo_rocm" not in data
         assert type(pickle.loads(data)["path"]) is type(Path())
         assert isinstance(path, Path)
-
-
-def test_what_does_not_fit_leaves_the_old_checkpoint(paths, tmp_path):
-    paths.best.write_bytes(b"old")
-    refused = pytest.raises(CheckpointError, match=r"best\.pt: File too large; 0\.0 MiB are needed")
-    with files_no_larger_than(1 << 12), refused:
-        paths.best.write_bytes(bytes(1 << 13))
-    assert paths.best.read_bytes() == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["best.pt"]
-
-
-@pytest.mark.parametrize("error", [OSError(errno.EROFS, "Read-only file system"), KeyboardInterrupt()])
-def test_nothing_is_left_when_the_last_step_fails(paths, tmp_path, monkeypatch, error):
-    paths.last.write_bytes(b"old")
-
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(atomic.os, "replace", fail)
-    with pytest.raises(CheckpointError if isinstance(error, OSError) else KeyboardInterrupt):
-        paths.last.write_bytes(b"new")
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("last.pt", b"old")]
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +101,7 @@ def test_a_full_disk_says_what_is_whole_and_how_to_go_on(crowded):
     folder, message = crowded
     last = folder / "weights" / "last.pt"
     assert f"cannot write {last}: File too large; " in message
-    assert "MiB are needed" in message
-    assert "MiB are free" in message
+    assert re.search("MiB are needed.*MiB are free", message)
     assert f"{last} is whole and holds epoch 2." in message
     assert f"yolo-rocm train model={last} preset=cpu rocm.conv.engine=gemm device=cpu resume=true" in message
     assert torch.load(last, weights_only=False)["epoch"] == 1
@@ -162,81 +135,38 @@ def test_the_last_epoch_leaves_its_evaluation_to_be_done(kept, tmp_path, how):
     assert "yolo-rocm" not in checkpoints_of_run.stopped("stopped")
 
 
-def test_stripping_is_one_step_too(crowded, tmp_path, monkeypatch):
+def test_the_optimizer_goes_in_one_step_or_the_checkpoint_stays(crowded, tmp_path, monkeypatch):
     from ultralytics.engine import trainer
-    from ultralytics.utils import LOGGER
 
-    whole = (crowded[0] / "weights" / "last.pt").read_bytes()
-    last, said, stock = tmp_path / "last.pt", [], trainer.strip_optimizer
-    last.write_bytes(whole)
-
-    def note(record):
-        said.append(record.getMessage())
-        return True
-
-    with whole_runs():
-        refused = pytest.raises(CheckpointError, match=r"the training is complete, but.*free")
-        with monkeypatch.context() as full, refused:
-            full.setattr(checkpoints, "free_bytes", lambda folder: 1 << 20)
-            trainer.strip_optimizer(last)
-        assert last.read_bytes() == whole
-        for handler in LOGGER.handlers:
-            handler.addFilter(note)
-        try:
-            with whole_runs():
-                trainer.strip_optimizer(last)
-        finally:
-            for handler in LOGGER.handlers:
-                handler.removeFilter(note)
-        assert trainer.strip_optimizer is not stock
-    assert trainer.strip_optimizer is stock
-    stripped = torch.load(last, weights_only=False)
-    assert (stripped["optimizer"], stripped["epoch"]) == (None, -1)
-    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
-    assert [line for line in said if f"Optimizer stripped from {last}, " in line and "partial" not in line]
-
-
-@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), RuntimeError("broken"), KeyboardInterrupt()], ids=str)
-def test_a_strip_that_fails_leaves_the_checkpoint_and_nothing_else(tmp_path, monkeypatch, error):
-    from ultralytics.engine import trainer
-    from ultralytics.utils import LOGGER
-
-    last, filters = tmp_path / "last.pt", list(LOGGER.filters)
-    last.write_bytes(b"whole")
+    last, strip = tmp_path / "last.pt", trainer.strip_optimizer
+    last.write_bytes((crowded[0] / "weights" / "last.pt").read_bytes())
 
     def fail(f, s="", *args, **kwargs):
-        assert len(LOGGER.filters) == len(filters) + 1
         Path(s).write_bytes(b"half")
-        raise error
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer, "strip_optimizer", fail)
-    expected = KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else CheckpointError
-    with whole_runs(), pytest.raises(expected):
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr(trainer, "strip_optimizer", fail)
+        with whole_runs():
+            trainer.strip_optimizer(last)
+    with whole_runs():
+        with monkeypatch.context() as full, pytest.raises(CheckpointError, match=r"complete, but.*free"):
+            full.setattr(checkpoints, "free_bytes", lambda folder: 1 << 10)
+            trainer.strip_optimizer(last)
+        assert torch.load(last, weights_only=False)["epoch"] == 1
         trainer.strip_optimizer(last)
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("last.pt", b"whole")]
-    assert LOGGER.filters == filters
+    stripped = torch.load(last, weights_only=False)
+    assert (stripped["optimizer"], stripped["epoch"]) == (None, -1)
+    assert trainer.strip_optimizer is strip
+    assert [path.name for path in tmp_path.iterdir()] == ["last.pt"]
 
 
-@pytest.mark.parametrize("occupied", [True, False])
-def test_a_run_folder_that_cannot_be_written_is_refused_before_anything_is_made(
-    made_data, tmp_path, monkeypatch, occupied
-):
+def test_a_run_folder_that_cannot_be_written_is_refused_before_anything_is_made(made_data, tmp_path):
     project = tmp_path / "deep" / "project"
-    if occupied:
-        project.parent.write_text("a file where a folder should be")
-        expected = "Not a directory|File exists"
-    else:
-        write = Path.write_bytes
-
-        def refuse(self, data):
-            if self.name == ".yolo-rocm-trial":
-                raise OSError(errno.EROFS, "Read-only file system", str(self))
-            return write(self, data)
-
-        monkeypatch.setattr(Path, "write_bytes", refuse)
-        expected = "Read-only file system"
-    with pytest.raises(CheckpointError, match=rf"cannot be written to {project}.*({expected}).*project=FOLDER"):
-        yolo_rocm.train(
-            small_model(), data=made_data(), preset="cpu", project=str(project), name="run", epochs=1, **QUICK
-        )
-    assert [path.name for path in tmp_path.iterdir()] == (["deep"] if occupied else [])
+    project.parent.write_text("a file where a folder should be")
+    refused = pytest.raises(
+        CheckpointError, match=rf"cannot be written to {project}.*(Not a directory|File exists).*project=FOLDER"
+    )
+    with refused:
+        yolo_rocm.train(small_model(), data=made_data(), preset="cpu", project=str(project), epochs=1, **QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["deep"]

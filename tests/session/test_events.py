@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -16,7 +14,7 @@ from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import Gpu, Machine
 from yolo_rocm.session.arguments import check_amp
 from yolo_rocm.session.current_run import current
-from yolo_rocm.session.run import run, run_method
+from yolo_rocm.session.run import run_method
 from yolo_rocm.session.session import Session
 from yolo_rocm.ultralytics_hooks import probes
 
@@ -53,25 +51,6 @@ def test_callbacks_alone_cover_prediction(yolo, made_data):
         assert seam.active_devices() == ()
 
 
-@pytest.mark.parametrize("of_run", [False, True])
-def test_the_device_is_that_of_the_trainer_unless_a_run_has_said_it(of_run, monkeypatch):
-    """From it come the command that resumes, and variables."""
-
-    class Trainer:
-        args = SimpleNamespace(device="", imgsz=640, resume=True)
-
-    def taken_over(run, trainer):
-        seen.append(run.device)
-        raise KeyboardInterrupt
-
-    seen = []
-    function = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"]
-    monkeypatch.setattr("yolo_rocm.session.training.Training", taken_over)
-    with pytest.raises(KeyboardInterrupt), run(function.run.session, {"device": "cpu"}) if of_run else nullcontext():
-        function(Trainer())
-    assert seen == ["cpu" if of_run else ""]
-
-
 def test_each_trainer_with_the_same_callbacks_has_a_run_of_its_own(monkeypatch, tmp_path):
     """Two of them are made before the first one trains."""
 
@@ -80,6 +59,7 @@ def test_each_trainer_with_the_same_callbacks_has_a_run_of_its_own(monkeypatch, 
 
         def __init__(self, run, trainer):
             self.trainer, self.hold = trainer, lambda undo: None
+            commands.append(run.command(trainer.args.device).train(tmp_path / "last.pt"))
 
         def is_of(self, trainer):
             return self.is_open and trainer is self.trainer
@@ -93,7 +73,7 @@ def test_each_trainer_with_the_same_callbacks_has_a_run_of_its_own(monkeypatch, 
 
     monkeypatch.setattr("yolo_rocm.session.training.Training", Followed)
     monkeypatch.setattr("yolo_rocm.ultralytics_hooks.trainers.callbacks_fire_in_train", lambda: False)
-    begins, seen, made = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"], [], []
+    begins, seen, made, commands = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"], [], [], []
     for device in ("cpu", "mps"):
         made.append(SimpleNamespace(args=SimpleNamespace(device=device, imgsz=640, resume=True), get_model=None))
         made[-1].get_model, made[-1].train = (lambda: None), partial(train, made[-1])
@@ -103,6 +83,7 @@ def test_each_trainer_with_the_same_callbacks_has_a_run_of_its_own(monkeypatch, 
         trainer.train()
         assert begins.run.training_of(trainer) is None
     assert seen == [("cpu", True), ("mps", True)]
+    assert ["device=cpu" in command for command in commands] == [True, False]
 
 
 def test_a_run_hears_of_each_event_once_also_by_callbacks_of_its_own():
@@ -118,19 +99,11 @@ def test_a_run_hears_of_each_event_once_also_by_callbacks_of_its_own():
 
 @pytest.mark.parametrize(
     ("family", "amp", "device", "refused"),
-    [
-        ("rdna1", "bf16", "cuda:0", True),
-        ("rdna2", "bf16", "cuda:0", True),
-        ("rdna3", "bf16", "cuda:0", False),
-        ("rdna2", True, "cuda:0", False),
-        ("rdna2", "bf16", "cpu", False),
-    ],
+    [("rdna2", "bf16", "cuda:0", True), ("rdna3", "bf16", "cuda:0", False), ("rdna2", True, "cuda:0", False)],
 )
 def test_bf16_is_refused_on_a_card_that_has_none(family, amp, device, refused, monkeypatch):
     """Ultralytics asks torch, which says of every AMD GPU that it has it."""
-    trainer = type(
-        "Trainer", (), {"args": SimpleNamespace(device="", imgsz=640, resume=True, amp=amp), "device": device}
-    )()
+    trainer = SimpleNamespace(args=SimpleNamespace(device="", imgsz=640, resume=True, amp=amp), device=device)
     function = yolo_rocm.callbacks("cpu")["on_pretrain_routine_start"]
     session = function.run.session
     gpu = Gpu("amd", "gfx1032", 8.0, "AMD Radeon RX 6600", family)
@@ -140,23 +113,6 @@ def test_bf16_is_refused_on_a_card_that_has_none(family, amp, device, refused, m
         return
     with pytest.raises(ConfigError, match=rf"RX 6600 .* has no bf16 arithmetic \({family}\).*amp=True \(fp16\)"):
         function(trainer)
-
-
-def test_callbacks_travel_by_pickle():
-    functions = yolo_rocm.callbacks("cpu", OURS)
-    copies = pickle.loads(pickle.dumps(functions))
-    assert set(copies) == set(functions)
-    assert len({id(function.run) for function in copies.values()}) == 1
-    assert copies["teardown"].run.session.settings.preset == functions["teardown"].run.session.settings.preset
-
-
-def test_a_training_that_fails_to_start_leaves_nothing_patched(yolo, tmp_path):
-    """The trainer announces itself before it looks at the data, and runs no teardown when that fails."""
-    for event, function in yolo_rocm.callbacks("cpu", OURS).items():
-        yolo.add_callback(event, function)
-    with pytest.raises(Exception, match="nowhere"):
-        yolo.train(data=str(tmp_path / "nowhere.yaml"), project=str(tmp_path), **ONE)
-    assert seam.active_devices() == ()
 
 
 def trainer_announces_itself_early() -> bool:

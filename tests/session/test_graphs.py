@@ -11,23 +11,14 @@ import torch
 import yolo_rocm
 from yolo_rocm.graphs import network, recorder
 from yolo_rocm.preset.schema import Preset
-from yolo_rocm.session.graphs import Graphs
+from yolo_rocm.session.listeners import Graphs
 from yolo_rocm.ultralytics_hooks import probes, train_steps
 from yolo_rocm.ultralytics_hooks.models import load_model, plain_model
 
 from ..graphs.trained import StandIn, cpu_has_graphs
 from ..small_model import small_model
 
-QUICK = {
-    "epochs": 1,
-    "imgsz": 32,
-    "batch": 2,
-    "plots": False,
-    "device": "cpu",
-    "seed": 0,
-    "verbose": False,
-    "val": False,
-}
+QUICK = {"epochs": 1, "imgsz": 32, "batch": 2, "plots": False, "device": "cpu", "seed": 0, "val": False}
 pytestmark = pytest.mark.skipif(bool(probes.missing("step.graph")), reason="this Ultralytics has another forward pass")
 
 
@@ -84,31 +75,17 @@ def of(mode, engine="auto"):
 def trainer(model=None, **more):
     """Return a stand-in for a trainer."""
     model = torch.nn.Linear(1, 1) if model is None else model
-    return SimpleNamespace(model=model, device=torch.device("cpu"), batch_size=4, **more)
-
-
-def test_on_says_why_not():
-    graphs = of("on")
-    graphs.begin(trainer())
-    assert graphs.said == ["device graph off: cpu has no device graphs"]
-
-
-def test_several_gpus_and_compiled_models_are_left_alone(monkeypatch):
-    monkeypatch.setattr(recorder, "DEVICES", ["cpu"])
-    monkeypatch.setattr(torch, "__version__", "2.10.0")
-    compiled = torch.nn.Module()
-    compiled._orig_mod = torch.nn.Linear(1, 1)
-    for asked, reason in ((trainer(world_size=2), "several GPUs"), (trainer(compiled), "the model is compiled")):
-        graphs = of("on")
-        graphs.begin(asked)
-        assert graphs.said == [f"device graph off: {reason}"]
-        assert network.of(plain_model(asked.model)) is None
+    return SimpleNamespace(**{"model": model, "device": torch.device("cpu"), "batch_size": 4, **more})
 
 
 def test_a_smaller_batch_after_a_lack_of_memory_lets_go_of_the_graphs_of_the_larger(monkeypatch):
     monkeypatch.setattr(recorder, "DEVICES", ["cpu"])
     monkeypatch.setattr(torch, "__version__", "2.10.0")
+    compiled = torch.nn.Module()
+    compiled._orig_mod = torch.nn.Linear(1, 1)
     graphs, asked, forgotten = of("on"), trainer(), []
+    graphs.begin(trainer(compiled))
+    assert graphs.said == ["device graph off: the model is compiled"]
     graphs.begin(asked)
     monkeypatch.setattr(network.of(asked.model), "forget", lambda: forgotten.append(asked.batch_size))
     graphs.epoch_starts(asked)

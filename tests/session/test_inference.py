@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 import threading
-from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -39,12 +38,9 @@ def patched() -> tuple[bool, bool]:
     ("rocm", "on"),
     [
         ({"conv": ON_CPU, "predict": FUSED}, True),
-        ({"conv": ON_CPU, "predict": {"fuse": True}}, True),  # as YAML reads `on`
         ({"conv": ON_CPU}, True),
         ({"conv": ON_CPU, "predict": {"fuse": "off"}}, False),
         ({"conv": {"devices": ["cpu"], "engine": "vendor"}, "predict": FUSED}, False),
-        ({"conv": {"devices": ["cpu"], "engine": "aten+vendor"}, "predict": FUSED}, False),
-        ({"conv": {"devices": ["cpu"], "engine": "auto"}, "predict": FUSED}, True),
     ],
 )
 def test_blocks_and_networks_are_ours_where_the_preset_says_so(rocm, on):
@@ -63,26 +59,11 @@ def test_a_prediction_goes_through_fused_blocks_and_equals_stock():
     registration = yolo_rocm.register(yolo, "cpu", {"conv": ON_CPU, "predict": FUSED})
     ours = yolo.predict(image, **arguments)[0].boxes.data  # of a model that was fused before
     assert torch.allclose(ours, stock, atol=1e-3)
-    report = registration._session.inference.report
-    assert sum(served.forward_calls for served in report.served.values()) >= 60
+    assert served(registration._session) >= 60
     assert set(registration.report.engines()) == {"gemm"}
-    assert "conv 3x3 3->16 stride 2x2" in report.table()
     registration.remove()
     yolo.predict(image, **arguments)
     assert patched() == (False, False)
-
-
-def test_networks_are_told_what_the_preset_wants_and_let_go_with_the_registration(monkeypatch):
-    yolo = YOLO("yolov8n.yaml")
-    registration = yolo_rocm.register(
-        yolo, "cpu", {"conv": ON_CPU, "predict": {**FUSED, "graph": "on", "layout": "nchw"}}
-    )
-    networks = registration._session.inference._networks
-    assert (networks.graph, networks.layouts) == ("on", ["nchw"])
-    forgotten = []
-    monkeypatch.setattr(networks, "forget", lambda: forgotten.append(1))
-    registration.remove()
-    assert forgotten == [1]
 
 
 def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
@@ -97,7 +78,7 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
     def computed(*trainings):
         run = Run(session, {})
         run.trainings.extend(trainings)
-        with torch.no_grad(), run.going_on():
+        with torch.no_grad(), run.at_work():
             network(x)
         return len(seen)
 
@@ -109,7 +90,8 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
         other = Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}})
         with Run(other, {}).applied(), session.inference.at_work(), other.inference.at_work(), torch.no_grad():
             network(x)
-        assert seen == []
+        assert seen == []  # of sessions inside of each other the newest decides
+        assert set(other.report.engines()) == {"aten"}
         assert computed() == 1
 
 
@@ -153,20 +135,17 @@ def test_what_a_user_computes_beside_a_run_is_torchs_and_the_plans_of_training(m
     registration.remove()
 
 
-@pytest.mark.parametrize("how", ["compiled", "checkpoint", "checkpoint in a run"])
+@pytest.mark.parametrize("how", ["compiled", "checkpoint"])
 def test_a_training_whose_gradients_are_off_inside_has_the_plans_of_training(how):
     """AOTAutograd and reentrant checkpoints compute forward passes in functions of autograd."""
     if how == "compiled" and not hasattr(torch, "compile"):
         pytest.skip("torch < 2 has no torch.compile")
     session, x = Session("cpu", {"conv": ON_CPU}), torch.rand(1, 3, 32, 32)
-    network = (
-        YOLO(small_model()).model.eval() if "run" in how else torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)).train()
-    )
-    if "run" in how:
-        network.model = network.model[:2]  # the blocks before anything is put together
-        network.save = []
+    network = YOLO(small_model()).model.eval()
+    network.model = network.model[:2]  # the blocks before anything is put together
+    network.save = []
     run = torch.compile(network, backend="aot_eager") if how == "compiled" else network
-    with Run(session, {}).applied(), session.inference.at_work() if "run" in how else nullcontext():
+    with Run(session, {}).applied(), session.inference.at_work():
         for _ in range(2):
             own = x.clone().requires_grad_()
             y = run(own) if how == "compiled" else checkpoint(run, own, use_reentrant=True)
@@ -187,7 +166,7 @@ def test_validations_of_a_training_compute_with_the_weights_of_their_epoch(made_
 
     monkeypatch.setattr(torch, "_foreach_lerp_", silent, raising=False)
     data, found = str(made_data()), {}
-    arguments = {"epochs": 4, "imgsz": 64, "batch": 4, "nbs": 4, "plots": False, "device": "cpu", "workers": 0}
+    arguments = {"epochs": 3, "imgsz": 32, "batch": 4, "nbs": 4, "plots": False, "device": "cpu", "workers": 0}
     arguments |= {"optimizer": "SGD", "lr0": 0.05, "warmup_epochs": 0, "seed": 0, "verbose": False}
     for fuse in ("off", "on"):
         yolo = models.load_model(small_model())
@@ -198,23 +177,8 @@ def test_validations_of_a_training_compute_with_the_weights_of_their_epoch(made_
         with open(tmp_path / fuse / "results.csv", newline="") as file:
             rows = [{key.strip(): value for key, value in row.items()} for row in csv.DictReader(file)]
         found[fuse] = [[float(row[f"val/{part}_loss"]) for part in ("box", "cls", "dfl")] for row in rows]
-    assert len(found["on"]) == 4
+    assert len(found["on"]) == 3
     for before, after in itertools.pairwise(found["off"]):
         assert after != pytest.approx(before, rel=3e-3)
     for ours, stock in zip(found["on"], found["off"], strict=True):
         assert ours == pytest.approx(stock, rel=3e-4)
-
-
-def test_of_sessions_inside_of_each_other_the_newest_decides():
-    network, x = a_network(), torch.rand(1, 3, 32, 32)
-    outer, inner = (
-        Session("cpu", {"conv": ON_CPU, "predict": FUSED}),
-        Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}}),
-    )
-    with torch.no_grad(), Run(outer, {}).applied(), outer.inference.at_work():
-        with Run(inner, {}).applied(), inner.inference.at_work():
-            network(x)
-        assert not outer.inference.report.served
-        assert set(inner.report.engines()) == {"aten"}
-        network(x)
-        assert outer.inference.report.served

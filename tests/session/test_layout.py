@@ -13,14 +13,12 @@ import torch
 
 import yolo_rocm
 from yolo_rocm.session import layout
-from yolo_rocm.session.layout import Times, measure, randomness_kept
+from yolo_rocm.session.layout import Times, measure
 from yolo_rocm.ultralytics_hooks import probes, train_steps
 from yolo_rocm.ultralytics_hooks.layouts import (
-    first_batch_kept,
     is_channels_last,
     to_layout,
     train_in_layout,
-    why_layout_stays,
 )
 from yolo_rocm.ultralytics_hooks.models import load_model
 
@@ -67,14 +65,6 @@ def test_measuring_leaves_everything_as_it_was():
     assert set(batch) == {"img"}
 
 
-def test_generators_are_put_back_after_an_error():
-    drawn = generators()
-    with pytest.raises(RuntimeError), randomness_kept(CPU):
-        random.random(), np.random.rand(), torch.rand(3)
-        raise RuntimeError
-    assert generators() == drawn
-
-
 @each_row(
     ("nchw", "last", "departure", "now", "better"),
     [
@@ -82,7 +72,6 @@ def test_generators_are_put_back_after_an_error():
         (1.0, 2.0, 0.0, "nchw", "nchw"),
         (1.0, 2.0, 0.0, "channels_last", "nchw"),
         (1.0, 0.99, 0.0, "nchw", "nchw"),
-        (0.99, 1.0, 0.0, "channels_last", "channels_last"),
         (2.0, 1.0, 0.5, "nchw", "nchw"),
         (2.0, 1.0, float("nan"), "channels_last", "nchw"),
     ],
@@ -91,27 +80,6 @@ def test_the_clearly_faster_layout_is_taken_and_never_one_that_computes_somethin
     nchw, last, departure, now, better
 ):
     assert Times(nchw, last, departure).better(now) == better
-
-
-def test_a_trainer_goes_on_in_another_layout_with_the_same_values():
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    ema = SimpleNamespace(ema=copy.deepcopy(model))
-    model({"img": torch.rand(2, 3, 8, 8)})[0].backward()
-    optimizer.step()
-    trainer = SimpleNamespace(model=model, optimizer=optimizer, ema=ema)
-    weights, state = list(model.parameters()), copy.deepcopy(optimizer.state_dict()["state"])
-    for last in (True, False):
-        train_in_layout(trainer, last)
-        weight = model.conv.weight
-        momentum = optimizer.state[weight]["momentum_buffer"]
-        form = torch.channels_last if last else torch.contiguous_format
-        for tensor in (weight, weight.grad, momentum, ema.ema.conv.weight):
-            assert tensor.is_contiguous(memory_format=form)
-        assert is_channels_last(model) == last
-        assert all(mine is other for mine, other in zip(weights, model.parameters(), strict=True))
-        for number, each in optimizer.state_dict()["state"].items():
-            assert torch.equal(each["momentum_buffer"], state[number]["momentum_buffer"])
 
 
 @pytest.mark.parametrize("last", [True, False])
@@ -136,42 +104,7 @@ def test_the_moving_average_follows_a_model_whose_layout_has_changed(last):
     assert is_channels_last(averages[1].ema) == last
 
 
-def test_the_first_batch_is_kept_once_and_the_trainer_gets_its_method_back():
-    class Trainer:
-        def preprocess_batch(self, batch):
-            return {**batch, "ready": True}
-
-    trainer = Trainer()
-    with first_batch_kept(trainer) as kept:
-        assert kept() is None
-        assert trainer.preprocess_batch({"number": 1}) == {"number": 1, "ready": True}
-        assert "preprocess_batch" not in vars(trainer)
-        trainer.preprocess_batch({"number": 2})
-        assert kept() == {"number": 1, "ready": True}
-        assert kept() is None
-    own = trainer.preprocess_batch = lambda batch: batch
-    with first_batch_kept(trainer):
-        assert trainer.preprocess_batch is not own
-    assert trainer.preprocess_batch is own
-
-
-@pytest.mark.skipif(bool(probes.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
-def test_on_several_gpus_and_compiled_the_layout_stays():
-    plain = Net()
-    compiled = torch.nn.Module()
-    compiled._orig_mod = plain
-    for model, ranks, said in ((plain, 1, ""), (plain, 2, "several GPUs"), (compiled, 1, "compiled anew")):
-        reason = why_layout_stays(SimpleNamespace(model=model, world_size=ranks))
-        assert bool(reason) == bool(said)
-        assert said in reason
-    for kept, said in (([torch.ones(1)], "in cache"), ({"w": torch.ones(1)}, "in cache"), ([], ""), (None, "")):
-        ema = SimpleNamespace(ema=plain, updates=1, _pairs=([torch.ones(1)],), cache=kept)
-        reason = why_layout_stays(SimpleNamespace(model=plain, ema=ema))
-        assert bool(reason) == bool(said)
-        assert said in reason
-
-
-QUICK = {"epochs": 1, "imgsz": 64, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
+QUICK = {"epochs": 1, "imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
 
 
 @pytest.fixture
@@ -187,8 +120,8 @@ def train(made_data, tmp_path, monkeypatch, events):
     def run(name, times, step=None, **arguments):
         def measured(*args):
             original(*args)
-            if times is None:
-                raise RuntimeError("out of memory\nand more")
+            if isinstance(times, Exception):
+                raise times
             return times
 
         monkeypatch.setattr(layout, "measure", measured)
@@ -222,35 +155,13 @@ def test_a_training_takes_the_faster_layout_and_the_next_one_begins_with_it(trai
     assert same == plain  # measuring changes no number
     assert layouts == {False}
     assert "layout NCHW: a step took 1.0 ms in NCHW, 2.0 ms in channels_last, kept for later runs" in line
-    again, _, (line,) = train("again", fast)  # what is kept is not measured again
-    assert again == plain
-    assert "layout NCHW: a step took 1.0 ms in NCHW, 2.0 ms in channels_last in an earlier run" in line
-    changed, layouts, (line,) = train("changed", fast, imgsz=96, nbs=4)
-    assert layouts == {True}
-    assert "layout channels_last: " in line
-    begun, layouts, (line,) = train("begun", slow, imgsz=96, nbs=4)
-    assert layouts == {True}
-    assert line.endswith("in an earlier run")
+    changed, layouts, (line,) = train("changed", fast, imgsz=64, nbs=4)
+    assert (layouts, line[:22]) == ({True}, "layout channels_last: ")
+    begun, layouts, (line,) = train("begun", slow, imgsz=64, nbs=4)
+    assert (layouts, line[-17:]) == ({True}, "in an earlier run")
     assert begun == pytest.approx(changed, rel=1e-3)
     first, second = train.averaged("changed"), train.averaged("begun")
     assert all(torch.allclose(first[name], value, rtol=1e-2, atol=1e-4) for name, value in second.items())
-    _, layouts, said = train("given", fast, imgsz=128, channels_last=False)
-    assert (layouts, said) == ({False}, [])
-
-
-@pytest.mark.skipif(bool(probes.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
-@pytest.mark.once
-def test_what_the_first_batch_brings_about_leaves_the_layout(train, monkeypatch):
-    reasons = iter(["", "the moving average keeps tensors"])
-    monkeypatch.setattr("yolo_rocm.ultralytics_hooks.layouts.why_layout_stays", lambda trainer: next(reasons))
-    _, layouts, said = train("keeps", Times(2.0, 1.0, 0.0))
+    _, layouts, lines = train("fails", RuntimeError("out of memory\nand more"), imgsz=96)
     assert layouts == {False}
-    assert said == ["layout NCHW, as it is: the moving average keeps tensors"]
-
-
-@pytest.mark.skipif(bool(probes.missing("step.layout by measurement")), reason="this Ultralytics keeps the layout")
-@pytest.mark.once
-def test_what_cannot_be_measured_leaves_the_layout(train):
-    _, layouts, said = train("fails", None)
-    assert layouts == {False}
-    assert said == ["layout NCHW, as it is: the two could not be measured: out of memory"]
+    assert lines == ["layout NCHW, as it is: the two could not be measured: out of memory"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from types import SimpleNamespace
 
 import pytest
@@ -28,9 +27,10 @@ def yolo() -> SimpleNamespace:
 @pytest.fixture
 def launched(monkeypatch, tmp_path):
     """This process was started by a launcher, whose notes are in a folder of the test."""
-    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "none"}.items():
+    (tmp_path / "logs" / "attempt_0").mkdir(parents=True)
+    errors = str(tmp_path / "logs" / "attempt_0" / "0" / "error.json")
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_ERROR_FILE": errors}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("YOLO_ROCM_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -46,29 +46,17 @@ def checkpoint(tmp_path, monkeypatch):
     return SimpleNamespace(last=last, folder=last.parents[1], held=held)
 
 
-def test_resume_auto_goes_on_from_the_run_of_its_name(yolo, checkpoint):
+def test_resume_auto_goes_on_from_the_run_of_its_name_or_begins_it(yolo, checkpoint, tmp_path):
     asked = {"project": str(checkpoint.folder.parent), "name": "mine", "resume": "auto", "epochs": 5, "device": "cpu"}
     begin = start(yolo, asked, TIMEOUT_S, relaunched=False)
-    assert begin.yolo.path == checkpoint.last
+    assert (begin.yolo.path, begin.complete) == (checkpoint.last, None)
     assert begin.arguments == {"device": "cpu", "resume": True}  # the rest is in the checkpoint
-    assert begin.complete is None
-
-
-def test_resume_auto_begins_a_run_of_its_name_where_there_is_none(yolo, tmp_path):
-    asked = {"project": str(tmp_path), "name": "mine", "resume": "auto", "epochs": 5}
-    begin = start(yolo, asked, TIMEOUT_S, relaunched=False)
-    assert begin.yolo is yolo
-    # The same folder again, also after a start that saved nothing.
-    assert begin.arguments == {"project": str(tmp_path), "name": "mine", "epochs": 5, "exist_ok": True}
-
-
-def test_a_complete_training_has_nothing_left_to_do(yolo, checkpoint):
     checkpoint.held.update(epoch=-1, optimizer=None)
-    asked = {"project": str(checkpoint.folder.parent), "name": "mine", "resume": "auto"}
     assert start(yolo, asked, TIMEOUT_S, relaunched=False).complete == checkpoint.folder
-
-
-def test_resume_auto_needs_a_name(yolo):
+    begin = start(yolo, {**asked, "name": "other"}, TIMEOUT_S, relaunched=False)
+    # The same folder again, also after a start that saved nothing.
+    given = {"project": str(checkpoint.folder.parent), "name": "other", "epochs": 5, "device": "cpu", "exist_ok": True}
+    assert (begin.yolo, begin.arguments) == (yolo, given)
     with pytest.raises(ConfigError, match=r"resume=auto .* give a name="):
         start(yolo, {"resume": "auto"}, TIMEOUT_S, relaunched=False)
 
@@ -80,7 +68,10 @@ def test_fewer_ranks_get_as_many_images_each(yolo, checkpoint, then, batch):
     assert start(yolo, asked, TIMEOUT_S, relaunched=False).arguments.get("batch") == batch
 
 
-def test_a_launcher_that_starts_again_is_known_by_its_note(yolo, checkpoint, launched):
+def test_a_launcher_that_starts_again_is_known_by_its_note(yolo, checkpoint, launched, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    relaunch.write_note(checkpoint.folder)  # the first rank of a machine leaves it
+    monkeypatch.setenv("LOCAL_RANK", "0")
     begin = start(yolo, {"epochs": 5}, TIMEOUT_S, relaunched=True)
     assert begin.arguments == {"epochs": 5}  # the first start
     relaunch.write_note(checkpoint.folder)
@@ -93,26 +84,6 @@ def test_a_launcher_that_starts_again_is_known_by_its_note(yolo, checkpoint, lau
         assert start(yolo, told, TIMEOUT_S, relaunched=once).yolo is yolo
     relaunch.remove_note()
     assert start(yolo, {}, TIMEOUT_S, relaunched=True).yolo is yolo
-
-
-def test_a_note_of_another_launcher_with_the_same_number_is_not_taken(yolo, checkpoint, launched):
-    relaunch.write_note(checkpoint.folder)
-    note = relaunch._note()
-    assert str(os.getppid()) in note.name
-    note.write_text(json.dumps({**json.loads(note.read_text()), "launcher_began": 1.0}))
-    assert start(yolo, {}, TIMEOUT_S, relaunched=True).yolo is yolo
-    note.write_text("{")  # a disk that was full
-    assert start(yolo, {}, TIMEOUT_S, relaunched=True).yolo is yolo
-
-
-def test_only_the_first_rank_of_a_machine_leaves_notes(launched, monkeypatch, tmp_path):
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    relaunch.write_note(tmp_path)
-    assert not relaunch._note().exists()
-    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    relaunch.write_note(tmp_path)  # no launcher
-    assert relaunch._note() is None
 
 
 @pytest.mark.parametrize(

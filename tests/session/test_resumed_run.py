@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from ultralytics import YOLO
 
 import yolo_rocm
 from yolo_rocm.cli.main import app
-from yolo_rocm.errors import ConfigError, PresetError
-from yolo_rocm.session.resumed_run import Given, given_before, merge, with_newest
-from yolo_rocm.session.run_command import quoted
+from yolo_rocm.errors import ConfigError
+from yolo_rocm.session.given import Given, given_before, quoted
+from yolo_rocm.telemetry.table import TELEMETRY_FILE
 
 from ..small_model import small_model
 
@@ -49,10 +52,8 @@ def last(killed) -> Path:
     return folder / "weights" / "last.pt"
 
 
-def final(last: Path) -> tuple[str, str, float, int | None]:
-    settings = json.loads((last.parents[1] / "rocm.json").read_text())["settings"]
-    values = {key: row["value"] for key, row in settings["values"].items()}
-    return settings["preset"], values["conv.engine"], values["report.interval_s"], values["loader.workers"]
+def rows(folder: Path) -> list[str]:
+    return [line.strip() for line in (folder / "results.csv").read_text().splitlines()]
 
 
 def by_command(last: Path, *words: str) -> None:
@@ -62,6 +63,11 @@ def by_command(last: Path, *words: str) -> None:
     assert done.exit_code == 0
 
 
+def by_resume_alone(last: Path) -> None:
+    """The newest run below this folder is meant, as Ultralytics has it."""
+    yolo_rocm.train(resume=True)
+
+
 def by_callbacks(last: Path) -> None:
     yolo = YOLO(str(last))
     for event, function in yolo_rocm.callbacks().items():
@@ -69,20 +75,45 @@ def by_callbacks(last: Path) -> None:
     yolo.train(resume=True)
 
 
-def test_it_is_written_before_the_first_batch(killed):
-    given = killed[2]["given"]
-    assert given == {"preset": "generic", "rocm": REMEDY, "workers": 1}
-    assert killed[2]["settings"]["preset"] == "generic"
+@pytest.mark.parametrize("way", [by_command, by_callbacks, by_resume_alone])
+def test_it_is_taken_up_in_one_line(way, killed, last, events, monkeypatch):
+    monkeypatch.chdir(last.parents[2])
+    assert killed[2]["given"] == {"preset": "generic", "rocm": REMEDY, "workers": 1}  # before the first batch
     assert "convolutions" not in killed[2]
-
-
-@pytest.mark.parametrize("way", [by_command, by_callbacks])
-def test_it_is_taken_up_in_one_line(way, last, log):
+    folder, weights = last.parents[1], last.parent
+    watched = (folder / TELEMETRY_FILE).read_bytes()
+    with (folder / "results.csv").open("a") as file:  # as a kill leaves it between the row of an epoch and its last.pt
+        file.write(f"2{rows(folder)[-1][1:]}\n")
+    (weights / ".last.pt.partial").write_bytes(b"half")
     way(last)
-    assert log.text.count("resumes with ") == 1
-    assert f"resumes with {WORDS}, as rocm.json of the run has it" in log.text
-    assert final(last) == ("generic", "gemm", 3, 1)
-    assert json.loads((last.parents[1] / "rocm.json").read_text())["given"]["rocm"] == REMEDY
+    assert [row.partition(",")[0] for row in rows(folder)] == ["epoch", "1", "2"]
+    assert {path.name for path in weights.iterdir()} == {"last.pt", "best.pt"}
+    after = (folder / TELEMETRY_FILE).read_bytes()
+    assert after.startswith(watched)
+    assert (len(after) > len(watched), after.count(b"time,")) == (True, 1)
+    line = f"resumes with {WORDS}, as rocm.json of the run has it (what is given now wins)"
+    assert [each for each in events.lines if each.startswith("resumes with")] == [line]
+    facts = json.loads((folder / "rocm.json").read_text())
+    values = {key: row["value"] for key, row in facts["settings"]["values"].items()}
+    assert (facts["settings"]["preset"], values["report.interval_s"], values["loader.workers"]) == ("generic", 3, 1)
+    assert facts["given"]["rocm"] == REMEDY
+
+
+STOCK = """
+import sys
+sys.modules["yolo_rocm"] = None
+from ultralytics import YOLO
+YOLO(sys.argv[1]).train(resume=True)
+"""
+
+
+def test_stock_ultralytics_resumes_our_run_where_this_package_is_not_installed(last):
+    before = rows(last.parents[1])
+    done = subprocess.run([sys.executable, "-c", STOCK, str(last)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert rows(last.parents[1])[:2] == before
+    assert len(rows(last.parents[1])) == 3
+    assert torch.load(last, weights_only=False)["epoch"] == -1
 
 
 def test_predictions_by_an_engine_follow_it(last, monkeypatch):
@@ -96,80 +127,17 @@ def test_predictions_by_an_engine_follow_it(last, monkeypatch):
     assert [session.settings.preset.name for session in seen] == ["generic"]
 
 
-def test_the_command_starts_again_with_the_variables_of_that_preset(last, monkeypatch):
-    """Before anything is imported that would read them."""
-    asked = []
-
-    def restart(*given) -> None:
-        asked.append(given)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("yolo_rocm.preset.restart.restart_if_late", restart)
-    for words in ((), ("preset=cpu", "rocm.conv.engine=aten")):
-        with pytest.raises(AssertionError):
-            by_command(last, *words)
-    assert asked[0] == ("generic", REMEDY, None)
-    assert asked[1] == ("cpu", {**REMEDY, "conv": {"engine": "aten", "devices": ["cpu"]}}, None)
-
-
-def test_the_command_of_the_next_stop_has_them_all(last, log):
-    def stop(trainer) -> None:
-        raise KeyboardInterrupt
-
-    yolo = YOLO(str(last))
-    yolo_rocm.register(yolo)
-    yolo.add_callback("on_train_batch_end", stop)
-    with pytest.raises(KeyboardInterrupt):
-        yolo.train(resume=True)
-    assert f"yolo-rocm train model={last} {WORDS} device=cpu resume=true" in log.text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"given": 3}',
-        '{"given": {"rocm": 3}}',
-        '{"given": {"rocm": {"conv": 3}}}',
-        '{"given": {"of a later version": 1}}',
-    ],
-)
-def test_a_strange_file_gives_nothing(tmp_path, text):
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "rocm.json").write_text(text)
-    assert given_before(tmp_path / "weights" / "last.pt", True) == Given()
-
-
 @pytest.mark.parametrize(("model", "resume"), [("yolo11n.pt", None), ("last.pt", "auto"), (None, True), ("x", False)])
 def test_a_call_that_resumes_nothing_has_nothing_before_it(model, resume):
     assert given_before(model, resume) == Given()
 
 
-def test_a_preset_file_that_has_gone_is_named(last):
-    facts = json.loads((last.parents[1] / "rocm.json").read_text())
-    facts["given"]["preset"] = str(last.parent / "mine.yaml")
-    (last.parents[1] / "rocm.json").write_text(json.dumps(facts))
-    with pytest.raises(PresetError, match=r"mine\.yaml"):
-        yolo_rocm.train(str(last), resume=True)
-
-
-def test_sections_merge_key_by_key():
-    assert merge({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}, "d": {}}) == {"a": {"b": 1, "c": 3}, "d": {}}
-    now, words = Given("cpu", {"conv": {"engine": "aten"}}, 0).over(Given("generic", {"conv": {"engine": "gemm"}}, 4))
-    assert (now, words) == (Given("cpu", {"conv": {"engine": "aten"}}, 0), "")
-    again, words = now.over(now)
-    assert (again, words) == (now, "")
-
-
-def test_resume_alone_is_the_newest_run_below_this_folder(last, monkeypatch, log):
-    monkeypatch.chdir(last.parents[2])
-    assert Path(with_newest(None, True)).resolve() == last
-    assert with_newest("yolo11n.pt", True) == "yolo11n.pt"
-    yolo_rocm.train(resume=True)
-    assert "resumes with preset=generic" in log.text
-    assert final(last)[0] == "generic"
+def test_what_is_given_now_wins_key_by_key():
+    earlier = Given("generic", {"conv": {"engine": "gemm", "vendor": "off"}, "step": {}}, 4)
+    now = Given("cpu", {"conv": {"engine": "aten"}}, 0).over(earlier)
+    assert now == Given("cpu", {"conv": {"engine": "aten", "vendor": "off"}, "step": {}}, 0)
+    assert Given("auto", None, None).over(earlier) == earlier
+    assert now.over(Given()) == now
 
 
 def test_resume_alone_without_any_run_asks_which(tmp_path, monkeypatch):

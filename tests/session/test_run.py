@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +16,7 @@ from yolo_rocm.session import run as run_module
 from yolo_rocm.session import sigterm
 from yolo_rocm.session.current_run import current
 from yolo_rocm.session.session import Session
-from yolo_rocm.ultralytics_hooks import children, probes
+from yolo_rocm.ultralytics_hooks import probes
 
 from ..sick_vendor import sick_vendor
 from .test_training import OURS, QUICK, an_image
@@ -117,59 +115,17 @@ def test_a_run_between_two_items_of_a_stream_has_its_own_arguments():
         pass
     stream = this.stream(number for number in range(3))
     assert next(stream) == 0
-    with run_module.run(session, {"device": "cpu", "workers": 1}):
-        loader = build.InfiniteDataLoader(
-            torch.utils.data.TensorDataset(torch.arange(4.0)), batch_size=2, num_workers=1
-        )
-        assert loader.policy.workers == 1
-    assert not session.is_active
+    data = torch.utils.data.TensorDataset(torch.arange(4.0))
+    with run_module.run(session, {"device": "cpu", "workers": 1}) as other:
+        assert build.InfiniteDataLoader(data, batch_size=2, num_workers=1).policy.workers == 1
+        with run_module.run(session, {"workers": 0}) as inner:  # part of the other, which keeps what it was given
+            assert (current(), inner.device, inner.workers) == (inner, "cpu", 0)
+        assert (current(), other.workers) == (other, 1)
+        assert inner.trainings is other.trainings
     assert next(stream) == 1
-    assert session.is_active
+    assert build.InfiniteDataLoader(data, batch_size=2, num_workers=1).policy.workers == 0
     stream.close()
     assert not session.is_active
-
-
-def test_a_stream_that_fails_gives_everything_back(yolo, made_data):
-    handle = yolo_rocm.register(yolo, "cpu", OURS)
-    folder = str(Path(an_image(made_data())).parent)  # one image after the other, which a list is not
-    results = yolo.predict(folder, stream=True, imgsz=64, device="cpu", verbose=False)
-    next(results)
-
-    def fail(*_):
-        raise RuntimeError("made to fail")
-
-    yolo.predictor.inference = fail
-    with pytest.raises(RuntimeError, match="made to fail"):
-        next(results)
-    assert seam.active_devices() == ()
-    handle.remove()
-    assert seam._seam.libraries == {}
-
-
-def test_a_run_inside_another_gives_back_the_device_and_workers_of_the_outer_one(yolo, made_data, tmp_path):
-    yolo_rocm.register(yolo, "cpu", OURS)
-    seen = []
-
-    def inside(trainer) -> None:
-        yolo.val(data=str(made_data()), imgsz=64, device=torch.device("cpu"), workers=1, plots=False, batch=4)
-        seen.append((current().device, current().workers))
-
-    yolo.add_callback("on_train_end", inside)
-    yolo.train(data=str(made_data()), project=str(tmp_path), workers=0, **ONE)
-    assert seen == [("cpu", 0)]
-
-
-def test_child_processes_follow_the_newest_and_are_let_go_in_any_order():
-    """Two threads may tune at once and end in any order."""
-    from ultralytics.engine import trainer
-
-    first, second = children.children_follow({"A": "1"}), children.children_follow({"A": "2"})
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert trainer.subprocess is not subprocess
-    assert not second.__exit__(RuntimeError, RuntimeError("stop"), None)  # the error goes on
-    assert trainer.subprocess is subprocess
 
 
 @pytest.mark.parametrize(
@@ -208,7 +164,7 @@ def below(folder):
 
 
 @pytest.mark.parametrize("way", ["save_dir", "exist_ok"])
-@pytest.mark.parametrize("files", [("notes.txt", "sub/photo.jpg"), ("weights/last.pt",), ()], ids=str)
+@pytest.mark.parametrize("files", [("notes.txt", "weights/last.pt"), ()], ids=str)
 def test_a_refused_run_removes_nothing_that_was_there_before(refusing, made_data, tmp_path, way, files):
     folder = tmp_path / "runs" / "kept"
     folder.mkdir(parents=True)
@@ -224,21 +180,6 @@ def test_a_refused_run_removes_nothing_that_was_there_before(refusing, made_data
         refusing.train(data=str(made_data()), **where[way], **ONE)
     assert before.items() <= below(folder).items()
     assert folder.is_dir()
-
-
-def test_a_refused_run_leaves_the_folder_of_the_run_before_it(refusing, made_data, tmp_path):
-    def stop(trainer):
-        raise KeyboardInterrupt
-
-    refusing.add_callback("on_pretrain_routine_start", stop)
-    with pytest.raises(KeyboardInterrupt):
-        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "first"), **ONE)
-    before = below(tmp_path / "first")
-    assert before
-    refusing.reset_callbacks()
     with pytest.raises(EngineError, match="made to refuse"):
-        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "second"), **ONE)
-    assert not (tmp_path / "second").exists()
-    with pytest.raises(EngineError, match="made to refuse"):
-        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "first"), **ONE)
-    assert before.keys() <= below(tmp_path / "first").keys()
+        refusing.train(data=str(made_data()), save_dir=str(tmp_path / "made"), **ONE)
+    assert not (tmp_path / "made").exists()

@@ -6,21 +6,20 @@ import csv
 import json
 import os
 import re
-import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from ultralytics import YOLO
 
 import yolo_rocm
-from yolo_rocm.bench.demo_data import make_data
 from yolo_rocm.cli.main import main
 from yolo_rocm.errors import ConfigError
 from yolo_rocm.preset.cfg_file import parse
 from yolo_rocm.preset.resolve import resolve
-from yolo_rocm.session.run_command import run_command
+from yolo_rocm.session.given import run_command
 from yolo_rocm.utils.process_group import Place
 
 from ..small_model import small_model
@@ -33,114 +32,66 @@ ROCM = {
     "loader": {"reproducible": "strict", "context": "fork"},
     "report": {"interval_s": 3},
 }
-QUICK = {"imgsz": 32, "batch": 4, "epochs": 2, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
-SCRIPT = """
-import json, sys
-import yolo_rocm
-
-way, moment, rocm, arguments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
-validations = []
-
-def in_batch(trainer):
-    if moment == "batch" and trainer.epoch == 1:
-        raise KeyboardInterrupt
-
-def in_validation(validator):
-    validations.append(validator)
-    if moment == "evaluation" and len(validations) == 1 + arguments["epochs"]:
-        raise KeyboardInterrupt
-
-def after_all(trainer):
-    if moment == "end":
-        raise KeyboardInterrupt
-
-def listen(yolo):
-    yolo.add_callback("on_train_batch_end", in_batch)
-    yolo.add_callback("on_val_start", in_validation)
-    yolo.add_callback("on_train_end", after_all)
-
-if __name__ == "__main__":
-    from ultralytics import YOLO
-
-    yolo = YOLO("yolov8n.yaml")
-    if way == "register":
-        yolo_rocm.register(yolo, "cpu", rocm)
-    listen(yolo)
-    if way == "train":
-        yolo_rocm.train(yolo, preset={"base": "cpu", **rocm}, rocm={"report": {"interval_s": 2}}, **arguments)
-    else:
-        yolo.train(**arguments)
-"""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return make_data(tmp_path_factory.mktemp("going on"), images=8, size=64)
-
-
-def typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command line by a shell, with the program beside this Python first on its path."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return subprocess.run(
-        command, shell=True, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False
-    )
+QUICK = {"imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "seed": 0, "verbose": False}
 
 
 @pytest.fixture
-def stopped(data, tmp_path, monkeypatch):
-    """Return a function that trains and is stopped; it returns the run's folder and the line that says so.
+def stopped(made_data, tmp_path, events):
+    """Return a function that trains and is stopped; it returns the run's folder and the line that says so."""
 
-    Only `yolo-rocm run` needs a process of its own: a training's imports take longer than the training.
-    """
-    from ultralytics.utils import LOGGER
+    def stopped(moment: str, epochs: int) -> tuple[Path, str]:
+        validations = []
 
-    def stopped(way: str, moment: str, **arguments) -> tuple[Path, str]:
-        script, lines = tmp_path / "script.py", []
-        script.write_text(SCRIPT.replace("yolov8n.yaml", small_model()))
-        given = {**QUICK, "data": str(data), "project": str(tmp_path), "name": "a run", **arguments}
-        words = [str(script), way, moment, json.dumps(ROCM), json.dumps(given)]
-        if way == "run":
-            run = ["yolo-rocm", "run", "--preset", "cpu", *(f"--rocm={w}" for w in rocm_words())]
-            done = typed(shlex.join([*run, *words]), tmp_path)
-            lines = (done.stdout + done.stderr).splitlines()
-        else:
-            monkeypatch.chdir(tmp_path)
-            monkeypatch.setattr(sys, "argv", words)
-            monkeypatch.setattr(LOGGER, "filters", [lambda record: lines.append(record.getMessage()) or True])
-            with pytest.raises(KeyboardInterrupt):
-                runpy.run_path(words[0], run_name="__main__")
-        (line,) = [line for line in lines if "stopped by Ctrl-C" in line]
+        def stop(_=None) -> None:
+            raise KeyboardInterrupt
+
+        def in_batch(trainer) -> None:
+            if trainer.epoch == 1:
+                stop()
+
+        def in_validation(validator) -> None:
+            validations.append(validator)
+            if len(validations) == 1 + epochs:
+                stop()
+
+        moments = {"batch": "on_train_batch_end", "evaluation": "on_val_start", "end": "on_train_end"}
+        yolo = YOLO(small_model())
+        yolo.add_callback(moments[moment], {"batch": in_batch, "evaluation": in_validation, "end": stop}[moment])
+        given = {**QUICK, "data": str(made_data()), "project": str(tmp_path), "name": "a run", "epochs": epochs}
+        with pytest.raises(KeyboardInterrupt):
+            yolo_rocm.train(
+                yolo, preset={"base": "cpu", **ROCM}, rocm={"report": {"interval_s": 2}}, workers=1, **given
+            )
+        (line,) = events.of("run.stopped")
         return tmp_path / "a run", line
 
     return stopped
 
 
-def rocm_words() -> list[str]:
-    return [f"{section}.{key}={json.dumps(value)}" for section, keys in ROCM.items() for key, value in keys.items()]
-
-
-@pytest.mark.parametrize("way", ["train", pytest.param("run", marks=pytest.mark.deep)])
-def test_the_printed_command_goes_on_with_the_same_run(way, stopped, tmp_path):
-    folder, line = stopped(way, "batch", workers=1)
+def test_the_printed_command_goes_on_with_the_same_run(stopped, tmp_path):
+    """Typed as it stands in a shell, with the program beside this Python first on its path."""
+    folder, line = stopped("batch", 2)
     assert "a run/weights/last.pt is whole and holds epoch 1. To go on" in line
     assert "it leaves out the callbacks of your script" in line
     before = json.loads((folder / "rocm.json").read_text())["settings"]["values"]
     assert (folder / "report.html").stat().st_size > 1000
-    done = typed(line.partition("with them): ")[2], tmp_path)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command, shell = line.partition("with them): ")[2], {"shell": True, "cwd": tmp_path}
+    done = subprocess.run(
+        command, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=False, **shell
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     with (folder / "results.csv").open() as file:
         assert [row["epoch"].strip() for row in csv.DictReader(file)] == ["1", "2"]
     after = json.loads((folder / "rocm.json").read_text())["settings"]["values"]
-    assert {key: row["value"] for key, row in before.items() if not key.startswith("loader.workers")} == {
-        key: row["value"] for key, row in after.items() if not key.startswith("loader.workers")
-    }
+    assert {key: row["value"] for key, row in before.items()} == {key: row["value"] for key, row in after.items()}
     assert after["loader.workers"] == {"value": 1, "origin": "argument"}
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a run"]
 
 
 @pytest.mark.parametrize("moment", ["evaluation", "end"])
 def test_a_training_that_is_complete_is_not_resumed(moment, stopped, log, monkeypatch):
-    folder, line = stopped("register", moment, epochs=1)
+    folder, line = stopped(moment, 1)
     assert "The training is complete: " in line
     assert " resume=true" not in line
     if moment == "end":
@@ -153,13 +104,9 @@ def test_a_training_that_is_complete_is_not_resumed(moment, stopped, log, monkey
         main()
     assert not end.value.code
     assert re.search(r"all +2 ", log.text)  # the two images of the run's own data
-    with pytest.raises(ConfigError, match="cannot be resumed, its training is complete"):
-        yolo_rocm.train(folder / "weights" / "last.pt", preset="cpu", resume=True)
-
-
-def test_what_is_no_checkpoint_is_not_resumed():
-    with pytest.raises(ConfigError, match=r"yolov8n\.yaml cannot be resumed, it is no checkpoint"):
-        yolo_rocm.train("yolov8n.yaml", preset="cpu", resume=True)
+    for model, why in ((folder / "weights" / "last.pt", "its training is complete"), ("yolov8n.yaml", "no checkpoint")):
+        with pytest.raises(ConfigError, match=f"cannot be resumed, .*{why}"):
+            yolo_rocm.train(model, preset="cpu", resume=True)
 
 
 @each_row(

@@ -8,6 +8,7 @@ import re
 
 import pytest
 import torch
+from ultralytics import YOLO
 
 import yolo_rocm
 from yolo_rocm.conv import seam as conv_seam
@@ -15,8 +16,8 @@ from yolo_rocm.norm import native
 from yolo_rocm.norm import seam as norm_seam
 from yolo_rocm.telemetry.bottleneck import Bottleneck
 from yolo_rocm.ultralytics_hooks.log import PREFIX
-from yolo_rocm.utils.log_lines import log as log_line
 
+from ..small_model import small_model
 from .test_training import OURS, QUICK, an_image
 
 ONE = {**QUICK, "epochs": 1, "val": False}
@@ -36,8 +37,6 @@ def test_the_report_of_a_run_is_of_that_run_alone(yolo, made_data):
 @pytest.mark.once
 def test_the_log_of_a_training_contradicts_itself_nowhere_and_says_nothing_twice(made_data, tmp_path, log, monkeypatch):
     """With a cache that cannot be written; the package's own logger speaks where Ultralytics' does, while it trains."""
-    from ultralytics import YOLO
-
     from yolo_rocm.telemetry import wait_meter
 
     (tmp_path / "file").touch()
@@ -45,57 +44,18 @@ def test_the_log_of_a_training_contradicts_itself_nowhere_and_says_nothing_twice
     verdicts = iter(["data-bound", "data-bound", "other", "data-bound"])
     monkeypatch.setattr(wait_meter, "judge", lambda *_: Bottleneck("data", next(verdicts), "", "try this"))
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # of the test runner: a user has none
-    own = logging.getLogger("yolo_rocm")
-    yolo = YOLO("yolov8n-cls.yaml")
+    own, yolo = logging.getLogger("yolo_rocm"), YOLO(small_model("classify"))
     yolo_rocm.register(yolo, "cpu", {"conv": {"engine": "gemm", "devices": ["cpu"], "tune": "on"}})
     yolo.add_callback("on_train_start", lambda trainer: own.info("kernels are compiled"))
     yolo.train(data=str(made_data("classify")), project=str(tmp_path), **{**ONE, "imgsz": 32, "epochs": 4})
     assert own.handlers == []
-    said = [re.sub(r"\x1b\[\d*m", "", record.getMessage()) for record in log.records]
-    said = [line.partition(PREFIX)[2] for line in said if PREFIX in line]
-    assert said.count("kernels are compiled") == 1
-    assert [line for line in said if "cannot be kept" in line and line.endswith("the next run measures again")]
-    assert [line for line in said if line.startswith("measured ")]
-    assert not any("kept for later" in line for line in said)
-    epochs = [line.partition("images/s")[2] for line in said if re.match(r"epoch \d: waited", line)]
+    lines = [re.sub(r"\x1b\[\d*m", "", record.getMessage()).partition(PREFIX)[2] for record in log.records]
+    assert lines.count("kernels are compiled") == 1
+    assert [line for line in lines if "cannot be kept" in line and line.endswith("the next run measures again")]
+    assert [line for line in lines if line.startswith("measured ")]
+    assert not any("kept for later" in line for line in lines)
+    epochs = [line.partition("images/s")[2] for line in lines if re.match(r"epoch \d: waited", line)]
     assert epochs == [". data-bound: try this", "", ". other: try this", ". data-bound: try this"]
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("entry", ["train", "callbacks"])
-def test_what_the_package_logs_is_shown_during_a_run(entry, made_data, tmp_path, log, monkeypatch):
-    """Of register() the test above shows it. Kernels that are compiled in silence look like a hang."""
-    from ultralytics import YOLO
-
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # of the test runner: a user has none
-    yolo = YOLO("yolov8n-cls.yaml")
-    arguments = {**ONE, "imgsz": 32, "data": str(made_data("classify")), "project": str(tmp_path)}
-    if entry == "callbacks":
-        for event, function in yolo_rocm.callbacks("cpu").items():
-            yolo.add_callback(event, function)
-    yolo.add_callback("on_train_batch_end", lambda trainer: log_line("hip.compiling", "compiles", level=logging.INFO))
-    yolo_rocm.train(yolo, preset="cpu", **arguments) if entry == "train" else yolo.train(**arguments)
-    lines = [record for record in log.records if getattr(record, "event", "") == "hip.compiling"]
-    assert lines
-    assert {record.name for record in lines} == {"ultralytics"}
-
-
-@pytest.mark.once
-def test_what_loaders_log_without_a_run_is_shown(capfd, monkeypatch):
-    """Python shows warnings of loggers that nobody has set up; a loader of its own logs nothing below."""
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])
-    log_line("loader.trouble", "workers are spawned")
-    assert capfd.readouterr().err == "workers are spawned\n"
-
-
-@pytest.mark.once
-def test_the_preset_of_a_missing_card_runs_and_says_what_stays_idle(yolo, made_data, tmp_path, log):
-    yolo_rocm.register(yolo, "rx5600xt")
-    yolo.train(data=str(made_data()), project=str(tmp_path), **ONE)
-    idle = [record for record in log.records if "GPU settings are ignored" in record.getMessage()]
-    assert len(idle) == 1
-    assert yolo.trainer.train_loader.num_workers == 0  # the preset's four workers are for the card
-    assert yolo.trainer.args.amp is False
 
 
 @pytest.mark.once

@@ -19,8 +19,7 @@ from yolo_rocm.hardware import Machine
 from yolo_rocm.norm.patch import NormPatch
 from yolo_rocm.norm.plan import NormPlanner
 from yolo_rocm.norm.seam import installed
-from yolo_rocm.session.announcement import opening_lines
-from yolo_rocm.session.session import Session
+from yolo_rocm.session.session import Session, opening_lines
 from yolo_rocm.ultralytics_hooks import probes
 from yolo_rocm.ultralytics_hooks.fused_blocks import fused_blocks
 

@@ -21,8 +21,7 @@ from yolo_rocm.diagnosis.context import Context
 from yolo_rocm.errors import StackError
 from yolo_rocm.hardware import Machine
 from yolo_rocm.hardware.packages import Misfit, Packages
-from yolo_rocm.session.announcement import opening_lines
-from yolo_rocm.session.session import Session
+from yolo_rocm.session.session import Session, opening_lines
 from yolo_rocm.session.training import Training
 from yolo_rocm.ultralytics_hooks import children, probes, versions
 from yolo_rocm.ultralytics_hooks.probes import PROBES, TRAINING, Need

@@ -11,7 +11,7 @@ import yolo_rocm
 from yolo_rocm.diagnosis.vendor_health import Health, recall, remember
 from yolo_rocm.engines.plan_store import PlanStore
 from yolo_rocm.errors import ConfigError, PresetError
-from yolo_rocm.preset.cfg_file import of_file, parse, read
+from yolo_rocm.preset.cfg_file import parse, read
 from yolo_rocm.report.files import Reader
 from yolo_rocm.utils.limited_files import UnreadableError, parse_yaml, read_json, read_yaml
 
@@ -54,7 +54,6 @@ def test_hostile_yaml_is_one_clear_error_wherever_it_lies(tmp_path, text, words)
         (UnreadableError, lambda: parse_yaml(text)),
         (ConfigError, lambda: read(path)),
         (ConfigError, lambda: parse([str(path)])),
-        (ConfigError, lambda: of_file(path)),
         (PresetError, lambda: yolo_rocm.load_preset(path)),
     ):
         with pytest.raises(error) as raised:
@@ -105,7 +104,6 @@ def test_keys_that_are_no_words(tmp_path, text, key):
     (tmp_path / "cfg.yaml").write_text(text)
     with pytest.raises(ConfigError, match=f"has the key {key}; keys are words"):
         read(tmp_path / "cfg.yaml")
-    assert all(isinstance(each, str) for each in of_file(tmp_path / "cfg.yaml"))
     with pytest.raises(PresetError, match="Keys should be strings"):
         yolo_rocm.load_preset(tmp_path / "cfg.yaml")
 

@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..inference.engine_runs import EngineRuns
 from ..inference.ways import check_engine
 from ..session.events import callbacks_of
+from ..session.given import with_resumed_preset
 from ..session.process_wide import all_follow
-from ..session.resumed_run import with_resumed_preset
 from ..session.run import Run, run_method
 from ..session.session import Session
 from ..ultralytics_hooks import models, versions
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ..preset.schema import Settings
     from ..ultralytics_hooks.models import ObjectMode
 
-_PREDICTIONS: Final = ("predict", "track")
 PresetSource = str | Path | Mapping[str, Any]
 
 
@@ -32,24 +31,22 @@ class Registration:
     """A YOLO object whose modes run under a preset, until `remove()`."""
 
     def __init__(self, yolo: Any, session: Session, engine: str | None = None) -> None:
-        self._session = session
-        self._engine_runs = None if engine is None else EngineRuns(session, engine)
-        self._yolo = weakref.ref(yolo)
-        self._is_bypassed = False
-        self._hold_variables(yolo)
+        self._begin(yolo, session, engine)
         self._modes: list[ObjectMode] = models.wrap_modes(yolo, self._run)
+
+    def _begin(self, yolo: Any, session: Session, engine: str | None) -> None:
+        from ..engines.seam import keep_kernels  # imports torch, as the object has done
+
+        self._session, self._yolo = session, weakref.ref(yolo)
+        self._engine_runs = None if engine is None else EngineRuns(session, engine)
+        keep_kernels(self)
+        self._variables = session.set_early()
+        weakref.finalize(yolo, self._variables.close)
 
     def __repr__(self) -> str:
         yolo = self._yolo() if self._modes else None
         of = "removed" if yolo is None else f"of a {type(yolo).__name__} object"
         return f"<Registration {of}, preset {self.settings.preset.name}>"
-
-    def _hold_variables(self, yolo: Any) -> None:
-        from ..engines.seam import keep_kernels  # imports torch, as the object has done
-
-        keep_kernels(self)
-        self._variables = self._session.set_early()
-        weakref.finalize(yolo, self._variables.close)
 
     def __getstate__(self) -> dict[str, Any]:
         """Travel with the YOLO object, by copy or by pickle: its copy is registered too, with a session of its own."""
@@ -58,33 +55,20 @@ class Registration:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Belong to the copy."""
-        self._session, self._modes, self._is_bypassed = state["session"], state["modes"], False
-        self._engine_runs = None if state["engine"] is None else EngineRuns(self._session, state["engine"])
-        self._yolo = weakref.ref(state["yolo"])
-        self._hold_variables(state["yolo"])
+        self._modes = state["modes"]
+        self._begin(state["yolo"], state["session"], state["engine"])
 
     def _run(self, yolo: Any, mode: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        if self._is_bypassed:
-            return method(*args, **kwargs)
-        if self._engine_runs is not None and mode in _PREDICTIONS:
+        if self._engine_runs is not None and mode in ("predict", "track"):
             return self._engine_runs.run(yolo, mode, method, args, kwargs)
-        if self._engine_runs is not None and mode == "train":
-            self._engine_runs.close()  # it needs the memory, and brings other weights
         if mode == "train":
             session, kwargs = with_resumed_preset(self._session, yolo, kwargs)
-            if self._engine_runs is not None and session is not self._session:
-                self._engine_runs = EngineRuns(session, self._engine_runs.engine)
+            if self._engine_runs is not None:
+                self._engine_runs.close()  # the training needs the memory, and brings other weights
+                if session is not self._session:
+                    self._engine_runs = EngineRuns(session, self._engine_runs.engine)
             self._session = session
         return run_method(self._session, yolo, mode, method, args, kwargs)
-
-    @contextmanager
-    def bypassed(self) -> Iterator[None]:
-        """Let the object's modes be its own while the context is open, as for a run under another preset."""
-        self._is_bypassed = True
-        try:
-            yield
-        finally:
-            self._is_bypassed = False
 
     @property
     def settings(self) -> Settings:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..inference.exporting import export_checked, is_checked
 from ..inference.predictor import predictor
 from ..preset.cfg_file import TASKS, with_file
+from ..session.given import merge, with_newest, with_resumed_preset
 from ..session.relaunch import AUTO, start
-from ..session.resumed_run import merge, with_newest, with_resumed_preset
 from ..session.run import run, run_method
 from ..session.session import Session
 from ..ultralytics_hooks import models, resuming, versions
 from ..ultralytics_hooks.arguments import check_arguments, check_data, check_mode
 from ..ultralytics_hooks.log import say
-from .registration import PresetSource, registration_of
+from .registration import PresetSource
 
 if TYPE_CHECKING:
     from ..conv.report import ConvReport
-
-_MODEL: Final = TASKS["detect"]
 
 
 @dataclass(frozen=True)
@@ -93,18 +90,18 @@ def run_training(
         **arguments: As in `train`.
     """
     given = with_file(arguments)
-    rocm = merge(given.pop("rocm", None), rocm)
-    preset_of_file, model_of_file, data_of_file = (given.pop(name, None) for name in ("preset", "model", "data"))
+    of_file = {name: given.pop(name, None) for name in ("preset", "model", "data", "rocm")}
     if model is not None and "task" not in arguments:
         given.pop("task", None)  # a model that was given tells its own
-    resume, data = given.get("resume"), data_of_file if data is None else data
+    resume, data = given.get("resume"), of_file["data"] if data is None else data
     # Not left to Ultralytics, which takes neither the model nor the task of the file, and would resume any run.
-    model = with_newest(model_of_file if model is None else model, resume)
-    session = Session(preset_of_file if preset_of_file and preset == AUTO else preset, rocm, **given)
+    model = with_newest(of_file["model"] if model is None else model, resume)
+    preset = of_file["preset"] or preset if preset == AUTO else preset
+    session = Session(preset, merge(of_file["rocm"], rocm), **given)
     session, given = with_resumed_preset(session, model, given)
     last = resume if resume and isinstance(resume, str | Path) and resume != AUTO else None
     task = given.get("task")
-    model = model or TASKS.get(str(task), _MODEL)
+    model = model or TASKS.get(str(task), TASKS["detect"])
     # The model is built under the preset too: Ultralytics runs it once to find its strides.
     with run(session, given, trains=True):
         check_arguments(given)
@@ -118,9 +115,7 @@ def run_training(
         yolo = begin.yolo
         if begin.arguments.get("resume") is True:
             resuming.check_resumable(yolo)
-        registered = registration_of(yolo)
-        with nullcontext() if registered is None else registered.bypassed():
-            metrics = run_method(session, yolo, "train", yolo.train, (), begin.arguments)
+        metrics = run_method(session, yolo, "train", models.own_mode(yolo, "train"), (), begin.arguments)
         return RunOutcome(metrics, session.report, Path(yolo.trainer.save_dir))
 
 
@@ -148,18 +143,18 @@ def run_mode(
         YoloRocmError: A preset, an argument, the model or the data is wrong; nothing has run.
     """
     arguments.pop("mode", None)  # a file made for another mode has it
-    engine = arguments.pop("engine", None) if mode in ("predict", "track") else None
+    streams = mode in ("predict", "track")
+    engine = arguments.pop("engine", None) if streams else None
     session = Session(preset, rocm, **arguments)
     with session.environment(arguments.get("device")):
         versions.require()
         check_mode(mode, model, arguments)
         if mode == "export" and is_checked(model, arguments):
             return RunOutcome(export_checked(model, task, **arguments))
-        streams = mode in ("predict", "track")
-        if streams and engine is not None:
+        if engine is not None:
             source = arguments.pop("source", None)
             chosen = predictor(model, engine, preset, rocm, task, **{"save": True, **arguments})
-            results = getattr(chosen, "__call__" if mode == "predict" else mode)(source, stream=True)
+            results = (chosen if mode == "predict" else chosen.track)(source, stream=True)
             return RunOutcome(sum(1 for _ in results), chosen.report)
         if streams:  # a video of any length: one result at a time is in memory, not all of them
             arguments = {"save": True, **arguments, "stream": True}

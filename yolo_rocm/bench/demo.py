@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..api import run_training
 from ..hardware import detect
-from ..session.run_command import predict_command
+from ..session.given import predict_command
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def _command(mode: str) -> Callable[..., None]:
         from ..api import run_mode, run_training
         from ..preset.cfg_file import TASKS, parse, with_file
         from ..preset.restart import restart_if_late
-        from ..session.resumed_run import Given, given_before, with_newest
+        from ..session.given import Given, given_before, with_newest
         from ..ultralytics_hooks.ranks import is_main_rank
 
         given = with_file(parse(words or []))
@@ -62,7 +62,7 @@ def _command(mode: str) -> Callable[..., None]:
         under = Given(given.get("preset", "auto"), given.get("rocm"))
         if mode == "train" and given.get("resume"):
             given["model"] = with_newest(given.get("model"), given["resume"])
-            under, _ = under.over(given_before(given["model"], given["resume"]))
+            under = under.over(given_before(given["model"], given["resume"]))
         restart_if_late(under.preset, under.rocm, given.get("device"))
         if mode == "train" and given.get("task") in TASKS:
             given.setdefault("model", TASKS[given["task"]])
@@ -82,7 +82,7 @@ def _command(mode: str) -> Callable[..., None]:
 
 def _last_lines(metrics: Any, folder: Path, seconds: float) -> Iterator[str]:
     """Yield what a training has come to, where it is, and what to type next."""
-    from ..session.run_command import predict_command
+    from ..session.given import predict_command
     from ..ultralytics_hooks.trainers import scores
 
     page = folder / "report.html"

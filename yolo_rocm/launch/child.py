@@ -7,7 +7,7 @@ import os
 import sys
 
 from ..api import everywhere
-from ..session.handoff import CHILD_VARIABLE
+from ..session.given import CHILD_VARIABLE
 
 
 def main() -> None:

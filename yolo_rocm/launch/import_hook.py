@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from importlib.machinery import ModuleSpec
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..session.session import Session
 
-_making = threading.Lock()
 _followed = ExitStack()  # as long as the process
 
 
@@ -64,17 +62,12 @@ class AfterImport:
             action()
 
 
-@functools.lru_cache(maxsize=1)
-def _session() -> Session:
-    from ..session.handoff import described
-
-    return described()[0]
-
-
+@functools.cache
 def session_of_run() -> Session:
     """Return the session that the environment describes, made at its first use."""
-    with _making:
-        return _session()
+    from ..session.given import described
+
+    return described()[0]
 
 
 def _let_follow(name: str) -> None:

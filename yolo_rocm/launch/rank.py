@@ -9,7 +9,7 @@ import threading
 import time
 
 from ..errors import YoloRocmError
-from ..session.handoff import described
+from ..session.given import described
 from ..session.run import run
 
 
@@ -33,31 +33,18 @@ def main() -> None:
 def _end_with_parents(training: int | None) -> None:
     """End this process when its launcher, or the process that called `train`, is gone without a word.
 
-    A launcher that is killed tells nobody, and ranks would wait for each other for hours. Where process ids cannot be
-    asked for without harm (Windows), nothing is watched.
+    A launcher that is killed tells nobody, and ranks would wait for each other for hours.
     """
-    if os.name != "posix":
-        return
+    import psutil  # Ultralytics requires it
+
     launcher = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == launcher and _lives(training):
+        while os.getppid() == launcher and (training is None or psutil.pid_exists(training)):
             time.sleep(1)
         os._exit(1)
 
     threading.Thread(target=watch, name="rank-watch", daemon=True).start()
-
-
-def _lives(process: int | None) -> bool:
-    if process is None:
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 if __name__ == "__main__":

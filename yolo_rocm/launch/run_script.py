@@ -16,13 +16,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError
 from ..hardware import detect
 from ..hardware.libraries import missing_stack
 from ..preset import variables as environ
 from ..preset.resolve import resolve
 from ..preset.restart import become
-from ..session.handoff import CHILD_VARIABLE
+from ..session.given import CHILD_VARIABLE
 from ..utils.off_switch import enabled
 
 # Says which environment the preset is for; `startup/sitecustomize.py` reads it.
@@ -51,7 +51,7 @@ def python_arguments(words: Sequence[str]) -> list[str]:
     """Return the arguments for Python that run a target.
 
     Raises:
-        ConfigError: There is no such script, or it is a folder that Python cannot run.
+        ConfigError: There is no such script.
         StackError: The target is `yolo`, and torch or Ultralytics is not installed.
     """
     target, *arguments = words
@@ -59,15 +59,11 @@ def python_arguments(words: Sequence[str]) -> list[str]:
         return [*_yolo(), *arguments]
     if target.startswith("-"):  # a module, or standard input
         return list(words)
-    path = Path(target)
-    if not path.exists():
-        scripts = [str(path.parent / script.name) for script in path.parent.glob("*.py")]
+    if not Path(target).exists():
         raise ConfigError(
-            f"there is no script {target!r}{nearest(target, scripts)} `yolo-rocm run` takes a Python file, "
-            "`-m MODULE`, or `yolo` with its own words; leave out a `python` before them."
+            f"there is no script {target!r}. `yolo-rocm run` takes a Python file, `-m MODULE`, or `yolo` with its own "
+            "words; leave out a `python` before them."
         )
-    if path.is_dir() and not (path / "__main__.py").is_file():
-        raise ConfigError(f"{target!r} is a folder without a __main__.py. Give the Python file to run.")
     return list(words)
 
 
@@ -76,11 +72,8 @@ def _yolo() -> list[str]:
     if lacking is not None:
         raise lacking
     script = Path(sysconfig.get_path("scripts")) / "yolo"
-    if script.is_file():
-        with script.open("rb") as file:
-            if file.readline().startswith(b"#!") and b"ultralytics" in file.read():
-                return [str(script)]
-    return ["-c", _YOLO]
+    is_script = script.is_file() and script.read_bytes().startswith(b"#!")
+    return [str(script)] if is_script else ["-c", _YOLO]
 
 
 def _device(words: Sequence[str]) -> str | None:

@@ -250,13 +250,3 @@ def with_file(arguments: Mapping[str, Any]) -> dict[str, Any]:
     if path is None:
         raise MissingFileError(f"configuration file {str(name)!r} does not exist. Give the path of a YAML file.")
     return {**read(path), **given}
-
-
-def of_file(path: Any) -> dict[str, Any]:
-    """Return what a user's `cfg=` file sets; it wins over a preset like arguments do.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    data = _load(Path(path)) if path and isinstance(path, str | Path) and Path(path).is_file() else None
-    return _set({str(key): value for key, value in data.items()}) if isinstance(data, dict) else {}

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import ConfigError
 from ..hardware import Machine
 from ..hardware.catalogue import WITHOUT_BF16
-from ..preset.cfg_file import of_file
+from ..preset.cfg_file import with_file
 from ..preset.schema import Settings
 from ..preset.step import AUTO, CHANNELS_LAST, NCHW, layout_of
 from ..ultralytics_hooks import ranks, resuming, trainers
@@ -42,9 +42,9 @@ def given_by_user(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call over those of its `cfg=` file.
 
     Raises:
-        ConfigError: The file cannot be read.
+        ConfigError: The file is not there, or cannot be read.
     """
-    return {**of_file(arguments.get("cfg")), **arguments}
+    return {**with_file(arguments), **arguments}
 
 
 def train_arguments(settings: Settings, arguments: Mapping[str, Any], yolo: Any = None) -> dict[str, Any]:

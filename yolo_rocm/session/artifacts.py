@@ -12,25 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 from ..ultralytics_hooks import trainers, versions
 from ..ultralytics_hooks.log import say
 from ..utils.atomic import write_file
+from .current_run import OngoingRun
 
 if TYPE_CHECKING:
     from ..hardware import Machine
     from ..preset.schema import Settings
     from ..telemetry.wait_meter import Meter
-    from .session import Session
 
 FACTS_FILE: Final = "rocm.json"
 
 
-def write_facts(
-    trainer: Any, session: Session, settings: Settings, meter: Meter, began: datetime, known: Mapping[str, Any]
-) -> None:
+def write_facts(trainer: Any, run: OngoingRun, meter: Meter, began: datetime, known: Mapping[str, Any]) -> None:
     """Write settings with their origins, the tables of convolutions and of BatchNorm, and the machine.
 
     Args:
         trainer: The trainer.
-        session: Its session.
-        settings: Final values of its preset.
+        run: The run it is of.
         meter: How long it has waited for data.
         began: When.
         known: What else the training knows, by key; of its `step` what sampled steps have shown besides their layers.
@@ -40,8 +37,8 @@ def write_facts(
     from ..engines.hip.available import in_words_so_far
     from ..engines.triton.available import in_words
 
+    session, settings = run.session, run.settings
     norms = session.normalisations.report
-    assert session.report is not None
     data = {
         "stack": {
             "torch": torch.__version__,
@@ -76,11 +73,8 @@ def surroundings(machine: Machine, settings: Settings) -> dict[str, Any]:
         findings = [dataclasses.asdict(finding) for finding in run_checks(context)]
         return {"machine": machine_facts(machine), "findings": findings}
     except Exception as error:
-        say(
-            "report.no_findings",
-            f"the doctor's findings are not in the report: {type(error).__name__}: {error}",
-            warning=True,
-        )
+        text = f"the doctor's findings are not in the report: {type(error).__name__}: {error}"
+        say("report.no_findings", text, warning=True)
         return {}
 
 
@@ -101,18 +95,10 @@ def write_run_page(trainer: Any, settings: Settings, *, pictures: bool = True) -
 
         path, (run,) = write_page(Path(trainer.save_dir))
         say("report.written", f"{run.verdict.sentence} See {path}")
-    except Exception as error:
-        say("report.failed", f"no report was written: {type(error).__name__}: {error}", warning=True)
-        return
-    if pictures and getattr(trainer.args, "plots", False):
-        try:
+        if pictures and getattr(trainer.args, "plots", False):
             from ..report.pictures import write_pictures
 
             for picture in write_pictures(run, Path(trainer.save_dir)):
                 trainer.on_plot(picture)
-        except Exception as error:
-            say(
-                "report.no_plots",
-                f"the plots of the report were not drawn: {type(error).__name__}: {error}",
-                warning=True,
-            )
+    except Exception as error:
+        say("report.failed", f"the report is not complete: {type(error).__name__}: {error}", warning=True)

@@ -14,7 +14,7 @@ from ..utils.atomic import free_bytes, no_room, partial, write_file
 from .listeners import Listener
 
 if TYPE_CHECKING:
-    from .run_command import RunCommand
+    from .given import RunCommand
 
 
 class Checkpoints(Listener):

@@ -27,9 +27,8 @@ class OngoingRun(Protocol):
     def open_trainings(self) -> list[Any]:
         """Trainings that are going on."""
 
-    @property
-    def command(self) -> Any:
-        """The run as the command line has it."""
+    def command(self, device: Any = None) -> Any:
+        """Return the run as the command line has it."""
 
     def training_of(self, trainer: Any) -> Any:
         """Return what is held of a trainer, or None."""
@@ -37,14 +36,11 @@ class OngoingRun(Protocol):
     def of_trainer(self, trainer: Any) -> OngoingRun:
         """Begin a run with a trainer, which has its arguments."""
 
-    def settle_with(self, trainer: Any) -> None:
-        """Take over the device of a trainer where the call has named none."""
-
     def applied(self) -> AbstractContextManager[None]:
         """Apply the preset to this process."""
 
-    def as_run(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a trainer's `train` that is this run."""
+    def around(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a trainer's `train` with the run around it."""
 
     def on_trainer_created(self, trainer: Any) -> None:
         """Follow a trainer that does not announce itself."""

@@ -73,20 +73,19 @@ def _training_begins(run: OngoingRun, trainer: Any) -> None:
 
     if not enabled() or run.training_of(trainer) is not None:
         return
-    going_on = current() is run
-    if run.awaits_trainer and not going_on:
+    is_inside = current() is run
+    if run.awaits_trainer and not is_inside:
         run = run.of_trainer(trainer)
         add_to_trainer(run.settings, trainer)
-    run.settle_with(trainer)
     check_amp(run.session.machine, trainer)
     training = Training(run, trainer)
     run.trainings.append(training)
-    if going_on:
+    if is_inside:
         return
     if trainers.callbacks_fire_in_train():
         _hold_late(run, trainer, training)
         return
-    trainer.train = run.as_run(trainer.train)
+    trainer.train = run.around(trainer.train)
     # Some releases build the model, and run it once, between the trainer's making and its train().
     trainer.get_model = _applied(run, trainer.get_model)
     for name in ("train", "get_model"):
@@ -99,8 +98,7 @@ def _hold_late(run: OngoingRun, trainer: Any, training: Training) -> None:
     Such releases run no teardown after an error; the trainer's own end is then the last chance to let go.
     """
     if not run.session.is_active:
-        text = "callbacks alone hear of a training late with this Ultralytics: register() covers its start"
-        say("callbacks.late", text)
+        say("callbacks.late", "this Ultralytics fires callbacks after set-up: register() covers that too")
     run.session.start_reports()
     held = ExitStack()
     held.enter_context(run.applied())
@@ -113,8 +111,7 @@ def _prediction_begins(run: OngoingRun, predictor: Any) -> None:
     if not enabled() or run.session.is_active or getattr(predictor, "_yolo_rocm_scoped", False):
         return
     if probes.missing(probes.PREDICT_CALLBACKS):
-        text = "callbacks alone do not reach predictions of this Ultralytics: use register()"
-        say("callbacks.no_predictions", text, warning=True)
+        say("callbacks.no_predictions", "predictions of this Ultralytics need register()", warning=True)
         return
     predictor._yolo_rocm_scoped = True
     predictor.inference = _applied(run, predictor.inference)

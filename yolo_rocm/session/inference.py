@@ -14,20 +14,19 @@ from ..ultralytics_hooks.inference_blocks import inference_blocks
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.network_calls import around_inference, inference_networks
 from ..utils.switch import Switch
-from .convolutions import Convolutions
 from .current_run import current
-from .operators import Operator
+from .operators import Convolutions, Operator
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..conv.inference import InferencePatch
-    from ..conv.report import ConvReport
+    from ..conv.report import ConvReport  # noqa: F401 - in quotes below
     from ..graphs.inference import InferenceNetworks
 
 
 _at_work: ContextVar[Inference | None] = ContextVar("yolo_rocm_inference_at_work", default=None)
 
 
-class Inference(Operator["InferencePatch"]):
+class Inference(Operator["InferencePatch", "ConvReport"]):
     """One patch of blocks that only compute, kept with its plans and recorded networks from one run to the next.
 
     Args:
@@ -40,11 +39,6 @@ class Inference(Operator["InferencePatch"]):
     def __init__(self, settings: Settings, convolutions: Convolutions) -> None:
         super().__init__(settings)
         self._convolutions = convolutions
-
-    @property
-    def report(self) -> ConvReport | None:
-        """What blocks were computed by in the newest run; None before the first."""
-        return None if self._patch is None else self._patch.report
 
     @contextmanager
     def patched(self) -> Iterator[None]:
@@ -78,22 +72,21 @@ class Inference(Operator["InferencePatch"]):
         from ..graphs.inference import InferenceNetworks
 
         predict = self._settings.preset.predict
-        return InferenceNetworks(
-            predict.graph, predict.layout, self._unmeasured, self.tune, partial(say, "predict.network")
-        )
+        log = partial(say, "predict.network")
+        return InferenceNetworks(predict.graph, predict.layout, self._unmeasured, self.tune, log)
 
     def _scope(self) -> AbstractContextManager[None]:
         from ..conv.inference import computing
 
-        ours = self._patch is not None and _at_work.get() is self  # not another session's inside of it
-        return computing(self._patch) if ours and self._patch is not None else nullcontext()
+        patch = self._patch if _at_work.get() is self else None  # not another session's inside of it
+        return nullcontext() if patch is None else computing(patch)
 
     def _compute(self, model: Any, run: Callable[[Any], Any], x: Any) -> Any:
         from ..conv.inference import serving
 
         ours = self._patch is not None and serving(x.device.type) is self._patch
-        going_on = current()
-        trains = going_on is not None and going_on.open_trainings  # the weights change, so nothing is recorded
+        here = current()
+        trains = here is not None and here.open_trainings  # the weights change, so nothing is recorded
         return run(x) if trains or not ours else self._networks(model, run, x)
 
     def _unmeasured(self) -> int:
@@ -112,11 +105,6 @@ class Inference(Operator["InferencePatch"]):
         from ..conv.plan import InferencePlanner
 
         conv, advice = self._settings.preset.conv, self._convolutions.advice
-        planner = InferencePlanner(
-            conv.engine,
-            advice.vendor_library,
-            conv.memory_mb,
-            avoid_vendor=self._convolutions.avoided,
-            for_training=False,
-        )
+        vendor, avoid = advice.vendor_library, self._convolutions.avoided
+        planner = InferencePlanner(conv.engine, vendor, conv.memory_mb, avoid_vendor=avoid, for_training=False)
         return InferencePatch(conv.devices, planner)

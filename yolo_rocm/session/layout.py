@@ -39,7 +39,7 @@ _LARGEST_DEPARTURE: Final = 2e-2
 # Whoever is faster by less is not faster: a change of layout has its own cost.
 _CLEARLY: Final = 0.98
 _SHOWN: Final = {NCHW: "NCHW", CHANNELS_LAST: "channels_last"}
-Tune = Callable[[], None]
+Tune = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,16 @@ class Times:
     channels_last_ms: float
     departure: float
 
+    @property
+    def reason(self) -> str:
+        """Why one of them is taken."""
+        if not self.departure <= _LARGEST_DEPARTURE:  # a NaN departs too
+            return f"the loss in channels_last departed by {self.departure:.1e}"
+        return f"a step took {self.nchw_ms:.1f} ms in NCHW, {self.channels_last_ms:.1f} ms in channels_last"
+
     def better(self, now: str) -> str:
         """Return the layout to train in, where it is `now` at present."""
-        if not self.departure <= _LARGEST_DEPARTURE:  # a NaN is apart too
+        if not self.departure <= _LARGEST_DEPARTURE:
             return NCHW
         times = {NCHW: self.nchw_ms, CHANNELS_LAST: self.channels_last_ms}
         other = NCHW if now == CHANNELS_LAST else CHANNELS_LAST
@@ -85,16 +92,12 @@ def measure(
         tune: Called after the first step of each layout, to choose algorithms for what it has seen.
     """
 
-    def step(model: torch.nn.Module) -> torch.Tensor:
+    def step(model: torch.nn.Module) -> float:
         with torch.autocast(**autocast):
             loss: torch.Tensor = train_steps.loss_of(model, dict(batch))
         loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
-        return loss.detach()
-
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        return float(loss.detach())  # waits for the device
 
     times: dict[str, list[float]] = {NCHW: [], CHANNELS_LAST: []}
     losses = {}
@@ -103,14 +106,12 @@ def measure(
         for layout, model in models.items():
             model.zero_grad(set_to_none=True)
             with randomness_kept(device):  # some losses draw: the same for both
-                losses[layout] = float(step(model))
+                losses[layout] = step(model)
             tune()
         for number in range(_WARM_UP + _TIMED):
             for layout, model in models.items():  # in turns: a clock that changes hits both
-                wait()
                 began = time.perf_counter()
                 step(model)
-                wait()
                 if number >= _WARM_UP:
                     times[layout].append((time.perf_counter() - began) * 1e3)
     departure = abs(losses[CHANNELS_LAST] - losses[NCHW]) / max(abs(losses[NCHW]), 1e-12)
@@ -144,14 +145,14 @@ class Layout(Listener):
         if not reason and self._session.settings.preset.conv.tune == Switch.OFF:
             reason = "rocm.conv.tune=off"
         if reason:
-            say("layout.kept", f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}")
+            _say_kept(trainer, reason)
             return
         known = self._store(trainer).entries.get(self._key(trainer))
-        if known is not None and known.get("layout") in _SHOWN:
-            layouts.train_in_layout(trainer, known["layout"] == CHANNELS_LAST)
-            say("layout.remembered", f"layout {_SHOWN[known['layout']]}: {_reason(known)} in an earlier run")
+        if known is None:
+            self._batch = self._waits.enter_context(layouts.first_batch_kept(trainer))
             return
-        self._batch = self._waits.enter_context(layouts.first_batch_kept(trainer))
+        layouts.train_in_layout(trainer, known["layout"] == CHANNELS_LAST)
+        say("layout.remembered", f"layout {_SHOWN[known['layout']]}: {known['reason']} in an earlier run")
 
     def decide(self, trainer: Any) -> bool:
         """Measure both layouts after the first batch and take the faster one; return whether that is another one."""
@@ -159,36 +160,28 @@ class Layout(Listener):
         self.close()
         if batch is None:
             return False
-        now = _now(trainer)
         reason = layouts.why_layout_stays(trainer)  # what the first batch has brought about may be one
         if reason:
-            say("layout.kept", f"layout {_SHOWN[now]}, as it is: {reason}")
+            _say_kept(trainer, reason)
             return False
         try:
             with self._session.unreported() as tune:
                 model, autocast = plain_model(trainer.model), layouts.autocast_of(trainer)
-                found = measure(model, batch, autocast, trainer.device, tune)
+                times = measure(model, batch, autocast, trainer.device, tune)
         except DeviceLostError:
             raise
         except (RuntimeError, TypeError, ValueError, AttributeError, KeyError) as error:  # memory, a model of the user
-            text = f"layout {_SHOWN[now]}, as it is: the two could not be measured: {first_line(error)}"
-            say("layout.unmeasured", text, warning=True)
+            _say_kept(trainer, f"the two could not be measured: {first_line(error)}", warning=True)
             return False
         finally:
             del batch
             if trainer.device.type == "cuda":
                 torch.cuda.empty_cache()
-        layout = found.better(now)
-        entry = {
-            "layout": layout,
-            "nchw_ms": f"{found.nchw_ms:.1f}",
-            "channels_last_ms": f"{found.channels_last_ms:.1f}",
-            "departure": f"{found.departure:.1e}",
-        }
-        store = self._store(trainer)
-        store.add({self._key(trainer): entry})
+        now, store = _now(trainer), self._store(trainer)
+        layout = times.better(now)
+        store.add({self._key(trainer): {"layout": layout, "reason": times.reason}})
         kept = ", kept for later runs" if store.keeps else ""
-        say("layout.measured", f"layout {_SHOWN[layout]}: {_reason(entry)}{kept} (rocm.step.layout= sets it)")
+        say("layout.measured", f"layout {_SHOWN[layout]}: {times.reason}{kept} (rocm.step.layout= sets it)")
         if layout != now:
             layouts.train_in_layout(trainer, layout == CHANNELS_LAST)
         return layout != now
@@ -208,16 +201,16 @@ class Layout(Listener):
         digest = hashlib.sha256(f"{type(model).__name__} {shapes}".encode()).hexdigest()[:16]
         precision = str(layouts.autocast_of(trainer)["dtype"]).removeprefix("torch.") if trainer.amp else "float32"
         sizes = f"batch {trainer.batch_size} imgsz {trainer.args.imgsz} {precision}"
-        preset = self._session.settings.preset
-        return f"model {digest} {sizes} | {self._session.convolutions.setting} {preset.step.memory}"
+        preset, advice = self._session.settings.preset, self._session.convolutions.advice
+        vendor = f"vendor library {'on' if advice.vendor_library else 'off'}"
+        return (
+            f"model {digest} {sizes} | {preset.conv.engine}, {vendor}, {preset.conv.memory_mb} MB {preset.step.memory}"
+        )
+
+
+def _say_kept(trainer: Any, reason: str, warning: bool = False) -> None:
+    say("layout.kept", f"layout {_SHOWN[_now(trainer)]}, as it is: {reason}", warning=warning)
 
 
 def _now(trainer: Any) -> str:
     return CHANNELS_LAST if layouts.is_channels_last(plain_model(trainer.model)) else NCHW
-
-
-def _reason(entry: dict[str, str]) -> str:
-    departure = float(entry.get("departure", 0))
-    if not departure <= _LARGEST_DEPARTURE:
-        return f"the loss in channels_last departed by {departure:.1e}"
-    return f"a step took {entry.get('nchw_ms')} ms in NCHW, {entry.get('channels_last_ms')} ms in channels_last"

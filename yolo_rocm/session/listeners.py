@@ -1,4 +1,4 @@
-"""What listens to one training: layers get their names, steps are timed, waits for data summed up, the card watched."""
+"""What listens to one training: layers get names, device graphs are recorded, steps timed, waits for data summed up."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..preset.step import graph_of
 from ..telemetry.sampler import watch
 from ..telemetry.steps import LAUNCH, LAYERS, SampledSteps
 from ..telemetry.wait_meter import EpochSummary, Meter
-from ..ultralytics_hooks import checkpoints, models, ranks, step_places, trainers
+from ..ultralytics_hooks import checkpoints, models, network_calls, ranks, step_places, trainers
 from ..ultralytics_hooks.log import say
+from ..utils.switch import Switch
 from .current_run import OngoingRun
 from .loading import what_to_try
 
 if TYPE_CHECKING:
+    from ..graphs.network import NetworkGraphs
     from .session import Session
 
 
@@ -76,6 +79,56 @@ class LayerNames(Listener):
     def close(self) -> None:
         """Stop to name layers."""
         self._naming.close()
+
+
+class Graphs(Listener):
+    """The device graphs of one training: which model is recorded, from when on, and when its graphs are let go.
+
+    Attributes:
+        said: What was decided, in words.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._mode = graph_of(session.settings.preset)
+        self._graphs: NetworkGraphs | None = None
+        self._batch = 0
+        self.said: list[str] = []
+
+    def begin(self, trainer: Any) -> None:
+        """Record the model from now on, where that is wanted and possible: its layers and layout are decided."""
+        from ..graphs.network import NetworkGraphs
+        from ..graphs.recorder import why_not
+
+        if self._mode == Switch.OFF:
+            return
+        reason = why_not(trainer.device) or network_calls.why_not_graphed(trainer)
+        if reason:
+            if self._mode != Switch.AUTO:
+                self._say(f"device graph off: {reason}")
+            return
+        self._batch = trainer.batch_size
+        self._graphs = NetworkGraphs(models.plain_model(trainer.model), self._mode, self._say)
+
+    @property
+    def are_replayed(self) -> bool:
+        """Whether something is recorded: a step in which modules are watched would be another than the others."""
+        return self._graphs is not None and self._graphs.recorded > 0
+
+    def epoch_starts(self, trainer: Any) -> None:
+        """Let go of graphs of a batch that did not fit: Ultralytics begins the epoch again with a smaller one."""
+        if self._graphs is not None and trainer.batch_size != self._batch:
+            self._batch = trainer.batch_size
+            self._graphs.forget()
+
+    def close(self) -> None:
+        """Record nothing more and let go of all memory; safe to call twice."""
+        if self._graphs is not None:
+            self._graphs.close()
+            self._graphs = None
+
+    def _say(self, line: str) -> None:
+        self.said.append(line)
+        say("graph.choice", line)
 
 
 class StepTimes(Listener):
@@ -177,13 +230,10 @@ class Telemetry(Listener):
         """Begin."""
         if not self.is_on:
             return
-        fresh, interval_s, warn = (
-            not trainer.start_epoch,
-            self._report.interval_s,
-            partial(say, "telemetry.trouble", warning=True),
-        )
+        fresh, every = not trainer.start_epoch, self._report.interval_s
+        warn = partial(say, "telemetry.trouble", warning=True)
         try:
-            sampler = watch(trainer.device, self._folder, fresh=fresh, interval_s=interval_s, log=warn)
+            sampler = watch(trainer.device, self._folder, fresh=fresh, interval_s=every, log=warn)
         except Exception as error:  # a training is worth more than its picture
             warn(f"no telemetry: {type(error).__name__}: {error}")
         else:

@@ -34,15 +34,10 @@ def loader_policy(run: OngoingRun) -> LoaderPolicy:
         if not trainings:
             name_broken(kind, trace, asked, got)
 
+    same = {"context", "persistent", "pin_memory", "prefetch", "timeout", "reproducible", "skip_broken"}
     return LoaderPolicy(
-        context=loader.context,
+        **loader.model_dump(include=same),
         workers=loader.workers if workers is None else workers,
-        persistent=loader.persistent,
-        pin_memory=loader.pin_memory,
-        prefetch=loader.prefetch,
-        timeout=loader.timeout,
-        reproducible=loader.reproducible,
-        skip_broken=loader.skip_broken,
         trains=lambda: bool(run.open_trainings),
         device=lambda: _prefetch_device(loader.device_prefetch, run),
         adapter=UltralyticsAdapter(loader.mosaic_mb),

@@ -1,41 +1,36 @@
-"""An operator in a session: one patch of the process, what is reported of it, and what is measured for it."""
+"""The operators of a session: one patch of the process each, what is reported of it, and what is measured for it."""
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from ..engines.names import VENDOR
+from ..hardware import Machine
 from ..preset.schema import Settings
+from ..ultralytics_hooks.fused_blocks import fused_blocks
 from ..ultralytics_hooks.log import progress_bar, say
+from ..ultralytics_hooks.network_calls import lean_networks
 from ..utils.switch import Switch
 
 if TYPE_CHECKING:  # these import torch, and a preset's variables come first
-    from ..engines.planner import BasePlanner
-    from ..engines.report import SeamReport
+    import torch
+
+    from ..conv.patch import Patch
+    from ..conv.report import ConvReport  # noqa: F401 - in quotes below
+    from ..diagnosis.vendor_health import Advice
+    from ..norm.patch import NormPatch
+    from ..norm.report import NormReport  # noqa: F401 - in quotes below
+
+PatchT = TypeVar("PatchT", bound=Any)  # its `planner` chooses algorithms, `renewed` returns it with an empty report
+ReportT = TypeVar("ReportT")
 
 
-class _Patch(Protocol):
-    """A patch of the engine room's, as far as it is known here."""
-
-    @property
-    def planner(self) -> BasePlanner[Any, Any]:
-        """Chooses algorithms."""
-
-    @property
-    def report(self) -> SeamReport[Any, Any]:
-        """What was computed how."""
-
-    def renewed(self) -> Any:
-        """Return the same patch with an empty report."""
-
-
-PatchT = TypeVar("PatchT", bound=_Patch)
-
-
-class Operator(ABC, Generic[PatchT]):
+class Operator(ABC, Generic[PatchT, ReportT]):
     """One patch of an operator, kept with its plans from one run to the next.
 
     The section `conv` of the preset decides for every operator: engine, devices, vendor library, workspace, measuring.
@@ -52,6 +47,11 @@ class Operator(ABC, Generic[PatchT]):
         self._patch: PatchT | None = None
         self._on = ExitStack()  # what keeps the patch on
         self.is_bypassed = False
+
+    @property
+    def report(self) -> ReportT | None:
+        """What it was computed by in the newest run; None before the first."""
+        return None if self._patch is None else self._patch.report
 
     @abstractmethod
     def _make(self) -> PatchT:
@@ -82,7 +82,7 @@ class Operator(ABC, Generic[PatchT]):
         if self._patch is None:
             yield lambda: None
             return
-        patch: PatchT = self._patch.renewed()
+        patch = self._patch.renewed()
         with self._installed(patch):
             yield lambda: self._tune(patch)
 
@@ -113,8 +113,104 @@ class Operator(ABC, Generic[PatchT]):
         finally:
             random.setstate(state)
         if timings:
-            say(
-                "tune.done",
-                f"measured {len(timings)} {self.what}{', kept for later runs' if patch.planner.keeps else ''}",
-            )
+            kept = ", kept for later runs" if patch.planner.keeps else ""
+            say("tune.done", f"measured {len(timings)} {self.what}{kept}")
             patch.report.replan(patch.planner.plan)
+
+
+class Convolutions(Operator["Patch", "ConvReport"]):
+    """One patch of the process's convolutions, kept with its plans from one run to the next."""
+
+    what: ClassVar[str] = "convolutions"
+
+    def __init__(self, settings: Settings, machine: Machine) -> None:
+        super().__init__(settings)
+        self._machine = machine
+
+    @cached_property
+    def advice(self) -> Advice:
+        """What the doctor's probes of this GPU and stack mean for the run."""
+        from ..diagnosis.vendor_health import advise, memory_file, recall
+
+        conv = self._settings.preset.conv
+        explicit = "conv.vendor" in self._settings.explicit
+        return advise(conv, recall(memory_file(self._machine, conv.devices[0])), explicit)
+
+    @property
+    def are_the_vendors(self) -> bool:
+        """Whether the vendor library computes everything, so that a seam has nothing to decide."""
+        by_vendor = self._settings.preset.conv.engine == VENDOR
+        return by_vendor and self.advice.vendor_library and not self.advice.conv_avoids
+
+    def bypass_seam(self) -> None:
+        """Leave convolutions to torch from now on where the vendor library computes everything.
+
+        The report knows them by then, and a seam that decides nothing costs the host time in each of them.
+        """
+        if self.are_the_vendors:
+            self._on.close()
+            self.is_bypassed = True
+
+    @contextmanager
+    def vendor_library(self) -> Iterator[None]:
+        """Keep the vendor library off while the context is open, where preset or doctor say so: BatchNorm needs it."""
+        from ..engines.backend_flags import vendor_off
+
+        with ExitStack() as undo:
+            for device in () if self.advice.vendor_library else self._settings.preset.conv.devices:
+                undo.enter_context(vendor_off(device))
+            yield
+
+    def _installed(self, patch: Patch) -> AbstractContextManager[None]:
+        from ..conv.seam import installed
+
+        return installed(patch)
+
+    @property
+    def avoided(self) -> list[torch.dtype]:
+        """Data types in which the vendor library is known to be unhealthy."""
+        import torch
+
+        from ..diagnosis.probes import TORCH_NAMES
+
+        return [getattr(torch, TORCH_NAMES[dtype]) for dtype in self.advice.conv_avoids]
+
+    def _make(self) -> Patch:
+        from ..conv.patch import Patch
+        from ..conv.plan import Planner
+
+        conv, vendor = self._settings.preset.conv, self.advice.vendor_library
+        return Patch(conv.devices, Planner(conv.engine, vendor, conv.memory_mb, avoid_vendor=self.avoided))
+
+
+class Normalisations(Operator["NormPatch", "NormReport"]):
+    """One patch of the process's BatchNorm, kept with its plans from one run to the next."""
+
+    what: ClassVar[str] = "normalisations"
+
+    def __init__(self, settings: Settings, convolutions: Convolutions) -> None:
+        super().__init__(settings)
+        self._convolutions = convolutions
+
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Compute the process's BatchNorm by the preset while the context is open; in blocks with their activation."""
+        lean = self._settings.preset.step.memory == "lean"
+        if self._convolutions.are_the_vendors and not lean:
+            yield  # nothing is replaced, so nothing may cost time
+            return
+        with super().patched(), fused_blocks(), lean_networks() if lean else nullcontext():
+            yield
+
+    def _installed(self, patch: NormPatch) -> AbstractContextManager[None]:
+        from ..norm.seam import installed
+
+        return installed(patch)
+
+    def _make(self) -> NormPatch:
+        from ..norm.patch import NormPatch
+        from ..norm.plan import NormPlanner
+
+        conv = self._settings.preset.conv
+        vendor = self._convolutions.advice.vendor_library
+        return NormPatch(conv.devices, NormPlanner(conv.engine, vendor, conv.memory_mb))

@@ -11,7 +11,7 @@ from ..utils.off_switch import enabled
 from .arguments import train_arguments
 from .current_run import current
 from .events import Callback, callbacks_of
-from .resumed_run import with_resumed_preset
+from .given import with_resumed_preset
 from .run import Run, run_method
 
 if TYPE_CHECKING:
@@ -20,22 +20,19 @@ if TYPE_CHECKING:
     from .session import Session
 
 SessionOf = Callable[[], "Session"]
-Follow = Callable[[SessionOf], AbstractContextManager[None]]
-
 # Each by the module of `ultralytics.engine` whose base class is wrapped.
-FOLLOWERS: Final[Mapping[str, Follow]] = {
-    "model": lambda session_of: models.all_modes_wrapped(_around_call(session_of)),
-    "trainer": lambda session_of: everywhere.trainers_wrapped(_around_trainer(session_of)),
-    "validator": lambda session_of: everywhere.calls_wrapped("validator", _around_call(session_of)),
-    "predictor": lambda session_of: everywhere.calls_wrapped("predictor", _around_call(session_of)),
-}
+FOLLOWERS: Final = ("model", "trainer", "validator", "predictor")
 
 
 def one_follows(name: str, session_of: SessionOf) -> AbstractContextManager[None]:
     """Wrap one of Ultralytics' base classes (see `FOLLOWERS`), where the installed Ultralytics has a place for it."""
-    if name != "model" and probes.missing(probes.WITHOUT_MODELS):
+    if name == "model":
+        return models.all_modes_wrapped(_around_call(session_of))
+    if probes.missing(probes.WITHOUT_MODELS):
         return nullcontext()
-    return FOLLOWERS[name](session_of)
+    if name == "trainer":
+        return everywhere.trainers_wrapped(_around_trainer(session_of))
+    return everywhere.calls_wrapped(name, _around_call(session_of))
 
 
 @contextmanager
@@ -54,11 +51,8 @@ def _left_alone() -> bool:
 
 def _own_session(callbacks: Mapping[str, list[Any]] | None) -> Session | None:
     """Return the session whose callbacks are among those of an object."""
-    for function in (callbacks or {}).get("on_pretrain_routine_start", ()):
-        if isinstance(function, Callback):
-            session: Session = function.run.session
-            return session
-    return None
+    functions = (callbacks or {}).get("on_pretrain_routine_start", ())
+    return next((each.run.session for each in functions if isinstance(each, Callback)), None)
 
 
 def _around_call(session_of: SessionOf) -> Around:
@@ -84,6 +78,6 @@ def _around_trainer(session_of: SessionOf) -> AroundTrainer:
         with run.applied():
             make(overrides, everywhere.with_callbacks(callbacks, callbacks_of(run)))
         if "train" not in vars(trainer):  # not announced: on other ranks than the first, and by older Ultralytics
-            trainer.train = run.as_run(trainer.train)
+            trainer.train = run.around(trainer.train)
 
     return around

@@ -1,15 +1,14 @@
 """A training that is started again, by its launcher or by the queue of a cluster: it goes on from its own `last.pt`.
 
-torchrun starts the same command again after a rank or a machine has failed. Which training that was, a note on each
-machine says, kept under the launcher's process. A job that a queue starts anew has other launchers: `resume=auto` finds
-its training by `project` and `name`.
+torchrun starts the same command again after a rank or a machine has failed. Which training that was, a note says in its
+folder of logs: each launcher makes one of its own, which outlives the ranks. A job that a queue starts anew has other
+launchers: `resume=auto` finds its training by `project` and `name`.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,17 +16,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..ultralytics_hooks import distributed, models, resuming
+from ..ultralytics_hooks import models, resuming
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.ranks import place_of_rank, ranks_asked
 from ..utils import process_group
 from ..utils.atomic import write_file
-from ..utils.paths import cache_folder
 from .artifacts import FACTS_FILE
 
 AUTO: Final = "auto"
-_LAUNCHER: Final = "TORCHELASTIC_RUN_ID"  # set in every process that torchrun starts
-_SAME_PROCESS_S: Final = 60.0  # clocks are set while a training runs
+_ERRORS: Final = "TORCHELASTIC_ERROR_FILE"  # in every process that torchrun starts: LOGS/attempt_N/RANK/error.json
 # What may be said again of a training that goes on; everything else is in its checkpoint.
 _SAID_AGAIN: Final = ("data", "device", "workers", "trainer")
 
@@ -70,10 +67,8 @@ def start(yolo: Any, arguments: Mapping[str, Any], timeout_s: float, *, relaunch
     yolo = models.load_model(last)
     if resuming.epochs_in(yolo) is None:
         return Start(yolo, dict(arguments), complete=last.parents[1])
-    say(
-        "resume.continues",
-        f"goes on from {last}, which holds epoch {resuming.epochs_in(yolo)}, with the arguments it began with",
-    )
+    epoch = resuming.epochs_in(yolo)
+    say("resume.continues", f"goes on from {last}, which holds epoch {epoch}, with the arguments it began with")
     again = {name: arguments[name] for name in _SAID_AGAIN if arguments.get(name) is not None}
     return Start(yolo, {**again, **({} if batch is None else {"batch": batch}), "resume": True})
 
@@ -90,19 +85,14 @@ def _named_folder(yolo: Any, given: Mapping[str, Any]) -> Path:
 def _agreed(folder: Path | None, device: Any, timeout_s: float) -> tuple[Path | None, int | None]:
     """Return the checkpoint to go on from and the batch, where that changes; rank 0 decides for all."""
     here = place_of_rank()
-    if here is None:
-        return _found(folder, device)
-    process_group.join(here, process_group.local_device(device, here), timeout_s)
-    # A machine that has taken another one's place has no note.
-    noted = next((each for each in process_group.gathered(folder) if each is not None), None)
-    found: tuple[Path | None, int | None] = process_group.from_first(_found(noted, device) if here.rank == 0 else None)
-    return found
-
-
-def _found(folder: Path | None, device: Any) -> tuple[Path | None, int | None]:
-    if folder is None or not (folder / "weights" / "last.pt").is_file():
-        return None, None
-    return folder / "weights" / "last.pt", _batch(folder, ranks_asked(device))
+    if here is not None:
+        process_group.join(here, process_group.local_device(device, here), timeout_s)
+        # A machine that has taken another one's place has no note.
+        folder = next((each for each in process_group.gathered(folder) if each is not None), None)
+    found: tuple[Path | None, int | None] = None, None
+    if folder is not None and (folder / "weights" / "last.pt").is_file():
+        found = folder / "weights" / "last.pt", _batch(folder, ranks_asked(device))
+    return found if here is None else process_group.from_first(found)
 
 
 def _batch(folder: Path, ranks: int) -> int | None:
@@ -112,52 +102,33 @@ def _batch(folder: Path, ranks: int) -> int | None:
         before, used = int(facts["ranks"]), int(facts["batch"]["used"])
         if before != ranks:
             batch = max(1, used // before) * ranks
-            say(
-                "resume.ranks",
-                f"{ranks} ranks train in place of {before}: batch={batch} in place of {used}, as many for each",
-            )
+            text = f"{ranks} ranks train in place of {before}: batch={batch} in place of {used}, as many for each"
+            say("resume.ranks", text)
             return batch
     return None
 
 
 def _note() -> Path | None:
-    """Return where the launcher of this process keeps its note on this machine; None without a launcher."""
-    if not os.environ.get(_LAUNCHER):
-        return None
-    return cache_folder() / "launches" / f"{platform.node()}-{os.getppid()}.json"
-
-
-def _launcher_began() -> float:
-    import psutil  # Ultralytics requires it
-
-    return float(psutil.Process(os.getppid()).create_time())
+    """Return where the launcher of this process has its training noted; None without a launcher."""
+    errors = os.environ.get(_ERRORS)
+    logs = Path(errors).parents[2] if errors else None
+    return logs / "yolo_rocm_run" if logs is not None and logs.is_dir() else None
 
 
 def _noted_folder() -> Path | None:
     note = _note()
-    with suppress(OSError, ValueError, KeyError):  # there is none, or it is not whole
-        noted = json.loads(note.read_text(encoding="utf-8")) if note is not None else {}
-        # Another launcher may have had the same number before.
-        if abs(noted["launcher_began"] - _launcher_began()) < _SAME_PROCESS_S:
-            return Path(noted["folder"])
-    return None
+    return Path(note.read_text(encoding="utf-8")) if note is not None and note.is_file() else None
 
 
 def write_note(folder: Path) -> None:
     """Leave a note of a training that begins, for its next start by the same launcher."""
-    note = _note_to_write()
-    if note is not None:
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_file(note, json.dumps({"launcher_began": _launcher_began(), "folder": str(folder.resolve())}))
+    note, here = _note(), process_group.place()
+    if note is not None and here is not None and here.local_rank == 0:  # one for each machine
+        write_file(note, str(folder.resolve()))
 
 
 def remove_note() -> None:
     """Take the note away: the training is complete."""
-    note = _note_to_write()
+    note = _note()
     if note is not None:
         note.unlink(missing_ok=True)
-
-
-def _note_to_write() -> Path | None:
-    here = process_group.place()  # a launcher of one process counts too, though Ultralytics then trains alone
-    return _note() if here is not None and here.local_rank == 0 and not distributed.runs_launched_file() else None

@@ -4,10 +4,10 @@ A run begins in this order:
 
 1. Its arguments are settled: device, workers, and the preset's batch for its images.
 2. SIGTERM and SIGHUP are made to end it like Ctrl-C does (trainings only).
-3. The preset is applied: environment, check of versions, then the session becomes active: opening lines, vendor
-   library, hooks, loaders, convolutions, BatchNorm (`Session.active`).
-4. The run is marked as going on in this thread. A run of the same session inside it, as from a callback, only has its
-   own arguments and is part of the outer one; whoever wraps every YOLO object of the process leaves it alone.
+3. The preset is applied (`applied`): environment, check of versions, then the session becomes active: opening lines,
+   vendor library, hooks, convolutions, BatchNorm (`Session.active`); loaders follow the run.
+4. The run is at work in this thread (`at_work`). A run of the same session inside it, as from a callback, has its own
+   arguments and the trainings of the outer one; whoever wraps every YOLO object of the process leaves it alone.
 5. Processes that Ultralytics starts follow the session.
 
 It ends in this order, also after an error, Ctrl-C, SIGTERM and SIGHUP:
@@ -27,23 +27,20 @@ import atexit
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import YoloRocmError
-from ..ultralytics_hooks import checkpoints, children, distributed, probes, ranks, versions
+from ..ultralytics_hooks import checkpoints, children, distributed, loaders, probes, ranks, versions
 from ..ultralytics_hooks.log import say
 from ..utils.atomic import no_room
 from ..utils.off_switch import enabled
 from . import sigterm
 from .arguments import given_by_user, size_given_to, size_of_images, train_arguments
-from .current_run import CURRENT, current
+from .current_run import CURRENT, OngoingRun, current
 from .events import callbacks_of, hears, on_trainer_created
 from .failures import is_lost_rank, say_diagnosis
-from .handoff import describe
+from .given import RunCommand, describe, run_command, with_resumed_preset
 from .loading import loader_policy
-from .resumed_run import with_resumed_preset
-from .run_command import RunCommand, run_command
 
 if TYPE_CHECKING:  # training imports torch, and a preset's variables come first
     from ..data.policy import LoaderPolicy
@@ -58,40 +55,37 @@ class Run:
         session: The preset and its operators.
         arguments: Ultralytics' arguments of the call; None where a trainer is going to have them, as with callbacks
             alone.
-        owner: The YOLO object whose trainer may be at work.
+        yolo: The YOLO object of the call; one that was loaded from a checkpoint has a size of images.
+        outer: The run of the same session that this one is part of.
 
     Attributes:
         session: As given.
         device: Ultralytics' `device` argument.
         workers: Its `workers`, where the user has given them.
         settings: Those of the session, with the batch for the images of this run.
-        trainings: Those it has begun, the newest last.
+        trainings: Those it has begun, or the run it is part of; the newest last.
         awaits_trainer: It is that of callbacks alone: each trainer that they are given to begins a run of its own.
     """
 
-    def __init__(self, session: Session, arguments: Mapping[str, Any] | None = None, owner: Any = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        arguments: Mapping[str, Any] | None = None,
+        yolo: Any = None,
+        outer: OngoingRun | None = None,
+    ) -> None:
+        given = given_by_user(arguments or {})
         self.session = session
         self.awaits_trainer = arguments is None
-        self.device: Any = None
-        self.workers: int | None = None
-        self.settings = session.settings
-        self.trainings: list[Training] = []
+        self.device: Any = given.get("device", outer and outer.device)
+        self.workers: int | None = given.get("workers", outer and outer.workers)
+        self.settings = session.settings.for_images(size_of_images(session.settings, given, yolo))
+        self.trainings: list[Training] = [] if outer is None else outer.trainings
         self._of_trainers: list[Run] = []
-        self._owner = owner
-        self._settle(given_by_user(arguments or {}), owner)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the ranks of a distributed training, where all runs are one."""
         return _arrive, (self.session, {"device": self.device, "workers": self.workers}, self.awaits_trainer)
-
-    def _settle(self, given: Mapping[str, Any], owner: Any) -> None:
-        self.device, self.workers = given.get("device", self.device), given.get("workers", self.workers)
-        self.settings = self.session.settings.for_images(size_of_images(self.session.settings, given, owner))
-
-    def settle_with(self, trainer: Any) -> None:
-        """Take over the device of a trainer where the call has named none."""
-        if self.device is None:
-            self.device = trainer.args.device
 
     def of_trainer(self, trainer: Any) -> Run:
         """Begin a run with a trainer, which has its arguments; one that resumes brings its preset."""
@@ -101,21 +95,11 @@ class Run:
         self._of_trainers = [*(run for run in self._of_trainers if run.open_trainings), this]
         return this
 
-    @contextmanager
-    def inside(self, arguments: Mapping[str, Any], owner: Any) -> Iterator[Run]:
-        """Have the arguments of a run inside this one; it inherits the device and workers that it does not name."""
-        before = self.device, self.workers, self.settings
-        self._settle(given_by_user(arguments), owner)
-        try:
-            yield self
-        finally:
-            self.device, self.workers, self.settings = before
-
-    @property
-    def command(self) -> RunCommand:
-        """The run as the command line has it, for whoever wants to go on with it."""
+    def command(self, device: Any = None) -> RunCommand:
+        """Return the run as the command line has it; `device` is that of its trainer where the call has named none."""
         launched = None if distributed.runs_launched_file() else ranks.place_of_rank()
-        return run_command(self.session.source, self.session.rocm, self.device, self.workers, launched)
+        device = device if self.device is None else self.device
+        return run_command(self.session.source, self.session.rocm, device, self.workers, launched)
 
     @property
     def open_trainings(self) -> list[Training]:
@@ -140,83 +124,73 @@ class Run:
         """Apply the preset to this process: its environment first, as importing torch may be when that is read."""
         with self.session.environment(self.device) as late:
             versions.require()
-            with self.session.active(self, late) if enabled() else nullcontext():
+            with self.session.active(self, late), loaders.loaders_follow(self.loader_policy()):
                 yield
 
     @contextmanager
-    def begun(self, *, trains: bool = False) -> Iterator[Run]:
-        """Run what is in this context.
+    def lifetime(self, *, trains: bool = False) -> Iterator[Run]:
+        """Run what is in this context, from the beginning of the run to its end.
 
         Args:
             trains: Whether it is a training, which SIGTERM and SIGHUP end in order.
         """
-        self.session.suspend_stream()
         self.session.start_reports()
-        with sigterm.orderly_end() if trains and enabled() else nullcontext(), self.applied():
-            if not enabled():
-                yield self
-                return
+        with sigterm.orderly_end() if trains else nullcontext(), self.applied():
             try:
-                with self.going_on(), children.children_follow(describe(self)), children.launch_is_possible():
+                with self.at_work(), children.children_follow(describe(self)), children.launch_is_possible():
                     yield self
             finally:
-                self._close()
+                self._let_go()
+                self.trainings.clear()
 
-    def as_run(self, train: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a trainer's `train` that is this run; for trainers that no run has made."""
+    def around(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a trainer's `train` with the run around it; for trainers that no run has made."""
 
         def run_it(*args: Any, **kwargs: Any) -> Any:
-            with self.begun(trains=True):
+            with self.lifetime(trains=True):
                 return train(*args, **kwargs)
 
         return run_it
 
     @contextmanager
-    def going_on(self) -> Iterator[None]:
-        """Mark what runs in this context, in this thread, as part of the run; say what ends it."""
+    def at_work(self) -> Iterator[None]:
+        """Take what is computed in this context, in this thread, for part of the run; say what ends it."""
         outermost = current() is None
         token = CURRENT.set(self)
         try:
             with self.session.inference.at_work():
                 yield
         except BaseException as error:
-            replacement = self._ended_by(error, outermost)
-            if replacement is not None:
-                raise replacement from error
+            refusal = self._ended_by(error, outermost)
+            if refusal is not None and refusal is not error:
+                raise refusal from error
             raise
         finally:
             CURRENT.reset(token)
 
     def _ended_by(self, error: BaseException, outermost: bool) -> YoloRocmError | None:
-        """Say what has ended the run; return what to raise in its place."""
+        """Say what has ended the run; return the error of ours that it is, or that takes its place."""
         if isinstance(error, KeyboardInterrupt | sigterm.Terminated):
             for training in reversed(self.trainings):
                 training.say_stopped(error, newest=training is self.trainings[-1])
-            return None
         if not isinstance(error, Exception):
             return None
         for training in self.trainings:
             training.leave_page()
-        replacement: YoloRocmError | None = None
-        if not isinstance(error, YoloRocmError):
-            if self.trainings and isinstance(error, OSError) and no_room(error):
-                replacement = self.trainings[-1].no_room(error)
-            elif self.trainings and is_lost_rank(error):
-                replacement = self.trainings[-1].lost_rank(error)
-            elif outermost:
-                say_diagnosis(error)
-        if replacement is not None or isinstance(error, YoloRocmError):
+        refusal = error if isinstance(error, YoloRocmError) else self._refusal_of(error)
+        if refusal is not None:
             self._let_go()  # telemetry writes into the folder
-            for folder in self._folders() if ranks.is_main_rank() else ():
-                checkpoints.discard_run_folder(folder)
-        return replacement
+            for training in self.trainings if ranks.is_main_rank() else ():
+                checkpoints.discard_run_folder(training.folder)
+        elif outermost:
+            say_diagnosis(error)
+        return refusal
 
-    def _close(self) -> None:
-        """Let go of what the run has begun."""
-        self._let_go()
-        for folder in self._folders():
-            checkpoints.forget_run_folder(folder)
-        self.trainings.clear()
+    def _refusal_of(self, error: Exception) -> YoloRocmError | None:
+        """Return what a training raises in the place of a full disk, and of another rank's end."""
+        if self.trainings and isinstance(error, OSError) and no_room(error):
+            return self.trainings[-1].checkpoints.no_room(error)
+        return self.trainings[-1].checkpoints.lost_rank(error) if self.trainings and is_lost_rank(error) else None
 
     def _let_go(self) -> None:
         """Close the trainings: older Ultralytics runs no teardown after an error."""
@@ -224,21 +198,15 @@ class Run:
             for training in self.trainings:
                 ends.callback(training.close)
 
-    def _folders(self) -> set[Path]:
-        of_owner = getattr(getattr(self._owner, "trainer", None), "save_dir", None)
-        folders = {training.folder for training in self.trainings}
-        return folders if of_owner is None else {*folders, Path(of_owner)}
-
     def stream(self, results: Any) -> Iterator[Any]:
-        """Compute the items of a stream under the session, which stays active from the first item to the last.
+        """Compute the items of a stream under the preset, which stays applied from the first item to the last.
 
-        A stream that is closed or forgotten gives everything back then, and so does one between whose items another
-        run of the session begins, until the next item. What the caller does between two items is not part of the run.
+        A stream that is closed or forgotten gives everything back then. What the caller does between two items is not
+        part of the run.
         """
-        with ExitStack() as held, closing(results):
+        with self.applied(), closing(results):
             while True:
-                self.session.keep_for_stream(held, self)
-                with self.going_on():
+                with self.at_work():
                     try:
                         item = next(results)
                     except StopIteration:
@@ -256,28 +224,35 @@ def _arrive(session: Session, arguments: Mapping[str, Any], awaits_trainer: bool
     this = current()
     if not isinstance(this, Run):
         held = ExitStack()
-        this = held.enter_context(Run(session, arguments).begun())
+        this = held.enter_context(Run(session, arguments).lifetime())
         atexit.register(held.close)
     return this
 
 
 @contextmanager
-def run(session: Session, arguments: Mapping[str, Any], *, trains: bool = False, owner: Any = None) -> Iterator[Run]:
+def run(session: Session, arguments: Mapping[str, Any], *, trains: bool = False, yolo: Any = None) -> Iterator[Run]:
     """Run what is in this context under a session, as a run of its own or as part of the one that is going on.
 
     Args:
         session: The session.
         arguments: Those of the call.
         trains: Whether it is a training, which SIGTERM and SIGHUP end in order.
-        owner: The YOLO object whose trainer may be at work.
+        yolo: The YOLO object of the call.
     """
     outer = current()
-    if isinstance(outer, Run) and outer.session is session:
-        scope = outer.inside(arguments, owner)
+    if not enabled():
+        versions.require()
+        yield Run(session, arguments, yolo)
+    elif outer is None or outer.session is not session:
+        with Run(session, arguments, yolo).lifetime(trains=trains) as this:
+            yield this
     else:
-        scope = Run(session, arguments, owner).begun(trains=trains)
-    with scope as this:
-        yield this
+        this = Run(session, arguments, yolo, outer)
+        token = CURRENT.set(this)
+        try:
+            yield this
+        finally:
+            CURRENT.reset(token)
 
 
 def run_method(
@@ -296,11 +271,11 @@ def run_method(
     if not enabled():
         return method(*args, **kwargs)
     trains = mode in ("train", "tune")
-    with run(session, kwargs, trains=trains, owner=yolo) as this:
+    with run(session, kwargs, trains=trains, yolo=yolo) as this:
         if trains:
             kwargs = train_arguments(this.settings, kwargs, yolo)
-        if mode == "tune" and probes.missing(probes.CHILDREN):
-            say("children.off", f"{probes.CHILDREN} is left off: {probes.missing(probes.CHILDREN)[0]}", warning=True)
+        if mode == "tune" and (lacks := probes.missing(probes.CHILDREN)):
+            say("children.off", f"{probes.CHILDREN} is left off: {lacks[0]}", warning=True)
         with _heard(this, yolo) if mode == "train" else nullcontext():
             result = method(*args, **kwargs)
     return this.stream(result) if inspect.isgenerator(result) else result

@@ -9,32 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engines.names import single_engines
-from ..hardware import detect
+from ..engines.names import VENDOR, single_engines
+from ..hardware import Machine, detect
 from ..preset import variables
 from ..preset.resolve import resolve
 from ..preset.schema import Settings
 from ..preset.step import graph_of
-from ..ultralytics_hooks import (
-    anchors,
-    checkpoints,
-    distributed,
-    loaders,
-    memory_errors,
-    optimizers,
-)
+from ..ultralytics_hooks import anchors, checkpoints, distributed, memory_errors, optimizers, probes
 from ..ultralytics_hooks.fused_losses import fused_losses
 from ..ultralytics_hooks.log import say
 from ..ultralytics_hooks.network_calls import graphed_networks
 from ..utils.log_lines import log_lines
 from ..utils.off_switch import enabled
 from ..utils.switch import Switch
-from .announcement import opening_lines
-from .convolutions import Convolutions
 from .current_run import OngoingRun
 from .failures import says_out_of_memory
 from .inference import Inference
-from .normalisations import Normalisations
+from .operators import Convolutions, Normalisations
 
 if TYPE_CHECKING:  # it imports torch, and a preset's variables come first
     from ..conv.report import ConvReport
@@ -81,7 +72,6 @@ class Session:
         self._lock = threading.RLock()
         self._users: list[object] = []
         self._switches = ExitStack()
-        self._stream = ExitStack()  # what a stream holds between two items
         self._announced = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -92,11 +82,6 @@ class Session:
         """Start inactive."""
         self.__dict__.update(state)
         self._make_operators()
-
-    def replaced(self, preset: Any, rocm: Mapping[str, Any] | None, arguments: Mapping[str, Any], note: str) -> Session:
-        """Return the session of another preset, with a line that says why; this one is not active, and lets go."""
-        self.inference.close()
-        return Session(preset, rocm, notes=(note,), **arguments)
 
     @property
     def report(self) -> ConvReport | None:
@@ -130,19 +115,14 @@ class Session:
         self.normalisations.tune()
 
     @contextmanager
-    def unreported(self) -> Iterator[Callable[[], None]]:
+    def unreported(self) -> Iterator[Callable[[], object]]:
         """Let copies of a model compute as the session has it, out of its reports.
 
         Yields:
             A function that measures the algorithms for what has been computed meanwhile.
         """
         with self.convolutions.unreported() as tune_convolutions, self.normalisations.unreported() as tune_norms:
-
-            def tune() -> None:
-                tune_convolutions()
-                tune_norms()
-
-            yield tune
+            yield lambda: (tune_convolutions(), tune_norms())
 
     @contextmanager
     def environment(self, device: Any = None) -> Iterator[list[str]]:
@@ -182,12 +162,12 @@ class Session:
 
     @contextmanager
     def active(self, run: OngoingRun, late: Sequence[str] = ()) -> Iterator[None]:
-        """Apply the preset to this process: vendor library, hooks, loaders, operators, device graphs.
+        """Apply the preset to this process: vendor library, hooks, operators, device graphs.
 
         Nested use counts. Of several sessions that are active at the same time the newest decides.
 
         Args:
-            run: The run it is for; what it was given decides for the loaders of all that are active with it.
+            run: The run it is for.
             late: Lines about its environment variables, for the user.
         """
         user = object()
@@ -206,18 +186,6 @@ class Session:
                 if not self._users:
                     self._switches.pop_all().close()
 
-    def keep_for_stream(self, held: ExitStack, run: OngoingRun) -> None:
-        """Stay active between two items of a stream, until another run begins: its arguments are not the stream's."""
-        if self._stream is not held:
-            self.suspend_stream()
-            held.enter_context(run.applied())
-            self._stream = held
-
-    def suspend_stream(self) -> None:
-        """Give back what a stream holds that nobody has read to its end, until its next item."""
-        self._stream.close()
-        self._stream = ExitStack()
-
     def _switch_on(self, switches: ExitStack, run: OngoingRun, late: Sequence[str]) -> None:
         preset = self.settings.preset
         switches.enter_context(log_lines(say))
@@ -225,7 +193,7 @@ class Session:
             self._announced = True
             for line in late:
                 say("environment.late", line, warning=True)
-            for line in (*opening_lines(self.settings, self.machine, run.device), *self.convolutions.lines):
+            for line in (*opening_lines(self.settings, self.machine, run.device), *self.convolutions.advice.lines):
                 say("run.opening", line)
         for scope in (
             self.convolutions.vendor_library(),
@@ -235,10 +203,38 @@ class Session:
             optimizers.fused_optimizers(),
             fused_losses() if "triton" in single_engines(preset.conv.engine) else nullcontext(),
             distributed.ranks_join(run.on_trainer_created, preset.ranks.timeout_s),
-            loaders.loaders_follow(run.loader_policy()),
             self.convolutions.patched(),
             self.normalisations.patched(),
             self.inference.patched(),
             nullcontext() if graph_of(preset) == Switch.OFF else graphed_networks(),
         ):
             switches.enter_context(scope)
+
+
+def opening_lines(settings: Settings, machine: Machine, device: Any = None) -> Iterator[str]:
+    """Return the lines for the user; `rocm.json` has the rest.
+
+    Args:
+        settings: The preset.
+        machine: What it runs on.
+        device: Ultralytics' `device` argument.
+    """
+    import torch
+
+    preset, conv = settings.preset, settings.preset.conv
+    engine = "" if conv.engine == VENDOR else f", engine {conv.engine}"
+    if machine.gpu is None or str(device).lower() == "cpu":
+        lack = "" if machine.gpu is not None else "torch can use no GPU, " if machine.gpus else "no GPU found, "
+        yield f"{lack}using the CPU (preset {preset.name}{engine})"
+    else:
+        yield f"{machine.gpu}: preset {preset.name}{engine}"
+    yield from settings.notes
+    if "cuda" in conv.devices and not torch.cuda.is_available():
+        yield f"preset {preset.name} is for a GPU and torch finds none: its GPU settings are ignored"
+    for feature, asked in (
+        (probes.FUSED_BLOCKS, True),
+        (probes.LEAN_NETWORKS, preset.step.memory == "lean"),
+        (probes.DAMAGED_IMAGES, preset.loader.skip_broken),
+    ):
+        if asked and (why := probes.missing(feature)):
+            yield f"{feature} is left off with this Ultralytics: {why[0]}"

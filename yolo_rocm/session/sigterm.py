@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, Final
 
 # What they are, for people; Windows has no SIGHUP, and its SIGTERM comes from nowhere.
@@ -23,15 +24,8 @@ class Terminated(BaseException):
         self.number = number
 
 
-class _Signal:
-    """Which signal has come since they are handled here, 0 before one, and by which process they are handled."""
-
-    came = 0
-    owner = 0
-    put_off = False
-
-
-_signal = _Signal()
+# Which signal has come since they are handled here, 0 before one, and by which process they are handled.
+_signal = SimpleNamespace(came=0, owner=0, put_off=False)
 
 
 @contextmanager

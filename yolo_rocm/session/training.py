@@ -10,7 +10,6 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import CheckpointError, LostRankError
 from ..ultralytics_hooks import memory_errors, models, ranks, trainers
 from ..ultralytics_hooks.log import say
 from . import relaunch, sigterm
@@ -18,11 +17,10 @@ from .artifacts import FACTS_FILE, write_facts, write_run_page
 from .checkpoints import Checkpoints
 from .current_run import OngoingRun
 from .failures import says_out_of_memory
-from .graphs import Graphs
+from .given import GIVEN, given_to, keep_given
 from .layout import Layout
-from .listeners import DataWaits, LayerNames, StepTimes, Telemetry
+from .listeners import DataWaits, Graphs, LayerNames, StepTimes, Telemetry
 from .loading import start_workers_early
-from .resumed_run import GIVEN, given_to, keep_given
 
 if TYPE_CHECKING:
     from ..telemetry.wait_meter import Meter
@@ -50,12 +48,12 @@ class Training:
     Attributes:
         folder: Where its results are.
         phase: How far it has come.
+        checkpoints: What is whole, and how to go on from it.
         is_open: Whether its trainer is held.
     """
 
     def __init__(self, run: OngoingRun, trainer: Any) -> None:
         self._run, self._session = run, run.session
-        self._settings = run.settings  # a run inside another gives its own back before an interruption is heard of
         self._trainer: Callable[[], Any] = weakref.ref(trainer)
         self.folder = Path(trainer.save_dir)
         self.phase, self.is_open = Phase.FIRST_BATCH, True
@@ -63,7 +61,7 @@ class Training:
         self._asked_batch: int | None = None
         self._held = ExitStack()
         start_workers_early(run.loader_policy(), trainer)
-        self._checkpoints = Checkpoints(trainer, run.command)
+        self.checkpoints = Checkpoints(trainer, run.command(trainer.args.device))
         self._layout = Layout(run, trainer)
         self._graphs = Graphs(run.session)
         self._layers = LayerNames(run.session)
@@ -72,7 +70,7 @@ class Training:
         self._times = StepTimes(run.session, lambda: self._graphs.are_replayed, telemetry.is_on)
         # In this order they hear of each event.
         self._listeners = (
-            self._checkpoints, self._layout, telemetry, self._graphs, self._waits, self._times, self._layers,
+            self.checkpoints, self._layout, telemetry, self._graphs, self._waits, self._times, self._layers,
         )  # fmt: skip
         relaunch.write_note(self.folder)
 
@@ -108,7 +106,10 @@ class Training:
             self._asked_batch = trainer.batch_size  # Ultralytics makes it smaller where it does not fit
         if trainers.nan_recoveries(trainer):
             # Ultralytics carries on from last.pt, which can hide a kernel that computes wrongly.
-            say("epoch.nan", f"epoch {trainer.epoch + 1} gave NaN and is run again. {about_nan(trainer)}", warning=True)
+            advice = "try amp=False, and " if getattr(trainer, "amp", False) else ""
+            doctor = f"{advice}`yolo-rocm doctor` tests whether the kernels of this card compute right"
+            text = f"epoch {trainer.epoch + 1} gave NaN and is run again. If it happens again: {doctor}"
+            say("epoch.nan", text, warning=True)
         for listener in self._listeners:
             listener.epoch_starts(trainer)
 
@@ -160,10 +161,10 @@ class Training:
 
     def on_train_end(self, trainer: Any) -> None:
         """Write what is known of the run next to `results.csv`, as data and as a page."""
-        self._checkpoints.finished()
+        self.checkpoints.finished()
         relaunch.remove_note()
         if self._write_facts(trainer):
-            write_run_page(trainer, self._settings)
+            write_run_page(trainer, self._run.settings)
             self.phase = Phase.DONE
 
     def teardown(self, trainer: Any) -> None:
@@ -182,7 +183,7 @@ class Training:
             "ranks": 1 if here is None else here.world,
             "batch": {"asked": self._asked_batch, "used": getattr(trainer, "batch_size", None)},
         }
-        write_facts(trainer, self._session, self._settings, self.meter, self._began, facts)
+        write_facts(trainer, self._run, self.meter, self._began, facts)
         return True
 
     def say_stopped(self, stop: BaseException, *, newest: bool) -> None:
@@ -195,7 +196,7 @@ class Training:
         if self.phase is Phase.DONE and not newest:
             return
         how = f"stopped by {stop if isinstance(stop, sigterm.Terminated) else 'Ctrl-C'}"
-        say("run.stopped", self._checkpoints.stopped(how), warning=True)
+        say("run.stopped", self.checkpoints.stopped(how), warning=True)
         self.leave_page()
 
     def leave_page(self) -> None:
@@ -205,20 +206,10 @@ class Training:
             return
         with sigterm.put_off():
             try:
-                is_written = self._write_facts(trainer)
+                if self._write_facts(trainer):
+                    write_run_page(trainer, self._run.settings, pictures=False)
             except Exception as error:  # of less weight than what has ended the run
-                say("report.failed", f"no report was written: {type(error).__name__}: {error}", warning=True)
-            else:
-                if is_written:
-                    write_run_page(trainer, self._settings, pictures=False)
-
-    def no_room(self, error: OSError) -> CheckpointError:
-        """Return the error that says what is whole, and how to go on, when a file of the run does not fit the disk."""
-        return self._checkpoints.no_room(error)
-
-    def lost_rank(self, error: BaseException) -> LostRankError:
-        """Return the error that says what is whole, and how to go on, when another rank has gone."""
-        return self._checkpoints.lost_rank(error)
+                say("report.failed", f"the report is not complete: {type(error).__name__}: {error}", warning=True)
 
     def close(self) -> None:
         """Let go of the trainer; safe to call twice."""
@@ -227,9 +218,3 @@ class Training:
             ends.push(self._held)
             for listener in reversed(self._listeners):
                 ends.callback(listener.close)
-
-
-def about_nan(trainer: Any) -> str:
-    """Return what to do about an epoch that gave NaN."""
-    advice = "try amp=False, and " if getattr(trainer, "amp", False) else ""
-    return f"If it happens again: {advice}`yolo-rocm doctor` tests whether the kernels of this card compute right"

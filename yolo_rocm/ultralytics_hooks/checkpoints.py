@@ -100,15 +100,10 @@ def _checks_folder(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_save_dir
 
 
-# Run folders that were not there when a trainer of this process chose them, until they are forgotten.
+# Run folders that were not there when a trainer of this process chose them.
 _made: set[Path] = set()
 # What Ultralytics and this package write before a training has any result.
 _BEGINNINGS: Final = ("args.yaml", "labels*.jpg", "train_batch*.jpg", "rocm.json", "rocm_*.csv", "report.html")
-
-
-def forget_run_folder(folder: Path) -> None:
-    """Leave a run folder to its user from now on."""
-    _made.discard(folder)
 
 
 def discard_run_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from ..preset.cfg_file import of_file
+from ..preset.cfg_file import with_file
 from ..utils.scoped_patch import attribute
 from .models import Around
 
@@ -55,7 +55,7 @@ def _names(cfg: Any) -> set[str]:
     if cfg is None or cfg is DEFAULT_CFG:
         return set()
     if isinstance(cfg, str | Path):
-        return set(of_file(cfg))
+        return set(with_file({"cfg": cfg}))
     return set(cfg if isinstance(cfg, Mapping) else vars(cfg))
 
 

@@ -181,6 +181,12 @@ def wrap_modes(yolo: Any, around: Around) -> list[ObjectMode]:
     return list(modes.values())
 
 
+def own_mode(yolo: Any, mode: str) -> Callable[..., Any]:
+    """Return a mode of a YOLO object without what `wrap_modes` has put in its place."""
+    method: Callable[..., Any] = getattr(yolo, mode)
+    return method.__wrapped__ if isinstance(method, ObjectMode) else method
+
+
 @contextmanager
 def all_modes_wrapped(around: Around) -> Iterator[None]:
     """Run the modes of every YOLO object of the process through `around` while the context is open.

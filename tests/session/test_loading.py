@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from yolo_rocm.data import resources
+from yolo_rocm.hardware import system
 from yolo_rocm.session.loading import what_to_try
 
 CACHE = "cache=ram (cache=disk where memory is short)"
@@ -19,9 +21,12 @@ CACHE = "cache=ram (cache=disk where memory is short)"
     ],
 )
 def test_what_is_done_already_is_not_advised(monkeypatch, cores, workers, cached, advice):
-    from yolo_rocm.data import worker_count
-
-    original = worker_count.recommended_workers
-    machine = {"system": "windows", "cores": cores, "gpus": 1, "ram_gb": 64.0}
-    monkeypatch.setattr(worker_count, "recommended_workers", lambda **given: original(**machine, **given))
+    for owner, name, value in (
+        (system, "cores", cores),
+        (resources, "training_processes", 1),
+        (resources, "ram_available", 64 * 2**30),
+        (resources, "shm_free", None),
+        (resources, "system_name", "windows"),
+    ):
+        monkeypatch.setattr(owner, name, lambda *_, value=value: value)
     assert what_to_try(workers, 16, cached) == advice

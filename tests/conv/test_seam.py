@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import pytest
 import torch
@@ -34,15 +34,6 @@ def layer():
     return torch.randn(2, 3, 9, 9, requires_grad=True), torch.randn(4, 3, 3, 3, requires_grad=True)
 
 
-def test_the_sick_vendor_kills_stock_torch_forward_and_backward(layer):
-    with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
-        F.conv2d(*layer)
-    y = F.conv2d(*layer)
-    with sick_vendor(forward=False), pytest.raises(RuntimeError, match=MESSAGE):
-        y.sum().backward()
-    F.conv2d(*layer).sum().backward()
-
-
 def test_gemm_works_where_the_vendor_is_sick(sick, layer):
     with yolo_rocm.patched(CPU, "gemm") as report:
         F.conv2d(*layer).sum().backward()
@@ -52,9 +43,12 @@ def test_gemm_works_where_the_vendor_is_sick(sick, layer):
 
 
 @pytest.mark.parametrize("engine", ["vendor", "aten"])
-def test_native_kernels_are_reached_below_the_seam(sick, layer, engine):
-    with yolo_rocm.patched(CPU, engine), pytest.raises(RuntimeError, match=MESSAGE):
-        F.conv2d(*layer)
+def test_native_kernels_are_reached_below_the_seam(layer, engine):
+    with yolo_rocm.patched(CPU, engine):
+        y = F.conv2d(*layer)
+        for run in (lambda: F.conv2d(*layer), y.sum().backward):
+            with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
+                run()
 
 
 def test_auto_takes_the_vendor_only_when_it_is_said_to_be_healthy(layer):
@@ -65,8 +59,7 @@ def test_auto_takes_the_vendor_only_when_it_is_said_to_be_healthy(layer):
 
 
 def test_patch_and_unpatch_count(sick, layer):
-    first = yolo_rocm.patch(CPU, "gemm")
-    second = yolo_rocm.patch(CPU, "gemm")
+    first, second = yolo_rocm.patch(CPU, "gemm"), yolo_rocm.patch(CPU, "gemm")
     yolo_rocm.unpatch()
     F.conv2d(*layer)
     yolo_rocm.unpatch()
@@ -77,20 +70,11 @@ def test_patch_and_unpatch_count(sick, layer):
         yolo_rocm.unpatch()
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_everything_is_restored_after_an_error(layer, error):
     with pytest.raises(error), yolo_rocm.patched(CPU, "gemm"):
         raise error
     with sick_vendor(), pytest.raises(RuntimeError, match=MESSAGE):
-        F.conv2d(*layer)
-
-
-def test_an_interrupt_inside_a_convolution_restores_and_arrives(layer, monkeypatch):
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("yolo_rocm.conv.gemm.columns.NhwcColumns.forward", interrupted)
-    with pytest.raises(KeyboardInterrupt), yolo_rocm.patched(CPU, "gemm"):
         F.conv2d(*layer)
 
 
@@ -113,73 +97,24 @@ def test_new_memory_is_not_filled_while_patched(monkeypatch, before):
     assert torch.utils.deterministic.fill_uninitialized_memory is before
 
 
-def test_threads_share_the_seam_and_each_gets_right_results(sick):
-    torch.manual_seed(1)
-    x, w = torch.randn(2, 4, 12, 12, dtype=torch.double), torch.randn(4, 4, 3, 3, dtype=torch.double)
-    with yolo_rocm.patched(CPU, "gemm"):
-        expected = F.conv2d(x, w)
-    wrong: list[object] = []
-
-    def work() -> None:
-        try:
-            for _ in range(40):
-                with yolo_rocm.patched(CPU, "gemm"):
-                    if not torch.equal(F.conv2d(x, w), expected):
-                        wrong.append("values")
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def test_backward_in_another_thread_uses_the_seam(sick, layer):
-    with yolo_rocm.patched(CPU, "gemm"):
-        y = F.conv2d(*layer).sum()
-        thread = threading.Thread(target=y.backward)
-        thread.start()
-        thread.join()
-    assert layer[1].grad is not None
-
-
-def test_wrong_calls_get_torchs_own_message(layer):
-    x, _ = layer
-    bad = torch.randn(4, 5, 3, 3)
+@each_row("weight, bias", [((4, 5, 3, 3), (4,)), *(((4, 3, 3, 3), bias) for bias in ((1,), (3,), (8,), (4, 1)))])
+def test_wrong_calls_get_torchs_own_message(layer, weight, bias):
+    """A bias of another shape could be spread over the channels, or be read beyond its end."""
+    operands = layer[0], torch.randn(weight), torch.randn(bias)
     with pytest.raises(RuntimeError) as stock:
-        F.conv2d(x, bad)
+        F.conv2d(*operands)
     with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError) as ours:
-        F.conv2d(x, bad)
+        F.conv2d(*operands)
     assert str(ours.value) == str(stock.value)
 
 
-@pytest.mark.parametrize("bias", [(1,), (3,), (8,), (4, 1)], ids=str)
-def test_a_bias_of_another_shape_gets_torchs_own_message(layer, bias):
-    """It could be spread over the channels, or be read beyond its end."""
-    weight = torch.randn(4, layer[0].shape[1], 3, 3)
-    with pytest.raises(RuntimeError, match="expected bias to be 1-dimensional with 4 elements") as stock:
-        F.conv2d(layer[0], weight, torch.randn(bias))
-    with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError) as ours:
-        F.conv2d(layer[0], weight, torch.randn(bias))
-    assert str(ours.value) == str(stock.value)
-
-
-def test_a_bias_of_another_data_type_gets_torchs_own_message():
-    x, weight, bias = torch.randn(2, 4, 5, 5), torch.randn(4, 6, 2, 2), torch.randn(6, dtype=torch.float64)
-    said = r"bias type .*should be the same|expected scalar type"
-    with yolo_rocm.patched(CPU, "gemm"), pytest.raises(RuntimeError, match=said):
-        F.conv_transpose2d(x, weight, bias)
-
-
-def test_a_bias_of_another_device_is_left_to_torch():
+def test_a_bias_of_another_device_or_data_type_is_left_to_torch():
     """A kernel would read its address."""
     x = torch.randn(2, 4, 5, 5)
     problem = ConvProblem.of(x, torch.randn(6, 4, 3, 3), (1, 1), (0, 0), (1, 1), False, (0, 0), 1)
     assert seam._fits(torch.randn(6), x, problem)
     assert not seam._fits(torch.randn(6, device="meta"), x, problem)
+    assert not seam._fits(torch.randn(6).double(), x, problem)
 
 
 def test_an_explicit_engine_that_cannot_serve_says_why():
@@ -192,14 +127,9 @@ def test_an_explicit_engine_that_cannot_serve_says_why():
     assert dict(report.engines()) == {"aten": 1}
 
 
-@pytest.mark.parametrize("devices", [("gpu",), (), "cpu", ("cpu", "hip")])
+@each_row("devices", [("gpu",), (), "cpu", ("cpu", "hip")])
 def test_wrong_devices_are_refused(devices):
     with pytest.raises(ConfigError, match="Allowed: cuda, cpu"), yolo_rocm.patched(devices):
-        pass
-
-
-def test_wrong_engine_offers_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean 'gemm'"), yolo_rocm.patched(CPU, "gem"):
         pass
 
 
@@ -280,16 +210,6 @@ def test_each_device_type_has_its_own_newest_patch(layer):
     assert dict(outer.engines()) == {"gemm": 1}
 
 
-def test_a_patch_may_be_on_twice(layer):
-    patch = Patch(CPU, Planner("gemm", remember=False))
-    with installed(patch):
-        with installed(patch):
-            F.conv2d(*layer)
-        F.conv2d(*layer)
-    F.conv2d(*layer)
-    assert [served.forward_calls for served in patch.report.served.values()] == [2]
-
-
 def test_a_network_that_computes_is_told_apart_by_layer_while_layers_are_named():
     """Its own patch serves its convolutions, but for calls that are named or timed."""
     patch, inference = (
@@ -323,16 +243,17 @@ def test_kernels_are_not_taken_from_under_a_thread_that_knows_nothing_of_them():
     expected = F.conv2d(x, weight)
     stop, calls, errors = threading.Event(), [], []
 
-    def guest() -> None:
+    def guest(owner: bool) -> None:
         try:
             F.conv2d(x, weight)
             while not stop.is_set():
-                torch.testing.assert_close(F.conv2d(x, weight), expected, rtol=1e-4, atol=1e-4)
+                with yolo_rocm.patched(CPU, engine="gemm") if owner else nullcontext():
+                    torch.testing.assert_close(F.conv2d(x, weight), expected, rtol=1e-4, atol=1e-4)
                 calls.append(1)
         except BaseException as error:  # what a thread raises is lost
             errors.append(error)
 
-    guests = [threading.Thread(target=guest) for _ in range(3)]
+    guests = [threading.Thread(target=guest, args=(number == 3,)) for number in range(4)]
     with yolo_rocm.patched(CPU, engine="gemm"):  # older torch must have met a guest once
         for thread in guests:
             thread.start()
@@ -360,20 +281,6 @@ def test_layers_that_ran_on_another_device_are_said_to_be_elsewhere():
 
 
 @pytest.mark.parametrize("engine", ["gemm", "aten"])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
-def test_results_are_laid_out_as_the_operands_are(engine, layout):
-    """Every pass, as torch promises to its compiler."""
-    x = torch.randn(2, 8, 6, 5).contiguous(memory_format=layout).requires_grad_()
-    weight = torch.randn(6, 8, 3, 3).contiguous(memory_format=layout).requires_grad_()
-    with yolo_rocm.patched(CPU, engine):
-        y = F.conv2d(x, weight, None, 1, 1)
-        grads = torch.autograd.grad(y.sum(), [x, weight])
-    for result in (y, *grads):
-        assert result.stride() == result.contiguous(memory_format=layout).stride()
-        assert result.is_contiguous() == (layout is torch.contiguous_format)
-
-
-@pytest.mark.parametrize("engine", ["gemm", "aten"])
 @pytest.mark.parametrize("kind", ["1x1", "1x1, stride 2", "depthwise", "part of the channels", "both in part"])
 def test_channels_last_goes_on_where_strides_alone_tell_it(engine, kind):
     """Weights that lie the same way in both layouts, contiguous inputs, and views, which are not contiguous at all."""
@@ -394,20 +301,3 @@ def test_channels_last_goes_on_where_strides_alone_tell_it(engine, kind):
     assert y.stride() == expected.stride() == y.contiguous(memory_format=torch.channels_last).stride()
     for one, other in zip((y, *found), (expected, *wanted), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("engine", ["gemm", "aten"])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
-@pytest.mark.parametrize("shape", [(1, 8, 3, 3), (8, 8, 6, 6), (1, 8, 6, 6), (1, 8, 1, 1), (8, 8, 1, 1)], ids=str)
-def test_results_that_lie_the_same_way_in_both_layouts_have_the_strides_of_theirs(engine, layout, shape):
-    """Of one channel, or one pixel: the next convolution goes by strides."""
-    x = torch.randn(2, 8, 6, 6).to(memory_format=layout).requires_grad_()
-    weight = torch.randn(shape).to(memory_format=layout).requires_grad_()
-    with torch.backends.mkldnn.flags(enabled=False):  # oneDNN of torch 1.13 on x86-64 makes a pixel channels_last
-        expected = F.conv2d(x, weight)
-    with yolo_rocm.patched(CPU, engine):
-        y = F.conv2d(x, weight)
-        grads = torch.autograd.grad(y.sum(), [x, weight])
-    assert y.stride() == expected.stride() == torch.empty_like(y, memory_format=layout).stride()
-    for grad, of in zip(grads, (x, weight), strict=True):
-        assert grad.stride() == torch.empty_like(of, memory_format=layout).stride()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -30,12 +32,9 @@ def run(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     return [y.detach(), x.grad, *(p.grad.clone() for p in model.parameters())]
 
 
-def timed(report, model, x, number=1, named=True):
+def timed(report, model, x, number=1):
     report.timer = StepTimer(number, CPU)
-    if named:
-        with report.naming(model):
-            result = run(model, x)
-    else:
+    with report.naming(model):
         result = run(model, x)
     timer, report.timer = report.timer, None
     timer.end()
@@ -43,8 +42,11 @@ def timed(report, model, x, number=1, named=True):
     return result
 
 
-@pytest.mark.parametrize("engine", ["gemm", "aten", "vendor"])
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("engine", "layout"),
+    [("gemm", torch.channels_last), ("aten", torch.contiguous_format), ("vendor", torch.channels_last)],
+    ids=str,
+)
 def test_a_timed_step_computes_the_same_bits(engine, layout):
     model, x = network().to(memory_format=layout), torch.randn(2, 4, 12, 12).to(memory_format=layout)
     patch = Patch(("cpu",), Planner(engine, vendor_library=True, remember=False))
@@ -73,6 +75,24 @@ def test_every_layer_gets_its_passes_and_they_fit_into_the_step():
     assert rows["0"]["times_ms"]["grad_weight"] == rows["1"]["times_ms"]["grad_weight"]  # one shape, divided
 
 
+def test_events_are_read_only_once_they_have_passed(monkeypatch):
+    """A real one raises or waits where it has not."""
+    now, moments = [-1], itertools.count()
+    monkeypatch.setattr(step_timer, "mark", lambda device: next(moments))
+    monkeypatch.setattr(step_timer, "passed", lambda moment: moment <= now[0])
+    monkeypatch.setattr(step_timer, "milliseconds", lambda start, stop: float(stop - start))
+    problem, times, timer = object(), step_timer.LayerTimes(), StepTimer(1, CPU)
+    timer.add(problem, "forward", "a", step_timer.mark(CPU), CPU)
+    timer.end()
+    times.take(timer)
+    for now[0] in range(3):
+        times.collect()
+        assert times.of(problem, "a", ["a"]) == {}
+    now[0] = 3
+    assert times.step() == {"sampled_steps": 1, "step_ms": 3.0, "steps": [1]}
+    assert times.of(problem, "a", ["a"]) == {"forward": 1.0}
+
+
 def at(monkeypatch, *spent: float) -> None:
     """Let the marks be a made clock: each span takes the next of `spent` seconds."""
     moments, now = [], 0.0
@@ -84,12 +104,12 @@ def at(monkeypatch, *spent: float) -> None:
 
 
 def test_time_is_divided_as_the_forward_calls_were(monkeypatch):
-    problem = object()
-    at(monkeypatch, 1.0, 1.0, 2.0, 0.8)
+    problem, unnamed = object(), object()
+    at(monkeypatch, 1.0, 1.0, 2.0, 0.8, 0.2)
     timer = StepTimer(1, CPU)
-    for which, layer in (("forward", "a"), ("forward", "a"), ("forward", "b"), ("grad_weight", None)):
-        began = step_timer.mark(CPU)
-        timer.add(problem, which, layer, began, CPU)
+    calls = [(problem, "forward", "a"), (problem, "forward", "a"), (problem, "forward", "b")]
+    for *call, layer in (*calls, (problem, "grad_weight", None), (unnamed, "forward", None)):
+        timer.add(*call, layer, step_timer.mark(CPU), CPU)
     timer.end()
     times = step_timer.LayerTimes()
     times.take(timer)
@@ -98,7 +118,8 @@ def test_time_is_divided_as_the_forward_calls_were(monkeypatch):
     assert times.of(problem, "b", sharing) == pytest.approx({"forward": 2000, "grad_weight": 800 / 3})
     assert times.of(problem, "never ran", sharing) == {}
     assert times.of(object(), "a", sharing) == {}
-    assert times.step() == {"sampled_steps": 1, "step_ms": pytest.approx(4800), "steps": [1]}
+    assert times.of(unnamed, "c", ["c", "d"]) == pytest.approx({"forward": 100})  # as in a compiled model: alike
+    assert times.step() == {"sampled_steps": 1, "step_ms": pytest.approx(5000), "steps": [1]}
 
 
 def test_steps_of_the_warm_up_are_dropped_once_there_are_others():
@@ -109,54 +130,3 @@ def test_steps_of_the_warm_up_are_dropped_once_there_are_others():
         timer.end()
         times.take(timer)
         assert times.step()["steps"] == steps
-
-
-def test_without_names_layers_of_a_shape_share_alike():
-    model, x = network(), torch.randn(2, 4, 12, 12)
-    with patched(("cpu",), "gemm") as report:
-        with report.naming(model):
-            run(model, x)
-        timed(report, model, x, named=False)
-    first, second, third, _ = (row.times_ms for row in report.layers())
-    assert first == second
-    assert set(third) == {"forward", "grad_input", "grad_weight"}
-
-
-class Event:
-    """A mark on a GPU that has passed or not."""
-
-    def __init__(self, at: float, passed: bool) -> None:
-        self.at, self.passed = at, passed
-
-    def query(self) -> bool:
-        """Tell without waiting."""
-        return self.passed
-
-    def elapsed_time(self, other: Event) -> float:
-        """Return milliseconds; a real one raises or waits where either has not passed."""
-        assert self.passed
-        assert other.passed
-        return other.at - self.at
-
-
-def test_events_are_read_only_once_they_have_passed(monkeypatch):
-    events = []
-
-    def mark(device):
-        events.append(Event(float(len(events)), passed=False))
-        return events[-1]
-
-    monkeypatch.setattr(step_timer, "mark", mark)
-    problem, times = object(), step_timer.LayerTimes()
-    timer = StepTimer(1, CPU)
-    timer.add(problem, "forward", "a", mark(CPU), CPU)
-    timer.end()
-    times.take(timer)
-    assert times.step()["step_ms"] is None
-    for event in events:
-        times.collect()
-        assert times.of(problem, "a", ["a"]) == {}
-        event.passed = True
-    times.collect()
-    assert times.of(problem, "a", ["a"]) == {"forward": 1.0}
-    assert times.step() == {"sampled_steps": 1, "step_ms": 3.0, "steps": [1]}

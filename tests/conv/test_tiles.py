@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from yolo_rocm.conv.triton import tiles
 from yolo_rocm.conv.triton.tiles import ROW_SIZES, SIZES, MeasuredSizes, block, fits, measured
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
@@ -19,13 +17,6 @@ def test_every_case_has_a_row_and_every_row_a_case():
     cases = product(FAMILIES, (False, True), (False, True), ("gather", "weight", "rows"), (3, 64), (1, 3))
     reached = {id(measured(*case)) for case in cases}
     assert reached == {id(sizes) for _, sizes in tiles._MEASURED}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "half"])
-@pytest.mark.parametrize("kernel", ["gather", "weight", "rows"])
-def test_channels_last_is_read_as_it_is_in_every_size(family, half, kernel):
-    assert measured(family, True, half, kernel, 64, 3) == MeasuredSizes(SIZES, ())
 
 
 NCHW = {
@@ -54,8 +45,7 @@ def test_tiles_that_are_mostly_padding_or_far_too_narrow_do_not_fit():
     assert [size for size in (16, 32, 64, 128) if fits(size, 65)] == [32, 64, 128]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("half", [False, True], ids=["fp32", "half"])
+@each_row("family, half", list(product(FAMILIES, (False, True))))
 def test_every_family_has_every_size(family, half):
     found = tiles.tiles(family, half)
     assert (tuple(found.gather), tuple(found.weight), tuple(found.rows)) == (SIZES, SIZES, ROW_SIZES)

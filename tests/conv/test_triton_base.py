@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -24,35 +23,24 @@ from yolo_rocm.engines.triton.call import Call
 from .cases import conv
 
 STREAM = 77
-BY_TRITON, REPEATED = 1.0, 2.0
-BITS_OF_REPEATED = {torch.float32: (ctypes.c_float, REPEATED), torch.float16: (ctypes.c_uint16, 0x4000)}
 ALGORITHMS = pytest.mark.parametrize(
     ("name", "groups"), [("triton_m", 1), ("triton_rows_m", 1), ("triton_depthwise", 32)]
 )
 
 
 class Machine:
-    """Kernels that write who has launched them into the first number of their result.
-
-    Attributes:
-        by_triton: Calls that Triton has launched.
-        repeated: Those that were repeated, each with its addresses.
-        half: Whether results are in half precision; partial sums never are.
-    """
+    """Launches, which compute nothing: by Triton, and repeated, each with the addresses of its tensors."""
 
     def __init__(self) -> None:
         self.by_triton: list[Call] = []
         self.repeated: list[tuple[Call, tuple[int, ...]]] = []
-        self.half = False
 
     def kernel_of(self, call: Call):
         """Return something that is launched as Triton's kernels are."""
 
         def first(*arguments, **options):
             self.by_triton.append(call)
-            tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-            tensors[-1][(0,) * tensors[-1].dim()] = BY_TRITON
-            assert arguments[len(tensors) :] == call.numbers
+            assert tuple(each for each in arguments if not isinstance(each, torch.Tensor)) == call.numbers
             assert options == call.options
             return SimpleNamespace(run=self.run, function=call, packed_metadata="packed")
 
@@ -64,15 +52,15 @@ class Machine:
         assert ((x, y, z), stream, packed, hooks) == (call.grid, STREAM, "packed", [None, None, None])
         rest = (*call.numbers, *call.constants.values())
         assert arguments[len(arguments) - len(rest) :] == rest
-        addresses = arguments[9 : len(arguments) - len(rest)]
-        partials = len(addresses) == 3
-        kind, bits = BITS_OF_REPEATED[torch.float16 if self.half and not partials else torch.float32]
-        kind.from_address(addresses[-1]).value = bits
-        self.repeated.append((call, addresses))
+        self.repeated.append((call, arguments[9 : len(arguments) - len(rest)]))
 
-    def precisions(self) -> list[str]:
-        """Return the precisions of the products that Triton has launched."""
-        return [call.constants["PRECISION"] for call in self.by_triton if "PRECISION" in call.constants]
+    def launched(self, *calls) -> tuple[int, int]:
+        """Make calls, and return how many launches Triton has made for them and how many were repeated."""
+        self.by_triton.clear()
+        self.repeated.clear()
+        for call in calls:
+            call()
+        return len(self.by_triton), len(self.repeated)
 
 
 @pytest.fixture
@@ -87,7 +75,7 @@ def machine(monkeypatch):
     monkeypatch.setattr(direct, "triton_version", lambda: (3, 6))
     monkeypatch.setattr(direct, "current_stream", lambda number: STREAM)
     monkeypatch.setattr(direct, "current_device", lambda: -1)  # what `get_device` says of a tensor on a CPU
-    monkeypatch.setattr(direct, "_agrees", lambda *given: True)  # these launches leave their name, no results
+    monkeypatch.setattr(direct, "_agrees", lambda *given: True)  # there are no results
     with STATE.replaced():
         yield made
 
@@ -107,51 +95,43 @@ def tensors(p: ConvProblem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return drawn(p, p.input_shape), drawn(p, p.weight_shape), drawn(p, p.output_shape)
 
 
-def first_of(result: torch.Tensor) -> float:
-    return float(result.flatten()[0])
-
-
 @ALGORITHMS
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("channels_last", [True, False], ids=["nhwc", "nchw"])
 def test_the_second_call_repeats_the_launch(machine, name, groups, dtype, channels_last):
     p = problem(dtype, channels_last, groups)
-    machine.half = dtype == torch.float16
     bound = BY_NAME[name].bound(p)
     for number in range(3):
+        machine.repeated.clear()
         x, weight, grad = tensors(p)
         y = bound.forward(x, weight, None)
         gx, nothing = bound.backward(grad, x, weight, (True, False))
         neither, gw = bound.backward(grad, x, weight, (False, True))
         assert nothing is neither is None
-        expected = BY_TRITON if number == 0 else REPEATED
         for shape, result in {p.output_shape: y, p.input_shape: gx, p.weight_shape: gw}.items():
-            assert (first_of(result), result.shape, result.dtype) == (expected, shape, dtype)
-            assert result.stride() == strides(shape, channels_last)
-        if number:
-            (_, forward), (_, back), (_, partials), (_, total) = machine.repeated
-            assert (forward[0], forward[3]) == (x.data_ptr(), y.data_ptr())
-            assert (back[0], back[3]) == (grad.data_ptr(), gx.data_ptr())
-            assert partials[:2] == (x.data_ptr(), grad.data_ptr())
-            assert (partials[2], gw.data_ptr()) == total
-            packed = groups == 1 and (dtype == torch.float32 or not channels_last)
-            assert (forward[1] == weight.data_ptr()) != packed
-        machine.repeated.clear()
-    assert len(machine.by_triton) == 4  # and never again
+            assert (result.shape, result.dtype, result.stride()) == (shape, dtype, strides(shape, channels_last))
+        assert (len(machine.by_triton), len(machine.repeated)) == (4, 4 if number else 0)
+    (_, forward), (_, back), (_, partials), (_, total) = machine.repeated
+    assert (forward[0], forward[3]) == (x.data_ptr(), y.data_ptr())
+    assert (back[0], back[3]) == (grad.data_ptr(), gx.data_ptr())
+    assert partials[:2] == (x.data_ptr(), grad.data_ptr())
+    assert (partials[2], gw.data_ptr()) == total
+    packed = groups == 1 and (dtype == torch.float32 or not channels_last)
+    assert (forward[1] == weight.data_ptr()) != packed
 
 
 @ALGORITHMS
 def test_a_gradient_in_fp32_is_the_same_launch_and_another_sum(machine, name, groups):
     p = problem(groups=groups)
-    bound = BY_NAME[name].bound(p)
-    for number in range(2):
-        x, weight, grad = tensors(p)
-        for wanted, dtype in (((False, True), torch.float16), ((False, True, True), torch.float32)):
-            machine.half = dtype == torch.float16
-            _, gw = bound.backward(grad, x, weight, wanted)
-            expected = BY_TRITON if number == 0 else REPEATED
-            assert (first_of(gw), gw.dtype, gw.stride()) == (expected, dtype, strides(p.weight_shape, True))
-    assert [call.kernel == "sum_partials" for call in machine.by_triton] == [False, True, True]
+    bound, (x, weight, grad) = BY_NAME[name].bound(p), tensors(p)
+    for wanted, dtype, launches in (
+        ((False, True), torch.float16, (2, 0)),
+        ((False, True, True), torch.float32, (1, 1)),
+        ((False, True, True), torch.float32, (0, 2)),
+    ):
+        assert machine.launched(lambda wanted=wanted: bound.backward(grad, x, weight, wanted)) == launches
+        _, gw = bound.backward(grad, x, weight, wanted)
+        assert (gw.dtype, gw.stride()) == (dtype, strides(p.weight_shape, True))
 
 
 @ALGORITHMS
@@ -159,57 +139,53 @@ def test_tensors_of_another_kind_get_a_launch_of_their_own(machine, name, groups
     p = problem(torch.float32, groups=groups)
     bound = BY_NAME[name].bound(p)
 
-    def passes(x, weight, grad) -> list[float]:
-        results = [bound.forward(x, weight, None), *bound.backward(grad, x, weight, (True, True))]
-        return [first_of(result) for result in results]
+    def launched(x, weight, grad):
+        return machine.launched(
+            lambda: bound.forward(x, weight, None), lambda: bound.backward(grad, x, weight, (True, True))
+        )
 
     x, weight, grad = tensors(p)
     odd, transposed = drawn(p, p.input_shape, odd=True), drawn(p, p.output_shape).transpose(2, 3)
-    assert passes(odd, weight, grad)[0] == passes(x, weight, grad)[0] == BY_TRITON  # not that for odd addresses
-    assert passes(x, weight, grad) == [REPEATED] * 3
-    usual = [machine.repeated[place][0] for place in (-3, -1)]  # grad-weight and grad-input, between them the sum
-    assert passes(x, weight, transposed) == [REPEATED, BY_TRITON, REPEATED]  # of grad-weight the sum is repeated
-    assert passes(x, weight, transposed) == [REPEATED] * 3
-    others = [machine.repeated[place][0] for place in (-3, -1)]
-    for one, other in zip(usual, others, strict=True):
-        assert one.kernel == other.kernel
-        assert one.numbers != other.numbers
-    assert passes(x, weight, grad) == [REPEATED] * 3
-    assert [machine.repeated[place][0] for place in (-3, -1)] == usual
+    assert launched(odd, weight, grad) == (4, 0)
+    assert launched(x, weight, grad) == (2, 2)  # what was compiled for an odd address is not kept for others
+    assert launched(x, weight, grad) == (0, 4)
+    usual = [call for call, _ in machine.repeated]
+    assert launched(odd, weight, grad) == (2, 2)
+    assert launched(x, weight, transposed) == (2, 2)  # forward and the sum are the same
+    assert launched(x, weight, transposed) == (0, 4)
+    others = [call for call, _ in machine.repeated]
+    assert [one.kernel for one in usual] == [other.kernel for other in others]
+    assert [one == other for one, other in zip(usual, others, strict=True)] == [True, False, True, False]
+    assert launched(x, weight, grad) == (0, 4)
+    assert [call for call, _ in machine.repeated] == usual
 
 
 def test_a_transposed_copy_is_repeated_too_and_made_once_for_both_gradients(machine):
     p = problem(channels_last=False)
-    machine.half = True
     bound = BY_NAME["triton_m_turned"].bound(p)
     for number in range(2):
         x, weight, grad = tensors(p)
         y = bound.forward(x, weight, None)
         gx, gw = bound.backward(grad, x, weight, (True, True))
         for shape, result in {p.output_shape: y, p.weight_shape: gw, p.input_shape: gx}.items():
-            assert first_of(result) == (BY_TRITON if number == 0 else REPEATED)
             assert (result.shape, result.stride()) == (shape, strides(shape, False))
+        assert len(machine.by_triton) == 5, number  # the copy, three passes and a sum
     (_, of_x), (_, forward), (_, of_grad), (_, of_x_again), (_, partials), _, (_, back) = machine.repeated[-7:]
     assert (of_x[0], of_grad[0], of_x_again[0]) == (x.data_ptr(), grad.data_ptr(), x.data_ptr())
     assert (forward[0], partials[:2], back[0]) == (of_x[1], (of_x_again[1], of_grad[1]), of_grad[1])
-    assert len(machine.by_triton) == 5  # the copy, three passes and a sum
-    machine.repeated.clear()
-    assert bound.backward(grad, x, weight, (True, False))[1] is None
-    assert len(machine.repeated) == 2  # the input is not copied for its own gradient
+    only_input = machine.launched(lambda: bound.backward(grad, x, weight, (True, False)))
+    assert only_input == (0, 2)  # the input is not copied for its own gradient
 
 
 @pytest.mark.parametrize("name", ["triton_m", "triton_m_turned", "triton_flat"])
 def test_a_weight_in_the_layout_that_is_read_is_not_copied(machine, name):
     p, algorithm = problem(channels_last=False), BY_NAME[name]
-    machine.half = True
     assert algorithm.weight_layout(p) == torch.channels_last
     x, weight, grad = tensors(p)
     weight = weight.contiguous(memory_format=torch.channels_last)
     bound = algorithm.bound(p)
     for _ in range(2):
-        machine.repeated.clear()
-        bound.forward(x, weight, None)
-        bound.backward(grad, x, weight, (True, False))
+        machine.launched(lambda: bound.forward(x, weight, None), lambda: bound.backward(grad, x, weight, (True, False)))
     read = [addresses[1] for _, addresses in machine.repeated if len(addresses) == 4]
     assert read == [weight.data_ptr()] * 2
     assert algorithm.weight_layout(problem(torch.float32, False)) == torch.preserve_format  # passes read two layouts
@@ -220,11 +196,12 @@ def test_a_weight_in_the_layout_that_is_read_is_not_copied(machine, name):
 def test_tf32_is_asked_every_time_where_a_card_has_it(machine, monkeypatch):
     bound = BY_NAME["triton_m"].bound(p := problem(torch.float32))
     x, weight, grad = tensors(p)
-    for allowed in (False, True):
+    for allowed, launches in ((False, 4), (True, 3)):
         monkeypatch.setattr(triton_common, "tf32_allowed", lambda allowed=allowed: allowed)
-        bound.forward(x, weight, None)
-        bound.backward(grad, x, weight, (True, True))
-    assert machine.precisions() == ["ieee"] * 3 + ["tf32"] * 3
+        backward = lambda: bound.backward(grad, x, weight, (True, True))  # noqa: E731
+        assert machine.launched(lambda: bound.forward(x, weight, None), backward)[0] == launches
+        precisions = {call.constants.get("PRECISION") for call in machine.by_triton} - {None}
+        assert precisions == {"tf32" if allowed else "ieee"}
     monkeypatch.setattr(triton_common, "family", lambda device: WMMA)
     monkeypatch.setattr(triton_common, "tf32_allowed", lambda: pytest.fail("reading it takes longer than a launch"))
     bound.forward(x, weight, None)
@@ -232,12 +209,11 @@ def test_tf32_is_asked_every_time_where_a_card_has_it(machine, monkeypatch):
 
 def test_a_bias_is_added(machine):
     bound = BY_NAME["triton_m"].bound(p := problem())
-    machine.half = True
     x, weight, _ = tensors(p)
     bias = torch.ones(48, dtype=p.dtype)[:32]
     for added in (None, bias, bias):
         bound.forward(x, weight, added)
     assert [call.constants["BIAS"] for call in machine.by_triton] == [False, True]
-    call, addresses = machine.repeated[-1]
+    ((call, addresses),) = machine.repeated
     assert call.constants["BIAS"]
     assert addresses[2] == bias.data_ptr()

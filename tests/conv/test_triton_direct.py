@@ -160,25 +160,3 @@ def test_one_that_fails_later_is_given_up_too(use, caplog):
     assert not again(-1, 0, 16)  # who has kept it is told as well
     assert kernel.direct == 3
     assert len(caplog.records) == 1
-
-
-def test_a_very_large_result_is_not_copied_for_a_comparison(use, monkeypatch):
-    monkeypatch.setattr(direct, "_LARGEST_COMPARED", 100)
-    kernel, (x, y) = use(Kernel()), tensors()
-    for _ in range(2):
-        assert torch.equal(kernel.launched(x, y), x + 1)
-    assert (kernel.by_triton, kernel.direct) == (2, 0)
-    kernel.launched(x[:16], y[:16])
-    assert (kernel.by_triton, kernel.direct) == (3, 1)
-    assert launch.repeating("key") is not None
-    assert not direct._given_up
-
-
-def test_what_a_version_of_triton_does_not_say_is_left_out():
-    loaded = []
-    says = SimpleNamespace(_init_handles=lambda: loaded.append(1), n_spills=3)
-    assert (direct.spills(says), loaded) == (3, [1])
-    assert direct.spills(SimpleNamespace()) == direct.spills(SimpleNamespace(n_spills=None)) == 0
-    # Without parameters every kind of number counts: a kernel is compiled more often, never too seldom.
-    silent = [direct.specialisation(object(), calls.transpose((2, channels, 4, 4)), 2) for channels in (32, 33)]
-    assert silent[0] != silent[1]

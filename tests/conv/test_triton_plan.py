@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -10,18 +11,14 @@ import torch
 from yolo_rocm.bench.layers import model_layers
 from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, INFERENCE_ALGORITHMS
 from yolo_rocm.conv.names import PASSES
-from yolo_rocm.conv.plan import Planner
 from yolo_rocm.conv.problem import ConvProblem
 from yolo_rocm.conv.triton import common as triton_common
 from yolo_rocm.conv.triton import depthwise as triton_depthwise
 from yolo_rocm.conv.triton import gemm as triton_gemm
 from yolo_rocm.engines import devices
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.engines.names import single_engines
 from yolo_rocm.engines.triton import available
 from yolo_rocm.engines.triton.available import FAMILIES, FMA, MFMA, NVIDIA, WMMA
-from yolo_rocm.engines.trust import checks
-from yolo_rocm.errors import ConfigError
 
 from ..tables import each_row
 from .problems import made_problem as conv
@@ -47,39 +44,33 @@ def served(monkeypatch):
     return by
 
 
-def layers_of(model: str, dtype: torch.dtype, channels_last: bool) -> list[ConvProblem]:
-    """Return the layers of a model at batch 64 and 640 pixels, from those at 64 pixels."""
-    found = [layer.problem for layer in model_layers(model, 64, 64, dtype, "cuda:0", channels_last)]
-    return [replace(p, input_shape=(*p.input_shape[:2], *(10 * s for s in p.input_size))) for p in found]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("model", ["yolov8n.yaml", "yolo11n.yaml"])
-def test_few_candidates_for_every_layer_and_pass(served, model, family):
+@each_row("family, last", list(product(FAMILIES, (False, True))))
+def test_few_candidates_for_every_layer_and_pass(served, family, last):
     served(family)
-    counts = {}
-    layers = layers_of(model, torch.float32, False)
-    assert len(layers) > 20
-    for dtype in (torch.float32, torch.float16):
-        for problem in (replace(p, dtype=dtype, channels_last=last) for p in layers for last in (False, True)):
-            serving = [a for a in TRITON if not a.not_supported_reasons(problem)]
-            for which in PASSES:
-                names = [a.name for a in serving if a.worth_measuring(problem, which)]
-                assert names, (which, str(problem))
-                counts[which, str(problem)] = names
-                if problem.groups == problem.in_channels:
-                    assert names == ["triton_depthwise"]
-    assert not {key: names for key, names in counts.items() if len(names) > 7}
+    layers = model_layers("yolo11n.yaml", 64, 64, torch.float32, "cuda:0", last)
+    small = (layer.problem for layer in layers)
+    problems = [replace(p, input_shape=(*p.input_shape[:2], *(10 * size for size in p.input_size))) for p in small]
+    assert len(problems) > 20
+    for dtype, problem, which in product((torch.float32, torch.float16), problems, PASSES):
+        problem = replace(problem, dtype=dtype)
+        serving = [a for a in TRITON if not a.not_supported_reasons(problem)]
+        names = [a.name for a in serving if a.worth_measuring(problem, which)]
+        assert 0 < len(names) <= 7, (which, str(problem))
+        if problem.groups == problem.in_channels:
+            assert names == ["triton_depthwise"]
 
 
 def test_nothing_much_larger_than_the_layer_is_tried(served):
     served(NVIDIA)
-    narrow = conv(outs=16)
-    assert not BY_NAME["triton_xl"].worth_measuring(narrow, "forward")
-    assert not BY_NAME["triton_s"].worth_measuring(conv(outs=256), "forward")
-    assert not BY_NAME["triton_rows_s"].worth_measuring(narrow, "forward")
-    assert BY_NAME["triton_flat"].worth_measuring(conv((2, 3, 9, 11)), "forward")
-    assert not BY_NAME["triton_flat"].worth_measuring(conv((2, 3, 9, 11)), "grad_weight")
+    narrow, image = conv(outs=16), conv((2, 3, 9, 11))
+    for name, problem, which, worth in (
+        ("triton_xl", narrow, "forward", False),
+        ("triton_s", conv(outs=256), "forward", False),
+        ("triton_rows_s", narrow, "forward", False),
+        ("triton_flat", image, "forward", True),
+        ("triton_flat", image, "grad_weight", False),
+    ):
+        assert BY_NAME[name].worth_measuring(problem, which) == worth, (name, which)
 
 
 def test_tiles_of_inference_are_no_deeper_than_the_layer_has_channels(served):
@@ -93,62 +84,48 @@ def test_tiles_of_inference_are_no_deeper_than_the_layer_has_channels(served):
 # Why it is not: every reason by its name.
 
 
-def test_triton_is_not_installed(fresh, monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.10.0")
-    monkeypatch.setattr(available, "find_spec", lambda name: None)
-    assert "triton_l: Triton is not installed\n" in refusal(conv())
-    STATE.clear()
-    monkeypatch.setattr(available, "find_spec", lambda name: object())
-    monkeypatch.setattr(available, "_DISTRIBUTIONS", ("nobody-wrote-this",))
-    assert available.missing_reason() == "Triton is not installed"
+def test_there_is_no_triton(fresh, monkeypatch):
+    for torch_version, triton, why in (
+        ("2.10.0", None, "Triton is not installed"),
+        ("2.10.0", (2, 1), "Triton 2.1 is older than 3.0"),
+        ("1.13.1+rocm5.2", (3, 6), "torch 1.13.1+rocm5.2 is older than 2.0"),
+    ):
+        STATE.clear()
+        monkeypatch.setattr(torch, "__version__", torch_version)
+        monkeypatch.setattr(available, "find_spec", lambda name, triton=triton: triton)
+        monkeypatch.setattr(available, "triton_version", lambda triton=triton: triton)
+        assert f"triton_l: {why}" in refusal(conv())
 
 
-def test_triton_is_too_old(fresh, monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.10.0")
-    monkeypatch.setattr(available, "find_spec", lambda name: object())
-    monkeypatch.setattr(available, "triton_version", lambda: (2, 1))
-    assert "Triton 2.1 is older than 3.0" in refusal(conv())
-
-
-def test_torch_is_too_old(fresh, monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "1.13.1+rocm5.2")
-    monkeypatch.setattr(available, "find_spec", lambda name: pytest.fail("looked for Triton"))
-    assert "torch 1.13.1+rocm5.2 is older than 2.0" in refusal(conv())
-
-
-def test_there_is_no_gpu(fresh, monkeypatch):
+def test_there_is_no_card_for_it(fresh, monkeypatch):
     monkeypatch.setattr(available, "missing_reason", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "there is no GPU" in refusal(conv())
     assert "Triton has no kernels for cpu" in refusal(conv(device="cpu"))
-
-
-def test_cards_that_triton_does_not_know(fresh, monkeypatch):
     card(monkeypatch, gfx="gfx906")
+    STATE.clear()
     assert "Triton does not compile for gfx906" in refusal(conv())
     card(monkeypatch, capability=(6, 1))
     assert "Triton does not compile for compute capability (6, 1)" in refusal(conv(device="cuda:1"))
 
 
-@pytest.mark.parametrize(
-    ("gfx", "family"),
-    [
-        ("gfx1010", FMA), ("gfx1012", FMA), ("gfx1030", FMA), ("gfx1036", FMA), ("gfx1100", WMMA), ("gfx1151", WMMA),
-        ("gfx1200", WMMA), ("gfx1201", WMMA), ("gfx908", MFMA), ("gfx90a", MFMA), ("gfx942", MFMA), ("gfx950", MFMA),
-        (None, NVIDIA),
-    ],
-)  # fmt: skip
-def test_cards_that_triton_knows(fresh, monkeypatch, gfx, family):
-    card(monkeypatch, gfx=gfx)
-    assert available.device_reason("cuda:0") is None
-    assert available.family("cuda:0") == family
-    assert devices.processors("cuda:0") == 60
-    assert triton_common.dot(conv()).upcast == (family == FMA)
+CARDS = {
+    FMA: ("gfx1010", "gfx1012", "gfx1030", "gfx1036"),
+    WMMA: ("gfx1100", "gfx1151", "gfx1200", "gfx1201"),
+    MFMA: ("gfx908", "gfx90a", "gfx942", "gfx950"),
+    NVIDIA: (None,),
+}
 
 
-@each_row("gfx", ["gfx803", "gfx900", "gfx906", "gfx1100x", "unknown", ""])
-def test_no_family_for_the_others(gfx):
-    assert available.amd_family(gfx) is None
+def test_cards_that_triton_knows(fresh, monkeypatch):
+    for family, gfx in ((family, gfx) for family, cards in CARDS.items() for gfx in cards):
+        STATE.clear()
+        card(monkeypatch, gfx=gfx)
+        assert available.device_reason("cuda:0") is None
+        assert (available.family("cuda:0"), devices.processors("cuda:0")) == (family, 60), gfx
+        assert triton_common.dot(conv()).upcast == (family == FMA)
+    others = ("gfx803", "gfx900", "gfx906", "gfx1100x", "unknown", "")
+    assert {available.amd_family(gfx) for gfx in others} == {None}
 
 
 def test_what_the_kernels_do_not_serve(fresh, monkeypatch):
@@ -167,23 +144,3 @@ def test_what_the_kernels_do_not_serve(fresh, monkeypatch):
 
 
 # Several engines.
-
-
-def test_engines_may_be_joined(fresh, monkeypatch):
-    assert single_engines("gemm+triton") == ["gemm", "triton"]
-    assert single_engines("triton+gemm+triton") == ["triton", "gemm"]
-    problem = conv(device="cpu")
-    planner = Planner("gemm+triton", remember=False)
-    assert {a.engine for a in planner.candidates(problem)} == {"gemm"}  # nothing of Triton serves a CPU
-    assert planner.plan(problem).engine == "gemm"
-    monkeypatch.setattr(triton_common, "device_reason", lambda device: None)
-    monkeypatch.setattr(checks, "check", lambda *args: None)
-    assert {a.engine for a in Planner("gemm+triton", remember=False).candidates(problem)} == {"gemm", "triton"}
-    assert {a.engine for a in Planner("triton", remember=False).candidates(problem)} == {"triton"}
-    assert {a.engine for a in Planner("auto", remember=False).candidates(problem)} == {"gemm", "triton", "aten"}
-
-
-@pytest.mark.parametrize("engine", ["gemm+trition", "gemm+", "+", "gemm,triton"])
-def test_engines_that_cannot_be_joined(engine):
-    with pytest.raises(ConfigError, match=r"unknown engine .*Allowed: auto, vendor, aten, gemm, triton"):
-        Planner(engine)

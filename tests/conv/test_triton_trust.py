@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,18 +14,15 @@ from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME, Algorithm
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands, Planner
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.engines.triton import launch
 from yolo_rocm.engines.trust import checks
 from yolo_rocm.engines.trust.record import record_of
 from yolo_rocm.engines.tuning import time_candidates
 
+from ..tables import each_row
 from .problems import made_problem as conv
 from .triton_machines import card, refusal
 
 TRITON = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "triton"]
-
-
-# What becomes of bad kernels.
 
 
 class Fake(Algorithm):
@@ -65,8 +63,8 @@ class Fake(Algorithm):
         return self._bad(result) if which == self._which else result
 
 
-def raises(error: Exception) -> Callable[[torch.Tensor], torch.Tensor]:
-    def bad(result):
+def raises(error: Exception) -> Callable[..., torch.Tensor]:
+    def bad(*given):
         raise error
 
     return bad
@@ -89,9 +87,8 @@ def trusting(fresh, monkeypatch, caplog):
     return caplog
 
 
-@pytest.mark.parametrize("which", PASSES)
-@pytest.mark.parametrize("how", BAD)
-def test_a_bad_kernel_is_quarantine_reason_with_one_line(trusting, monkeypatch, how, which):
+@pytest.mark.parametrize(("how", "which"), zip(BAD, itertools.cycle(PASSES), strict=False), ids=str)
+def test_a_bad_kernel_is_left_out_with_one_line(trusting, monkeypatch, how, which):
     bad, words = BAD[how]
     fake = Fake(which, bad)
     monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["windows"]))
@@ -109,50 +106,30 @@ def test_a_bad_kernel_is_quarantine_reason_with_one_line(trusting, monkeypatch, 
     assert f"fake: {which} " in refusal(problem)
 
 
-def test_a_good_kernel_is_checked_once_for_each_dtype(trusting, monkeypatch):
-    fake = Fake()
-    monkeypatch.setattr(CONVOLUTION, "algorithms", (fake, BY_NAME["windows"]))
-    planner, problem = Planner("triton+gemm", remember=False), conv(device="cpu")
-    for _ in range(3):
-        assert planner.checked_candidates(problem)[0] is fake
-    assert fake.ran == list(PASSES)
-    assert planner.checked_candidates(replace(problem, dtype=torch.bfloat16))[0] is fake
-    assert fake.ran == list(PASSES) * 2
-    assert not trusting.records
+SERVED = (
+    conv(),
+    conv((2, 24, 9, 11), 24, groups=24),
+    conv((2, 3, 9, 11)),
+    replace(conv(outs=24), transposed=True),
+)
 
 
-@pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)
+@each_row("algorithm", TRITON, ids=lambda a: a.name)
 def test_the_small_problem_is_one_that_the_algorithm_serves(fresh, monkeypatch, algorithm):
     """Otherwise a kernel would be struck out for what it never serves."""
     card(monkeypatch)
-    seen = []
-    monkeypatch.setattr(checks, "interpreted", lambda: False)
-    monkeypatch.setattr(checks, "small_problem_error", lambda operator, checked, small: seen.append((checked, small)))
-    problems = [
-        conv(),
-        conv((2, 24, 9, 11), 24, groups=24),
-        conv((2, 3, 9, 11)),
-        replace(conv(outs=24), transposed=True),
-    ]
-    for problem in problems:
-        if not algorithm.not_supported_reasons(problem):
-            checks.check(CONVOLUTION, algorithm, problem)
-    ((checked, small),) = seen
+    problem = next(p for p in SERVED if not algorithm.not_supported_reasons(p))
+    checked = algorithm.tested_by()
+    small = CONVOLUTION.small(problem, checked.kernel)
     assert checked.not_supported_reasons(small) == []
     assert small.problems() == []
 
 
-@pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)
-def test_what_is_quarantine_reason_serves_no_more(fresh, monkeypatch, algorithm):
+@each_row("algorithm", TRITON, ids=lambda a: a.name)
+def test_what_is_in_quarantine_serves_no_more(fresh, monkeypatch, algorithm):
     """By the kernel that all sizes of its tiles share, and by the tile alone; for one data type."""
     card(monkeypatch)
-    problems = [
-        conv(),
-        conv((2, 24, 9, 11), 24, groups=24),
-        conv((2, 3, 9, 11)),
-        replace(conv(outs=24), transposed=True),
-    ]
-    problem = next(p for p in problems if not algorithm.not_supported_reasons(p))
+    problem = next(p for p in SERVED if not algorithm.not_supported_reasons(p))
     tested = algorithm.tested_by()
     for name in (tested.kernel, tested.name):
         record_of(problem.device).quarantine("conv", name, problem.dtype, "it fails")
@@ -164,52 +141,20 @@ def test_what_is_quarantine_reason_serves_no_more(fresh, monkeypatch, algorithm)
 
 def test_wrong_numbers_of_one_shape_are_left_out_of_the_race(trusting):
     problem = conv(device="cpu")
-    rows = time_candidates(
-        CONVOLUTION,
-        problem,
-        "forward",
-        [Fake("forward", lambda y: y * 1.1), BY_NAME["windows"]],
-        Operands.of(problem),
-        1 << 40,
-    )
-    assert [row.algorithm for row in rows] == ["windows"]
+    for fake, left in ((Fake("forward", lambda y: y * 1.1), {"windows"}), (Fake(), {"fake", "windows"})):
+        rows = time_candidates(
+            CONVOLUTION, problem, "forward", [fake, BY_NAME["windows"]], Operands.of(problem), 1 << 40
+        )
+        assert {row.algorithm for row in rows} == left
     (record,) = trusting.records
     assert record.getMessage() == f"fake is left out for {problem}, forward: it gives wrong numbers"
-    trusting.clear()
-    rows = time_candidates(CONVOLUTION, problem, "forward", [Fake(), BY_NAME["windows"]], Operands.of(problem), 1 << 40)
-    assert {row.algorithm for row in rows} == {"fake", "windows"}
-    assert not trusting.records
 
 
-def test_a_tile_that_spills_is_not_timed(trusting, monkeypatch):
-    def spills(problem, which):
-        raise launch.Spills("12 registers")
-
-    fake, problem = Fake(), conv(device="cpu")
-    monkeypatch.setattr(fake, "prepare", spills)
-    rows = time_candidates(CONVOLUTION, problem, "forward", [fake, BY_NAME["windows"]], Operands.of(problem), 1 << 40)
-    assert [row.algorithm for row in rows] == ["windows"]
-    assert fake.ran == []
-
-
-def test_a_tile_that_does_not_fit_the_device_gives_way_to_the_next(trusting, monkeypatch):
-    """A compiler's own errors are no RuntimeErrors; the plan of a problem must not end in one."""
-
-    class TooLarge(Exception):
-        pass
-
-    class Large(Fake):
-        def prepare(self, problem, which):
-            raise TooLarge("out of resource: shared memory")
-
-    large = Large()
+def test_a_plan_goes_on_with_the_next_where_a_tile_does_not_compile(trusting, monkeypatch):
+    large = Fake()
+    monkeypatch.setattr(large, "prepare", raises(KeyError("out of resource: shared memory")))  # no RuntimeError
     monkeypatch.setattr(CONVOLUTION, "algorithms", (large, BY_NAME["windows"]))
     monkeypatch.setattr(CONVOLUTION, "preferred", lambda *args, **kwargs: (large.name, "windows"))
-    problem = conv(device="cpu")
-    assert Planner("triton+gemm", remember=False).plan(problem).engine == "gemm"
+    assert Planner("triton+gemm", remember=False).plan(conv(device="cpu")).engine == "gemm"
     (record,) = trusting.records
-    assert "TooLarge: out of resource: shared memory" in record.getMessage()
-    rows = time_candidates(
-        CONVOLUTION, problem, "forward", [Large(), BY_NAME["windows"]], Operands.of(problem), 1 << 40
-    )
-    assert [row.algorithm for row in rows] == ["windows"]
+    assert "KeyError: 'out of resource: shared memory" in record.getMessage()

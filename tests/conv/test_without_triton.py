@@ -10,11 +10,7 @@ import pytest
 import torch
 
 from yolo_rocm.conv.algorithms import ALGORITHMS
-from yolo_rocm.conv.patch import Patch
-from yolo_rocm.conv.plan import Planner
-from yolo_rocm.conv.seam import installed
 from yolo_rocm.engines.triton import available
-from yolo_rocm.errors import EngineError
 
 TRITON = [algorithm for algorithm in ALGORITHMS if algorithm.engine == "triton"]
 # Everything that goes near the engine: a planner with its tuner, the seam, the doctor's child, the words of the report.
@@ -86,45 +82,23 @@ def asked_anew():
 
 def test_the_words_about_triton(tmp_path, monkeypatch, asked_anew):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with monkeypatch.context() as patched:
-        patched.setattr(available, "find_spec", lambda name: None)
-        assert available.in_words_unasked("2.10.0") == "Triton is not installed"
     assert available.in_words_unasked(None) == "torch is not installed"
-    cases = (("2.1.0", "Triton 2.1 is older than 3.0"), ("3.6.0", "installed (3.6.0), the device was not queried"))
-    for version, words in cases:
+    monkeypatch.setattr(torch, "__version__", "2.10.0")
+    installed = "installed (3.6.0), the device was not queried"
+    for version, unasked, on_a_cpu, interpreted in (
+        ("2.1.0", *["Triton 2.1 is older than 3.0"] * 3),
+        ("3.6.0", installed, "Triton has no kernels for cpu", "available (3.6.0)"),
+    ):
         folder = tmp_path / version
         folder.mkdir()
         fake_triton(folder, version)
         with monkeypatch.context() as patched:
             patched.syspath_prepend(folder)
-            available.triton_version.cache_clear()
-            available.missing_reason.cache_clear()
-            assert available.in_words_unasked("2.10.0") == words
-            available.device_reason.cache_clear()
-            patched.setattr(torch, "__version__", "2.10.0")
-            available.missing_reason.cache_clear()
-            assert available.in_words("cpu") == (words if version < "3" else "Triton has no kernels for cpu")
+            for each in (available.triton_version, available.missing_reason, available.device_reason):
+                each.cache_clear()
+            assert available.in_words_unasked("2.10.0") == unasked
+            assert available.in_words("cpu") == on_a_cpu
             patched.setenv("TRITON_INTERPRET", "1")
             available.device_reason.cache_clear()
-            assert available.in_words("cpu") == (words if version < "3" else "available (3.6.0)")
+            assert available.in_words("cpu") == interpreted
     assert "triton" not in sys.modules or hasattr(sys.modules["triton"], "jit")  # the fake has not been imported
-
-
-@pytest.mark.parametrize("engine", ["auto", "gemm+triton"])
-def test_the_other_engines_are_used(engine, monkeypatch, asked_anew):
-    monkeypatch.setattr(available, "missing_reason", lambda: "no Triton on a Sunday")
-    x, weight = torch.randn(2, 4, 6, 6), torch.randn(5, 4, 3, 3)
-    patch = Patch(("cpu",), Planner(engine, remember=False))
-    with installed(patch):
-        y = torch.nn.functional.conv2d(x, weight)
-    torch.testing.assert_close(y, torch.nn.functional.conv2d(x, weight))
-    (route,) = patch._known.values()
-    assert route.served.plan.engine == "gemm"
-    assert all(
-        algorithm.not_supported_reasons(route.problem)[-1] == "no Triton on a Sunday" for algorithm in TRITON[1:-1]
-    )
-    with (
-        pytest.raises(EngineError, match="triton_s: no Triton on a Sunday"),
-        installed(Patch(("cpu",), Planner("triton", remember=False))),
-    ):
-        torch.nn.functional.conv2d(x, weight)

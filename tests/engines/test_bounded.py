@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from yolo_rocm.conv import launched
-from yolo_rocm.conv.hip import launching
 from yolo_rocm.engines import bounded
 from yolo_rocm.engines.bounded import Bounded
-from yolo_rocm.engines.triton import launch
-from yolo_rocm.norm.hip import batch_norm
-from yolo_rocm.norm.triton import passes as triton_passes
 
 from ..blocks.steps import by_one, layers, same, sample, served, stepped
 
@@ -19,14 +14,8 @@ def test_the_older_half_makes_room(monkeypatch):
     for number in range(4):
         kept[number] = kept.setdefault(number, 7) + number
     kept[3] = 0  # is there already
-    assert kept == {0: 7, 1: 8, 2: 9, 3: 0}
     assert kept.setdefault(4, 5) == 5
     assert kept == {2: 9, 3: 0, 4: 5}
-
-
-def test_launches_are_bounded():
-    dictionaries = (launched._passes, launching._launches, launch._ready, triton_passes._known)
-    assert {type(each) for each in (*dictionaries, batch_norm._launches)} == {Bounded}
 
 
 def test_images_of_many_sizes_leave_so_many_plans_routes_and_blocks(monkeypatch):

@@ -8,9 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from yolo_rocm.conv.algorithms import ALGORITHMS, BY_NAME
-from yolo_rocm.conv.hip import base as hip_base
-from yolo_rocm.conv.hip import launching
+from yolo_rocm.conv.algorithms import BY_NAME
 from yolo_rocm.conv.names import PASSES
 from yolo_rocm.conv.plan import CONVOLUTION, Operands
 from yolo_rocm.conv.triton import calls
@@ -23,7 +21,6 @@ from yolo_rocm.engines.tuning import compile_ahead, time_candidates
 from ..conv.problems import made_problem
 from ..conv.triton_machines import TwoCards
 
-TRITON, HIP = ([algorithm for algorithm in ALGORITHMS if algorithm.engine == engine] for engine in ("triton", "hip"))
 CARD = "cuda:1"
 
 
@@ -55,52 +52,17 @@ def cards(fresh, monkeypatch):
     assert cards.current == 0
 
 
-def served(algorithm, device):
-    """Return a problem that an algorithm serves."""
-    problems = [
-        made_problem(device=device),
-        made_problem((2, 24, 9, 11), 24, groups=24, device=device),
-        made_problem((2, 3, 9, 11), device=device),
-        replace(made_problem(outs=24, device=device), transposed=True),
-    ]
-    return next(p for p in problems if not algorithm.not_supported_reasons(p))
-
-
-@pytest.mark.parametrize("algorithm", TRITON, ids=lambda a: a.name)
-def test_kernels_are_compiled_for_the_card(cards, algorithm):
-    assert [available.family(f"cuda:{number}") for number in (0, 1)] == [FMA, WMMA]
-    problem = served(algorithm, CARD)
+@pytest.mark.parametrize("name", ["triton_m", "triton_depthwise"])
+def test_kernels_are_compiled_for_the_card(cards, name):
+    groups = 24 if name == "triton_depthwise" else 1
+    problem = made_problem((2, 24, 9, 11), 24, groups=groups, device=CARD)
     for which in PASSES:
-        algorithm.prepare(problem, which)
-    compile_ahead(CONVOLUTION, [problem], lambda p: [algorithm])
-    assert algorithm.name == "triton_transposed" or {"compile", "load"} == {what for what, _ in cards.happened}
-    assert {number for _, number in cards.happened} <= {1}
-    assert cards.asked >= {1}
-
-
-@pytest.mark.parametrize("algorithm", HIP, ids=lambda a: a.name)
-def test_hip_kernels_are_compiled_and_launched_for_the_card(cards, monkeypatch, algorithm):
-    """Both kinds of strides, on tensors of the CPU that are said to be on the card."""
-    compiled, launched = set(), []
-
-    class Kernel:
-        local_bytes = 0
-
-        def bound(self, *arguments):
-            return lambda *addresses: launched.append(addresses)
-
-    monkeypatch.setattr(hip_base, "device_reason", lambda device: None)
-    monkeypatch.setattr(launching, "_kernel", lambda call, device: (compiled.add(device), Kernel())[1])
-    problem = served(algorithm, CARD)
-    for which in PASSES:
-        algorithm.prepare(problem, which)
-    x, weight, grad = Operands.of(replace(problem, device="cpu"))
-    forward, backward = algorithm.bound(problem)
-    forward(x, weight, None)
-    backward(grad, x, weight, (True, True))
-    assert compiled == {CARD}
-    assert len(launched) >= 4  # forward, grad-input, grad-weight and its sum
+        BY_NAME[name].prepare(problem, which)
+    compile_ahead(CONVOLUTION, [problem], lambda p: [BY_NAME[name]])
+    assert {what for what, _ in cards.happened} == {"compile", "load"}
+    assert {number for _, number in cards.happened} == {1}
     assert cards.asked == {1}
+    assert [available.family(f"cuda:{number}") for number in (0, 1)] == [FMA, WMMA]
 
 
 def test_what_is_compiled_for_one_card_is_compiled_for_the_other(cards):

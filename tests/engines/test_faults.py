@@ -169,7 +169,7 @@ def test_the_next_process_does_without_it_until_the_file_is_deleted(told, choice
     assert [a.name for a in Planner("gemm").candidates(other)] == ["failing", "windows"]
 
 
-def test_where_nothing_is_left_the_refusal_says_why(told, choice, dead, tmp_path):
+def test_where_nothing_is_left_the_refusal_says_why(told, choice, dead):
     choice(Failing(STICKY))
     planner = Planner("gemm")
     with pytest.raises(DeviceLostError):
@@ -196,36 +196,16 @@ def test_what_was_measured_before_is_kept(told, choice, dead):
 
 
 def test_what_a_kernel_is_compared_with_is_told_from_the_kernel(told, monkeypatch):
-    broken = Failing(RuntimeError("no memory"))
-    monkeypatch.setattr(CONVOLUTION, "reference", lambda problem: broken)
+    monkeypatch.setattr(CONVOLUTION, "reference", lambda problem: Failing(RuntimeError("no memory")))
     kernel = Failing(None, engine="triton")
     kernel.name = "kernel"
     assert timed(kernel) == []
-    assert "kernel is left out" in told.records[0].getMessage()
-    assert "failing, which it is compared with, fails with RuntimeError: no memory" in told.records[0].getMessage()
+    line = told.records[0].getMessage()
+    assert line.startswith("kernel is left out")
+    assert line.endswith("failing, which it is compared with, fails with RuntimeError: no memory")
     monkeypatch.setattr(records, "alive", lambda device: False)
     with pytest.raises(DeviceLostError, match="'failing' computed forward"):
         timed(kernel)
-
-
-def test_a_fault_of_what_a_kernel_is_compared_with_shows_before_the_kernel_runs(told, dead, monkeypatch):
-    """Work of a GPU fails when somebody waits for it."""
-    ran = []
-
-    def waits(device):
-        if ran:
-            raise STICKY
-
-    def call(algorithm, *args):
-        return lambda: (ran.append(algorithm.name), torch.ones(3))[1]
-
-    monkeypatch.setattr(CONVOLUTION, "call", call)
-    monkeypatch.setattr(torch.cuda, "synchronize", waits)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
-    with pytest.raises(DeviceLostError, match="'windows' computed forward"):
-        there, kernel = replace(PROBLEM, device="cuda:0"), Failing(None, engine="triton")
-        time_candidates(CONVOLUTION, there, "forward", [kernel], Operands.of(PROBLEM), 1 << 40)
-    assert ran == ["windows"]
 
 
 def test_operands_that_do_not_fit_cost_one_problem(told, monkeypatch, tmp_path):
@@ -253,23 +233,6 @@ def test_a_new_kernel_that_takes_the_device_along_in_its_small_run(told, dead, c
     failing.ran = 0
     assert [a.name for a in Planner("triton+gemm").checked_candidates(PROBLEM)] == ["windows"]
     assert failing.ran == 0
-
-
-@pytest.mark.parametrize(("factor", "serves"), [(1.0, True), (float("nan"), False)])
-def test_a_new_kernel_is_compared_once(told, choice, monkeypatch, factor, serves):
-    """Not a number is wrong, though it is not greater than any limit."""
-
-    class Scaled(Failing):
-        def _or_raise(self, which, compute):
-            return super()._or_raise(which, compute) * factor
-
-    monkeypatch.setattr(checks, "interpreted", lambda: False)
-    kernel = choice(Scaled(None, engine="triton"))
-    for _ in range(2):
-        checks.check(CONVOLUTION, kernel, PROBLEM)
-        assert (record_of("cpu").quarantine_reason("conv", "failing", torch.float32) is None) is serves
-        runs, kernel.ran = kernel.ran, 0
-    assert runs == 0
 
 
 @pytest.mark.parametrize(

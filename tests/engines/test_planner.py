@@ -54,8 +54,9 @@ def test_from_heuristics_to_measured_plans_that_the_next_process_reads(folder):
     }
 
 
-def test_a_kernel_is_qualified_before_its_first_use(events):
-    good, bad = Compiled("good"), Compiled("bad", lambda result: result * 1.01)
+@pytest.mark.parametrize("bad_factor", [1.01, float("nan")])  # which is not greater than any limit
+def test_a_kernel_is_qualified_before_its_first_use(events, bad_factor):
+    good, bad = Compiled("good"), Compiled("bad", lambda result: result * bad_factor)
     planner = planner_of(Products(good, Plain()))
     assert [a.name for a in planner.checked_candidates(Product(16))] == ["plain", "good"]
     planner.plan(Product(32))

@@ -15,18 +15,15 @@ from ..conv.problems import made_problem
 MATMUL, CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
 
 
-def newer() -> bool:
-    try:
-        return bool(MATMUL.fp32_precision)
-    except (AttributeError, AssertionError):
-        return False
-
-
 def asked(read):
     try:
         return read()
     except (RuntimeError, AttributeError, AssertionError) as error:
         return type(error).__name__
+
+
+def newer() -> bool:
+    return asked(lambda: MATMUL.fp32_precision) in ("none", "ieee", "tf32")
 
 
 def state() -> dict[str, object]:
@@ -60,16 +57,13 @@ OLDER = {
     "nothing": (lambda: None, False),
     "allow_tf32": (lambda: setattr(MATMUL, "allow_tf32", True), True),
     "cudnn.allow_tf32 off": (lambda: setattr(CUDNN, "allow_tf32", False), False),
-    "high": (lambda: torch.set_float32_matmul_precision("high"), True),
     "medium": (lambda: torch.set_float32_matmul_precision("medium"), True),
 }
 NEWER = {
     "matmul tf32": (lambda: setattr(MATMUL, "fp32_precision", "tf32"), True),
-    "matmul ieee": (lambda: setattr(MATMUL, "fp32_precision", "ieee"), False),
     "all tf32": (lambda: setattr(torch.backends, "fp32_precision", "tf32"), True),
     "all ieee": (lambda: setattr(torch.backends, "fp32_precision", "ieee"), False),
     "conv ieee": (lambda: setattr(CUDNN.conv, "fp32_precision", "ieee"), False),
-    "rnn ieee": (lambda: setattr(CUDNN.rnn, "fp32_precision", "ieee"), False),
 }
 WAYS = {**OLDER, **(NEWER if newer() else {})}
 
@@ -93,12 +87,8 @@ def test_it_is_read_and_off_inside_and_as_it_was_outside_also_after_an_error(way
 
 @pytest.mark.skipif(not newer(), reason="this torch has no fp32_precision")
 def test_what_follows_the_setting_above_follows_it_afterwards():
-    with without_tf32():
-        pass
-    torch.backends.fp32_precision = "tf32"
-    assert MATMUL.fp32_precision == "tf32"
-    with without_tf32():
-        assert MATMUL.fp32_precision == CUDNN.conv.fp32_precision == "ieee"
-    assert MATMUL.fp32_precision == "tf32"
-    torch.backends.fp32_precision = "ieee"
-    assert MATMUL.fp32_precision == "ieee"
+    for precision in ("tf32", "ieee"):
+        torch.backends.fp32_precision = precision
+        with without_tf32():
+            assert MATMUL.fp32_precision == CUDNN.conv.fp32_precision == "ieee"
+        assert MATMUL.fp32_precision == precision

@@ -72,22 +72,6 @@ def test_each_launch_counts_once(use, key, step, launched):
     assert (kernel.by_triton, kernel.direct) == launched  # without a key it is not repeated
 
 
-@pytest.mark.parametrize("writes", [True, False])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_a_launch_has_to_write_a_result_of_any_type(use, dtype, writes):
-    result = torch.arange(4).to(dtype)
-    expected = result.clone()
-
-    def run(*arguments):
-        if writes:
-            ctypes.memmove(arguments[9], expected.data_ptr(), expected.numel() * expected.element_size())
-
-    compiled = SimpleNamespace(run=run, function=1, packed_metadata=2)
-    again = direct.direct(compiled, Call("made.up", "writing", (1, 1, 1), (), {}, 4, 1), (result,), {})
-    assert (again is not None) is writes
-    assert torch.equal(result, expected)
-
-
 @pytest.mark.parametrize(
     ("version", "more", "expected"),
     [

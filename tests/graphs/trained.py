@@ -162,7 +162,8 @@ class _Kept:
             self._result[0][:] = result[0]  # what the kept backward pass goes back through
         for place, each in zip(self._places, result[0] if self._forward else result, strict=True):
             if place is not None:
-                place.copy_(each.detach())
+                with torch.inference_mode(place.is_inference()):  # a device graph writes to whatever it has recorded
+                    place.copy_(each.detach())
 
 
 def _held(function):

@@ -28,12 +28,6 @@ def on(device: torch.device | str) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-def is_there(device: torch.device | str) -> bool:
-    """Return whether something can be tried on a device now: it exists, and no graph of it is being recorded."""
-    device = torch.device(device)
-    return device.type != "cuda" or (torch.cuda.is_available() and not torch.cuda.is_current_stream_capturing())
-
-
 @STATE.cached(64)
 def processors(device: str) -> int:
     """Return how many multiprocessors a device has."""

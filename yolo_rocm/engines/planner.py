@@ -11,7 +11,7 @@ import torch
 from ..errors import ConfigError, EngineError
 from ..utils.log_lines import log
 from . import bounded
-from .names import NATIVE, OURS, Pass, single_engines
+from .names import NATIVE, OURS, VENDOR, Pass, single_engines
 from .operator import A, Operator, P
 from .plan_store import Entry, PlanStore
 from .selection import Timings, fastest, winners
@@ -56,6 +56,9 @@ class BasePlanner(Generic[P, A]):
         avoid_vendor: Data types in which the vendor library is known to be unhealthy; `auto` does without it there.
         for_training: Whether Python's time counts where a device would wait for it, and engines that bring next to
             nothing are left out; otherwise each pass gets what is fastest on the device.
+
+    Attributes:
+        engines: The engines to choose from.
     """
 
     operator: Operator[P, A]
@@ -74,8 +77,8 @@ class BasePlanner(Generic[P, A]):
             raise ConfigError(f"{self.operator.name}.memory_mb must be at least 1, got {memory_mb}.")
         self.engine = engine
         self.budget = (memory_mb or DEFAULT_MEMORY_MB) * 2**20
-        auto = (["vendor"] if vendor_library else []) + [*OURS, "aten"]
-        self._engines = auto if engine == "auto" else joined
+        auto = (*((VENDOR,) if vendor_library else ()), *OURS, "aten")
+        self.engines = auto if engine == "auto" else tuple(joined)
         self._avoid_vendor = frozenset(avoid_vendor if engine == "auto" else ())
         self._remember, self._for_training = remember, for_training
         self._plans: dict[P, Plan[A]] = {}
@@ -83,14 +86,9 @@ class BasePlanner(Generic[P, A]):
         self.generation = 0  # rises when plans change or are forgotten, so that callers drop what they have kept
 
     @property
-    def engines(self) -> tuple[str, ...]:
-        """Return the engines to choose from."""
-        return tuple(self._engines)
-
-    @property
     def tunable(self) -> bool:
         """Return whether there is anything to choose from."""
-        return len(self._engines) > 1 or self._engines[0] not in NATIVE
+        return len(self.engines) > 1 or self.engines[0] not in NATIVE
 
     def candidates(self, problem: P) -> list[A]:
         """Return the algorithms of the allowed engines that support `problem` within the memory budget."""
@@ -113,10 +111,10 @@ class BasePlanner(Generic[P, A]):
         return checked
 
     def _engines_for(self, problem: P) -> list[str]:
-        return [e for e in self._engines if e != "vendor" or problem.dtype not in self._avoid_vendor]
+        return [e for e in self.engines if e != VENDOR or problem.dtype not in self._avoid_vendor]
 
     def _allowed(self, problem: P) -> list[A]:
-        return [a for wanted in self._engines_for(problem) for a in self.operator.algorithms if a.engine == wanted]
+        return [a for engine in self._engines_for(problem) for a in self.operator.algorithms if a.engine == engine]
 
     def plan(self, problem: P) -> Plan[A]:
         """Return the plan for `problem`, made on first sight.
@@ -143,7 +141,7 @@ class BasePlanner(Generic[P, A]):
 
     def _compare(self, problem: P, chosen: Plan[A]) -> None:
         """Leave out what gives wrong numbers at this size, of what has not been measured there; torch's own last."""
-        if self._engines == ["vendor"]:
+        if self.engines == (VENDOR,):
             return  # torch as it is: asked for, not chosen
         unmeasured = {which: choice.algorithm for which, choice in chosen.items() if choice.reason != _MEASURED}
         for which in gives_wrong_numbers(self.operator, problem, unmeasured, self.budget):
@@ -177,9 +175,9 @@ class BasePlanner(Generic[P, A]):
 
     def _by_heuristics(self, problem: P, which: Pass, supporting: dict[str, A]) -> PassChoice[A]:
         for algorithm in supporting.values():
-            if algorithm.engine == "vendor":
+            if algorithm.engine == VENDOR:
                 return PassChoice(algorithm, f"engine '{self.engine}', vendor library on")
-        for name in self.operator.preferred(problem, which, self._engines):
+        for name in self.operator.preferred(problem, which, self.engines):
             if name in supporting:
                 return PassChoice(supporting[name], f"engine '{self.engine}', by heuristics")
         first = next(iter(supporting.values()))

@@ -70,14 +70,10 @@ def cut_short() -> Iterator[None]:
         _here.short = False
 
 
+@STATE.cached(64)
 def longest(device: torch.device) -> int | None:
     """Return how many rows or columns the result of one product may have on a device; None for any number."""
-    return _longest(str(device)) if device.type == "cuda" else None
-
-
-@STATE.cached(64)
-def _longest(device: str) -> int | None:
-    target = target_of(device)
+    target = target_of(str(device)) if device.type == "cuda" else None
     return LONGEST_ON_GFX12 if target is not None and target.gfx.startswith("gfx12") else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import compress
 from typing import Any
 
 import torch
@@ -34,6 +35,7 @@ class Captured:
         pool: Memory and stream.
 
     Attributes:
+        are_fixed: Which of what the network returns have no gradient.
         is_outgrown: Whether a step was computed without the graph, because the loss did something else than before.
 
     Raises:
@@ -64,7 +66,7 @@ class Captured:
                 gradients(flattened(run(self._x))[0], leaves, self._grad_outputs)
             self._forward, (outputs, self._plan) = pool.recorded(lambda: flattened(run(self._x)))
             self._backward, self._grads = pool.recorded(lambda: gradients(outputs, leaves, self._grad_outputs))
-        self._fixed = [not each.requires_grad for each in outputs]
+        self.are_fixed = [not each.requires_grad for each in outputs]
         self._outputs = [each.detach() for each in outputs]
         self._autocast = autocast_dtype(x.device.type)
 
@@ -84,10 +86,6 @@ class Captured:
         self._forward.replay()
         self._versions = [each._version for each in self._outputs]
         return tuple(each.detach() for each in self._outputs)
-
-    def fixed(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return those of the outputs that have no gradient."""
-        return [each for each, fixed in zip(outputs, self._fixed, strict=True) if fixed]
 
     def backward(self, run: Run, grads: Sequence[Gradient]) -> list[Gradient]:
         """Replay the backward pass and return the gradients of the parameters, until the next step."""
@@ -126,7 +124,7 @@ class _Replay(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.captured, ctx.run, ctx.step = captured, run, captured.pool.begin()
         outputs = captured.forward(x)
-        ctx.mark_non_differentiable(*captured.fixed(outputs))
+        ctx.mark_non_differentiable(*compress(outputs, captured.are_fixed))
         return outputs
 
     @staticmethod

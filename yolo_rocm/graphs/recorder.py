@@ -64,7 +64,7 @@ class HostEffects:
         """Return why the passes cannot be recorded; None where nothing stands against it."""
         if random.getstate() != self._drawn[1] or not torch.equal(torch.random.get_rng_state(), self._drawn[0]):
             return "the network draws random numbers on the host"
-        changed = self._attributes.changed() if self._attributes is not None else None
+        changed = None if self._attributes is None else self._attributes.changed()
         return None if changed is None else f"each pass changes {changed}, which a recorded one would not"
 
 

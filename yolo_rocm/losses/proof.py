@@ -46,7 +46,7 @@ class State(Enum):
 
 
 _proven: set[Use] = STATE.container(set())
-_tries: Counter[Use] = STATE.container(Counter())
+_tries: Counter[Use] = STATE.container(Counter())  # that have decided nothing
 
 
 def state(use: Use) -> State:

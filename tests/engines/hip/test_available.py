@@ -46,15 +46,13 @@ def test_a_run_that_does_without_it_compiles_nothing(old):
 @needs_cc
 def test_libraries_that_are_missing_are_named(old, tmp_path):
     old.monkeypatch.setattr("yolo_rocm.engines.hip.libraries.torch_folder", lambda: tmp_path)
-    why = available.device_reason("cuda:0")
     # Without the runtime not even the target is known: torch 1.13.1 does not say it.
-    assert why == "neither torch nor the runtime says which gfx target the device is"
+    why = "neither torch nor the runtime says which gfx target the device is"
+    assert available.device_reason("cuda:0") == why
     old.monkeypatch.setattr(torch.version, "hip", None)
     old.monkeypatch.setattr(torch.version, "cuda", "12.8")
     forget()
-    why = available.device_reason("cuda:0")
-    assert why is not None
-    assert why.startswith("the runtime (libno-such-library.so) cannot be loaded: ")
+    assert available.device_reason("cuda:0").startswith("the runtime (libno-such-library.so) cannot be loaded: ")
 
 
 @needs_cc

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 
 import pytest
 import torch
@@ -86,7 +85,7 @@ def right(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_storage_types(dtype):
+def test_storage_types_and_functions_of_the_prelude(dtype):
     a, b, c = operands(dtype)
     kernel = made(dtype).kernel("add", "cuda:0")
     add(kernel, a, b, c)
@@ -97,28 +96,18 @@ def test_storage_types(dtype):
     a[:6] = special
     add(kernel, torch.zeros_like(a), a, c)
     assert torch.equal(c[:6].nan_to_num(7.0), special.nan_to_num(7.0))
-
-
-@pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_functions_of_the_prelude(dtype):
     x = (torch.rand(N, device="cuda") * 4 + 0.5).to(dtype)
-    y = torch.full_like(x, float("nan"))
-    run(made(dtype).kernel("functions", "cuda:0"), (N // 1024, 1, 1), x, y)
+    run(made(dtype).kernel("functions", "cuda:0"), (N // 1024, 1, 1), x, c)
     v = x.double().view(-1, 4)
     expected = torch.stack((v[:, 0].sigmoid(), v[:, 1].exp(), v[:, 2].rsqrt(), v[:, 3]), 1).view(-1)
-    assert float(((y.double() - expected) / expected).abs().max()) <= 4 * torch.finfo(dtype).eps
+    assert float(((c.double() - expected) / expected).abs().max()) <= 4 * torch.finfo(dtype).eps
 
 
-def test_sums_over_a_wave():
+def test_sums_over_a_wave_and_64_kb_of_shared_memory():
     a, _, c = operands()
     run(made().kernel("sums", "cuda:0"), (N // 256, 1, 1), a, c)
-    wave = target_of("cuda:0").wave
-    expected = a.double().view(-1, wave).sum(1, keepdim=True).expand(-1, wave).reshape(-1)
-    assert torch.allclose(c.double(), expected, atol=1e-4)
-
-
-def test_64_kb_of_shared_memory():
-    a, _, c = operands()
+    expected = a.double().view(-1, target_of("cuda:0").wave).sum(1, keepdim=True)
+    assert torch.allclose(c.double().view(len(expected), -1), expected.expand(len(expected), -1), atol=1e-4)
     size = 16384
     run(made().kernel("turned", "cuda:0", 4 * size), (1, 1, 1), a, c, size)
     assert torch.equal(c[:size], a[:size].flip(0))
@@ -151,24 +140,6 @@ def test_a_graph_is_recorded_even_where_the_kernel_is_loaded_meanwhile():
     assert right(a, b, c)
 
 
-def test_threads_that_never_set_a_device_launch():
-    a, b, _ = operands()
-    kernel = made().kernel("add", "cuda:0")
-    again = kernel.bound((N // 256, 1, 1), 256, None, None, None, ctypes.c_int64(N), 2.5)
-    results = [torch.full_like(a, float("nan")) for _ in range(4)]
-    torch.cuda.synchronize()
-    threads = [
-        threading.Thread(target=lambda c=c: [again(a.data_ptr(), b.data_ptr(), c.data_ptr()) for _ in range(50)])
-        for c in results
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    torch.cuda.synchronize()
-    assert all(right(a, b, c) for c in results)
-
-
 def test_a_refused_launch_leaves_the_device_alive():
     a, b, c = operands()
     kernel = made().kernel("add", "cuda:0")
@@ -176,14 +147,3 @@ def test_a_refused_launch_leaves_the_device_alive():
         run(kernel, (1, 1, 1), a, b, c, ctypes.c_int64(N), 2.5, block=4096)
     add(kernel, a, b, c)
     assert right(a, b, c)
-
-
-def test_a_tensor_of_many_gigabytes_is_reached_by_its_last_address():
-    count = 2**31 + 4096
-    if torch.cuda.mem_get_info()[0] < 3 * count * 2:
-        pytest.skip("needs 13 GB of GPU memory")
-    a = torch.zeros(count, device="cuda", dtype=torch.float16)
-    a[-4096:] = 2.0
-    add(made(torch.float16).kernel("add", "cuda:0"), a, a, a)
-    assert float(a[-4096:].float().sum()) == 7.0 * 4096
-    assert float(a[: 1 << 20].float().abs().sum()) == 0.0

@@ -66,26 +66,16 @@ def test_files_of_wheels_are_found_and_best_ones_come_first(tmp_path, family, sy
     assert names == [*expected, *getattr(last, which).by_name]
 
 
-def test_folders_of_variables_come_after_torchs_own(tmp_path):
+def test_what_is_in_the_process_already_comes_first_and_folders_of_variables_last(tmp_path):
     torch = files(tmp_path, "torch/lib/libamdhip64.so", "rocm/lib/libamdhip64.so.6")
     environ = {"ROCM_PATH": str(tmp_path / "rocm"), "HIP_PATH": str(tmp_path / "gone")}
-    names = found("hip", "linux", "driver", tmp_path, torch, environ)
-    assert names[:2] == ["torch/lib/libamdhip64.so", "rocm/lib/libamdhip64.so.6"]
-    windows = files(tmp_path / "w", "System32/amdhip64_6.dll")
-    names = found("hip", "windows", "driver", tmp_path / "w", windows, {"SystemRoot": str(tmp_path / "w")})
-    assert names[0] == "System32/amdhip64_6.dll"
-
-
-def test_what_is_in_the_process_already_comes_first(tmp_path):
-    torch = files(tmp_path, "torch/lib/libamdhip64.so")
     mapped = ["/usr/lib/libc.so.6", "/opt/rocm-5.2/lib/libamdhip64.so.5.2.50201"]
-    names = found("hip", "linux", "driver", tmp_path, torch, mapped=mapped)
-    assert names[:2] == ["/opt/rocm-5.2/lib/libamdhip64.so.5.2.50201", "torch/lib/libamdhip64.so"]
-    dll = files(tmp_path / "w", "torch/lib/amdhip64_7.dll")
-    names = found(
-        "hip", "windows", "driver", tmp_path / "w", dll, loaded=lambda name: {"amdhip64_7.dll": "C:/a.dll"}.get(name)
-    )
-    assert names[0] == "C:/a.dll"
+    names = found("hip", "linux", "driver", tmp_path, torch, environ, mapped)
+    assert names[:3] == [mapped[1], "torch/lib/libamdhip64.so", "rocm/lib/libamdhip64.so.6"]
+    site = tmp_path / "w"
+    dll, environ = files(site, "torch/lib/amdhip64_7.dll", "System32/amdhip64_6.dll"), {"SystemRoot": str(site)}
+    names = found("hip", "windows", "driver", site, dll, environ, loaded={"amdhip64_7.dll": "C:/a.dll"}.get)
+    assert names[:3] == ["C:/a.dll", "torch/lib/amdhip64_7.dll", "System32/amdhip64_6.dll"]
     names = found("hip", "windows", "driver", tmp_path, torch, loaded=lambda name: "C:/b.dll" if "_6" in name else None)
     assert names[0] == "C:/b.dll"  # the one of the card's driver, which is in none of the folders
 

@@ -14,7 +14,7 @@ import torch
 
 from ...utils.error_text import typed_line
 from ...utils.log_lines import log
-from ..devices import is_there, on
+from ..devices import on
 from ..kernel_errors import Spills
 from ..measure import MOST_RATIO, as_in_the_seam
 from ..names import Pass
@@ -98,7 +98,10 @@ def gives_wrong_numbers(operator: Operator[P, A], problem: P, chosen: Mapping[Pa
         if (operator.name, algorithm.name, problem, which) not in compared
         and not (interpreted() and algorithm.tested_by().kernel is not None)
     }
-    if not waiting or not is_there(problem.device) or operator.reference(problem).not_supported_reasons(problem):
+    on_gpu = torch.device(problem.device).type == "cuda"
+    if on_gpu and (not torch.cuda.is_available() or torch.cuda.is_current_stream_capturing()):
+        return []  # nothing can be tried now
+    if not waiting or operator.reference(problem).not_supported_reasons(problem):
         return []
     compared.update((operator.name, algorithm.name, problem, which) for which, algorithm in waiting.items())
     name: str | None = None

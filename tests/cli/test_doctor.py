@@ -53,16 +53,6 @@ def test_exit_codes_of_logs(tmp_path):
     assert (told["schema"], told["last_error"]) == (1, None)
 
 
-@pytest.mark.parametrize(("log", "words"), [(b"", b"is empty"), (bytes(range(256)) * 9, b"is no text")])
-def test_what_is_no_log_is_an_error_that_says_so(tmp_path, log, words):
-    (tmp_path / "train.log").write_bytes(log)
-    for done in (cli(str(tmp_path / "train.log")), cli("-", "--json", stdin=log)):
-        assert (done.returncode, done.stdout) == (2, b"")
-        assert words in done.stderr
-    failed = cli("-", stdin=log + b"\nHSA_STATUS_ERROR_INVALID_ISA\n")  # what is found in it counts
-    assert failed.returncode == 1
-
-
 @each_row("note", [b"", b'MIOpen(HIP): Warning [ParseAndLoadDb] File is unreadable: "gfx1200_20.HIP.fdb.txt"\n'])
 def test_a_crash_that_nobody_has_described_is_quoted_and_is_a_problem(note):
     log = (

@@ -5,14 +5,17 @@ from __future__ import annotations
 CHILD = """
 import json, sys
 bad = {bad!r}
-for name in sys.argv[-1].split(","):
-    print(json.dumps(dict(probe=name, begin=True)), flush=True)
+answers = open(sys.argv[-1], "a")
+def say(**line):
+    print(json.dumps(line), file=answers, flush=True)
+for name in sys.argv[-2].split(","):
+    say(probe=name, begin=True)
     if name.startswith(tuple(bad)) if bad else False:
         {act}
-    print(json.dumps(dict(probe=name, error=0.0, detail=dict(name="AMD") if name == "device" else dict())), flush=True)
+    say(probe=name, error=0.0, detail=dict(name="AMD") if name == "device" else dict())
 """
-SKIPS = 'print(json.dumps(dict(probe=name, skipped="no such card")), flush=True); continue'
-RAISES = 'print(json.dumps(dict(probe=name, message="RuntimeError: miopenStatusUnknownError")), flush=True)'
+SKIPS = 'say(probe=name, skipped="no such card"); continue'
+RAISES = 'say(probe=name, message="RuntimeError: miopenStatusUnknownError"); continue'
 
 SCHEMA = {
     "schema": 1,

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 import pytest
 
 from tests.fake_trees import (
-    PYTORCH_ORG_ARCHS,
     RADEON780M,
     RAPHAEL,
-    RX5500XT,
     RX5600XT,
-    RX5700XT,
     RX6600,
     RX6900XT,
     RX7600,
@@ -55,7 +50,6 @@ class Ward:
         torchvision: str | None = "+rocm7.0",
         os_name="linux",
         facts=None,
-        before=None,
         home="/home/user",
         tree=None,
         prepare=None,
@@ -81,7 +75,7 @@ class Ward:
             self.root, os_name=os_name, torch_folder=folder, environ=environ, adapters=lambda: adapters if cards else []
         )
         vars(machine).update({"ultralytics": "8.4.190", "python": "3.11.7", "cores": 8, **(facts or {})})
-        return Context(machine, Preset(**(preset or {})), environ, Path(home), before, lacks or {}, opencv_error)
+        return Context(machine, Preset(**(preset or {})), environ, Path(home), lacks or {}, opencv_error)
 
 
 @pytest.fixture
@@ -94,10 +88,6 @@ def found(patient: Context) -> set[str]:
 
 
 HEALTHY = {"cards": (RX7900XTX,), "preset": {"train": {"channels_last": False}}}
-
-
-def close(root: Path) -> None:
-    (root / "dev/kfd").chmod(0)
 
 
 def nfs(root: Path) -> None:
@@ -156,10 +146,6 @@ CASES = {
         {"cards": (VEGA64,)},
     ),
     "channels-last-auto": ({"preset": LEFT_ALONE}, {"preset": LEFT_ALONE, "facts": {"ultralytics": "8.4.136"}}),
-    "deterministic-default": (
-        {"preset": VENDOR},
-        {"preset": {**VENDOR, "train": {"deterministic": False}}},
-    ),
     "benchmark-default": ({"preset": VENDOR, "version": "2.6.0"}, {"preset": VENDOR, "version": "2.7.0"}),
     "gpu-hidden": ({"environ": {"HIP_VISIBLE_DEVICES": "7"}}, {"environ": {"HIP_VISIBLE_DEVICES": "0"}}),
     "no-compute-driver": ({"tree": {"kfd": False}}, {}),
@@ -203,14 +189,6 @@ CASES = {
             "preset": {"train": {"amp": False, "channels_last": False}},
         },
     ),
-    "override-active": (
-        {"cards": (RX6600,), "environ": {"HSA_OVERRIDE_GFX_VERSION_1": "10.3.0"}},
-        {"cards": (RX6600,), "environ": {"HSA_OVERRIDE_GFX_VERSION_9": "10.3.0"}},
-    ),
-    "miopen-implicit-gemm": (
-        {"environ": {"MIOPEN_DEBUG_CONV_IMPLICIT_GEMM": "1"}},
-        {"environ": {"MIOPEN_DEBUG_CONV_IMPLICIT_GEMM": "0"}},
-    ),
     "miopen-find-enforce": ({"environ": {"MIOPEN_FIND_ENFORCE": "4"}}, {"environ": {"MIOPEN_FIND_ENFORCE": "1"}}),
     "miopen-perf-vals": (
         {"environ": {"MIOPEN_DEBUG_CONV_DIRECT_ASM_1X1U_PERF_VALS": "1"}},
@@ -219,10 +197,6 @@ CASES = {
     "miopen-switches": (
         {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "2"}},
         {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "Disabled", "MIOPEN_FIND_MODE": "2"}},
-    ),
-    "miopen-filters-changed": (
-        {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}, "before": {}},
-        {"environ": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}, "before": {"MIOPEN_DEBUG_CONV_WINOGRAD": "0"}},
     ),
     "expandable-segments": (
         {"environ": {"PYTORCH_HIP_ALLOC_CONF": "max_split_size_mb:128, expandable_segments: True"}},
@@ -252,7 +226,9 @@ def admit(ward: Ward, case: dict) -> Context:
 
 @pytest.mark.parametrize(("id", "sick", "well"), [(id, *cases) for id, cases in CASES.items()], ids=CASES.keys())
 def test_fires_where_it_should_and_only_there(tmp_path, id, sick, well):
-    assert id in found(admit(Ward(tmp_path / "sick"), sick))
+    (finding,) = [each for each in run_checks(admit(Ward(tmp_path / "sick"), sick)) if each.id == id]
+    assert finding.remedy
+    assert all(source.startswith("https://") for source in finding.sources)
     assert id not in found(admit(Ward(tmp_path / "well"), well))
 
 
@@ -284,43 +260,18 @@ def test_a_check_that_fails_takes_no_other_with_it(ward, monkeypatch):
     assert any("surprise" in finding.finding for finding in findings)
 
 
-def test_every_check_has_a_case():
-    assert len(CASES) == len(CHECKS)
-    assert {check.__name__.replace("_", "-") for check in CHECKS} == set(CASES)
-
-
-def test_every_finding_is_complete(tmp_path):
-    for number, (sick, _) in enumerate(CASES.values()):
-        for finding in run_checks(admit(Ward(tmp_path / str(number)), sick)):
-            assert finding.severity in ("error", "warning", "info")
-            assert len(finding.finding) > 10
-            assert len(finding.remedy) > 8
-            assert finding.sources
-            assert all(source.startswith("https://") for source in finding.sources)
-
-
 def test_nothing_is_found_on_a_healthy_machine(ward):
+    assert {check.__name__.replace("_", "-") for check in CHECKS} == set(CASES)  # all of them have looked
     assert found(admit(ward, {})) == set()
-
-
-def test_a_cpu_machine_has_nothing_to_complain_about(ward):
-    assert found(ward.admit(hip=None, torchvision=None)) == set()
 
 
 def test_variables_of_miopen_are_no_risk_where_no_gpu_asks_it(ward):
     wrong = {
         "MIOPEN_DEBUG_CONV_FFT": "2",
         "MIOPEN_FIND_ENFORCE": "4",
-        "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM": "1",
         "MIOPEN_DEBUG_CONV_DIRECT_ASM_1X1U_PERF_VALS": "1",
     }
     assert found(ward.admit(hip=None, torchvision=None, environ=wrong)) == set()
-
-
-def test_what_to_set_a_switch_of_miopen_to_is_said_with_its_name(ward):
-    patient = ward.admit(RX6600, environ={"MIOPEN_DEBUG_CONV_FFT": "2"})
-    (finding,) = [row for row in run_checks(patient) if row.id == "miopen-switches"]
-    assert finding.remedy == "Set MIOPEN_DEBUG_CONV_FFT to 0 or 1, or unset it"
 
 
 def test_the_published_settings_of_an_rx_5600_xt_are_fine(ward):
@@ -332,16 +283,10 @@ def test_the_published_settings_of_an_rx_5600_xt_are_fine(ward):
         environ={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"},
         preset={"conv": {"engine": "gemm"}, "train": {"channels_last": False, "amp": False}},
     )
-    assert found(patient) == {"override-active"}
+    assert found(patient) == set()
 
 
-def test_an_rx_5600_xt_with_a_wheel_that_lacks_it(ward):
-    (first, *_) = run_checks(ward.admit(RX5600XT))
-    assert first.id == "arch-not-in-torch"
-    assert first.remedy == SETUP
-
-
-@pytest.mark.parametrize("card", [RX5500XT, RX5600XT, RX5700XT, RX7900XTX], ids=["5500", "5600", "5700", "7900"])
+@pytest.mark.parametrize("card", [RX5600XT, RX7900XTX], ids=["5600", "7900"])
 @pytest.mark.parametrize(("torch", "id"), [(None, "torch-missing"), (make_torch, "torch-wrong-build")])
 def test_a_card_whose_torch_needs_an_environment_of_its_own_is_sent_to_setup(ward, card, torch, id):
     """Another Python, pins and two indexes: that is no single line of pip."""
@@ -358,32 +303,13 @@ def test_without_an_amd_card_nobody_is_sent_to_a_cuda_build_unasked(ward):
     assert finding.remedy == f"{SETUP} --run"
 
 
-def test_on_windows_an_rx_5600_xt_has_one_command(ward):
-    """The old ROCm exists for Linux only, so AMD's own wheels are the ones to take."""
-    patient = ward.admit(RX5600XT, torch=None, torchvision=None, os_name="windows")
-    (finding,) = [f for f in run_checks(patient) if f.id == "torch-missing"]
-    assert '"torch[device-gfx1010]"' in finding.remedy
-
-
-def test_a_native_build_for_an_rx_5600_xt(ward):
-    assert found(ward.admit(RX5600XT, archs=[*PYTORCH_ORG_ARCHS, "gfx1010"], **{"preset": HEALTHY["preset"]})) == set()
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may open everything")
-def test_a_device_that_may_not_be_opened(ward):
-    patient = ward.admit(RX7900XTX, prepare=close)
-    (finding,) = [f for f in run_checks(patient) if f.id == "device-permissions"]
-    assert "usermod" in finding.remedy
-
-
-def test_groups_are_named_where_a_device_is_closed(ward, monkeypatch):
+def test_groups_are_named_where_a_device_is_closed(ward):
     patient = ward.admit(RX7900XTX, tree={"container": True})
     closed = [type(n)(n.path, 0o660, 0, "render", False) for n in patient.machine.devices]
     vars(patient.machine).update(devices=tuple(closed), groups=("users",))
     (finding,) = [f for f in run_checks(patient) if f.id == "device-permissions"]
     assert "/dev/kfd belongs to group render and cannot be opened; groups here: users" in finding.finding
     assert "--group-add" in finding.remedy
-    assert stat.S_IMODE(closed[0].mode) == 0o660
 
 
 def test_packages_that_do_not_fit_come_first_and_have_the_command(ward):
@@ -400,12 +326,6 @@ def test_packages_that_do_not_fit_come_first_and_have_the_command(ward):
     assert second.remedy == SETUP
 
 
-def test_torchvision_beside_a_cpu_torch_is_repaired_without_touching_torch(ward):
-    patient = ward.admit(hip=None, packages=[("torchvision", "0.24.1", "torch (==2.9.1)")])
-    (finding,) = run_checks(patient)
-    assert finding.remedy == 'pip install -U torchvision "torch==2.10.0"'
-
-
 def test_an_integrated_gpu_alone_beside_a_cpu_torch_is_no_error(ward):
     (finding,) = run_checks(ward.admit(RAPHAEL, hip=None))
     assert (finding.id, finding.severity) == ("torch-wrong-build", "warning")
@@ -415,8 +335,3 @@ def test_torchvision_of_another_rocm_is_a_warning(ward):
     findings = {f.id: f for f in run_checks(ward.admit(RX7900XTX, torchvision="+rocm6.4"))}
     assert findings["torchvision-mismatch"].severity == "warning"
     assert findings["torchvision-mismatch"].finding == "torch is a rocm7.0 build and torchvision a rocm6.4 build"
-    assert "torchvision is not installed" in _finding(Ward(ward.root / "x").admit(RX7900XTX, torchvision=None))
-
-
-def _finding(patient: Context) -> str:
-    return next(f.finding for f in run_checks(patient) if f.id == "torchvision-mismatch")

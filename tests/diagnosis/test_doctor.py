@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
 import subprocess
 import sys
 
@@ -18,10 +17,10 @@ from yolo_rocm.diagnosis.outcome import Limits, ProbeOutcome
 from yolo_rocm.diagnosis.probe_runner import run_probes
 from yolo_rocm.diagnosis.probes import all_probes
 from yolo_rocm.diagnosis.verdict import Setup
-from yolo_rocm.errors import ConfigError
 from yolo_rocm.hardware import detect
 
 from ..short_products import CHILD as SHORT
+from ..small_model import small_model
 from .stand_in import CHILD, FINDING_KEYS, GPU_KEYS, PROBE_KEYS, RAISES, SCHEMA, fits
 
 AUTO = Setup("auto", vendor_library=False, amp=True)
@@ -115,14 +114,14 @@ def test_a_card_without_kernels(tmp_path):
 
 
 def test_the_old_stack_of_an_rx_5600_xt_is_probed_under_its_override(tmp_path):
-    act = 'import os; print(json.dumps(dict(probe=name, message=os.environ["HSA_OVERRIDE_GFX_VERSION"])), flush=True)'
+    act = 'import os; say(probe=name, message=os.environ["HSA_OVERRIDE_GFX_VERSION"]); continue'
     found = examine(tmp_path, RX5600XT, bad=("pinned",), act=act, torch=old_torch)
     assert next(o for o in found.outcomes if o.name == "pinned").message == "10.3.0"
     assert found.verdict.preset == "rx5600xt"
 
 
 def test_the_shape_of_the_data_is_stable(tmp_path):
-    nan = 'print(json.dumps(dict(probe=name, error=float("nan"))), flush=True)'
+    nan = 'say(probe=name, error=float("nan")); continue'
     found = examine(tmp_path, RX6600, bad=("conv/vendor/fp16",), act=nan)
     data = json.loads(json.dumps(found.as_dict(), default=str, allow_nan=False))
     assert fits(data, SCHEMA)
@@ -131,11 +130,6 @@ def test_the_shape_of_the_data_is_stable(tmp_path):
     assert all(set(row) == PROBE_KEYS for row in data["probes"])
     assert all(set(row) == GPU_KEYS for row in data["machine"]["gpus"])
     assert {row["status"] for row in data["probes"]} == {"ok", "nan"}
-
-
-def test_wrong_devices_are_refused():
-    with pytest.raises(ConfigError, match="'cuda' or 'cpu'"):
-        yolo_rocm.doctor(device="gpu")
 
 
 def test_without_a_gpu_it_is_quick_and_loads_no_torch():
@@ -167,35 +161,16 @@ def test_the_report_tells_everything_but_who(tmp_path, monkeypatch):
     found = examine(tmp_path, RX5600XT)
     said = (
         "workhorse kernel: heinrich ran /home/heinrich/train.py --key 0123456789abcdef plainsecret yolosecret\n"
-        "https://someone:pw@localhost/simple ghp_abcdefghijklmnopqrst12 someone@example.org\n"
+        "https://someone:pw@localhost/simple ghp_abcdefghijklmnopqrst12\n"
         "C:\\Users\\Heinrich Z\\x /Users/other/y heinrichs MIOpen(HIP): Error"
     )
     text = bundle.report(dataclasses.replace(found, output=said), environ)
-    for secret in (
-        "heinrich/",
-        "heinrich ",
-        "workhorse",
-        "0123456789",
-        "secret ",
-        "pw@",
-        "ghp_a",
-        "someone@",
-        "other/",
-    ):
+    secrets = ("heinrich/", "heinrich ", "workhorse", "0123456789", "secret ", "pw@", "ghp_a", "other/")
+    for secret in (*secrets, "yolosecret", "YOLO_AUTH_TOKEN", "fish"):
         assert secret not in text, secret
-    assert "yolosecret" not in text
-    assert "YOLO_AUTH_TOKEN" not in text
-    assert "fish" not in text
     for word in ("RX 5600 XT", "gfx1010", "MIOPEN_USER_DB_PATH: ~/miopen", "arch-not-in-torch", "MIOpen(HIP): Error"):
         assert word in text
     assert "heinrichs" in text  # another word
-
-
-def test_the_report_names_the_packages(tmp_path):
-    for package in (("numpy", "1.26.4"), ("opencv-python-headless", "4.11.0.86"), ("torchvision", "0.25.0")):
-        add_package(tmp_path / "site", *package)
-    text = bundle.report(examine(tmp_path, RX7900XTX, probes=False), {})
-    assert "  torchvision: 0.25.0\n  numpy: 1.26.4\n  opencv-python-headless: 4.11.0.86\n" in text
 
 
 def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
@@ -203,7 +178,6 @@ def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
     environ = {
         "MIOPEN_CACHE": "redis://:hunter2@cache:6379/0",
         "YOLO_HUB": "https://hub.example/x?token=abc123&imgsz=640",
-        "NCCL_NET": "Bearer abcdefghijkl",
         "HF_TOKEN": odd,
         "TORCH_LOGS": f"said {odd}",
         "PWD": "/srv/python",
@@ -214,9 +188,9 @@ def test_nothing_secret_is_in_shown_variables_or_in_what_yaml_quotes(tmp_path):
     text = bundle.report(
         dataclasses.replace(found, output="x" * 9000 + " AKIAABCDEFGHIJKLMNOP " + "y " * 3994), environ
     )
-    for secret in ("hunter2", "abc123", "abcdefghijkl", "it's", "it''s", "so\\", "secret\\", "KLMNOP"):
+    for secret in ("hunter2", "abc123", "it's", "it''s", "so\\", "secret\\", "KLMNOP"):
         assert secret not in text, secret
-    shown = ("redis://<secret>@cache:6379/0", "x?token=<secret>&imgsz=640", "Bearer <secret>", "LOGS: said <secret>\n")
+    shown = ("redis://<secret>@cache:6379/0", "x?token=<secret>&imgsz=640", "LOGS: said <secret>\n")
     for word in (*shown, "HIP_VISIBLE_DEVICES: '0'", "python: "):
         assert word in text, word
 
@@ -225,37 +199,24 @@ class Died(RuntimeError):
     """A death of its own class, to see that it arrives as it was."""
 
 
-@pytest.mark.parametrize("way", ["register", "callbacks"])
-def test_a_training_that_dies_offers_its_diagnosis(made_data, tmp_path, monkeypatch, way):
+def test_a_training_that_dies_offers_its_diagnosis(made_data, tmp_path, events):
     from ultralytics import YOLO
 
-    lines: list[str] = []
-
-    class Listening(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(record.getMessage())
-
-    monkeypatch.setattr(logging.getLogger("ultralytics"), "handlers", [Listening()])
     error = Died("HIP error: invalid device function")
 
     def die(trainer) -> None:
         raise error
 
-    yolo = YOLO("yolov8n.yaml")
-    if way == "register":
-        yolo_rocm.register(yolo, preset="cpu")
-    else:
-        for event, function in yolo_rocm.callbacks(preset="cpu").items():
-            yolo.add_callback(event, function)
+    yolo = YOLO(small_model())
+    yolo_rocm.register(yolo, preset="cpu")
     yolo.add_callback("on_train_start", die)
     options = {"epochs": 1, "imgsz": 32, "batch": 4, "plots": False, "device": "cpu", "workers": 0}
     with pytest.raises(Died) as caught:
         yolo.train(data=str(made_data()), project=str(tmp_path), name="run", **options)
     assert caught.value is error
     assert error.args == ("HIP error: invalid device function",)
-    told = [line for line in lines if "hip-invalid-device-function" in line]
-    assert len(told) == 1
-    assert any("what to do: " in line and "whl-multi-arch" in line for line in lines)
+    assert len([line for line in events.lines if "hip-invalid-device-function" in line]) == 1
+    assert any("what to do: " in line and "whl-multi-arch" in line for line in events.lines)
 
 
 def test_a_diagnosis_that_fails_does_not_hide_the_error(monkeypatch):

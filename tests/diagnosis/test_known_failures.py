@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import time
 
 import pytest
-from pydantic import ValidationError
 
 from yolo_rocm.diagnosis import known_failures
-from yolo_rocm.diagnosis.known_failures import Signature, examine_log, explain, read_text, signatures
+from yolo_rocm.diagnosis.known_failures import examine_log, explain, read_text, signatures
 
 from ..tables import each_row
 
@@ -27,17 +27,15 @@ def ids(matches):
     return [match.signature.id for match in matches]
 
 
-def test_the_size_of_the_knowledge():
-    assert len(signatures()) == 61
-    assert len({entry.id for entry in signatures()}) == 61
-    assert sum(not entry.auto_match for entry in signatures()) == 1
+# A repetition without a limit never ends on one long line.
+UNBOUNDED = re.compile(r"(?<!\\)\.[*+]|\\[SWw][*+]|\[\^[^\]]*\][*+]")
 
 
-def test_a_training_that_was_meant_for_the_processor_shows_no_failure():
-    log = (
-        b"Ultralytics 8.4.190 Python-3.11.7 torch-2.10.0+cpu CPU (Intel Xeon Processor)\nResults saved to runs/train\n"
-    )
-    assert not examine_log(io.BytesIO(log)).explained
+def test_the_size_of_the_knowledge_and_where_it_is_from():
+    assert len({entry.id for entry in signatures()}) == len(signatures()) == 61
+    for entry in signatures():
+        assert not UNBOUNDED.search(entry.pattern), entry.id
+        assert all(source.startswith("https://") for source in entry.sources), entry.id
 
 
 @each_row(("entry", "sample"), SAMPLES, ids=[f"{e.id}-{n}" for n, (e, _) in enumerate(SAMPLES)])
@@ -72,30 +70,6 @@ def test_a_healthy_log_shows_nothing():
     assert read_text(healthy) == ()
 
 
-def test_a_killed_process_and_a_data_set_without_labels_are_explained():
-    (killed,) = read_text("epoch 3\nKilled\n")
-    assert (killed.signature.id, killed.line) == ("killed", 2)
-    assert "out-of-memory killer" in killed.signature.cause
-    (unlabelled,) = read_text("train: Scanning /d/labels/train... 0 images, 120 backgrounds, 0 corrupt: 100% 120/120\n")
-    assert "data/labels/train/a.txt" in unlabelled.remedy()
-
-
-@pytest.mark.parametrize(
-    ("head", "words"),
-    [
-        (b"", "is empty"),
-        (random.Random(2).randbytes(4096), "is no text"),
-        (bytes(4096), "is no text"),
-        ("Grüße für alle\n".encode("latin-1") * 9, ""),
-        ("привет\r\x1b[K\n".encode("cp1251") * 9, ""),
-        ("a\n".encode("utf-16"), ""),
-        (b"\n", ""),
-    ],
-)
-def test_what_is_no_log(head, words):
-    assert known_failures.what_is_no_log(head) == words
-
-
 def test_causes_come_before_symptoms_before_notes():
     log = "\n".join(
         [
@@ -126,8 +100,8 @@ def test_a_progress_bar_with_colours_does_not_hide_a_nan():
     assert match.text.startswith("3/100")
 
 
-@pytest.mark.parametrize("offset", [0, 1, 17, 40])
-def test_a_message_across_two_pieces(offset):
+def test_a_message_across_two_pieces():
+    offset = 17
     message = b"RuntimeError: HIP error: invalid device function\n"
     log = b"x" * (known_failures.CHUNK - 20 - offset) + b"\n" + message + b"y" * 100
     (match,) = examine_log(io.BytesIO(log)).matches
@@ -154,16 +128,10 @@ LOGS = {
 @each_row("log", LOGS.values(), ids=LOGS.keys())
 def test_rubbish_does_no_harm(log):
     assert examine_log(io.BytesIO(log)).matches == ()
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1", "utf-8-sig"])
-@pytest.mark.parametrize("noise", LOGS.values(), ids=LOGS.keys())
-def test_a_failure_is_found_beside_rubbish_and_in_any_encoding(encoding, noise):
-    message = "Größe: HSA_STATUS_ERROR_INVALID_ISA\n".encode(encoding)
-    log = message if encoding == "utf-16" else noise + b"\n" + message
-    if encoding != "utf-16" and noise.startswith(b"\xff\xfe"):
-        return
-    assert ids(examine_log(io.BytesIO(log)).matches) == ["hsa-invalid-isa"]
+    message = "Größe: HSA_STATUS_ERROR_INVALID_ISA\n"
+    for encoding in ("utf-8", "utf-16", "latin-1"):
+        noise = b"" if encoding == "utf-16" or log.startswith(b"\xff\xfe") else log + b"\n"
+        assert ids(examine_log(io.BytesIO(noise + message.encode(encoding))).matches) == ["hsa-invalid-isa"]
 
 
 TEN_MB = 10 * 2**20
@@ -173,7 +141,6 @@ HARD = (
 LARGE = {
     "progress bars": (PROGRESS, 2.0),
     "one long line": (b"abc ", 2.0),
-    "only newlines": (b"\n", 2.0),
     # No log looks like this; with repetitions that are not bounded it would take hours.
     "words of many signatures on one line": (HARD, 10.0),
 }
@@ -200,37 +167,3 @@ def test_an_exception_is_explained_by_its_text_or_a_cause_below():
     assert match.signature.id == "miopen-stoul"
     assert explain(ValueError("nothing known")) is None
     assert explain(RuntimeError('File is unreadable: "gfx1151_20.db"')) is None  # a note explains no failure
-
-
-GOOD = {
-    "id": "some-thing",
-    "level": "cause",
-    "pattern": "some thing",
-    "contains": ["some"],
-    "where": "any",
-    "cause": "Something that is long enough.",
-    "remedy": "Do something.",
-    "confidence": "verified",
-    "sources": ["https://example.org"],
-    "samples": ["some thing"],
-}
-
-
-@each_row(
-    ("change", "message"),
-    [
-        ({"pattern": "some.*thing"}, "unbounded"),
-        ({"pattern": r"some\S+"}, "unbounded"),
-        ({"sources": ["a book"]}, "https"),
-        ({"sources": []}, "sources"),
-        ({"samples": ["other"]}, "does not find its sample"),
-        ({"contains": ["other"]}, "does not find its sample"),
-        ({"level": "grave"}, "level"),
-        ({"colour": "red"}, "colour"),
-    ],
-    ids=str,
-)
-def test_entries_are_checked(change, message):
-    assert Signature.model_validate(GOOD)
-    with pytest.raises(ValidationError, match=message):
-        Signature.model_validate({**GOOD, **change})

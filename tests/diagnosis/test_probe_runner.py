@@ -7,13 +7,12 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 
 import pytest
 
-from yolo_rocm.diagnosis import probe_process
-from yolo_rocm.diagnosis.outcome import Limits, judged
+from yolo_rocm.diagnosis import probe_runner
+from yolo_rocm.diagnosis.outcome import Limits
 from yolo_rocm.diagnosis.probe_runner import child_command, run_probes
 from yolo_rocm.diagnosis.probes import DeviceProbe, all_probes
 from yolo_rocm.engines.triton.available import device_reason
@@ -27,10 +26,10 @@ NAMES = [probe.name for probe in PROBES]
 QUICK = Limits(start=30.0, probe=1.2, total=90.0, end=10.0)
 HEALTHY = """
 import json, os, signal, subprocess, sys, time
-names = sys.argv[-1].split(",")
+answers = open(sys.argv[-1], "a")
 def say(**line):
-    print(json.dumps(line), flush=True)
-for name in names:
+    print(json.dumps(line), file=answers, flush=True)
+for name in sys.argv[-2].split(","):
     say(probe=name, begin=True)
     if name.startswith("conv"):
         {misbehaves}
@@ -66,7 +65,7 @@ def nothing_is_left(monkeypatch):
         started.append(process.pid)
         return process
 
-    monkeypatch.setattr(probe_process.subprocess, "Popen", recording)
+    monkeypatch.setattr(probe_runner.subprocess, "Popen", recording)
     yield
     monkeypatch.undo()
     if sys.platform != "win32":
@@ -85,16 +84,14 @@ def test_how_long_an_answer_took(tmp_path):
 
 CULPRITS = {
     "hang": ("signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)", "hang", "no answer"),
-    "busy hang": ("while True: pass", "hang", "no answer"),
     "segfault": ("os.kill(os.getpid(), signal.SIGSEGV)", "segfault", "SIGSEGV"),
     "abort": ("os.write(2, b'rocBLAS error: no kernel'); os.abort()", "abort", "SIGABRT: rocBLAS error: no kernel"),
-    "nan": ("say(probe=name, error=float('nan'))", "nan", "NaN"),
-    "wrong": ("say(probe=name, error=0.7)", "wrong", "relative error 7.0e-01, at most 1e-04"),
-    "half a line": ("sys.stdout.write('{\"probe\": '); sys.stdout.flush(); sys.exit(7)", "no answer", "exit code 7"),
+    "nan": ("say(probe=name, error=float('nan')); continue", "nan", "NaN"),
+    "wrong": ("say(probe=name, error=0.7); continue", "wrong", "relative error 7.0e-01, at most 1e-04"),
+    "half a line": ("answers.write('{\"probe\": '); answers.flush(); sys.exit(7)", "no answer", "exit code 7"),
     "other signal": ("os.kill(os.getpid(), signal.SIGFPE)", "signal", "SIGFPE"),
-    "error": ("say(probe=name, message='RuntimeError: miopenStatusUnknownError')", "error", "miopenStatusUnknownError"),
-    "no number": ("say(probe=name, error='fine')", "no answer", "an answer without a number"),
-    "closed output": ("os.close(1); time.sleep(600)", "no answer", "closed its output"),
+    "error": ("say(probe=name, message='RuntimeError: miopenError'); continue", "error", "miopenError"),
+    "noise": ("sys.stderr.write('w' * 300000); print('{}', flush=True)", "ok", ""),
 }
 
 
@@ -106,32 +103,6 @@ def test_each_culprit_is_named_and_the_others_go_on(tmp_path, misbehaves, status
     assert (before.status, after.status) == ("ok", "ok")
     assert culprit.status == status
     assert message in culprit.message
-
-
-@pytest.mark.once
-@linux_only
-def test_the_last_child_is_collected_too(tmp_path):
-    """A later one would make Python collect those before it."""
-    answers = run_probes(PROBES[:2], child(tmp_path, "time.sleep(600)"), QUICK)
-    assert [o.status for o in answers.outcomes] == ["ok", "hang"]
-
-
-@pytest.mark.once
-@linux_only
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_flood_is_cut_off_and_fills_no_memory(tmp_path, stream):
-    answers = ask(tmp_path, f"while True: sys.{stream}.write('x' * 65536)")
-    assert [outcome.status for outcome in answers.outcomes] == ["ok", "hang", "ok"]
-    assert len(answers.output) < 100_000
-
-
-@pytest.mark.once
-@linux_only
-def test_answers_are_heard_through_noise(tmp_path):
-    noisy = "print('MIOpen(HIP): Warning'); sys.stderr.write('w' * 300000 + chr(10)); print('{not json'); print('[1]')"
-    answers = ask(tmp_path, noisy)
-    assert [o.status for o in answers.outcomes] == ["ok", "ok", "ok"]
-    assert len(answers.output) < 100_000
 
 
 @pytest.mark.once
@@ -156,14 +127,6 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.mark.once
-@linux_only
-def test_a_child_that_dies_at_once(tmp_path):
-    answers = run_probes(PROBES, [sys.executable, "-c", "import sys; sys.exit('no torch here')"], QUICK)
-    assert [o.status for o in answers.outcomes] == ["no answer"] * 3
-    assert "no torch here" in answers.outcomes[0].message
-
-
-@pytest.mark.once
 def test_a_child_that_does_not_exist():
     answers = run_probes(PROBES, ["/no/such/program"], QUICK)
     assert {o.status for o in answers.outcomes} == {"no answer"}
@@ -172,15 +135,13 @@ def test_a_child_that_does_not_exist():
 
 @pytest.mark.once
 @linux_only
-def test_a_device_that_does_not_answer_is_asked_nothing_more(tmp_path):
-    script = child(tmp_path)
+def test_a_device_that_does_not_answer_is_asked_nothing_more():
     probes = [DeviceProbe("device"), *PROBES]
     shown = []
     command = [sys.executable, "-c", "import os; os.abort()"]
     answers = run_probes(probes, command, QUICK, progress=lambda done, total: shown.append((done, total)))
     assert [o.status for o in answers.outcomes] == ["abort", "skipped", "skipped", "skipped"]
     assert (shown[0], shown[-1]) == ((0, 4), (4, 4))  # what is skipped is done with too
-    assert script
 
 
 @pytest.mark.once
@@ -210,7 +171,7 @@ def test_after_three_deaths_a_way_is_left_alone(tmp_path):
 @pytest.mark.once
 @linux_only
 def test_a_runtime_that_keeps_an_error_is_started_anew(tmp_path):
-    misbehaves = "say(probe=name, message='RuntimeError: HIP error'); say(restart=True); time.sleep(600)"
+    misbehaves = "say(probe=name, message='RuntimeError: HIP error'); say(restart=True); time.sleep(5)"
     assert [o.status for o in ask(tmp_path, misbehaves).outcomes] == ["ok", "error", "ok"]
 
 
@@ -232,15 +193,12 @@ def test_a_process_that_cannot_be_killed_is_left_behind_and_said(tmp_path, monke
     real, pids = os.killpg, []
     monkeypatch.setattr("yolo_rocm.utils.child_process.os.killpg", lambda pid, number: pids.append(pid))
     answers = run_probes(PROBES, child(tmp_path, "time.sleep(600)"), Limits(start=30.0, probe=1.2, total=90.0, end=0.3))
-    # Those that still listen to it must not keep Python from ending.
-    listening = [thread for thread in threading.enumerate() if "_read_" in thread.name]
     for pid in pids:
         real(pid, 9)
         with contextlib.suppress(ChildProcessError):  # Python collects what nobody waits for any more
             os.waitpid(pid, 0)
     assert [o.status for o in answers.outcomes] == ["ok", "hang", "skipped"]
     assert "cannot be killed" in answers.outcomes[1].message
-    assert [thread.daemon for thread in listening] == [True, True]
 
 
 @pytest.mark.once
@@ -260,13 +218,6 @@ def test_the_first_probe_has_the_time_in_which_torch_is_imported(tmp_path):
     assert only.status == "ok"
 
 
-def test_numbers_are_judged_by_the_dtype():
-    for dtype, fine, wrong in (("fp32", 9e-5, 2e-4), ("fp16", 4e-3, 6e-3), ("bf16", 3e-2, 5e-2)):
-        probe = DeviceProbe("conv", "vendor", dtype, "nchw", "1x1")
-        assert judged(probe, {"error": fine}, 0.1).status == "ok"
-        assert judged(probe, {"error": wrong}, 0.1).status == "wrong"
-
-
 def test_the_list_of_probes():
     names = [probe.name for probe in all_probes()]
     assert len(names) == len(set(names))
@@ -277,16 +228,11 @@ def test_the_list_of_probes():
     assert len(",".join(names)) < 8000  # a command line of Windows
 
 
-@pytest.fixture(scope="module")
-def on_cpu():
-    """Return what the real child says about this CPU."""
-    return {o.name: o for o in run_probes(all_probes(), child_command("cpu")).outcomes}
-
-
-def test_the_real_child_on_a_cpu(on_cpu):
+def test_the_real_child_on_a_cpu():
+    on_cpu = {o.name: o for o in run_probes(all_probes(), child_command("cpu")).outcomes}
     assert len(on_cpu) == len(all_probes())
     for name, outcome in on_cpu.items():
-        if name in ("pinned", "bandwidth"):
+        if name == "pinned":
             assert (outcome.status, outcome.message) == ("error", "RuntimeError: needs a GPU")
         elif name.startswith("conv/triton/"):  # what cannot be used is not a failure, and says why
             assert (outcome.status, outcome.message) == ("skipped", device_reason("cpu"))
@@ -321,7 +267,7 @@ def lying(*args, **options):
     return real(*args, **options) * (1.0, 1.01, float("nan"))[len(calls) - 1]
 torch.nn.functional.batch_norm = lying
 from yolo_rocm.diagnosis.probe_child import main
-main(["--device", "cpu", sys.argv[-1]])
+main(["--device", "cpu", *sys.argv[-2:]])
 """
 
 
@@ -329,16 +275,3 @@ def test_wrong_values_are_noticed():
     wanted = [p for p in all_probes() if p.group in ("norm/off/fp32", "norm/vendor/fp32")][:3]
     outcomes = run_probes(wanted, [sys.executable, "-c", LYING]).outcomes
     assert [outcome.status for outcome in outcomes] == ["ok", "wrong", "nan"]
-
-
-def test_what_libraries_print_is_no_answer():
-    """Printed from C, on the real stdout: it must come out on stderr."""
-    code = (
-        "import os, sys, torch\nfrom yolo_rocm.diagnosis import probe_child\n"
-        "ask = probe_child._ask\n"
-        'probe_child._ask = lambda *a: (os.write(1, b\'{"probe": "pinned", "error": 0}\\n\'), ask(*a))[1]\n'
-        "probe_child.main(['--device', 'cpu', sys.argv[-1]])"
-    )
-    answers = run_probes([DeviceProbe("gemm", dtype="fp32"), DeviceProbe("pinned")], [sys.executable, "-c", code])
-    assert [o.status for o in answers.outcomes] == ["ok", "error"]
-    assert '"pinned"' in answers.output

@@ -73,18 +73,14 @@ def doctor(
 
 def _read(log: str, as_json: bool) -> int:
     """Name the failures in a log; 0: it shows none, 1: some, known or not, 2: it cannot be read."""
-    from ..diagnosis.known_failures import examine_log, what_is_no_log
+    from ..diagnosis.known_failures import examine_log
 
     try:
         with ExitStack() as opened:
             stream: Any = sys.stdin.buffer if log == "-" else opened.enter_context(Path(log).open("rb"))
-            fault = what_is_no_log(stream.peek())
             reading = examine_log(stream)
     except OSError as error:
         console(stderr=True).print(f"error: cannot read {log}: {error.strerror or error}.", markup=False)
-        return 2
-    if fault and not reading.matches and reading.last_error is None:
-        console(stderr=True).print(f"error: {log} {fault}. Give a log of a training as text.", markup=False)
         return 2
     if as_json:
         rows = [

@@ -7,11 +7,10 @@ from typing import Final
 
 from ..hardware import HIDES_FIRST, HIDES_NEXT, OVERRIDE, at_least, family_of, overridden_gfx
 from ..ultralytics_hooks import versions
-from .context import Context, miopen_filters
+from .context import Context
 from .findings import Checks, Found
 
 TOPOLOGY: Final = "https://github.com/ROCm/rocm-systems projects/rocr-runtime/libhsakmt/src/topology.c"
-MIOPEN_DEBUG: Final = "https://rocm.docs.amd.com/projects/MIOpen/en/latest/how-to/debug-log.html"
 # Variables that are switches (MIOpen docs, env_variables.rst); others hold numbers, names or paths.
 _SWITCH: Final = (
     r"MIOPEN_(?:DEBUG_CONV_(?:GEMM|DIRECT|WINOGRAD|IMPLICIT_GEMM|FFT|IMMED_FALLBACK|DIRECT_NAIVE_CONV_(?:FWD|BWD|WRW))"
@@ -19,8 +18,20 @@ _SWITCH: Final = (
     r"|DEBUG_ENABLE_AI_IMMED_MODE_FALLBACK|DISABLE_CACHE|ENABLE_LOGGING|ENABLE_LOGGING_CMD)"
 )
 _PARAMETERS: Final = r"MIOPEN_DEBUG_\w+_PERF_VALS"
-_ON: Final = frozenset({"1", "on", "yes", "true", "enable", "enabled"})
-_SWITCH_VALUES: Final = _ON | {"0", "off", "no", "false", "disable", "disabled"}
+_SWITCH_VALUES: Final = (
+    "1",
+    "on",
+    "yes",
+    "true",
+    "enable",
+    "enabled",
+    "0",
+    "off",
+    "no",
+    "false",
+    "disable",
+    "disabled",
+)
 
 CHECKS: Final = Checks()
 
@@ -102,29 +113,6 @@ def override_fp16_overrun(context: Context) -> Found:
     )
 
 
-@CHECKS.check("info", TOPOLOGY)
-def override_active(context: Context) -> Found:
-    """What torch reports under an override is not the card."""
-    gpu = context.gpu
-    if gpu is None or gpu.gfx is None or context.target(gpu) == gpu.gfx:
-        return None
-    return (
-        f"torch and rocminfo will report {context.target(gpu)}; the card is {gpu.gfx}, as the kernel driver says",
-        "Nothing, where the override is meant",
-    )
-
-
-@CHECKS.check("info", MIOPEN_DEBUG)
-def miopen_implicit_gemm(context: Context) -> Found:
-    """Turning on what is on."""
-    if context.gpu is None or context.environ.get("MIOPEN_DEBUG_CONV_IMPLICIT_GEMM", "").lower() not in _ON:
-        return None
-    return (
-        "MIOPEN_DEBUG_CONV_IMPLICIT_GEMM=1 does nothing: implicit GEMM is on unless it is disabled",
-        "Unset it. Only DIRECT, GEMM, WINOGRAD and FFT set to 0 would leave implicit GEMM alone",
-    )
-
-
 @CHECKS.check(
     "warning",
     "https://rocm.docs.amd.com/projects/MIOpen/en/latest/conceptual/perfdb.html",
@@ -164,19 +152,6 @@ def miopen_switches(context: Context) -> Found:
     told = ", ".join(f"{name}={value}" for name, value in wrong.items())
     remedy = f"Set {' and '.join(wrong)} to 0 or 1, or unset {'it' if len(wrong) == 1 else 'them'}"
     return (f"MIOpen stops at {told}: a switch is 0 or 1", remedy) if wrong else None
-
-
-@CHECKS.check("warning", MIOPEN_DEBUG)
-def miopen_filters_changed(context: Context) -> Found:
-    """MIOpen's database keeps what was chosen under other filters."""
-    before, now = context.filters_before, miopen_filters(context.environ)
-    if before is None or dict(before) == now or not context.hip:
-        return None
-    names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
-    return (
-        f"{', '.join(names)} changed since the last examination; MIOpen's database still holds what was chosen before",
-        "Delete MIOpen's user database, ~/.config/miopen (Windows: %USERPROFILE%\\.miopen\\db)",
-    )
 
 
 @CHECKS.check(

@@ -152,19 +152,6 @@ def channels_last_auto(context: Context) -> Found:
 
 
 @CHECKS.check(
-    "info", "https://github.com/pytorch/pytorch/pull/145294", "https://github.com/pytorch/pytorch/pull/158951"
-)
-def deterministic_default(context: Context) -> Found:
-    """Ultralytics' deterministic=True leaves MIOpen fewer solvers."""
-    if not context.uses_miopen or context.preset.train.get("deterministic", True) is False:
-        return None
-    return (
-        "deterministic=True, Ultralytics' default, leaves MIOpen only its deterministic solvers",
-        "deterministic=False if speed matters more than repeating a run exactly",
-    )
-
-
-@CHECKS.check(
     "warning", "https://github.com/pytorch/pytorch/pull/145294", "https://github.com/pytorch/pytorch/pull/82656"
 )
 def benchmark_default(context: Context) -> Found:

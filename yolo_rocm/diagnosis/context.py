@@ -36,7 +36,6 @@ class Context:
         preset: What it would train with.
         environ: Variables a training would see: the user's, and those the preset adds.
         home: The user's home folder.
-        filters_before: `MIOPEN_DEBUG_*` variables at the last examination; None where there was none.
         lacks: Features that the installed Ultralytics has no place for, and why.
         opencv_error: What OpenCV said when it could not be imported; empty where it could, or nobody has tried.
     """
@@ -45,7 +44,6 @@ class Context:
     preset: Preset = field(default_factory=Preset)
     environ: Mapping[str, str] = field(default_factory=dict)
     home: Path = Path("/home/user")
-    filters_before: Mapping[str, str] | None = None
     lacks: Mapping[str, Sequence[str]] = field(default_factory=dict)
     opencv_error: str = ""
 
@@ -131,8 +129,3 @@ def import_error(package: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return done.stderr.strip().rpartition("\n")[2] if done.returncode else ""
-
-
-def miopen_filters(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that narrow down what MIOpen may choose from."""
-    return {name: value for name, value in sorted(environ.items()) if name.startswith("MIOPEN_DEBUG_")}

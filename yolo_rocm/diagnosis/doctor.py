@@ -19,7 +19,7 @@ from ..preset.schema import Settings
 from ..ultralytics_hooks import versions
 from . import vendor_health as memory
 from .checks import run_checks
-from .context import Context, import_error, miopen_filters, training_environment
+from .context import Context, import_error, training_environment
 from .findings import ORDER, Finding, Severity
 from .known_failures import LEVELS, FailureMatch, read_text
 from .outcome import Limits, ProbeOutcome
@@ -35,7 +35,6 @@ _KINDS: Final = {
     "gemm": "matrix products",
     "long_gemm": f"matrix products of {LONG_ROWS:,} rows",
     "pinned": "pinned memory",
-    "bandwidth": "copies",
     "norm": "BatchNorm",
     "conv": "convolutions",
 }
@@ -46,8 +45,7 @@ _REMEDIES: Final = {
     "device/*": 'Repair what the checks found; then `python -c "import torch; print(torch.cuda.is_available())"`',
     "gemm/*": "Install a build of torch with rocBLAS kernels for the card; engines need them too",
     "long_gemm/*": "Engines of this package cut such products; rocm.conv.engine=gemm leaves torch's own kernels out",
-    "pinned/*": "rocm.loader.pin_memory=false",
-    "bandwidth/*": "HSA_ENABLE_SDMA=0 is worth a try where copies hang",
+    "pinned/*": "rocm.loader.pin_memory=false, and HSA_ENABLE_SDMA=0 is worth a try where copies hang",
     "*/triton/*": "Leave Triton out: rocm.conv.engine=gemm",
     "*/hip/*": "Leave these kernels out: rocm.conv.engine=gemm",
     "*/?*16": "Train without AMP: amp=False",
@@ -146,16 +144,15 @@ def doctor(
     environ = training_environment(settings.preset, machine)
     device = device or ("cuda" if machine.gpu is not None else None)
     path = memory.memory_file(machine, device or "cpu", environ)
-    before = memory.recall(path)
     lacks = versions.lacks(machine.ultralytics, ask=probes and machine.torch is not None)
     opencv = import_error("cv2") if probes else ""
-    context = Context(machine, settings.preset, environ, Path.home(), before.filters if before else None, lacks, opencv)
+    context = Context(machine, settings.preset, environ, Path.home(), lacks, opencv)
     findings = run_checks(context)
     answers = Answers()
     if probes and device is not None and what_blocks(findings) is None:
         answers = run_probes(all_probes(), command or child_command(device), limits, environ, progress)
-    outcomes = tuple(o for o in answers.outcomes if device == "cuda" or o.name not in ("pinned", "bandwidth"))
-    learned = Health.of(outcomes, miopen_filters(environ))
+    outcomes = tuple(o for o in answers.outcomes if device == "cuda" or o.name != "pinned")
+    learned = Health.of(outcomes)
     if learned.known:
         memory.remember(learned, path)
     gfx = machine.gpu.gfx if machine.gpu is not None else None

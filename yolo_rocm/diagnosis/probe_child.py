@@ -1,7 +1,6 @@
-"""`python -m yolo_rocm.diagnosis.probe_child --device cuda NAMES`: answers probes with one JSON line each.
+"""`python -m yolo_rocm.diagnosis.probe_child --device cuda NAMES FILE`: answers probes with one JSON line each.
 
-A line announces each probe before it begins, so that whoever listens knows which one brought the process down. Only
-answers go to the real stdout; whatever libraries print there comes out on stderr.
+A line announces each probe before it begins, so that whoever listens knows which one brought the process down.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
@@ -22,7 +19,6 @@ from .probes import LONG_ROWS, SHAPES, TORCH_NAMES, DeviceProbe, ProbeShape, all
 if TYPE_CHECKING:
     import torch
 
-_BANDWIDTH_BYTES = 64 << 20
 Ask = Callable[[DeviceProbe, "torch.device"], tuple[float, dict[str, Any]]]
 
 
@@ -31,31 +27,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("names", help="names of probes, separated by commas")
+    parser.add_argument("answers", help="file that answers are added to")
     given = parser.parse_args(arguments)
-    wanted = given.names.split(",")
-    with answers_only() as answers:
-        os.environ.pop("YOLO_ROCM", None)  # the engines are probed even where they are switched off
-        answer_all([probe for probe in all_probes() if probe.name in wanted], given.device, answers, _ask)
+    asked = given.names.split(",")
+    no_crash_dialogue()
+    os.environ.pop("YOLO_ROCM", None)  # the engines are probed even where they are switched off
+    with open(given.answers, "a", encoding="utf-8") as answers:
+        answer_all([probe for probe in all_probes() if probe.name in asked], given.device, answers, _ask)
 
 
 class NotSupportedError(Exception):
     """There is nothing to ask: the probe is skipped, with the reason."""
-
-
-@contextmanager
-def answers_only() -> Iterator[IO[str]]:
-    """Keep stdout for answers, and crash without a dialogue box on Windows."""
-    no_crash_dialogue()
-    sys.stdout.flush()
-    own = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with os.fdopen(os.dup(own), "w", encoding="utf-8") as answers:
-            yield answers
-    finally:
-        sys.stdout.flush()
-        os.dup2(own, 1)
-        os.close(own)
 
 
 def answer_all(probes: Sequence[DeviceProbe], device_name: str, answers: IO[str], ask: Ask) -> None:
@@ -127,8 +109,6 @@ def _ask(probe: DeviceProbe, device: torch.device) -> tuple[float, dict[str, Any
         return _device(device)
     if probe.kind == "pinned":
         return _pinned(device), {}
-    if probe.kind == "bandwidth":
-        return 0.0, _bandwidth(device)
     if probe.kind == "gemm":
         return _gemm(probe, device), {}
     if probe.kind == "long_gemm":
@@ -261,22 +241,13 @@ def _norm(probe: DeviceProbe, device: torch.device) -> float:
     scale, shift = _draw((16,), "fp32", 3), _draw((16,), "fp32", 4)
     x64 = x.double().requires_grad_()
     mean, variance = x64.mean((0, 2, 3), keepdim=True), x64.var((0, 2, 3), unbiased=False, keepdim=True)
-    exact = (x64 - mean) / (variance + 1e-3).sqrt() * scale.double().view(1, -1, 1, 1) + shift.double().view(
-        1, -1, 1, 1
-    )
+    weight64, bias64 = scale.double().view(1, -1, 1, 1), shift.double().view(1, -1, 1, 1)
+    exact = (x64 - mean) / (variance + 1e-3).sqrt() * weight64 + bias64
     (true_gradient,) = torch.autograd.grad(exact, x64, grad.double())
     layout = torch.channels_last if probe.layout == "nhwc" else torch.contiguous_format
     own = x.to(device).contiguous(memory_format=layout).requires_grad_()
-    y = torch.nn.functional.batch_norm(
-        own,
-        torch.zeros(16, device=device),
-        torch.ones(16, device=device),
-        scale.to(device),
-        shift.to(device),
-        True,
-        0.03,
-        1e-3,
-    )
+    running = torch.zeros(16, device=device), torch.ones(16, device=device)
+    y = torch.nn.functional.batch_norm(own, *running, scale.to(device), shift.to(device), True, 0.03, 1e-3)
     (gradient,) = torch.autograd.grad(y, own, grad.to(device))
     return _worst([_distance(y, exact.detach()), _distance(gradient, true_gradient)])
 
@@ -285,7 +256,8 @@ def _pinned(device: torch.device) -> float:
     """Send numbers through pinned memory and back."""
     import torch
 
-    _gpu_only(device)
+    if device.type != "cuda":
+        raise RuntimeError("needs a GPU")
     sent = _draw((1 << 18,), "fp32", 1).pin_memory()
     if not sent.is_pinned():
         raise RuntimeError("pin_memory() gave memory that is not pinned")
@@ -294,49 +266,12 @@ def _pinned(device: torch.device) -> float:
     return 0.0 if torch.equal(arrived.cpu(), sent) else 1.0
 
 
-def _bandwidth(device: torch.device) -> dict[str, Any]:
-    """Measure copies to the device from pageable and pinned memory, and back."""
-    import torch
-
-    _gpu_only(device)
-    host = torch.zeros(_BANDWIDTH_BYTES, dtype=torch.uint8)
-    there = host.to(device)
-    ways: dict[str, Callable[[], object]] = {
-        "to_device": lambda: there.copy_(host),
-        "from_device": lambda: host.copy_(there),
-    }
-    try:
-        pinned = host.pin_memory()
-        ways["to_device_pinned"] = lambda: there.copy_(pinned, non_blocking=True)
-    except RuntimeError:  # has a probe of its own
-        pass
-    found = {}
-    for name, copy in ways.items():
-        times = []
-        for _ in range(3):
-            torch.cuda.synchronize(device)
-            started = time.perf_counter()
-            copy()
-            torch.cuda.synchronize(device)
-            times.append(time.perf_counter() - started)
-        found[f"{name}_gb_s"] = round(_BANDWIDTH_BYTES / min(times) / 1e9, 2)
-    return found
-
-
-def _gpu_only(device: torch.device) -> None:
-    if device.type != "cuda":
-        raise RuntimeError("needs a GPU")
-
-
 def _draw(shape: tuple[int, ...], dtype: str, seed: int) -> torch.Tensor:
     """Return random numbers on the CPU, rounded to a dtype, the same in every process."""
     import torch
 
-    return (
-        torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-        .mul_(0.5)
-        .to(getattr(torch, TORCH_NAMES[dtype]))
-    )
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).mul_(0.5)
+    return drawn.to(getattr(torch, TORCH_NAMES[dtype]))
 
 
 def _distance(value: torch.Tensor, exact: torch.Tensor) -> float:

@@ -49,7 +49,7 @@ class DeviceProbe:
     """One question to the device.
 
     Attributes:
-        kind: `device`, `gemm`, `long_gemm`, `pinned`, `bandwidth`, `norm` or `conv`.
+        kind: `device`, `gemm`, `long_gemm`, `pinned`, `norm` or `conv`.
         way: Who computes: one of `CONV_WAYS` or `NORM_WAYS`; empty where there is no choice.
         dtype: One of `DTYPES`, or empty.
         layout: One of `LAYOUTS`, or empty.
@@ -90,7 +90,6 @@ def all_probes() -> tuple[DeviceProbe, ...]:
         *(DeviceProbe("gemm", dtype=dtype) for dtype in DTYPES),
         *(DeviceProbe("long_gemm", dtype=dtype) for dtype in DTYPES),
         DeviceProbe("pinned"),
-        DeviceProbe("bandwidth"),
     ]
     # The vendor library last: it is the one that brings cards down.
     for way in ("gemm", "off", "aten", "auto", *COMPILED_WAYS, "vendor"):

@@ -24,7 +24,6 @@ from .outcome import DEATHS, ProbeOutcome
 from .probes import DTYPES
 
 _LOCK_SECONDS: Final = 10.0
-_FORMAT: Final = 1
 # What a training runs in: AMP of Ultralytics is fp16 on a GPU and off on a CPU.
 _TRAINS_IN: Final = {"cuda": ("fp32", "fp16"), "cpu": ("fp32",)}
 
@@ -37,18 +36,16 @@ class Health:
         conv: By dtype; one that was not probed is not there.
         norm: The same for BatchNorm.
         when: Day of the probes.
-        filters: `MIOPEN_DEBUG_*` variables that were set.
         path: File it was read from.
     """
 
     conv: Mapping[str, bool] = field(default_factory=dict)
     norm: Mapping[str, bool] = field(default_factory=dict)
     when: str = ""
-    filters: Mapping[str, str] = field(default_factory=dict)
     path: Path | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, outcomes: Iterable[ProbeOutcome], filters: Mapping[str, str] | None = None) -> Health:
+    def of(cls, outcomes: Iterable[ProbeOutcome]) -> Health:
         """Sum up probes: a dtype is healthy where every probe of it gave a correct result.
 
         One that was skipped is not known, unless it was skipped because others of its kind ended the process.
@@ -61,7 +58,7 @@ class Health:
             if outcome.status != "skipped" or kind in deadly:
                 told[kind][dtype] = told[kind].get(dtype, True) and outcome.status == "ok"
         today = datetime.now(timezone.utc).date().isoformat()
-        return cls(told["conv"], told["norm"], today, dict(filters or {}))
+        return cls(told["conv"], told["norm"], today)
 
     @property
     def known(self) -> bool:
@@ -84,7 +81,7 @@ def memory_file(machine: Machine, device: str = "cuda", environ: Mapping[str, st
 
 def remember(health: Health, path: Path) -> None:
     """Keep what was learned; a folder that cannot be written costs a log line and nothing else."""
-    data = {"format": _FORMAT, **{name: getattr(health, name) for name in ("conv", "norm", "when", "filters")}}
+    data = {name: getattr(health, name) for name in ("conv", "norm", "when")}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(f"{path}.lock", _LOCK_SECONDS):
@@ -97,14 +94,11 @@ def recall(path: Path) -> Health | None:
     """Return what was learned before, or None."""
     try:
         data: Any = read_json(path)
-        if data["format"] != _FORMAT:
-            return None
         conv, norm = (
             {dtype: healthy for dtype, healthy in data[kind].items() if dtype in DTYPES and isinstance(healthy, bool)}
             for kind in ("conv", "norm")
         )
-        filters = {str(name): str(value) for name, value in data["filters"].items()}
-        return Health(conv, norm, str(data["when"]), filters, path)
+        return Health(conv, norm, str(data["when"]), path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -88,7 +88,7 @@ def test_nothing_is_recorded_while_a_training_goes_on(monkeypatch):
             network(x)
         assert seen == []  # no run is going on
         other = Session("cpu", {"conv": {"devices": ["cpu"], "engine": "aten"}})
-        with Run(other, {}).applied(), session.inference.at_work(), other.inference.at_work(), torch.no_grad():
+        with Run(other, {}).applied(), Run(session, {}).at_work(), Run(other, {}).at_work(), torch.no_grad():
             network(x)
         assert seen == []  # of sessions inside of each other the newest decides
         assert set(other.report.engines()) == {"aten"}
@@ -145,7 +145,8 @@ def test_a_training_whose_gradients_are_off_inside_has_the_plans_of_training(how
     network.model = network.model[:2]  # the blocks before anything is put together
     network.save = []
     run = torch.compile(network, backend="aot_eager") if how == "compiled" else network
-    with Run(session, {}).applied(), session.inference.at_work():
+    whole = Run(session, {})
+    with whole.applied(), whole.at_work():
         for _ in range(2):
             own = x.clone().requires_grad_()
             y = run(own) if how == "compiled" else checkpoint(run, own, use_reentrant=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,9 +20,6 @@ if TYPE_CHECKING:  # these import torch, and a preset's variables come first
     from ..conv.inference import InferencePatch
     from ..conv.report import ConvReport  # noqa: F401 - in quotes below
     from ..graphs.inference import InferenceNetworks
-
-
-_at_work: ContextVar[Inference | None] = ContextVar("yolo_rocm_inference_at_work", default=None)
 
 
 class Inference(Operator["InferencePatch", "ConvReport"]):
@@ -50,18 +46,6 @@ class Inference(Operator["InferencePatch", "ConvReport"]):
         with super().patched():
             yield
 
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Serve the networks that are computed in this context, in this thread; for a run, from its begin to its end.
-
-        Between two items of a stream, and in other threads, nothing is: what a user computes there is not of the run.
-        """
-        token = _at_work.set(self)
-        try:
-            yield
-        finally:
-            _at_work.reset(token)
-
     def close(self) -> None:
         """Let go of recorded networks and their memory."""
         if "_networks" in vars(self):
@@ -78,8 +62,10 @@ class Inference(Operator["InferencePatch", "ConvReport"]):
     def _scope(self) -> AbstractContextManager[None]:
         from ..conv.inference import computing
 
-        patch = self._patch if _at_work.get() is self else None  # not another session's inside of it
-        return nullcontext() if patch is None else computing(patch)
+        # Of a run of this session: not between two items of a stream, nor in other threads, nor what others compute.
+        here = current()
+        is_ours = here is not None and here.session.inference is self
+        return computing(self._patch) if is_ours and self._patch is not None else nullcontext()
 
     def _compute(self, model: Any, run: Callable[[Any], Any], x: Any) -> Any:
         from ..conv.inference import serving

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-import numpy as np
 import torch
 
+from ..data.seeding import generators_kept
 from ..engines.devices import on
 from ..engines.plan_store import PlanStore
 from ..errors import DeviceLostError
@@ -66,19 +65,6 @@ class Times:
         return other if times[other] < times[now] * _CLEARLY else now
 
 
-@contextmanager
-def randomness_kept(device: torch.device) -> Iterator[None]:
-    """Leave every generator that a training draws from as it was: torch's of CPU and device, Python's and NumPy's."""
-    python, numbers = random.getstate(), np.random.get_state()
-    on_gpu = [device] if device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(devices=on_gpu):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numbers)
-
-
 def measure(
     module: torch.nn.Module, batch: dict[str, Any], autocast: dict[str, Any], device: torch.device, tune: Tune
 ) -> Times:
@@ -101,11 +87,12 @@ def measure(
 
     times: dict[str, list[float]] = {NCHW: [], CHANNELS_LAST: []}
     losses = {}
-    with randomness_kept(device), on(device):
+    on_gpu = [device] if device.type == "cuda" else []
+    with generators_kept(), torch.random.fork_rng(devices=on_gpu), on(device):
         models = {layout: layouts.to_layout(copy.deepcopy(module), layout == CHANNELS_LAST) for layout in times}
         for layout, model in models.items():
             model.zero_grad(set_to_none=True)
-            with randomness_kept(device):  # some losses draw: the same for both
+            with generators_kept(), torch.random.fork_rng(devices=on_gpu):  # some losses draw: the same for both
                 losses[layout] = step(model)
             tune()
         for number in range(_WARM_UP + _TIMED):
@@ -202,10 +189,8 @@ class Layout(Listener):
         precision = str(layouts.autocast_of(trainer)["dtype"]).removeprefix("torch.") if trainer.amp else "float32"
         sizes = f"batch {trainer.batch_size} imgsz {trainer.args.imgsz} {precision}"
         preset, advice = self._session.settings.preset, self._session.convolutions.advice
-        vendor = f"vendor library {'on' if advice.vendor_library else 'off'}"
-        return (
-            f"model {digest} {sizes} | {preset.conv.engine}, {vendor}, {preset.conv.memory_mb} MB {preset.step.memory}"
-        )
+        vendor, memory = f"vendor library {'on' if advice.vendor_library else 'off'}", f"{preset.conv.memory_mb} MB"
+        return f"model {digest} {sizes} | {preset.conv.engine}, {vendor}, {memory} {preset.step.memory}"
 
 
 def _say_kept(trainer: Any, reason: str, warning: bool = False) -> None:

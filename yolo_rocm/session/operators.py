@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -101,17 +100,15 @@ class Operator(ABC, Generic[PatchT, ReportT]):
         wanted = self._settings.preset.conv.tune
         if wanted == Switch.OFF or not patch.planner.tunable:
             return
+        from ..data.seeding import generators_kept
         from ..engines.planner import DEFAULT_TUNE_SECONDS
 
         problems = [p for p in list(patch.report.served) if wanted == Switch.ON or p.device.startswith("cuda")]
         if not problems:
             return
-        state = random.getstate()  # rich draws numbers when it is imported; the training must draw its own
-        try:
-            with progress_bar(f"measuring {self.what}", DEFAULT_TUNE_SECONDS) as progress:
-                timings = patch.planner.tune(problems, progress)
-        finally:
-            random.setstate(state)
+        # The bar's library draws numbers when it is imported; the training must draw its own.
+        with generators_kept(), progress_bar(f"measuring {self.what}", DEFAULT_TUNE_SECONDS) as progress:
+            timings = patch.planner.tune(problems, progress)
         if timings:
             kept = ", kept for later runs" if patch.planner.keeps else ""
             say("tune.done", f"measured {len(timings)} {self.what}{kept}")

@@ -158,8 +158,7 @@ class Run:
         outermost = current() is None
         token = CURRENT.set(self)
         try:
-            with self.session.inference.at_work():
-                yield
+            yield
         except BaseException as error:
             refusal = self._ended_by(error, outermost)
             if refusal is not None and refusal is not error:

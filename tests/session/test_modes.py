@@ -14,6 +14,7 @@ from yolo_rocm.conv import seam
 
 from ..made_data import make_data
 from ..sick_vendor import sick_vendor
+from ..small_model import small_model
 from .test_training import OURS, an_image
 
 QUICK = {"imgsz": 64, "device": "cpu", "verbose": False}
@@ -90,7 +91,7 @@ def test_validation_alone_takes_no_sample_in_the_place_of_one_that_is_gone(weigh
     def lose(_):
         lost.unlink(missing_ok=True)
 
-    yolo = YOLO(weights)
+    yolo = YOLO(weights if alone else small_model())
     yolo_rocm.register(yolo, "cpu")
     yolo.add_callback("on_val_start", lose)
     given = {"data": str(data), "imgsz": 32, "workers": 0, "device": "cpu", "plots": False, "verbose": False}

@@ -42,7 +42,7 @@ def test_a_whole_run_with_sick_norm_leaves_a_plain_checkpoint(made_data, tmp_pat
     calls = []
     forward = nn.BatchNorm2d.forward
     monkeypatch.setattr(nn.BatchNorm2d, "forward", lambda self, x: calls.append(self.training) or forward(self, x))
-    options = {**QUICK, "close_mosaic": 1, "project": str(tmp_path), "name": "run"}
+    options = {**QUICK, "imgsz": 32, "close_mosaic": 1, "project": str(tmp_path), "name": "run"}
     with sick():
         rocm = {**OURS, "step": {"memory": "lean"}}
         yolo_rocm.train(small_model(), data=made_data(), preset="cpu", rocm=rocm, **options)

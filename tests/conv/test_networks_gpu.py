@@ -60,7 +60,8 @@ def test_whole_networks_in_half_precision_are_as_near_to_fp32_as_torch_is(engine
     with torch.inference_mode():
         exact = [flattened(wide(x))[0] for x in images]
         stock = [flattened(model(x.half()))[0] for x in images]
-        with Run(session, {}).applied(), session.inference.at_work():
+        run = Run(session, {})
+        with run.applied(), run.at_work():
             for _ in range(CALLS_BEFORE_MEASURING + 1):
                 model(images[0].half())
             ours = [flattened(model(x.half()))[0] for x in images]

@@ -1,12 +1,13 @@
 """`python -m yolo_rocm.bench.certify_child SETTINGS ANSWER`: a part of a certification that uses the device.
 
-A card that brings the process down costs this part alone, or of the kernels one engine in one data type.
+A card that brings the process down costs this part alone, or of the kernels one engine.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +25,7 @@ from ..engines.precision import without_tf32
 from ..engines.triton.launch import prepare_all
 from ..engines.trust.checks import ROUNDINGS
 from ..norm.plan import NORMALISATION, Operands
-from ..norm.problem import LEAKY_RELU, RELU, SILU, NormProblem
+from ..norm.problem import LEAKY_RELU, SILU, NormProblem
 from ..utils.child_process import answer_parent
 from ..utils.error_text import typed_line
 from . import train, train_table
@@ -46,95 +47,85 @@ _COLUMNS: Final = ("step_ms", "to_stock", "to_vendor_off", "peak_mb", "loss", "d
 
 
 def _conv(
-    channels: int,
-    out: int,
-    size: tuple[int, int] = (13, 11),
-    kernel: int = 3,
-    stride: int = 1,
-    padding: int = 1,
-    dilation: int = 1,
-    groups: int = 1,
-    transposed: bool = False,
+    image: tuple[int, ...], weight: tuple[int, ...], stride: int = 1, padding: int = 1, dilation: int = 1, **more: Any
 ) -> ConvProblem:
-    sides = (channels, out // groups) if transposed else (out, channels // groups)
-    return ConvProblem(
-        input_shape=(2, channels, *size),
-        weight_shape=(*sides, kernel, kernel),
-        stride=(stride, stride),
-        padding=(padding, padding),
-        dilation=(dilation, dilation),
-        output_padding=(0, 0),
-        groups=groups,
-        transposed=transposed,
-        dtype=torch.float32,
-        device="cpu",
-    )
+    pairs = {"stride": stride, "padding": padding, "dilation": dilation, "output_padding": 0}
+    geometry: dict[str, Any] = {name: (value, value) for name, value in pairs.items()}
+    more = {"groups": 1, "transposed": False, **more}
+    return ConvProblem(input_shape=image, weight_shape=weight, **geometry, **more, dtype=torch.float32, device="cpu")
+
+
+def _norm(*shape: int, **more: Any) -> NormProblem:
+    return NormProblem(shape, torch.float32, "cpu", **more)
 
 
 # Sizes are multiples of nothing that a kernel's tiles are made of.
 PROBLEMS: Final[dict[str, dict[str, Any]]] = {
     "conv": {
-        "3x3": _conv(19, 37),
-        "3x3-stride2": _conv(24, 40, stride=2),
-        "many-channels": _conv(131, 137, (5, 3)),  # more than one block of the largest tiles, in every direction
-        "1x1": _conv(33, 21, (9, 7), 1, padding=0),
-        "groups": _conv(24, 36, groups=3, dilation=2, padding=2),
-        "image": _conv(3, 20, (17, 15), stride=2),
-        "depthwise": _conv(23, 23, groups=23),
-        "transposed": _conv(20, 12, (7, 5), 2, stride=2, padding=0, transposed=True),
+        "3x3": _conv((2, 19, 13, 11), (37, 19, 3, 3)),
+        "3x3-stride2": _conv((2, 24, 13, 11), (40, 24, 3, 3), stride=2),
+        "many-channels": _conv((2, 131, 5, 3), (137, 131, 3, 3)),  # more than one block of the largest tiles
+        "1x1": _conv((2, 33, 9, 7), (21, 33, 1, 1), padding=0),
+        "groups": _conv((2, 24, 13, 11), (36, 8, 3, 3), dilation=2, padding=2, groups=3),
+        "depthwise": _conv((2, 23, 13, 11), (23, 1, 3, 3), groups=23),
+        "transposed": _conv((2, 20, 7, 5), (20, 12, 2, 2), stride=2, padding=0, transposed=True),
     },
     "norm": {
-        "silu": NormProblem((2, 19, 13, 11), torch.float32, "cpu", activation=SILU),
-        "many-pixels": NormProblem((3, 5, 65, 67), torch.float32, "cpu", activation=SILU),  # summed by several programs
-        "many-channels": NormProblem((2, 131, 5, 3), torch.float32, "cpu", activation=SILU),
-        "running": NormProblem((2, 21, 9, 7), torch.float32, "cpu", training=False),
-        "relu": NormProblem((3, 17, 9, 7), torch.float32, "cpu", activation=RELU),
-        "leaky": NormProblem((3, 17, 9, 7), torch.float32, "cpu", activation=LEAKY_RELU, slope=0.1),
-        "no-parameters": NormProblem((3, 17, 9, 7), torch.float32, "cpu", affine=False),
-        _LARGE: NormProblem((3, 9, 33, 31), torch.float32, "cpu"),
+        "silu": _norm(2, 19, 13, 11, activation=SILU),
+        "many-pixels": _norm(3, 5, 65, 67, activation=SILU),  # summed by several programs
+        "many-channels": _norm(2, 131, 5, 3, activation=SILU),
+        "running": _norm(2, 21, 9, 7, training=False),
+        "leaky": _norm(3, 17, 9, 7, activation=LEAKY_RELU, slope=0.1, affine=False),
+        _LARGE: _norm(3, 9, 33, 31),
     },
 }
 
 
 def kernels(given: Answer) -> Iterator[Answer]:
-    """Compare every algorithm of an engine in one data type with fp64 on the CPU; yield what is known so far.
+    """Compare every algorithm of an engine with fp64 on the CPU; yield what is known so far, and what is next.
 
     Args:
-        given: `device`, `engine` and `dtype`.
+        given: `device`, `engine` and `dtypes`.
     """
-    device, engine = _torch_name(given["device"]), given["engine"]
-    dtype = getattr(torch, TORCH_NAMES[given["dtype"]])
-    cases: dict[str, tuple[Operator[Any, Any], Any, dict[str, Any]]] = {}
-    reasons: list[str] = []
+    engine = given["engine"]
+    answer: Answer = {"tried": {}, "not_supported": {}}
     operators: tuple[Operator[Any, Any], ...] = (CONVOLUTION, NORMALISATION)
-    for operator in operators:
-        for layout in LAYOUTS:
-            moved = {"dtype": dtype, "device": device, "channels_last": layout == "nhwc"}
+    for dtype in given["dtypes"]:
+        reasons = []
+        cases: dict[str, tuple[Operator[Any, Any], Any, dict[str, Any]]] = {}
+        for operator, layout in itertools.product(operators, LAYOUTS):
+            moved = {"dtype": getattr(torch, TORCH_NAMES[dtype]), "device": _torch_name(given["device"])}
+            moved["channels_last"] = layout == "nhwc"
             problems = {key: replace(problem, **moved) for key, problem in PROBLEMS[operator.name].items()}
-            for algorithm in operator.algorithms:
-                if algorithm.engine != engine:
-                    continue
+            for algorithm in (each for each in operator.algorithms if each.engine == engine):
                 why = {key: algorithm.not_supported_reasons(problem) for key, problem in problems.items()}
+                reasons += [each[-1] for each in why.values() if each]
                 supported = {key: problem for key, problem in problems.items() if not why[key]}
                 if supported:
-                    name = f"{engine}/{given['dtype']}/{layout}/{operator.name}/{algorithm.name}"
-                    cases[name] = operator, algorithm, supported
-                reasons += [reason[-1] for reason in why.values() if reason]
-    answer: Answer = {"tried": {}}
-    if not cases:
-        yield {**answer, "not_supported": min(reasons, key=len, default="it has no such kernels")}
-    if any(algorithm.tested_by().kernel is not None for _, algorithm, _ in cases.values()):
-        jobs: list[Callable[[], None]] = [
-            partial(algorithm.prepare, problem, which)
-            for operator, algorithm, problems in cases.values()
-            for problem in problems.values()
-            for which in operator.passes
-        ]
-        prepare_all(jobs, min(_MOST_COMPILERS, os.cpu_count() or 1), lambda: False)
-    for name, (operator, algorithm, problems) in cases.items():
-        yield {**answer, "next": name}
-        answer["tried"][name] = compare(operator, algorithm, problems, given["dtype"])
-        yield answer
+                    cases[f"{engine}/{dtype}/{layout}/{operator.name}/{algorithm.name}"] = (
+                        operator,
+                        algorithm,
+                        supported,
+                    )
+        if not cases:
+            answer["not_supported"][f"{engine}/{dtype}"] = min(reasons, key=len, default="it has no such kernels")
+        _compile(cases.values())
+        for name, case in cases.items():
+            yield {**answer, "next": name}
+            answer["tried"][name] = compare(*case, dtype)
+    yield answer
+
+
+def _compile(cases: Iterable[tuple[Operator[Any, Any], Any, dict[str, Any]]]) -> None:
+    """Compile all kernels first: compilers run in parallel."""
+    jobs: list[Callable[[], None]] = [
+        partial(algorithm.prepare, problem, which)
+        for operator, algorithm, problems in cases
+        if algorithm.tested_by().kernel is not None
+        for problem in problems.values()
+        for which in operator.passes
+    ]
+    prepare_all(jobs, min(_MOST_COMPILERS, os.cpu_count() or 1), lambda: False)
 
 
 def compare(operator: Operator[Any, Any], algorithm: Any, problems: dict[str, Any], dtype: str) -> Answer:
@@ -142,8 +133,10 @@ def compare(operator: Operator[Any, Any], algorithm: Any, problems: dict[str, An
     allowed = _ROUNDINGS[dtype] if algorithm.exact and algorithm.engine not in ("aten", "vendor") else float(ROUNDINGS)
     facts: Answer = {"error": 0.0, "allowed": allowed, "results": 0}
     for name, problem in problems.items():
-        operands = _large_values(problem) if name == _LARGE else operator.operands(problem)
-        room = _ROOM_OF_LARGE if name == _LARGE else 1.0
+        operands, room = operator.operands(problem), 1.0
+        if name == _LARGE:  # far from zero, and gradients whose sums are above what fp16 holds
+            drawn, room = Operands.of(problem, mean_of_input=_MEAN_OF_LARGE), _ROOM_OF_LARGE
+            operands = drawn._replace(grad=drawn.grad * _SCALE_OF_LARGE)
         for which in operator.passes:
             exact = operator.in_fp64(problem, which, operands, "cpu")
             try:
@@ -159,19 +152,10 @@ def compare(operator: Operator[Any, Any], algorithm: Any, problems: dict[str, An
             roundings = distance / torch.finfo(problem.dtype).eps / room
             facts["results"] += 1
             if not roundings <= allowed:  # a NaN is wrong
-                return {
-                    **facts,
-                    "error": roundings,
-                    "wrong": f"{which} of {problem} is off by {roundings * room:.1f} roundings",
-                }
+                wrong = f"{which} of {problem} is off by {roundings * room:.1f} roundings"
+                return {**facts, "error": roundings, "wrong": wrong}
             facts["error"] = max(facts["error"], roundings)
     return facts
-
-
-def _large_values(problem: NormProblem) -> Operands:
-    """Return an input far from zero, and gradients whose sums are above what fp16 holds."""
-    drawn = Operands.of(problem, mean_of_input=_MEAN_OF_LARGE)
-    return drawn._replace(grad=drawn.grad * _SCALE_OF_LARGE)
 
 
 def demo(given: Answer) -> Answer:
@@ -196,17 +180,13 @@ def bench_train(given: Answer) -> Answer:
         given: `device`, `quick`, the preset's `batch`, and `ways` where not all of the quick ones.
     """
     device = _torch_name(given["device"])
-    on_gpu = device != "cpu"
-    most = 2 if given["quick"] or not on_gpu else 16
-    sizes = {
-        "batch": min(given["batch"], most) if isinstance(given["batch"], int) else most,
-        "imgsz": 64 if given["quick"] else 640 if on_gpu else 96,
-        "steps": 1 if given["quick"] else 6 if on_gpu else 2,
-    }
-    compared = ways(quick=True, chosen=given["ways"], on_gpu=on_gpu)
+    long = device != "cpu" and not given["quick"]
+    most = 16 if long else 2
+    batch = min(given["batch"], most) if isinstance(given["batch"], int) else most
+    imgsz, steps = (640, 6) if long else (64, 1)
+    compared = ways(quick=True, chosen=given["ways"], on_gpu=device != "cpu")
     with threads_of_a_training(device):
-        tune_s = 15.0 if on_gpu and not given["quick"] else 0.0
-        batch, imgsz, steps = sizes.values()
+        tune_s = 15.0 if long else 0.0
         bench = train.TrainBench(_MODEL, batch, imgsz, amp=False, device=device, steps=steps, tune_s=tune_s)
         bench.run(compared, lambda *_: None)
     # Losses of the vendor library are no reference: where it is wrong, ours must not be called so.
@@ -214,16 +194,14 @@ def bench_train(given: Answer) -> Answer:
     reference = next((way for way in own if way.step_ms is not None), None)
     table = train_table.rows(compared, amp=False, reference=reference)
     ours = [row for row in table if row.way.startswith(OURS_KIND)]
-    return {
-        **sizes,
-        "model": _MODEL,
-        "dtype": "fp32",
+    results = {
+        **{"model": _MODEL, "dtype": "fp32", "batch": batch, "imgsz": imgsz, "steps": steps},
         "ways": {row.way: {key: asdict(row)[key] for key in _COLUMNS} for row in table},
-        "summary": train_table.summary(compared, table),
         "reference": reference.name if reference is not None else None,
-        "failures": train_table.failures(ours, bench.held_mb),
         "torch_own_failures": train_table.failures(row for row in table if row not in ours),
     }
+    failures = train_table.failures(ours, bench.held_mb)
+    return {"summary": train_table.summary(compared, table), "failures": failures, "results": results}
 
 
 def _torch_name(device: str) -> str:

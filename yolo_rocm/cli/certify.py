@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -13,15 +13,9 @@ from ..utils.console import console, print_json, stdout_for_json
 from .options import AsJson, check_writable, out, print_table, say
 
 if TYPE_CHECKING:
-    from ..preset.evidence import Certificate, Evidence
+    from ..preset.evidence import Certificate
 
 _NOT_AS_WRITTEN: Final = 3  # 1: a part has failed; 2: Typer's, for a wrong option
-_TITLES = {
-    "doctor": "doctor's probes",
-    "kernels": "every kernel against fp64",
-    "demo": "demo: a short training",
-    "bench_train": "bench train, a glance",
-}
 
 
 def certify(
@@ -50,6 +44,9 @@ def certify(
         raise lacking
     from ..bench import certify as bench
     from ..hardware import detect
+    from ..preset.evidence import Certificate, as_text, file_name
+    from ..utils.atomic import write_file
+    from ..utils.progress import duration
 
     check_writable(out_file, "--out", "my-card.json")
     machine = detect()
@@ -57,44 +54,26 @@ def certify(
     with stdout_for_json(as_json):
         if device == "cuda":
             say("A kernel that faults can make the driver reset the GPU, and a desktop with it: save your work first.")
-        data = bench.certify(device, quick=quick, machine=machine, announce=_announce)
-        evidence = _written(data, out_file)
+        data = bench.certify(
+            device,
+            quick=quick,
+            machine=machine,
+            announce=lambda part, limit_s: say(f"{part}, at most {duration(limit_s)}"),
+        )
+        certificate = Certificate.model_validate(data)
+        file = out_file or Path(file_name(certificate))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, as_text(data))
     if as_json:
         print_json(data)
     else:
-        _print(evidence.data)
-        say(f"\nwritten to {evidence.file}", *_how_to_send(evidence.data))
-    raise typer.Exit(1 if evidence.data.failed else 0)
-
-
-def _announce(part: str, limit_s: float) -> None:
-    from ..utils.progress import duration
-
-    number = list(_TITLES).index(part) + 1
-    say(f"{number} of {len(_TITLES)}: {_TITLES[part]}, at most {duration(limit_s)}")
-
-
-def _written(data: dict[str, Any], out_file: Path | None) -> Evidence:
-    """Write the file, and read it again: in the working folder where the place asked for has become unwritable."""
-    from ..preset.evidence import Certificate, Evidence, as_text, file_name, read_evidence
-    from ..utils.atomic import write_file
-
-    usual = Path(file_name(Certificate.model_validate(data)))
-    file = out_file or usual
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, as_text(data))
-    except OSError as error:
-        if out_file is None:
-            raise
-        say(f"{out_file} cannot be written: {error.strerror or error}")
-        file = usual
-        write_file(file, as_text(data))
-    return Evidence(str(file), read_evidence(file).data)
+        _print(certificate)
+        say(f"\nwritten to {file}", *_how_to_send(certificate))
+    raise typer.Exit(1 if certificate.failed else 0)
 
 
 def _verify(file: Path, as_json: bool) -> int:
-    from ..preset.evidence import read_evidence
+    from ..preset.evidence import file_name, read_evidence
 
     try:
         found = read_evidence(file)
@@ -105,37 +84,19 @@ def _verify(file: Path, as_json: bool) -> int:
         print_json(found.data.model_dump())
     else:
         _print(found.data)
-        say(f"\n{file.name} is as `yolo-rocm certify` wrote it.", *_worth(found))
+        preset = found.evidence_of()
+        ran = f"{found.data.card}, with {found.data.preset.name}{', a quick run' if found.data.quick else ''}"
+        worth = f"It counts for preset {preset}." if preset else f"It counts for no preset: it ran on {ran}."
+        say(f"\n{file.name} is as `yolo-rocm certify` wrote it. {worth}", f"Its name is {file_name(found.data)}.")
     return 1 if found.data.failed else 0
 
 
-def _worth(found: Evidence) -> list[str]:
-    """Say what a genuine file is evidence for, and what its name should be."""
-    from ..preset.evidence import file_name
-
-    card, used, preset = found.data.card, found.data.preset.name, found.evidence_of()
-    if found.data.quick:
-        worth = "It is of a quick run and no evidence for a card."
-    elif card.kind != "amd":
-        worth = f"It ran on {card}, with our engines: it is no evidence for an AMD card."
-    elif preset is None:
-        worth = f"It counts for no preset: it ran with {used}, which is no preset for {card.in_words}."
-    else:
-        worth = f"It counts for preset {preset}."
-    name = file_name(found.data)
-    return [worth, *([] if found.file == name else [f"The name by its content is {name}"])]
-
-
 def _print(data: Certificate) -> None:
-    card, stack = data.card, data.stack
-    named = " ".join(word for word in (card.name or f"{card.kind.upper()} GPU", card.gfx) if word)
-    libraries = {"torch": "torch", "hip": "ROCm", "cuda": "CUDA", "triton": "Triton", "ultralytics": "Ultralytics"}
-    versions = [f"{word} {getattr(stack, key)}" for key, word in libraries.items() if getattr(stack, key)]
-    out.print(f"{named}: {data.verdict}", markup=False, style="bold")
-    say(f"{data.date}, {stack.system}, {', '.join(versions)}, yolo-rocm {stack.yolo_rocm}", "")
+    out.print(f"{data.card.in_words}: {data.verdict}", markup=False, style="bold")
+    say(f"{data.date}, {data.stack.system}, torch {data.stack.torch}, yolo-rocm {data.stack.yolo_rocm}", "")
     rows = [
-        (_TITLES.get(name, name), "failed" if part.failures else "passed", f"{part.seconds:.0f} s", part.summary)
-        for name, part in sorted(data.parts.items(), key=lambda item: [*_TITLES, item[0]].index(item[0]))
+        (name, "failed" if part.failures else "passed", f"{part.seconds:.0f} s", part.summary)
+        for name, part in data.parts.items()
     ]
     print_table(("part", "result", "time", "what was found"), rows)
     for name, part in data.parts.items():

@@ -28,14 +28,11 @@ RECORDED = {
         Work(1, "sm90_xmma_fprop_implicit_gemm_f32", ("aten::cudnn_convolution", "aten::_convolution", "aten::conv2d")),
         Work(1, "gather_rows", ("aten::convolution_backward", f"{NODE}ConvolutionBackward0"), node=3),
         Work(1, "ampere_sgemm_64x64_nn", ("aten::mm", "aten::thnn_conv2d", "aten::conv2d")),
-        Work(1, "cutlass::Kernel2<cutlass_80_wgrad>"),
     ],
     "normalisation": [
         Work(1, "at::native::batch_norm_collect_statistics_kernel", ("aten::native_batch_norm", "aten::batch_norm")),
         Work(1, "sums_of_rows", ("aten::native_batch_norm_backward", f"{NODE}NativeBatchNormBackward0"), node=9),
-        Work(1, "statistics", ("_NormAct",)),
         Work(1, "gradients", ("_NormActBackward", f"{NODE}_NormActBackward"), node=4),
-        Work(1, "triton_red_fused__native_batch_norm_legit_functional_convolution_silu_3", ("CompiledFunction",)),
         Work(1, "cudnn::bn_bw_1C11_kernel_new"),
     ],
     "activation": [
@@ -45,7 +42,6 @@ RECORDED = {
     "loss": [
         Work(1, "at::native::sigmoid_kernel", ("aten::sigmoid", LOSS_RANGE)),
         Work(1, "vectorized_elementwise_kernel", ("aten::mul", f"{NODE}MulBackward0"), node=7),
-        Work(1, "conv_like_name", ("aten::norm", LOSS_RANGE)),
     ],
     "optimizer": [
         Work(1, "multi_tensor_apply_kernel", ("aten::_foreach_norm", "aten::linalg_vector_norm", OPTIMIZER_RANGE)),
@@ -55,7 +51,6 @@ RECORDED = {
         Work(1, "CatArrayBatchedCopy", ("aten::cat",)),
         Work(1, "Memcpy DtoD (Device -> Device)"),
         Work(1, "vectorized_elementwise_kernel", ("aten::mul", f"{NODE}MulBackward0"), node=6),
-        Work(1, "reduce_kernel", ("aten::linalg_vector_norm",)),
     ],
 }
 
@@ -137,20 +132,3 @@ def test_a_step_on_the_cpu_shows_all_classes():
     assert not found.on_gpu
     assert min(found.by_class.values()) > 0
     assert sum(found.by_class.values()) == pytest.approx(found.total_ms)
-
-
-def test_what_backward_does_for_the_loss_is_the_loss():
-    def step(inside):
-        x = torch.rand(64, 64, requires_grad=True)
-        y = x.exp()
-        with torch.profiler.record_function(LOSS_RANGE if inside else "elsewhere"):
-            z = y.cos().sum()
-        z.backward()
-
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        step(inside=True)
-    nodes = busy._loss_nodes(profiler.events())
-    around = {work.around[-1]: work for work in busy._computed(profiler.events()) if work.node is not None}
-    classes = {name.removeprefix(NODE): classify(work, nodes) for name, work in around.items()}
-    assert classes["CosBackward0"] == classes["SumBackward0"] == "loss"
-    assert classes["ExpBackward0"] == "other"

@@ -32,10 +32,18 @@ def test_all_algorithms_of_an_engine_are_right():
 class Spoiled(type(BY_NAME["columns"])):
     """The last result has a wrong element."""
 
+    value = 0.1
+
     def grad_weight(self, *args, **kwargs):
         result = super().grad_weight(*args, **kwargs)
-        result[-1, -1, -1, -1] += 0.1
+        result[-1, -1, -1, -1] += self.value
         return result
+
+
+class NotANumber(Spoiled):
+    """As what was never written may be."""
+
+    value = float("nan")
 
 
 class Failing(type(BY_NAME["columns"])):
@@ -69,6 +77,7 @@ class SumsInHalf(Torch):
     ("operator", "algorithm", "case", "words"),
     [
         (CONVOLUTION, Spoiled(), "3x3", "grad_weight of .* is off by"),
+        (CONVOLUTION, NotANumber(), "3x3", "grad_weight of .* is off by nan"),
         (CONVOLUTION, Failing(), "3x3", "grad_input of .* fails: .*miopenStatusUnknownError"),
         (NORMALISATION, VarianceFromSquares(), "large-values", ".* is off by"),
         (NORMALISATION, SumsInHalf(), "large-values", ".* is off by"),

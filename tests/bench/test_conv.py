@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from yolo_rocm.bench import conv as conv_module
-from yolo_rocm.bench import layers as layers_module
-from yolo_rocm.bench.conv import AUTO, PLAIN, VENDOR, VENDOR_OFF, bench_conv
+from yolo_rocm.bench.conv import AUTO, VENDOR, bench_conv
 from yolo_rocm.bench.layers import model_layers
-from yolo_rocm.cli.bench_conv import _bench_conv, _times
+from yolo_rocm.cli.bench_conv import _bench_conv
 from yolo_rocm.cli.main import app
 from yolo_rocm.conv import plan as plan_module
 from yolo_rocm.conv.plan import Planner
@@ -59,29 +57,6 @@ def test_the_command_gives_every_layer_its_fastest(monkeypatch, tmp_path):
     assert planner.winners(timings) == {"any": {"forward": "windows"}}
 
 
-IN_A_ROW = "vendor off: calls in a row, with their gaps, as it launches kernels sample by sample."
-
-
-@pytest.mark.parametrize(
-    ("device", "dtype", "ways", "workspaces", "said"),
-    [
-        ("cpu", "fp32", [VENDOR, VENDOR_OFF, AUTO], [AUTO, "windows"], "Times are medians of calls by the clock."),
-        ("cuda:0", "fp16", [VENDOR, AUTO], [AUTO], "vendor, auto: device time without launch gaps."),
-        (
-            "cuda:0",
-            "fp32",
-            [VENDOR_OFF, VENDOR, PLAIN, AUTO],
-            [AUTO, PLAIN, "windows"],
-            f"vendor, auto, single algorithms: device time without launch gaps. {IN_A_ROW} fp32 without TF32.",
-        ),
-    ],
-)
-def test_times_are_called_what_they_are(device, dtype, ways, workspaces, said):
-    """What was not measured is not explained."""
-    sums, largest = {way: {"sum": 1.0} for way in ways}, dict.fromkeys(workspaces, 1.0)
-    assert _times({"device": device, "dtype": dtype, "totals_ms": sums, "largest_workspaces_mb": largest}) == said
-
-
 @pytest.mark.parametrize("at", [0, 2])
 def test_the_user_may_end_it_early(tmp_path, monkeypatch, at):
     """Layers that were measured whole are told; where there is none, the command just ends."""
@@ -107,13 +82,3 @@ def test_the_user_may_end_it_early(tmp_path, monkeypatch, at):
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".png"]
     with (tmp_path / "conv-yolov8n-cls-fp32-nchw-b1-32-part.csv").open() as file:
         assert {row["layer"] for row in csv.DictReader(file)} == set(begun[:2])
-
-
-def test_a_layer_that_meets_two_sizes_is_two_layers(layers, tmp_path, monkeypatch):
-    """Whoever is done is not taken for interrupted."""
-    shared = [replace(layer, names=("head",)) for layer in layers]
-    monkeypatch.setattr(layers_module, "model_layers", lambda *args: shared)
-    words = ["bench", "conv", "yolov8n-cls.yaml", "imgsz=32", "batch=1", "engine=gemm", "--quick", f"out={tmp_path}"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0
-    assert (tmp_path / "conv-yolov8n-cls-fp32-nchw-b1-32.csv").exists()

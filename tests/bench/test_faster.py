@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from yolo_rocm.bench import train_table
 from yolo_rocm.bench.faster import faster, settle_layout, time_ratio
 from yolo_rocm.bench.way import Way
 
 from .made_ways import made
 
 pytestmark = pytest.mark.once
-
-
-def test_the_faster_layout_is_so_by_rounds():
-    """Not by medians of all steps, which say the contrary."""
-    layouts = [made("stock", last, [1.0], 10.0) for last in (False, True)]
-    layouts[0].turns_ms, layouts[1].turns_ms = [[10.0], [21.0], [40.0]], [[11.0], [20.0], [44.0]]
-    assert layouts[0].step_ms > layouts[1].step_ms
-    assert [row.to_stock for row in train_table.rows(layouts, amp=False)] == [1.0, 1.1]
 
 
 def test_of_two_rounds_nobody_is_faster_for_being_named_first():

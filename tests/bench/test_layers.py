@@ -8,19 +8,9 @@ import sys
 import pytest
 import torch
 
-from yolo_rocm.bench.layers import DTYPES, LAYOUTS, model_layers, named, threads_of_a_training
-from yolo_rocm.errors import ConfigError
+from yolo_rocm.bench.layers import model_layers, threads_of_a_training
 
 pytestmark = pytest.mark.once
-
-
-@pytest.mark.parametrize(
-    ("kind", "known", "wrong", "hint"), [("dtype", DTYPES, "fp61", "fp16"), ("layout", LAYOUTS, "NHWC", "nhwc")]
-)
-def test_a_name_that_does_not_exist_is_refused_with_those_that_do(kind, known, wrong, hint):
-    assert named(kind, hint, known) is known[hint]
-    with pytest.raises(ConfigError, match=rf"(?s){kind}.*{wrong}.*Allowed: .*{hint}"):
-        named(kind, wrong, known)
 
 
 def test_problems_are_those_of_the_batch_dtype_device_and_layout_asked_for():
@@ -55,6 +45,7 @@ def test_one_on_a_gpu_unless_the_user_has_asked_for_another_number(monkeypatch, 
         raise KeyboardInterrupt
 
 
+@pytest.mark.deep
 def test_ultralytics_still_asks_for_one(monkeypatch):
     """The fact that `threads_of_a_training` rests on."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

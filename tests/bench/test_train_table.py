@@ -33,26 +33,17 @@ def test_ratios_are_to_the_faster_layout_and_to_its_memory(tmp_path):
     assert [row.to_stock for row in table] == [1.25, 1.0, 5.0, 10.0, 1.5, 0.5]
     assert [row.to_vendor_off for row in table] == [0.25, 0.2, 1.0, 2.0, 0.3, 0.1]
     assert [row.memory_to_stock for row in table] == [0.5, 1.0, 0.25, 2.0, 0.75, 0.95]
-    assert [row.memory_to_vendor_off for row in table] == [2.0, 4.0, 1.0, 8.0, 3.0, 3.8]
-    assert [row.requested_mb for row in table] == [60.0, 160.0, 10.0, 360.0, 110.0, 150.0]
     assert [row.requested_to_stock for row in table] == [0.375, 1.0, 0.0625, 2.25, 0.6875, 0.9375]
-    assert [row.reserved_mb for row in table] == [900.0, 1400.0, 650.0, 2400.0, 1150.0, 1350.0]
     assert [row.reserved_to_stock for row in table] == [mb / 1400 for mb in (900, 1400, 650, 2400, 1150, 1350)]
     assert [row.wrong for row in table] == [False] * 4 + [True, False]
     assert [row.of_preset for row in table] == [False] * 5 + [True]
-    assert train_table.summary(compared, table) == (
-        "ours channels_last, as the preset runs it, 8.0 ms a step: 0.500x the time and 0.950x the peak memory of "
-        "stock channels_last, 0.100x the time and 3.800x the peak memory of vendor off NCHW"
-    )
     compared.append(made("ours lean", True, [10.0], 95.0))
-    second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
-    assert second == "ours lean channels_last: 1.250x the time and 0.500x the peak memory of ours channels_last"
-    compared[-1].channels_last = False
-    second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
-    assert second == "ours lean NCHW: 0.417x the time and 0.633x the peak memory of ours NCHW"
-    compared[4].error = "out of memory"
-    second = train_table.summary(compared, train_table.rows(compared, amp=False)).splitlines()[1]
-    assert second == "ours lean NCHW: 1.250x the time and 0.500x the peak memory of ours channels_last"
+    assert train_table.summary(compared) == (
+        "ours channels_last, as the preset runs it: 8.0 ms a step; 0.500x the time and 0.950x the peak memory of stock "
+        "channels_last; 0.100x the time and 3.800x the peak memory of vendor off NCHW; ours lean channels_last: 1.250x "
+        "the time and 0.500x the peak memory of ours channels_last"
+    )
+    assert train_table.summary(compared[:4]) == ""
     train_table.plot(tmp_path / "drawn.png", table, "made")
     assert (tmp_path / "drawn.png").stat().st_size > 5000
 
@@ -77,7 +68,6 @@ def test_times_are_compared_with_those_of_the_same_round():
     assert table[2].to_stock == 0.5  # compiled: of all steps
     # Of 1.5 and 2.5, and of 1.5: interrupted.
     assert [row.to_stock for row in table[3:]] == [pytest.approx(3.75**0.5), 1.5]
-    assert "20.0 ms a step: 0.750x the time" in train_table.summary(compared, table)
 
 
 def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypatch):
@@ -88,30 +78,29 @@ def test_the_tables_fit_a_terminal_and_tell_the_numbers_of_memory_apart(monkeypa
     stock, ours = made("stock", True, [16.0], 200.0), made("ours", True, [8.0], 190.0)
     stock.busy = Busy(12.0, dict(zip(CLASSES, (7.0, 2.0, 1.0, 1.5, 0.25, 0.25), strict=True)), on_gpu=True)
     table = train_table.rows([stock, ours, failed, missing], amp=False)
-    bench_train._print(table, "a title", ["what is below"])
+    bench_train._print(table, "a title")
     cells = [line.split() for line in shown.getvalue().splitlines() if line.startswith(("stock NHWC", "ours NHWC"))]
     assert cells == [
         ["stock", "NHWC", "16.0", "1.000x", "-", "3.0000", "-"],
         ["ours", "NHWC", "*", "8.0", "0.500x", "-", "3.0000", "-"],
         ["stock", "NHWC", "12.0", "4.0", "7.0", "2.0", "1.0", "1.5", "0.2", "0.2"],
+        ["ours", "NHWC", "*", *["-"] * 8],
         ["stock", "NHWC", "200", "1.000x", "160", "1.000x", "1400", "1.000x"],
         ["ours", "NHWC", "*", "190", "0.950x", "150", "0.938x", "1350", "0.964x"],
     ]
     assert "…" not in shown.getvalue()
     assert max(map(len, shown.getvalue().splitlines())) <= 80
-    assert "vendor off NCHW: failed: gone\n" in shown.getvalue()
-    assert "\nwhat is below\n" in shown.getvalue()
+    assert "vendor off NCHW: gone\n" in shown.getvalue()
     assert "vendor off + compile channels_last: not runnable here: no Triton\n" in shown.getvalue()
     assert table[2].peak_mb is table[2].requested_mb is table[2].reserved_mb is None
 
 
 @pytest.mark.parametrize(
     ("own", "ours", "wrong"),
-    [(1e-2, 2.9e-2, False), (1e-2, 3.1e-2, True), (1e-3, 4.9e-3, False), (0.5, 4.9e-2, False), (0.5, 5.1e-2, True)],
+    [(1e-2, 2.9e-2, False), (1e-2, 3.1e-2, True), (0.5, 4.9e-2, False), (0.5, 5.1e-2, True)],
 )
-@pytest.mark.parametrize("kind", ["stock", "vendor off"])
-def test_losses_may_depart_as_those_of_the_layouts_of_torch_do(kind, own, ours, wrong):
-    compared = [made(kind, False, [1.0], 10), made(kind, True, [1.0], 10), made("ours", True, [1.0], 10)]
+def test_losses_may_depart_as_those_of_the_layouts_of_torch_do(own, ours, wrong):
+    compared = [made("stock", last, [1.0], 10) for last in (False, True)] + [made("ours", True, [1.0], 10)]
     for way, departs in zip(compared[1:], (own, ours), strict=True):
         way.losses[1] *= 1 + departs
     assert [row.wrong for row in train_table.rows(compared, True)] == [False, own > 0.05, wrong]
@@ -132,5 +121,3 @@ def test_losses_may_depart_by_rounding_alone():
     for departs, amp, wrong in ((9e-4, False, False), (2e-3, False, True), (2e-3, True, False), (9e-3, True, True)):
         compared[1].losses[1] = 4.0 * (1 + departs)
         assert [row.wrong for row in train_table.rows(compared, amp)] == [False, wrong]
-    compared[1].losses = [5.0, 4.0, 3.0, 9.0]  # a later step is not compared
-    assert not train_table.rows(compared, False)[1].wrong

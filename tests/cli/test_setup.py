@@ -177,29 +177,6 @@ def test_words_in_the_order_of_ultralytics(words, meant):
     assert in_our_order(words) == meant
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        (["train", "preset", "=", "rx79"], ["rx7900xtx", "rx7900xt", "rx7900gre"]),  # bash takes words apart
-        (["train", "preset=rx79"], ["preset=rx7900xtx", "preset=rx7900xt", "preset=rx7900gre"]),
-        (["train", "data=x", "epo"], ["epochs="]),
-        (["doctor", "--preset", "mi35"], ["mi350x"]),
-        (["presets", "strix"], ["strixhalo"]),
-        (["pres"], ["presets"]),
-    ],
-    ids=str,  # lists, not sets: pytest-xdist wants the same ids in every process
-)
-def test_a_shell_completes_presets_and_arguments(typed, offered, monkeypatch, capsys):
-    words = ["yolo-rocm", *typed]
-    monkeypatch.setenv("_YOLO_ROCM_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", " ".join(words))
-    monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
-    monkeypatch.setattr(sys, "argv", ["yolo-rocm"])
-    with pytest.raises(SystemExit):
-        main.main()
-    assert sorted(capsys.readouterr().out.split()) == sorted(offered)
-
-
 @each_row(
     ("name", "preset"),
     [

@@ -78,12 +78,6 @@ def test_what_does_not_agree_is_thrown_away_and_the_old_file_stays(export, weigh
     assert (weights.parent / "busy.onnx").read_text() == "old"
 
 
-def test_what_is_missing_is_named(weights, monkeypatch):
-    monkeypatch.setattr(module, "detect", lambda: machine("ncnn"))
-    with pytest.raises(ExportError, match=r"format=ncnn needs pnnx\. Run: pip install --no-deps ncnn pnnx=="):
-        module.export_checked(str(weights), format="ncnn")
-
-
 def test_a_real_export_under_a_vendor_library_that_is_broken(busy_weights, tmp_path, sick):
     """Native convolutions raise in this process; the export and the comparison happen in others, on the CPU."""
     shutil.copy(busy_weights, tmp_path / "busy.pt")

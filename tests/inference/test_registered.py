@@ -99,7 +99,6 @@ def test_tracking(yolo, handle, monkeypatch):
     ("more", "words"),
     [
         ({"augment": True}, "augment= needs the layers"),
-        ({"source": torch.zeros(1, 3, 64, 64)}, "a tensor has the size it has"),
         ({"hook": True}, "there are hooks on the model's layers"),
     ],
 )
@@ -143,20 +142,6 @@ def test_what_torch_cannot_do_either_is_no_fault_of_the_engine(yolo, handle, pho
     assert len(list(yolo(str(photos), stream=stream, **QUICK))) == 3
     assert (handle.choice.engine, cache.read_text()) == ("torchscript", remembered)
     assert "predict.failed" not in events.ids
-
-
-def test_a_prediction_inside_of_one_is_part_of_it(yolo, handle, photos):
-    inner = []
-
-    def inside(predictor):
-        if not inner:
-            inner.append(None)
-            inner.append(yolo(str(photos / "1.png"), **SQUARE))
-
-    yolo.add_callback("on_predict_batch_end", inside)
-    assert len(yolo(str(photos), **QUICK)) == 3
-    assert_same(inner[1], expected(yolo, str(photos / "1.png")))
-    assert handle.choice.engine == "torchscript"
 
 
 def test_a_copy_predicts_by_the_engine_too(yolo, handle, photos):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from yolo_rocm.diagnosis import predict_engines
-from yolo_rocm.diagnosis.predict_engines import PREDICT_ENGINES, engine_states
+from yolo_rocm.diagnosis.predict_engines import PREDICT_ENGINES, engine_facts
 from yolo_rocm.diagnosis.vulkan import VulkanDevice
 from yolo_rocm.errors import ConfigError, EngineError
 from yolo_rocm.inference import ways as module
@@ -74,12 +74,12 @@ def test_what_cannot_be_used_is_refused_with_what_to_do():
 
 
 def test_what_the_doctor_says_of_the_engines():
-    states = {state.engine: state for state in engine_states(machine("ncnn", "pnnx", gfx="gfx1010"))}
-    assert states["ncnn"].devices == ("vulkan:0 AMD Radeon RX 5600 XT, discrete GPU",)
-    assert (states["onnx"].usable, states["onnx"].missing) == (False, ("onnxruntime", "onnx"))
-    assert states["onnx"].install.startswith("pip install onnx")
-    without = {state.engine: state for state in engine_states(machine())}
-    assert len(without["ncnn"].faults) < len(states["ncnn"].faults)  # those of GPUs
+    facts = {each["engine"]: each for each in engine_facts(machine("ncnn", "pnnx", gfx="gfx1010"))}
+    assert facts["ncnn"]["devices"] == ["vulkan:0 AMD Radeon RX 5600 XT, discrete GPU"]
+    assert facts["onnx"]["missing"] == ["onnxruntime", "onnx"]
+    assert facts["onnx"]["install"].startswith("pip install onnx")
+    without = {each["engine"]: each for each in engine_facts(machine())}
+    assert len(without["ncnn"]["faults"]) < len(facts["ncnn"]["faults"])  # those of GPUs
 
 
 def test_no_install_line_can_replace_torch():

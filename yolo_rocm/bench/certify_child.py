@@ -201,7 +201,7 @@ def bench_train(given: Answer) -> Answer:
         "torch_own_failures": train_table.failures(row for row in table if row not in ours),
     }
     failures = train_table.failures(ours, bench.held_mb)
-    return {"summary": train_table.summary(compared, table), "failures": failures, "results": results}
+    return {"summary": train_table.summary(compared), "failures": failures, "results": results}
 
 
 def _torch_name(device: str) -> str:

@@ -13,22 +13,22 @@ from ..utils.error_text import typed_line
 
 T = TypeVar("T")
 LEAST_OF_A_STEP: Final = 64  # smaller images end in a single pixel, of which BatchNorm cannot train on one image
-# By name: the least that is allowed, and an example.
-_WHOLE: Final = {
-    "batch": (1, 16),
-    "imgsz": (32, 640),
-    "steps": (1, 15),
-    "memory_mb": (1, 512),
-    "images": (1, 32),
-    "rounds": (1, 10),
-    "calls": (1, 20),
-    "workers": (0, 2),
-    "epochs": (1, 3),
-    "batches": (1, 10),
+# By name: what a value has to be, and an example.
+_WHOLE: Final = "a whole number of at least {}, such as {}"
+_SECONDS: Final = "a number of seconds, such as {1}"
+_ABOVE_ZERO: Final = "a number above 0, such as {1}"
+_FLAG: Final = "true or false"
+_RULES: Final = {
+    **{name: (_WHOLE, 1, example) for name, example in (("batch", 16), ("steps", 15), ("memory_mb", 512))},
+    **{name: (_WHOLE, 1, example) for name, example in (("images", 32), ("epochs", 3), ("batches", 10))},
+    **{
+        "imgsz": (_WHOLE, 32, 640),
+        "workers": (_WHOLE, 0, 2),
+        "tune_s": (_SECONDS, 0, 60),
+        "seconds": (_SECONDS, 0, 10),
+    },
+    **{"vram_gb": (_ABOVE_ZERO, 0, 6), "limit_s": (_ABOVE_ZERO, 0, 600), "amp": (_FLAG, 0, True)},
 }
-_SECONDS: Final = {"tune_s": 60, "seconds": 10}  # 0 means none
-_ABOVE_ZERO: Final = {"vram_gb": 6, "limit_s": 600}
-_FLAGS: Final = ("amp", "half")
 
 
 def check(given: Mapping[str, Any], optional: Collection[str] = (), **least: int) -> None:
@@ -43,22 +43,18 @@ def check(given: Mapping[str, Any], optional: Collection[str] = (), **least: int
         ConfigError: One of them is wrong.
     """
     for name, value in given.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is None and name in optional:
+        if name not in _RULES or (value is None and name in optional):
             continue
-        if name in _WHOLE:
-            lowest, example = _WHOLE[name]
-            lowest = least.get(name, lowest)
-            right, allowed = number and isinstance(value, int) and value >= lowest, "a whole number of at least "
-            allowed += f"{lowest}, such as {example}"
-        elif name in _SECONDS:
-            right, allowed = number and 0 <= value < math.inf, f"a number of seconds, such as {_SECONDS[name]}"
-        elif name in _ABOVE_ZERO:
-            right, allowed = number and 0 < value < math.inf, f"a number above 0, such as {_ABOVE_ZERO[name]}"
+        words, lowest, example = _RULES[name]
+        lowest = least.get(name, lowest)
+        if words == _FLAG:
+            right = isinstance(value, bool)
+        elif isinstance(value, bool) or not isinstance(value, int if words == _WHOLE else int | float):
+            right = False
         else:
-            right, allowed = name not in _FLAGS or isinstance(value, bool), "true or false"
+            right = lowest <= value < math.inf and (value > 0 or words != _ABOVE_ZERO)
         if not right:
-            raise ConfigError(f"{name} must be {allowed}, got {value!r}.")
+            raise ConfigError(f"{name} must be {words.format(lowest, example)}, got {value!r}.")
 
 
 def loaded(load: Callable[[Any], T], model: Any, imgsz: int | None = None) -> T:

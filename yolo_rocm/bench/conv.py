@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -199,15 +198,3 @@ def plot(path: Path, rows: Iterable[Row], title: str, of: str = "all convolution
     parts = [which for which in (*PASSES, Pass.BACKWARD) if any(which in sums[way] for way in ways)]
     series: dict[str, list[float]] = {which: [sums[way].get(which, 0.0) for way in ways] for which in parts}
     results.draw(path, title, ways, [results.Panel(f"milliseconds, {of} of one training step", 1, series)])
-
-
-def layer_table(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Return one entry per layer and pass: milliseconds by way."""
-    table: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in rows:
-        if row.pass_ == Pass.BACKWARD:
-            continue
-        entry = table.setdefault((row.problem, row.pass_), {"layer": row.layer, "count": row.count, "ways": {}})
-        entry.update(problem=row.problem, pass_=row.pass_)
-        entry["ways"][row.way] = row.milliseconds
-    return list(table.values())

@@ -13,7 +13,6 @@ from ..utils.child_process import run_module
 from . import results
 from .checks import check
 
-STAGES = ("read", "decode", "augment", "collate", "transfer")
 BASE = "stock spawn"
 _TIMEOUT = 900
 
@@ -32,12 +31,12 @@ def ways(data: str, workers: int, context: str, **sizes: int | None) -> dict[str
     methods = ("spawn", "forkserver", "fork") if context == "all" else (context,)
     common: dict[str, Any] = {"data": data, "workers": workers, **sizes, "ours": False}
     common["context"] = None
-    found = {"stock workers=0": {**common, "workers": 0, "stages": True}}
+    found = {"stock workers=0": {**common, "workers": 0}}
     if workers:
         found["stock fork"] = {**common, "context": "fork"}
         found[BASE] = {**common, "context": "spawn"}
     ours = {**common, "ours": True}
-    found["ours workers=0"] = {**ours, "workers": 0, "stages": True}
+    found["ours workers=0"] = {**ours, "workers": 0}
     for method in methods if workers else ():
         found[f"ours {method}"] = {**ours, "context": method}
         if method == "forkserver":

@@ -6,15 +6,12 @@ import hashlib
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from ..utils.child_process import answer_parent
-from .loader import STAGES
 
 
 def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
@@ -38,7 +35,6 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
         policy = LoaderPolicy(context=way["context"] or "spawn", adapter=adapter, modules=datasets.MODULES)
     elif way["context"]:
         multiprocessing.set_start_method(way["context"], force=True)
-    stages = _stages(dataset, way["batch"], adapter) if way.get("stages") else {}
     if way.get("ahead"):
         start_server(datasets.MODULES)
         time.sleep(way["ahead"])
@@ -64,57 +60,9 @@ def measure(way: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], None]]:
         **{f"{kind}_mb": mean(row[kind] for row in memory) if memory else None for kind in ("private", "shared")},
         "first_batch_sha": digest,
         "torch": torch.__version__,
-        **{f"{name}_ms": 1e3 * stages[name] for name in stages},
     }
     close = getattr(loader, "close", None)  # Ultralytics before 8.4.87 has no such method
     return result, close or (lambda: None)
-
-
-def _stages(dataset: Any, size: int, adapter: Any, samples: int = 64) -> dict[str, float]:
-    """Return the seconds an image takes in each stage, in this process, without the first batch."""
-    import cv2
-    import numpy as np
-    import torch
-
-    seconds_in = dict.fromkeys(STAGES, 0.0)
-    read, decode = np.fromfile, cv2.imdecode
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    with ExitStack() as undo:
-        if adapter is not None:
-            undo.enter_context(
-                adapter.attached(dataset, lambda stage, seconds: None, partial(np.empty, dtype=np.uint8))
-            )
-        order = [i % len(dataset) for i in range(size + samples)]
-        kept = [dataset[i] for i in order[:size]]
-        np.fromfile = _timed(read, seconds_in, "read")
-        cv2.imdecode = _timed(decode, seconds_in, "decode")
-        undo.callback(setattr, np, "fromfile", read)
-        undo.callback(setattr, cv2, "imdecode", decode)
-        for start in range(size, len(order), size):
-            began = time.perf_counter()
-            kept = [dataset[i] for i in order[start : start + size]]
-            sampled = time.perf_counter()
-            batch = dataset.collate_fn(kept)
-            collated = time.perf_counter()
-            if device.type == "cuda":
-                batch["img"].to(device)
-                torch.cuda.synchronize()
-            seconds_in["augment"] += sampled - began
-            seconds_in["collate"] += collated - sampled
-            seconds_in["transfer"] += time.perf_counter() - collated if device.type == "cuda" else 0.0
-    seconds_in["augment"] -= seconds_in["read"] + seconds_in["decode"]
-    return {name: seconds / samples for name, seconds in seconds_in.items()}
-
-
-def _timed(function: Callable[..., Any], seconds_in: dict[str, float], stage: str) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        began = time.perf_counter()
-        try:
-            return function(*args, **kwargs)
-        finally:
-            seconds_in[stage] += time.perf_counter() - began
-
-    return run
 
 
 def _memory(pid: int) -> dict[str, float]:

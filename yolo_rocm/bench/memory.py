@@ -29,14 +29,6 @@ _USUAL_GB: Final = 6
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What a try with some batch has shown: the peak of memory in MiB, None where it did not fit; or an error."""
-
-    peak_mb: float | None
-    error: str = ""
-
-
-@dataclass(frozen=True)
 class Holds:
     """What a card can hold one way.
 
@@ -63,75 +55,49 @@ class Holds:
     error: str = ""
 
 
-def largest(fits: Callable[[int], Trial], cap_mb: float, most: int = MOST) -> tuple[int | None, dict[int, Trial]]:
-    """Return the largest batch that fits, and every try.
-
-    Memory grows with the batch along a line, so that the line through the smallest and the largest batch that fit says
-    where to try next. Near the end the allocator makes do with what there is, and more fits than the line says: it is
-    found by growing steps and by bisection.
+def largest(peak_of: Callable[[int], float | None], most: int = MOST) -> tuple[int, dict[int, float | None]]:
+    """Return the largest batch that fits, and the peak of each that was tried: twice as many, then in between.
 
     Args:
-        fits: Tries a batch.
-        cap_mb: Memory there is, MiB.
+        peak_of: Tries a batch, and returns its peak in MiB, or None where it does not fit.
         most: Largest batch to look for.
     """
-    tries: dict[int, Trial] = {}
-    below, above, step = 0, most + 1, 1
-    batch = min(2, most)
+    peaks: dict[int, float | None] = {}
+    below, above = 0, most + 1
+    batch = 2
     while above - below > 1:
-        trial = tries[batch] = fits(batch)
-        if trial.error:
-            return None, tries
-        if trial.peak_mb is None:
+        peaks[batch] = peak_of(batch)
+        if peaks[batch] is None:
             above = batch
         else:
             below = batch
-        guess = _guess(tries, cap_mb, below, above)
-        if above > most and len(tries) > 2:  # what the line has said fits
-            guess, step = max(guess, below + step), 2 * step
-        elif not below < guess < above:  # one that is known already is no guess
-            guess = (below + above) // 2
-        batch = min(max(guess, below + 1), above - 1)
-    return below, tries
+        batch = min(2 * batch, most) if above > most else (below + above) // 2
+    return below, peaks
 
 
-def _guess(tries: dict[int, Trial], cap_mb: float, below: int, above: int) -> int:
-    known = _fitting(tries)
-    if len(known) < 2:
-        return 2 * below if below else above // 2
-    image, fixed = line_through(known[0], known[-1])
-    if image <= 0:
-        return (below + above) // 2
-    return int((cap_mb - fixed) / image)
-
-
-def _fitting(tries: dict[int, Trial]) -> list[tuple[int, float]]:
-    return sorted((batch, trial.peak_mb) for batch, trial in tries.items() if trial.peak_mb is not None)
-
-
-def line_through(one: tuple[int, float], other: tuple[int, float]) -> tuple[float, float]:
-    """Return the memory of one image, and the rest, of two batches and their peaks."""
-    image = (other[1] - one[1]) / (other[0] - one[0])
-    return image, one[1] - image * one[0]
-
-
-def try_on_gpu(given: dict[str, Any], kind: str, batch: int) -> Trial:
-    """Take some steps with a batch in a process of its own.
+def peak_on_gpu(given: dict[str, Any], kind: str, batch: int) -> float | None:
+    """Take some steps with a batch in a process of its own, and return their peak; None where it does not fit.
 
     Args:
         given: `model`, `imgsz`, `amp`, `vram_gb`, and `memory_mb` where ours may take another workspace.
         kind: What computes.
         batch: The batch.
+
+    Raises:
+        RuntimeError: Neither could be found out.
     """
     result = run_module("yolo_rocm.bench.memory_child", {**given, "kind": kind, "batch": batch}, _TIMEOUT_S)
-    return Trial(**result.answer) if result.answer else Trial(None, result.error)
+    if result.error:
+        raise RuntimeError(result.error)
+    peak: float | None = result.answer["peak_mb"]
+    return peak
 
 
 def rows(
     given: dict[str, Any],
     device: str,
     progress: Callable[[int, int], None],
-    try_one: Callable[..., Trial] = try_on_gpu,
+    peak_of: Callable[..., float | None] = peak_on_gpu,
 ) -> list[Holds]:
     """Return what a card can hold each way.
 
@@ -139,7 +105,7 @@ def rows(
         given: `model`, `imgsz`, `amp`, `vram_gb`, and `memory_mb` where ours may take another workspace.
         device: Where: on a GPU it is measured, on a CPU counted.
         progress: Called with (ways done, all ways).
-        try_one: Tries a batch on a GPU.
+        peak_of: Tries a batch on a GPU.
 
     Raises:
         ConfigError: A value means nothing, or the model is no detector.
@@ -152,7 +118,7 @@ def rows(
     for kind in KINDS:
         progress(len(found), len(KINDS))
         if device.startswith("cuda"):
-            found.append(_measured(given, kind, try_one))
+            found.append(_measured(given, kind, peak_of))
         else:
             found.append(_counted(given, kind))
     progress(len(found), len(KINDS))
@@ -190,22 +156,27 @@ def _on_card(vram_gb: float, device: str) -> float:
     return min(vram_gb, card_gb)
 
 
-def _measured(given: dict[str, Any], kind: str, try_one: Callable[..., Trial]) -> Holds:
-    batch, tries = largest(lambda batch: try_one(given, kind, batch), given["vram_gb"] * 1024)
-    fitting = _fitting(tries)
-    image, fixed = line_through(fitting[0], fitting[-1]) if len(fitting) > 1 else (None, None)
-    error = next((trial.error for trial in tries.values() if trial.error), "")
-    return Holds(kind, batch, None, image, fixed, MEASURED, tries=" ".join(map(str, tries)), error=error)
+def _measured(given: dict[str, Any], kind: str, peak_of: Callable[..., float | None]) -> Holds:
+    try:
+        batch, peaks = largest(lambda batch: peak_of(given, kind, batch))
+    except RuntimeError as error:
+        return Holds(kind, None, None, None, None, MEASURED, error=str(error))
+    fitting = sorted((batch, peak) for batch, peak in peaks.items() if peak is not None)
+    image = fixed = None
+    if len(fitting) > 1:
+        (few, low), (many, high) = fitting[0], fitting[-1]
+        image = (high - low) / (many - few)
+        fixed = low - image * few
+    return Holds(kind, batch, None, image, fixed, MEASURED, tries=" ".join(map(str, peaks)))
 
 
 def _counted(given: dict[str, Any], kind: str) -> Holds:
     from .memory_count import count
 
-    batch: int | None = None
+    batch, meant = MOST, None
     while True:
-        sizes = given["model"], given["imgsz"], given["amp"]
-        image, fixed = count(*sizes, kind, batch, given.get("memory_mb"))
-        holds = min(max(0, int((given["vram_gb"] * 1024 - fixed) / image)), MOST)
-        if kind != LEAN_KIND or not holds or (batch is not None and holds >= batch):
-            return Holds(kind, holds if batch is None else min(holds, batch), None, image, fixed, COUNTED)
-        batch = holds  # of which lean memory may keep more than was counted: once more, for as many
+        image, fixed = count(given["model"], given["imgsz"], given["amp"], kind, meant, given.get("memory_mb"))
+        batch = min(max(0, int((given["vram_gb"] * 1024 - fixed) / image)), batch)
+        if kind != LEAN_KIND or batch in (0, meant):
+            return Holds(kind, batch, None, image, fixed, COUNTED)
+        meant = batch  # of so few lean memory may keep more than was counted: once more, for as many

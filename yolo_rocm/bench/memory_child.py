@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final
 
 import torch
 
 from ..session.failures import says_out_of_memory
 from ..utils.child_process import answer_parent
-from .memory import Trial
 from .train import TrainBench
 from .ways import ways
 
@@ -17,13 +15,13 @@ _STEPS: Final = 3  # the optimizer has its state in the second at the latest
 _BLAS: Final = ("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED", "CUDNN_STATUS_INTERNAL_ERROR")
 
 
-def trial(given: dict[str, Any], device: str = "cuda:0") -> Trial:
-    """Take some steps and return their peak, or that they did not fit.
+def main(given: dict[str, Any]) -> dict[str, Any]:
+    """Take some steps and return their peak as `peak_mb`; None where they did not fit.
 
     Args:
         given: `model`, `batch`, `imgsz`, `amp`, `kind`, `memory_mb`, and `vram_gb` for what torch's allocator may take.
-        device: Where.
     """
+    device = "cuda:0"
     total = torch.cuda.get_device_properties(device).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, given["vram_gb"] * 2**30 / total), device)
     # What earlier runs have measured is used, as a training would.
@@ -31,10 +29,10 @@ def trial(given: dict[str, Any], device: str = "cuda:0") -> Trial:
     way.channels_last = True  # Ultralytics' own choice on a GPU
     sizes = {key: given[key] for key in ("model", "batch", "imgsz", "amp")}
     try:
-        return Trial(TrainBench(device=device, steps=1, **sizes).peak_of(way, _STEPS).reserved_mb)
+        return {"peak_mb": TrainBench(device=device, steps=1, **sizes).peak_of(way, _STEPS).reserved_mb}
     except RuntimeError as error:
         if is_full(str(error)):
-            return Trial(None)
+            return {"peak_mb": None}
         raise
 
 
@@ -44,4 +42,4 @@ def is_full(text: str) -> bool:
 
 
 if __name__ == "__main__":
-    answer_parent(lambda settings: asdict(trial(settings)))
+    answer_parent(main)

@@ -15,7 +15,7 @@ from ..ultralytics_hooks.versions import installed
 from . import results
 from .faster import faster, preset_way, time_ratio
 from .way import Way
-from .ways import AUTO_KIND, INTERRUPTED, LEAN_KIND, NORM_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND
+from .ways import AUTO_KIND, INTERRUPTED, LEAN_KIND, NOT_RUNNABLE, OFF_KIND, OURS_KIND, STOCK_KIND
 
 # Losses are compared after this many steps: the first one shows the forward pass, the others what backward has made of
 # the weights. Further steps blow rounding up (batch statistics, the choice of anchors), and compare chaos.
@@ -178,49 +178,27 @@ def failures(table: Iterable[TrainRow], held_mb: float = 0.0, interrupted: bool 
     for row in table:
         if row.wrong:
             found.append(f"{row.way} is wrong: its loss is {row.loss:.5g}, {row.departure:.1e} away from the reference")
-        elif row.error and _alone(row.way) and not row.error.startswith((NOT_RUNNABLE, INTERRUPTED)):
+            continue
+        beside_vendor = not row.way.startswith(OURS_KIND) or row.way.startswith(AUTO_KIND)
+        if row.error and not beside_vendor and not row.error.startswith((NOT_RUNNABLE, INTERRUPTED)):
             found.append(f"{row.way} has failed: {row.error}")
     return found
 
 
-def _alone(way: str) -> bool:
-    """Return whether everything of a way is ours: no vendor library is beside it."""
-    return way.startswith(OURS_KIND) and not way.startswith((NORM_KIND, AUTO_KIND))
-
-
-def summary(ways: Sequence[Way], table: Sequence[TrainRow]) -> str:
-    """Say in a line what the preset runs and how it compares with its peers, and in another one what lean does.
-
-    Nothing is said of what was not asked for.
-    """
+def summary(ways: Sequence[Way]) -> str:
+    """Say what the preset runs, how it compares with its peers, and lean with it."""
     chosen = preset_way(ways)
-    ours = chosen or faster(ways, OURS_KIND)
-    if ours is None or ours.step_ms is None:
-        return "ours has not run" if any(way.of_preset or way.kind == OURS_KIND for way in ways) else ""
-    row = next(row for row in table if row.way == ours.name)
-    parts = []
-    for peer, longer, more in (
-        (faster(ways, STOCK_KIND), row.to_stock, row.memory_to_stock),
-        (faster(ways, OFF_KIND), row.to_vendor_off, row.memory_to_vendor_off),
-    ):
-        if peer is not None and longer is not None:
-            memory = "" if more is None else f" and {more:.3f}x the peak memory"
-            parts.append(f"{longer:.3f}x the time{memory} of {peer.name}")
-    if not parts and any(way.kind in (STOCK_KIND, OFF_KIND) for way in ways):
-        parts.append("no peer has run")
-    said = f"{ours.name}, {'as the preset runs it, ' if chosen else ''}{ours.step_ms:.1f} ms a step"
-    said += f": {', '.join(parts)}" if parts else ""
-    lean = faster(ways, LEAN_KIND)
-    if lean is None:
-        return said
-    # Lean has the layout in which ours was faster in the first round; ours may have failed there since.
-    alike = [way for way in ways if way.channels_last == lean.channels_last]
-    full = faster(alike, OURS_KIND) or faster(ways, OURS_KIND)
-    if full is None:
-        return said
-    ratios = _ratios(lean, full)
-    memory = "" if ratios["allocated"] is None else f" and {ratios['allocated']:.3f}x the peak memory"
-    return f"{said}\n{lean.name}: {ratios['step']:.3f}x the time{memory} of {full.name}"
+    ours, lean = chosen or faster(ways, OURS_KIND), faster(ways, LEAN_KIND)
+    if ours is None:
+        return "ours has not run" if any(way.kind == OURS_KIND for way in ways) else ""
+    parts = [f"{ours.name}{', as the preset runs it' if chosen else ''}: {ours.step_ms:.1f} ms a step"]
+    for way, peer in ((ours, faster(ways, STOCK_KIND)), (ours, faster(ways, OFF_KIND)), (lean, ours)):
+        if way is not None and peer is not None:
+            ratios = _ratios(way, peer)
+            memory = "" if ratios["allocated"] is None else f" and {ratios['allocated']:.3f}x the peak memory"
+            name = f"{way.name}: " if way is lean else ""
+            parts.append(f"{name}{ratios['step']:.3f}x the time{memory} of {peer.name}")
+    return "; ".join(parts)
 
 
 def stamped(table: Iterable[TrainRow], device: str, command: str) -> list[dict[str, Any]]:

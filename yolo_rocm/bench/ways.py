@@ -14,7 +14,7 @@ from ..conv.patch import Patch
 from ..conv.plan import Planner
 from ..conv.seam import installed
 from ..engines.backend_flags import vendor_off
-from ..engines.names import OURS, single_engines
+from ..engines.names import single_engines
 from ..engines.planner import BasePlanner
 from ..errors import ConfigError, nearest
 from ..graphs import recorder
@@ -35,7 +35,7 @@ PRESET: Final = "generic"  # what `ours` runs as
 STOCK_KIND, OFF_KIND, OURS_KIND, LEAN_KIND = "stock", "vendor off", "ours", "ours lean"
 COMPILE: Final = " + compile"
 GRAPH: Final = " + graph"
-NORM_KIND, AUTO_KIND = "ours + vendor norm", "ours auto + vendor"
+AUTO_KIND: Final = "ours auto + vendor"
 _QUICK: Final = {(STOCK_KIND, False), (STOCK_KIND, True), (OFF_KIND, False), (OURS_KIND, False), (OURS_KIND, True)}
 _QUICK_FOLLOWERS: Final = (LEAN_KIND,)
 NOT_RUNNABLE: Final = "not runnable here: "
@@ -71,9 +71,7 @@ class _Ours:
         self,
         kind: str,
         channels_last: bool | None,
-        engine: str = "",
         vendor: bool = False,
-        norm: bool = True,
         lean: bool = False,
         compiled: bool = False,
         graph: GraphMode = OFF,
@@ -83,33 +81,27 @@ class _Ours:
         Args:
             kind: Its name.
             channels_last: Its layout; None follows the faster one of ours, or on a CPU that of sessions.
-            engine: Engines, where not those of all.
-            vendor: Leave the vendor library on.
-            norm: BatchNorm is ours too, fused with activations.
+            vendor: Leave the vendor library on: one candidate among all engines.
             lean: Activations are computed again in backward.
             compiled: By Ultralytics' own compile mode.
             graph: Device graphs of the network.
         """
-        engine = engine or self.engine
+        engine = "auto" if vendor else self.engine
         if channels_last is None and not self._on_gpu:
             channels_last = False
-        # What may be on beside a vendor library is a candidate only for `auto`.
-        candidate = vendor and engine == "auto"
-        patch = Patch(["cuda", "cpu"], self._planner(Planner, engine, candidate))
+        patch = Patch(["cuda", "cpu"], self._planner(Planner, engine, vendor))
+        norm_patch = NormPatch(["cuda", "cpu"], self._planner(NormPlanner, engine, vendor))
         pieces: list[Piece] = [] if vendor else [vendor_off]
         pieces += [lambda device: installed(patch), lambda device: anchors.anchors_once()]
         if "triton" in single_engines(engine):
             pieces.append(lambda device: fused_losses())
-        patches: list[Any] = [patch]
-        if norm:
-            norm_patch = NormPatch(["cuda", "cpu"], self._planner(NormPlanner, engine, candidate))
-            pieces += [lambda device: norm_seam.installed(norm_patch), lambda device: fused_blocks()]
-            patches.append(norm_patch)
+        pieces += [lambda device: norm_seam.installed(norm_patch), lambda device: fused_blocks()]
         if lean:
             pieces.append(lambda device: lean_networks())
         if graph != OFF:
             pieces.append(lambda device: graphed_networks())
-        way = Way(kind, channels_last, pieces, patches, compiled, graph, OURS_KIND if channels_last is None else "")
+        follows = OURS_KIND if channels_last is None else ""
+        way = Way(kind, channels_last, pieces, (patch, norm_patch), compiled, graph, follows)
         preset_kind = LEAN_KIND if self.preset.step.memory == LEAN else OURS_KIND
         way.of_preset = kind == preset_kind and (self._on_gpu or not channels_last)
         return way
@@ -148,7 +140,6 @@ def ways(
         raise ConfigError("YOLO_ROCM=0 turns the whole package off: there is nothing to compare. Unset it.")
     check({"memory_mb": memory_mb}, optional=("memory_mb",))
     ours = _Ours(None if engine is None else str(engine), memory_mb, remember, on_gpu)
-    without_vendor = ours.engine if ours.engine != "auto" else "+".join((*OURS, "aten"))
     found = [
         *(_torch_alone(STOCK_KIND, layout) for layout in (False, True)),
         _torch_alone(STOCK_KIND, None, compiled=True),
@@ -159,9 +150,7 @@ def ways(
         ours.way(OURS_KIND + GRAPH, None, graph="on"),
         ours.way(LEAN_KIND + GRAPH, None, lean=True, graph="on"),
         ours.way(f"{OURS_KIND}{COMPILE}", None, compiled=True),
-        # A vendor library's BatchNorm may take several times as long in one layout: each is shown.
-        *(ours.way(NORM_KIND, layout, engine=without_vendor, vendor=True, norm=False) for layout in (False, True)),
-        ours.way(AUTO_KIND, None, engine="auto", vendor=True),
+        ours.way(AUTO_KIND, None, vendor=True),
     ]
     if quick and not chosen:
         return [way for way in found if (way.kind, way.channels_last) in _QUICK or way.kind in _QUICK_FOLLOWERS]

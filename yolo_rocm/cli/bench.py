@@ -64,11 +64,11 @@ def bench_loader(
     if as_json:
         print_json({"title": title, "ways": rows, "table": str(table), "drawing": str(drawing)})
         return
-    _print_loaders(rows, measure.BASE, measure.STAGES, title)
+    _print_loaders(rows, measure.BASE, title)
     say(f"\nevery measurement: {table}, drawn: {drawing}")
 
 
-def _print_loaders(rows: list[dict[str, Any]], base: str, stages: tuple[str, ...], title: str) -> None:
+def _print_loaders(rows: list[dict[str, Any]], base: str, title: str) -> None:
     reference = next((row for row in rows if row["way"] == base), {})
 
     def ratio(row: dict[str, Any], key: str) -> str:
@@ -91,6 +91,3 @@ def _print_loaders(rows: list[dict[str, Any]], base: str, stages: tuple[str, ...
         ),
         title,
     )
-    timed = (row for row in rows if f"{stages[0]}_ms" in row)
-    table = ((row["way"], *(cell(row[f"{stage}_ms"], 2) for stage in stages)) for row in timed)
-    print_table(("milliseconds an image, one process", *stages), table)

@@ -18,7 +18,6 @@ def bench_conv(
         list[str] | None,
         typer.Argument(metavar="[MODEL] [batch=] [imgsz=] [dtype=] [layout=nchw|nhwc] [engine=] [memory_mb=] [out=]"),
     ] = None,
-    layers: Annotated[bool, typer.Option("--layers", help="Print every layer, not only the sums.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="The vendor library and our choice alone.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -28,9 +27,9 @@ def bench_conv(
     with in_time(), stdout_for_json(as_json):
         found = _bench_conv(words, quick)
     if as_json:
-        print_json(found if layers else {key: value for key, value in found.items() if key != "layers"})
+        print_json(found)
     else:
-        _print(found, layers)
+        _print(found)
     if found["interrupted"]:
         console(stderr=True).print(found["interrupted"], markup=False)
         raise typer.Exit(1)
@@ -68,17 +67,20 @@ def _bench_conv(words: list[str] | None, quick: bool) -> dict[str, Any]:
         "interrupted": part and f"interrupted: {part} were measured, and sums are of these alone",
         "totals_ms": measure.totals(rows),
         "largest_workspaces_mb": measure.largest_workspaces(rows),
-        "layers": measure.layer_table(rows),
         "table": str(table),
         "drawing": str(drawing),
     }
 
 
-def _print(found: dict[str, Any], layers: bool) -> None:
+def _print(found: dict[str, Any]) -> None:
     _print_sums(found["totals_ms"], found["largest_workspaces_mb"], found["title"])
-    say(_times(found))
-    if layers:
-        _print_layers(found["layers"])
+    if found["device"] == "cpu":
+        say("Times are medians of calls by the clock.")
+    else:
+        say(
+            "Device time without launch gaps, fp32 without TF32; vendor off: calls in a row, with their gaps, as it "
+            "launches kernels sample by sample."
+        )
     say(f"\nevery measurement: {found['table']}, drawn: {found['drawing']}")
 
 
@@ -96,29 +98,3 @@ def _print_sums(sums: dict[str, dict[str, float]], workspaces: dict[str, float],
         for way, passes in sums.items()
     ]
     print_table(heads, rows, title)
-
-
-def _times(found: dict[str, Any]) -> str:
-    """Say what the times of a table are."""
-    if found["device"] == "cpu":
-        return "Times are medians of calls by the clock."
-    ways, single = found["totals_ms"], set(found["largest_workspaces_mb"]) - set(found["totals_ms"])
-    names = [*(way for way in ("vendor", "auto") if way in ways), *(["single algorithms"] if single else [])]
-    said = [f"{', '.join(names)}: device time without launch gaps."]
-    if "vendor off" in ways:
-        said.append("vendor off: calls in a row, with their gaps, as it launches kernels sample by sample.")
-    if found["dtype"] == "fp32":
-        said.append("fp32 without TF32.")
-    return " ".join(said)
-
-
-def _print_layers(entries: list[dict[str, Any]]) -> None:
-    peers = ("vendor", "vendor off", "auto")
-    rows = []
-    for entry in entries:
-        ways = entry["ways"]
-        single = [(ms, way) for way, ms in ways.items() if way not in peers]
-        fastest = "{1} {0:.3f}".format(*min(single)) if single else "-"  # --quick has none
-        cells = (cell(ways.get(way), 3) for way in peers)
-        rows.append((entry["layer"], str(entry["count"]), entry["problem"], entry["pass_"], *cells, fastest))
-    print_table(("layer", "n", "convolution", "pass", *peers, "fastest"), rows)

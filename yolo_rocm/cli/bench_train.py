@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -43,10 +43,10 @@ def bench_train(
 
 def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[list[dict[str, Any]], list[str]]:
     from ..bench import train as measure
-    from ..bench import train_notes as notes
     from ..bench import train_table as tables
     from ..bench import ways as made
     from ..bench.checks import folder
+    from ..bench.faster import FEWEST_ROUNDS
     from ..bench.layers import default_device, threads_of_a_training
     from ..bench.results import write_csv
 
@@ -68,76 +68,73 @@ def _bench_train(words: list[str] | None, quick: bool, quiet: bool) -> tuple[lis
     write_csv(numbers_file, entries, {})
     tables.plot(drawing, table, title)
     if not quiet:
-        _print(table, title, [notes.footnote(table), *notes.warnings(ways, bench.rounds)])
-        summary = tables.summary(ways, table)
+        _print(table, title)
+        if bench.rounds < FEWEST_ROUNDS:
+            say("With so few steps ratios are of single steps: give steps=30.")
+        summary = tables.summary(ways)
         say(*([summary] if summary else []), f"\nevery number: {numbers_file}, drawn: {drawing}")
     return entries, tables.failures(table, bench.held_mb, bench.interrupted)
 
 
-def _print(rows: Sequence[TrainRow], title: str, below: Sequence[str]) -> None:
-    table, notes = [], []
+_TIMES: Final = {
+    "step ms": ("step_ms", 1, ""),
+    "to stock": ("to_stock", 3, "x"),
+    "to vendor\noff": ("to_vendor_off", 3, "x"),
+    "loss": ("loss", 4, ""),
+    "tuning s": ("tuning_s", 1, ""),
+}
+_BUSY: Final = {
+    **{"busy": ("busy_ms", 1, ""), "waited": ("waited_ms", 1, ""), "conv": ("convolution_ms", 1, "")},
+    **{"norm": ("normalisation_ms", 1, ""), "act": ("activation_ms", 1, ""), "loss": ("loss_ms", 1, "")},
+    **{"optim": ("optimizer_ms", 1, ""), "other": ("other_ms", 1, "")},
+}
+_MEMORY: Final = {
+    **{"peak\nMB": ("peak_mb", 0, ""), "to\nstock": ("memory_to_stock", 3, "x")},
+    **{"requested\nMB": ("requested_mb", 0, ""), "requested\nto stock": ("requested_to_stock", 3, "x")},
+    **{"reserved\nMB": ("reserved_mb", 0, ""), "reserved\nto stock": ("reserved_to_stock", 3, "x")},
+}
+
+
+def _print(rows: Sequence[TrainRow], title: str) -> None:
+    from ..bench.ways import PRESET
+
+    _print_columns(rows, _TIMES, title)
     for row in rows:
-        times = (cell(row.step_ms, 1), cell(row.to_stock, 3, "x"), cell(row.to_vendor_off, 3, "x"))
-        loss = f"{cell(row.loss, 4)}{' wrong' if row.wrong else ''}"
-        table.append((_short(row), *times, loss, cell(row.tuning_s, 1)))
-        left_out = f"{row.overflows} steps overflowed" if row.overflows else ""
-        if note := "; ".join(part for part in (_why(row), row.served, left_out) if part):
-            notes.append(f"{row.way}: {note}")
-    print_table(("way", "step ms", "to stock", "to vendor\noff", "loss", "tuning s"), table, title, cut=False)
-    say(*notes, *below)
+        parts = ["its loss is wrong" if row.wrong else "", row.error, row.served]
+        parts.append(f"{row.overflows} steps overflowed" if row.overflows else "")
+        say(*([f"{row.way}: {'; '.join(filter(None, parts))}"] if any(parts) else []))
+    say(
+        f"*: what the preset {PRESET} runs. NHWC: channels_last. A step is forward, loss, backward, clipping and SGD; "
+        "the median of interleaved turns, TF32 off, the vendor library searching for its fastest kernels "
+        "(cudnn.benchmark). Ratios are to the faster layout of stock and of vendor off, medians of each round's, but "
+        "for what is compiled. Loss: after two steps."
+    )
     if any(row.busy_ms is not None for row in rows):
-        _print_busy(rows)
+        _print_columns(rows, _BUSY, "milliseconds of a step, by what they were for")
+        say(
+            "Busy: time of the GPU's kernels in profiled steps; those that run at the same time count once, each in "
+            "its class. Waited: the rest of the median step, in which the GPU waited for the host. On a CPU: time that "
+            "the operators took themselves, profiler included."
+        )
     if any(row.peak_mb for row in rows):
-        _print_memory(rows)
+        _print_columns(rows, _MEMORY, "memory")
+        say(
+            "Peak: memory allocated in timed steps, each way alone. Requested: what tensors and workspaces have asked "
+            "for of it, without what the allocator leaves unsplit. Reserved: what the process holds of the card, with "
+            "what it keeps for later."
+        )
 
 
-def _short(row: TrainRow) -> str:
-    """Return the name of a way for a narrow table."""
-    return f"{row.way.replace('channels_last', 'NHWC')}{' *' if row.of_preset else ''}"
-
-
-def _why(row: TrainRow) -> str:
-    """Say why a way has no numbers; nothing where it has."""
-    plain = row.error.startswith(("not runnable", "interrupted"))
-    return row.error if plain else row.error and f"failed: {row.error}"
-
-
-def _print_busy(rows: Sequence[TrainRow]) -> None:
-    on_gpu = any(row.waited_ms is not None for row in rows)
-    kinds = {"conv": "convolution", "norm": "normalisation", "act": "activation"}
-    kinds |= {"loss": "loss", "optim": "optimizer", "other": "other"}
-    profiled = [row for row in rows if row.busy_ms is not None]
+def _print_columns(rows: Sequence[TrainRow], columns: Mapping[str, tuple[str, int, str]], title: str) -> None:
     table = [
         (
-            _short(row),
-            cell(row.busy_ms, 1),
-            *([cell(row.waited_ms, 1)] if on_gpu else []),
-            *(cell(getattr(row, f"{kind}_ms"), 1) for kind in kinds.values()),
+            f"{row.way.replace('channels_last', 'NHWC')}{' *' if row.of_preset else ''}",
+            *(cell(getattr(row, name), digits, unit) for name, digits, unit in columns.values()),
         )
-        for row in profiled
+        for row in rows
+        if row.step_ms is not None
     ]
-    heads = ("way", "busy", *(["waited"] if on_gpu else []), *kinds)
-    print_table(heads, table, "milliseconds of a step, by what they were for", cut=False)
-    say(
-        "Busy: time of the GPU's kernels in profiled steps; those that run at the same time count once, each in its "
-        "class. Waited: the rest of the median step, in which the GPU waited for the host."
-        if on_gpu
-        else "On a CPU: time that the operators took themselves, profiler included."
-    )
-
-
-def _print_memory(rows: Sequence[TrainRow]) -> None:
-    kinds = {"peak": "memory", "requested": "requested", "reserved": "reserved"}  # as columns and as ratios
-    heads = (head for kind in kinds for head in (f"{kind}\nMB", "to\nstock"))
-    pairs = [[(getattr(row, f"{a}_mb"), getattr(row, f"{b}_to_stock")) for a, b in kinds.items()] for row in rows]
-    cells = ([text for mb, ratio in each for text in (cell(mb, 0), cell(ratio, 3, "x"))] for each in pairs)
-    table = [(_short(row), *line) for row, line in zip(rows, cells, strict=True)]
-    print_table(("way", *heads), table, "memory", cut=False)
-    say(
-        "Peak: memory allocated in timed steps, each way alone. Requested: what tensors and workspaces have asked for "
-        "of it, without what the allocator leaves unsplit. Reserved: what the process holds of the card, with what it "
-        "keeps for later."
-    )
+    print_table(("way", *columns), table, title, cut=False)
 
 
 def _finite(entry: dict[str, Any]) -> dict[str, Any]:

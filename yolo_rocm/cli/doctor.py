@@ -153,20 +153,18 @@ def _print_predicting(found: Diagnosis) -> None:
     if not found.predict:
         return
     say("")
-    rows = [
-        (
-            state.engine,
-            "yes" if state.usable else "no",
-            "; ".join([state.title, *state.devices, *(f"{name} is not installed" for name in state.missing)]),
+    rows = []
+    for facts in found.predict:
+        missing = [f"{name} is not installed" for name in facts["missing"]]
+        rows.append(
+            (facts["engine"], "no" if missing else "yes", "; ".join([facts["title"], *facts["devices"], *missing]))
         )
-        for state in found.predict
-    ]
     print_table(("predict engine=", "usable", "what was found"), rows)
-    for state in found.predict:
-        if state.install:
-            say(f"to install {state.engine}: {state.install}")
-        if state.usable:
-            say(*(f"known of {state.engine}: {what} ({source})" for what, source in state.faults))
+    for facts in found.predict:
+        if facts["missing"]:
+            say(f"to install {facts['engine']}: {facts['install']}")
+        else:
+            say(*(f"known of {facts['engine']}: {fault}" for fault in facts["faults"]))
 
 
 def _print_probes(outcomes: Sequence[ProbeOutcome]) -> None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from .completion import arguments
 from .options import KEY_VALUES, say
 
 # What each mode does, and its example.
@@ -43,7 +42,6 @@ def _command(mode: str) -> Callable[..., None]:
             typer.Argument(
                 metavar="[CFG.yaml] [key=value]...",
                 help="Ultralytics arguments, preset=, rocm.SECTION.KEY=",
-                autocompletion=arguments,
             ),
         ] = None,
         table: Annotated[bool, typer.Option("--table", help="Print every convolution and what computes it.")] = False,

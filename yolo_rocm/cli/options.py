@@ -13,9 +13,17 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from ..utils.console import console
-from .completion import preset_names
 
 out: Final = console()
+
+
+def preset_names(incomplete: str) -> list[str]:
+    """Return the presets that begin like this, which a shell offers while a command is typed."""
+    from ..preset.files import presets
+
+    return [name for name in ("auto", *presets()) if name.startswith(incomplete)]
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print data as JSON, and nothing else, to stdout.")]
 PresetName = Annotated[str, typer.Option(help="A preset's name, `auto`, or a YAML file.", autocompletion=preset_names)]
 

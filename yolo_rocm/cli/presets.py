@@ -9,8 +9,7 @@ import typer
 from rich.text import Text
 
 from ..utils.console import print_json
-from .completion import preset_names
-from .options import AsJson, print_table, say
+from .options import AsJson, preset_names, print_table, say
 
 if TYPE_CHECKING:
     from ..hardware import Machine

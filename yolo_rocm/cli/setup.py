@@ -11,8 +11,7 @@ import typer
 from rich.text import Text
 
 from ..utils.console import print_json
-from .completion import preset_names
-from .options import AsJson, out, say
+from .options import AsJson, out, preset_names, say
 
 
 def setup(

@@ -23,7 +23,7 @@ from .context import Context, import_error, training_environment
 from .findings import ORDER, Finding, Severity
 from .known_failures import LEVELS, FailureMatch, read_text
 from .outcome import Limits, ProbeOutcome
-from .predict_engines import EngineState, engine_states
+from .predict_engines import engine_facts
 from .probe_runner import Answers, child_command, run_probes
 from .probes import LONG_ROWS, all_probes
 from .vendor_health import Health
@@ -82,7 +82,7 @@ class Diagnosis:
     output: str = ""
     triton: str = ""
     hip: str = ""
-    predict: tuple[EngineState, ...] = ()
+    predict: Sequence[Mapping[str, Any]] = ()
 
     def __repr__(self) -> str:
         advice = f" Next: {self.verdict.next}" if self.verdict.next else ""
@@ -101,7 +101,7 @@ class Diagnosis:
             "vendor": {"conv": dict(self.health.conv), "norm": dict(self.health.norm)},
             "triton": self.triton,
             "hip": self.hip,
-            "predict": [dataclasses.asdict(state) for state in self.predict],
+            "predict": list(self.predict),
         }
 
 
@@ -165,7 +165,7 @@ def doctor(
     triton = told.get("triton", triton_unasked(machine.torch))
     skipped = (o.message for o in outcomes if o.name.startswith("conv/hip/") and o.status == "skipped")
     hip = told.get("hip_engine") or next(skipped, hip_unasked(machine.torch))
-    engines = engine_states(machine) if predict else ()
+    engines = engine_facts(machine) if predict else ()
     found = verdict, tuple(findings), outcomes, learned, machine, settings
     return Diagnosis(*found, answers.output, triton, hip, engines)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ..hardware import Machine
 from .vulkan import vulkan_devices
@@ -116,44 +116,25 @@ _ALL: Final = (
 PREDICT_ENGINES: Final = {engine.name: engine for engine in _ALL}
 
 
-@dataclass(frozen=True)
-class EngineState:
-    """An engine of prediction on this machine.
+def engine_facts(machine: Machine) -> list[dict[str, Any]]:
+    """Return what is known of every engine of prediction on a machine; what it computes, `bench predict` compares.
 
-    Attributes:
-        engine: Its name.
-        title: What computes, on what.
-        usable: Whether nothing is missing.
-        missing: Packages that it lacks.
-        install: The command that installs them.
-        devices: Vulkan devices that it can use.
-        faults: What is known to be wrong with it on such a machine, and where from.
+    Returns:
+        For each: `engine`, `title`, what is `missing` and how to `install` it, Vulkan `devices` that it can use, and
+        `faults` that are known of it on such a machine, with their sources.
     """
-
-    engine: str
-    title: str
-    usable: bool
-    missing: tuple[str, ...]
-    install: str
-    devices: tuple[str, ...]
-    faults: tuple[tuple[str, str], ...]
-
-
-def engine_states(machine: Machine) -> tuple[EngineState, ...]:
-    """Return what is known of every engine of prediction on a machine; what it computes, `bench predict` compares."""
-    states = []
+    facts = []
     for name, engine in PREDICT_ENGINES.items():
         missing = engine.missing(machine)
         devices = vulkan_devices() if name == "ncnn" and not missing else ()
-        states.append(
-            EngineState(
-                name,
-                engine.title,
-                not missing,
-                tuple(missing),
-                engine.install_line(machine.system) if missing else "",
-                tuple(f"vulkan:{device.index} {device.name}, {device.kind}" for device in devices),
-                tuple((fault.what, fault.source) for fault in engine.faults if machine.gpus or not fault.gpu),
-            )
+        facts.append(
+            {
+                "engine": name,
+                "title": engine.title,
+                "missing": missing,
+                "install": engine.install_line(machine.system) if missing else "",
+                "devices": [f"vulkan:{device.index} {device.name}, {device.kind}" for device in devices],
+                "faults": [f"{each.what} ({each.source})" for each in engine.faults if machine.gpus or not each.gpu],
+            }
         )
-    return tuple(states)
+    return facts

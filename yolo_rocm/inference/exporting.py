@@ -51,7 +51,10 @@ def export_checked(model: Any, task: str | None = None, **arguments: Any) -> Pat
         say("export.imgsz", f"imgsz={imgsz} in place of {arguments['imgsz']}: a multiple of the stride, as for weights")
     arguments["imgsz"] = imgsz
     images = predicting.first_images(predicting.sample_images(), _IMAGES)
-    more = {"batch": int(arguments.get("batch") or 1), "conf": _BUILT_IN_CONF if arguments.get("nms") else None}
+    more: dict[str, Any] = {
+        "batch": int(arguments.get("batch") or 1),
+        "conf": _BUILT_IN_CONF if arguments.get("nms") else None,
+    }
     with progress_bar(f"exporting to {engine}, then comparing with torch") as show:
         show(0, 2)
         with new_export(weights, engine, arguments, weights.parent) as product:

@@ -17,7 +17,6 @@ from yolo_rocm.errors import ConfigError
 from yolo_rocm.utils.child_process import ChildResult
 
 from ..small_model import small_model
-from ..tables import each_row
 
 
 @pytest.fixture(scope="module")
@@ -79,23 +78,6 @@ def test_rows_have_ratios_to_stock_and_keep_errors(small_card):
     assert (ours.image_mb, ours.fixed_mb) == pytest.approx((200.0, 144.0))
     assert (lean.batch, lean.to_stock, lean.error) == (None, None, "broken")
     assert shown == [(0, 3), (1, 3), (2, 3), (3, 3)]
-
-
-@each_row(
-    ("changed", "text"),
-    [
-        *(({"vram_gb": gb}, "vram_gb must be a number above 0, such as 6, got") for gb in (0, True, "six", None)),
-        ({"vram_gb": float("inf")}, "vram_gb must be a number above 0"),
-        *(({"imgsz": size}, "imgsz must be a whole number of at least 64") for size in ("foo", 30, (640, 480))),
-        ({"amp": "maybe"}, "amp must be true or false, got 'maybe'"),
-        ({"memory_mb": "much"}, "memory_mb must be a whole number"),
-    ],
-    ids=str,
-)
-def test_wrong_values(small_card, changed, text):
-    given = {**GIVEN, **changed}
-    with pytest.raises(ConfigError, match=text):
-        memory.rows(given, "cuda:0", lambda *_: None, lambda *_: pytest.fail("nothing is to be measured"))
 
 
 @pytest.mark.parametrize(("memory_gb", "refused"), [(6, False), (8, False), (24, True)])

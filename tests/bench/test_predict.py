@@ -86,6 +86,7 @@ def test_nothing_to_compare_is_said(weights, surveys, tmp_path, monkeypatch):
     ("model", "options", "words"),
     [
         (None, {"imgsz": (320, 0)}, "imgsz must be a whole number"),
+        (None, {"images": True}, "images must be a whole number"),
         (None, {"limit_s": 0}, "limit_s must be a number above 0, such as 600, got 0"),
         (None, {"source": "nowhere"}, "source 'nowhere' does not exist"),
         (None, {"engines": "torch,tensorrt"}, "unknown engine 'tensorrt'"),

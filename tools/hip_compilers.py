@@ -108,13 +108,9 @@ def by_clang(source: str, defines: Defines, target: str) -> Compiled:
 
 
 def hiprtc_name(library: str) -> str:
-    """Return hiprtc with the version in the name of its file; it calls itself 9.0 in every release.
-
-    Raises:
-        RtcError: The library cannot be used.
-    """
+    """Return hiprtc with the version in the name of its file; it calls itself 9.0 in every release."""
     version = re.search(r"\.so\.([0-9]+\.[0-9.]+)$", str(Path(library).resolve()))
-    return f"hiprtc {version[1]}" if version else f"hiprtc ({_rtc(library).version()})"
+    return f"hiprtc {version[1]}" if version else "hiprtc"
 
 
 @cache

@@ -9,7 +9,6 @@ import torch
 
 from yolo_rocm.engines import plan_store
 from yolo_rocm.engines.device_state import STATE
-from yolo_rocm.engines.plan_store import PlanStore, layer_and_size
 from yolo_rocm.engines.trust import checks
 from yolo_rocm.errors import EngineError
 
@@ -134,14 +133,3 @@ def test_what_is_not_remembered_lasts_as_long_as_the_planner(folder):
     planner.use({Product(16): dict.fromkeys(operator.passes, "other")})
     assert names(planner.plan(Product(16))) == names(planner.plan(Product(20))) == ["other", "other"]
     assert not list(folder.glob("toy-*"))
-
-
-def test_a_file_as_it_was_written_is_read():
-    key = "conv 3x3 8->8 padding 1x1 on 2x8x16x16 float32 cpu | gemm 512 MB"
-    PlanStore("cpu").path.write_text(json.dumps({"entries": {key: {"forward": "windows"}}}))
-    store = PlanStore("cpu")
-    assert store.entries == {key: {"forward": "windows"}}
-    assert store.nearest(key.replace("2x8x16x16", "4x8x20x20")) == ({"forward": "windows"}, "2x8x16x16")
-    assert store.nearest(key.replace("3x3", "5x5")) is None
-    assert layer_and_size(key) == (key.replace(" on 2x8x16x16", ""), "2x8x16x16")
-    assert layer_and_size("without a size") == ("without a size", "1")

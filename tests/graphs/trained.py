@@ -21,7 +21,7 @@ class Network(nn.Module):
         super().__init__()
         self.first = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU())
         self.second = nn.Sequential(nn.Conv2d(8, 8, 3, bias=False), nn.BatchNorm2d(8), nn.SiLU())
-        self.asks = self.draws = False
+        self.asks = self.draws = self.gives_shape = False
 
     def compute(self, x):
         """Return two outputs with gradients and one without."""
@@ -32,7 +32,8 @@ class Network(nn.Module):
             first.sum().item()  # waits for a value, which cannot be recorded
         if self.draws:
             torch.rand(1), torch.rand(1, device=x.device)
-        return {"first": first, "all": [self.second(first), x * 2]}
+        more = {"shape": x.shape} if self.gives_shape else {}
+        return {"first": first, "all": [self.second(first), x * 2], **more}
 
     def forward(self, x):
         """Compute, recorded where somebody has asked for it."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..device_state import STATE
 
+if TYPE_CHECKING:
+    from .compiler import Compiler
+
 # torch is imported only where a device is queried: the doctor does without it.
-_asked: dict[str, str | None] = STATE.container({})
+_compilers: dict[str, Compiler | str] = STATE.container({})
 
 
 def device_reason(device: str) -> str | None:
@@ -15,27 +18,23 @@ def device_reason(device: str) -> str | None:
 
     The first question about a target compiles a few lines, in another process, unless that was done before.
     """
-    if device not in _asked:
-        _asked[device] = _missing(device) or _uncompiled(device)
-    return _asked[device]
+    compiler = _compilers.get(device)
+    if compiler is None:
+        compiler = _compilers[device] = _missing(device) or _compiler(device)
+    return compiler if isinstance(compiler, str) else None
 
 
 def in_words(device: str) -> str:
     """Say whether the engine can be used on a device: what compiles for which target, or the reason against it."""
-    reason = device_reason(device)
-    if reason is not None:
-        return reason
-    from .compiler import compiler
-    from .target import target_of
-
-    target = target_of(device)
-    found: Any = None if target is None else compiler(target)
-    return f"available ({found.library} for {found.target.arch}, runtime {found.version.partition(' ')[0]})"
+    return device_reason(device) or in_words_so_far(device)
 
 
 def in_words_so_far(device: str) -> str:
     """Say the same, without asking what nobody has asked in this process: a run that does without does not wait."""
-    return in_words(device) if device in _asked else _missing(device) or "not a candidate"
+    found = _compilers.get(device) or _missing(device) or "not a candidate"
+    if isinstance(found, str):
+        return found
+    return f"available ({found.library} for {found.target.arch}, runtime {found.version.partition(' ')[0]})"
 
 
 def in_words_unasked(torch_version: str | None) -> str:
@@ -53,12 +52,10 @@ def _missing(device: str) -> str | None:
     return None if torch.cuda.is_available() else "there is no GPU"
 
 
-def _uncompiled(device: str) -> str | None:
+def _compiler(device: str) -> Compiler | str:
     from .compiler import compiler
     from .target import target_of
 
     target = target_of(device)
-    if target is None:
-        return "neither torch nor the runtime says which gfx target the device is"
-    found = compiler(target)
-    return found if isinstance(found, str) else None
+    unknown = "neither torch nor the runtime says which gfx target the device is"
+    return unknown if target is None else compiler(target)

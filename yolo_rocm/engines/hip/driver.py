@@ -52,7 +52,7 @@ class Driver:
         self._contexts: dict[int, ctypes.c_void_p] = {}
         self._lock = threading.Lock()
         self.launch: Callable[..., int] = self._function(self._names["launch"])
-        for name in ("ModuleLoadData", "ModuleGetFunction", "GetErrorString"):
+        for name in ("ModuleLoadData", "ModuleGetFunction", "FuncGetAttribute", "GetErrorString"):
             self._function(name)
 
     def version(self) -> int:

@@ -51,12 +51,6 @@ class Rtc:
         except (OSError, AttributeError) as error:
             raise RtcError(f"{library} cannot be used: {error}") from None
 
-    def version(self) -> str:
-        """Return the version that the library says it has."""
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._check("Version", ctypes.byref(major), ctypes.byref(minor))
-        return f"{major.value}.{minor.value}"
-
     def compile(self, text: str, name: str, options: list[str]) -> tuple[bytes, str]:
         """Return the code object and the log.
 

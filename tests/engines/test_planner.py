@@ -67,8 +67,10 @@ def test_a_kernel_is_qualified_before_its_first_use(events, bad_factor):
     assert bad.ran == ["forward"]
     (line,) = events.of("kernel.quarantined")
     assert "'toy' is left out on cpu for torch.float32: forward is wrong" in line
+    STATE.clear()
     with pytest.raises(EngineError, match="bad: forward is wrong"):
         planner_of(Products(bad), "triton").plan(Product(16))
+    assert bad.ran == ["forward"] * 2  # and not at its own size
 
 
 def test_what_becomes_a_candidate_because_another_is_left_out_is_qualified_too(monkeypatch):

@@ -18,7 +18,7 @@ HOOKS = ("packed", None, None, None)
 
 
 class Kernel:
-    """Adds one to a float and to a counter, and writes the float into its result; directly it adds `step`."""
+    """Adds one to a float and to a counter, and writes the float into its result; directly it counts by `step`."""
 
     def __init__(self, step: int = 1) -> None:
         self.by_triton, self.direct, self.step = 0, 0, step
@@ -40,7 +40,7 @@ class Kernel:
         value, count, result = arguments[9:12]
         assert arguments[12:] == (7, 0.5, 16)
         kept = ctypes.c_float.from_address(value)
-        kept.value += self.step
+        kept.value += 1
         ctypes.c_int64.from_address(count).value += self.step
         ctypes.c_float.from_address(result).value = kept.value
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..engines.autocast import autocast_dtype
-from .pool import SECOND_BACKWARD, GraphPool
+from .pool import GraphPool
 from .tree import flattened, rebuilt
 
 Gradient = torch.Tensor | None
@@ -132,9 +132,9 @@ class _Replay(torch.autograd.Function):
     def backward(ctx: Any, *grads: Gradient) -> tuple[Gradient, ...]:
         captured, run = ctx.captured, ctx.run
         if captured is None:
-            raise RuntimeError(SECOND_BACKWARD)
+            raise RuntimeError("backward ran a second time; set step.graph: off")
         ctx.captured = ctx.run = None  # a loss that somebody keeps does not keep the graphs
-        captured.pool.end(ctx.step, captured.move_gradients)
+        captured.pool.end(captured.move_gradients)
         return None, None, None, *captured.backward(run, grads)
 
 

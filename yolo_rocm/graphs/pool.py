@@ -7,11 +7,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import torch
 
-SECOND_BACKWARD: Final = "backward ran a second time, or after another recorded step; set step.graph: off"
 T = TypeVar("T")
 
 
@@ -54,19 +53,13 @@ class GraphPool:
         self._pending = weakref.ref(step)
         return step
 
-    def end(self, step: _Step, at_next: Callable[[], object]) -> None:
-        """End a step.
+    def end(self, at_next: Callable[[], object]) -> None:
+        """End the step that is going on.
 
         Args:
-            step: The step.
             at_next: A method, called when the next one begins, before it writes to the memory of this one. It is held
                 weakly: what is recorded holds the pool.
-
-        Raises:
-            RuntimeError: It was over already: what backward needs is overwritten.
         """
-        if self._pending is None or self._pending() is not step:
-            raise RuntimeError(SECOND_BACKWARD)
         self._pending, self._at_next = None, weakref.WeakMethod(at_next)
 
     @contextmanager
